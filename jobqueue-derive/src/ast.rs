@@ -2,18 +2,9 @@
 
 use syn::{Data, DeriveInput, Fields, Generics, Ident, Member, Type};
 
-use crate::attr::{self, ContainerAttrs, FieldAttrs};
+use crate::attr::{self, ContainerAttrs, FieldAttrs, Purpose};
 use crate::ctxt::Ctxt;
 use crate::serde_names::{self, SerdeContainer};
-
-/// The derive that is running.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// The derive `#[derive(QueueMessage)]`.
-    Message,
-    /// The derive `#[derive(Validate)]`.
-    Part,
-}
 
 pub(crate) struct Container<'a> {
     pub purpose: Purpose,

@@ -16,7 +16,8 @@ mod stub;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-use ast::{Container, Purpose};
+use ast::Container;
+use attr::Purpose;
 use ctxt::Ctxt;
 
 /// Implements `jobqueue::QueueMessage` and `jobqueue::Validate` for a struct or enum.

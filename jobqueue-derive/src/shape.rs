@@ -16,7 +16,6 @@ pub(crate) enum Shape {
     Map(Box<Shape>),
     Unit,
     Param(Ident),
-    /// An unknown type.
     Unknown,
 }
 

@@ -4,7 +4,8 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use crate::ast::{Container, Purpose};
+use crate::ast::Container;
+use crate::attr::Purpose;
 use crate::expand;
 
 pub(crate) fn stub(container: &Container<'_>) -> TokenStream {

@@ -10,7 +10,7 @@ pub use serde::Serialize;
 pub use serde::de::DeserializeOwned;
 
 pub use crate::codec::Json;
-pub use crate::job::retry::Backoff;
+pub use crate::job::Backoff;
 pub use crate::message::key::{Key, key};
 pub use crate::message::upgrade::{accepts_or_upgrades, decode_or_upgrade, versions_with_upgrades};
 pub use crate::message::{DecodeError, MessageDefaults, QueueMessage};

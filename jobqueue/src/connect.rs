@@ -1,4 +1,4 @@
-//! Opens a storage from one string. No other place knows all adapters.
+//! Opens a storage from one string. No other module depends on all adapters.
 
 use crate::error::{Error, ErrorKind};
 use crate::memory;
@@ -71,7 +71,7 @@ async fn sqlite(path: &str) -> Result<Storage, Error> {
     if let Some(problem) = problem {
         return Err(Error::new(ErrorKind::Configuration, problem));
     }
-    crate::sqlite::Options::new(path).open().await
+    Storage::open(crate::sqlite::Options::new(path)).await
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -89,7 +89,7 @@ async fn azure(connection: &str) -> Result<Storage, Error> {
     } else {
         Options::from_connection_string(connection)
     };
-    options?.open().await
+    Storage::open(options?).await
 }
 
 #[cfg(not(feature = "azure"))]
@@ -126,7 +126,7 @@ async fn service_bus(queues: &str, blobs: Option<&str>) -> Result<Storage, Error
     let blobs = blobs.map(str::trim).filter(|blobs| !blobs.is_empty() && service_bus_string(blobs).is_none());
     let options = crate::servicebus::Options::from_connection_string(queues)?;
     let blobs = Storage::connect(blobs.ok_or_else(missing)?).await?;
-    options.storage(&blobs)
+    Ok(Storage::from(options.with_blobs_of(&blobs)))
 }
 
 #[cfg(not(feature = "servicebus"))]

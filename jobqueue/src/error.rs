@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::job::outcome::{BoxError, chain};
 use crate::message::{DecodeError, EncodeError};
-use crate::name::NameError;
+use crate::storage::NameError;
 
 /// The error of the framework's operations.
 ///
-/// The type is opaque; predicates and [`kind`](Self::kind) say what the caller can do. Its text says which operation
-/// failed and what to do; its `source` is the cause. It never contains keys, signatures, receipts or payloads.
+/// The type is opaque; predicates and [`kind`](Self::kind) say what the caller can do. Its text names the failed
+/// operation and the remedy; its `source` is the cause. It never contains keys, signatures, receipts or payloads.
 ///
 /// `{}` shows its own text without the cause, as is the convention for errors with a source. `{:?}` shows the text and
 /// all its causes in one line, as a `main` that returns the error prints them. `{:#?}` shows the fields.
@@ -59,7 +59,7 @@ pub enum ErrorKind {
     Storage,
     /// The configuration of the program is wrong. The text says how to correct it.
     Configuration,
-    /// Another process has already done it or holds it.
+    /// Another process has already done the operation or holds the resource.
     Conflict,
     /// The queue, the schedule or the job that the call names does not exist.
     NotFound,
@@ -112,7 +112,7 @@ impl Error {
         self.0.kind
     }
 
-    /// Returns whether the same call may succeed later without anybody changing anything.
+    /// Returns whether the same call may succeed later without any change.
     pub fn is_retryable(&self) -> bool {
         self.0.retryable
     }

@@ -12,27 +12,27 @@ pub mod codec;
 mod connect;
 mod coordination;
 pub mod dead_letters;
-#[cfg(any(feature = "azure", feature = "servicebus"))]
-mod entra;
-mod entropy;
+mod delivery;
 mod envelope;
 mod error;
 pub mod event;
-mod fast;
-mod fifo;
 pub mod golden;
+mod group_log;
 pub mod guide;
 pub mod handler;
 mod history;
 pub mod job;
-mod json_blob;
 mod lease;
 pub mod maintenance;
 pub mod memory;
 pub mod message;
-mod name;
+mod order;
 mod presence;
 pub mod queue;
+mod queue_core;
+mod receive;
+pub mod runtime;
+mod send;
 #[cfg(feature = "servicebus")]
 pub mod servicebus;
 pub mod settings;
@@ -41,15 +41,17 @@ pub mod sharded;
 pub mod sqlite;
 mod standard_hooks;
 pub mod storage;
-mod sync;
-mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod trace;
 #[cfg(feature = "sqlite")]
 mod transactional;
+mod undelivered;
 pub mod validate;
 pub mod worker;
+
+// The floor below: `crate::sync` and the others are its modules.
+use jobqueue_storage::{fast, json_blob, sync};
 
 #[cfg(feature = "schedule")]
 pub use coordination::schedule;
@@ -61,9 +63,9 @@ pub use job::{Backoff, JobError, JobInfo, Outcome, Reason};
 #[cfg(feature = "derive")]
 pub use jobqueue_derive::{QueueMessage, Validate};
 pub use message::QueueMessage;
-pub use name::QueueName;
 pub use queue::{Delivery, Queue, SendOptions, Sent};
+pub use runtime::Runtime;
 pub use settings::QueueSettings;
-pub use storage::Storage;
+pub use storage::{QueueName, Storage};
 pub use validate::Validate;
 pub use worker::{Context, Report, Worker, WorkerBuilder, shutdown_signal};

@@ -1,23 +1,25 @@
-//! Maintenance: removes what crashes and ended jobs leave behind in a storage.
-// Connects the sweeper with the modules that write temporary blobs; neither knows the other.
+//! Maintenance: removes leftovers of crashes and ended jobs from a storage.
+// Connects the sweeper with the modules that write temporary blobs, which do not depend on each other.
 
 use crate::claim_check::{PAYLOADS, SweptContainer, sweep_containers};
-pub use crate::claim_check::{SweepOptions, SweepReport};
 use crate::error::Error;
 use crate::storage::Storage;
-use crate::{coordination, queue, worker};
+use crate::{coordination, delivery, send};
+
+pub use crate::claim_check::{SweepOptions, SweepReport};
 
 /// A list of all containers with temporary blobs.
 pub(crate) const CONTAINERS: &[SweptContainer] = &[
     PAYLOADS,
-    SweptContainer::new(worker::ONCE),
-    SweptContainer::new(worker::COMPLETED),
-    SweptContainer::reused(queue::UNIQUE),
+    SweptContainer::new(delivery::ONCE),
+    SweptContainer::new(delivery::COMPLETED),
+    SweptContainer::reused(send::UNIQUE),
     SweptContainer::new(coordination::batch::CONTAINER),
 ];
 
-/// Removes blobs of the framework that no message can need any more: remains of crashes between two writes, and
-/// expired records. Workers do this only if [`WorkerBuilder::sweep_every`](crate::WorkerBuilder::sweep_every) is set.
+/// Deletes orphaned blobs of the framework, left by crashes between two writes, and expired records. Batches are not
+/// included; see [`sweep_batches`](crate::batch::sweep_batches). Workers do this only if
+/// [`WorkerBuilder::sweep_every`](crate::WorkerBuilder::sweep_every) is set.
 ///
 /// # Errors
 /// [`Storage`](crate::ErrorKind::Storage) if a listing or the count of a queue fails. Blobs that were already removed

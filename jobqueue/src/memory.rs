@@ -7,30 +7,41 @@
 //! Messages are delivered in the order in which they become visible, then of insertion. The port promises no order;
 //! this order makes tests repeatable.
 
-mod blob;
-mod clock;
-mod message_table;
-mod queue;
-
 use std::sync::Arc;
 
+use jobqueue_storage::memory;
+
 use crate::clock::Clock;
+use crate::runtime::Runtime;
 use crate::storage::Storage;
 
-pub use clock::TokioClock;
+#[doc(inline)]
+pub use jobqueue_storage::clock::TokioClock;
 
 /// Opens an empty storage that takes the time from tokio's clock, which stands still and moves as a test's paused
 /// runtime does.
 ///
-/// See [`TokioClock`] for what that means to threads outside the runtime.
+/// See [`TokioClock`] for threads outside the runtime.
 pub fn open() -> Storage {
-    open_with_clock(Arc::new(TokioClock::new()))
+    memory::open().into()
 }
 
 /// Opens an empty storage that takes the time from `clock`. A time that goes backwards is treated as standing still.
 pub fn open_with_clock(clock: Arc<dyn Clock>) -> Storage {
-    let clock = Arc::new(clock::Steady::new(clock));
-    let queues = queue::MemoryQueues::new(Arc::clone(&clock));
-    let blobs = blob::MemoryBlobs::new(clock);
-    Storage::new(Arc::new(queues), Arc::new(blobs), "memory")
+    memory::open_with_clock(clock).into()
+}
+
+/// Opens an empty storage that takes the time and its ids from `runtime`, as does everything that is built on it. A time
+/// that goes backwards is treated as standing still.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// use jobqueue::{Runtime, memory};
+///
+/// let storage = memory::open_on(Runtime::paused());
+/// # drop(storage);
+/// # }
+/// ```
+pub fn open_on(runtime: Runtime) -> Storage {
+    memory::open_on(runtime).into()
 }

@@ -3,24 +3,22 @@
 //! The result is usable whatever the metadata contains: a malformed or absurd value gives the default and a warning,
 //! never a panic and never a threshold of zero that would dead-letter everything.
 
-pub(crate) mod metadata;
-
 use std::fmt;
 use std::time::Duration;
 
 use crate::message::MessageDefaults;
-pub use metadata::Metadata;
+pub use crate::storage::Metadata;
 
 /// The metadata name of [`QueueSettings::poison_threshold`].
-pub(crate) const POISON_THRESHOLD: &str = "poisonthreshold";
+pub(crate) const POISON_THRESHOLD: &str = Metadata::POISON_THRESHOLD;
 /// The metadata name of [`QueueSettings::timeout`], in seconds.
 pub(crate) const DEFAULT_TIMEOUT: &str = "defaulttimeout";
 /// The metadata name of [`QueueSettings::encoding`]: `none` or `base64`.
 pub(crate) const MESSAGE_ENCODING: &str = "messageencoding";
-/// The metadata name of [`QueueSettings::paused`]: `true` while workers leave the queue alone.
+/// The metadata name of [`QueueSettings::paused`]: `true` while workers fetch nothing from the queue.
 pub(crate) const PAUSED: &str = "paused";
 /// The metadata name of [`QueueSettings::max_deliveries`].
-pub(crate) const MAX_DELIVERIES: &str = "maxdeliveries";
+pub(crate) const MAX_DELIVERIES: &str = Metadata::MAX_DELIVERIES;
 
 /// The metadata name of [`QueueSettings::unknown_kind_timeout`], in seconds.
 pub(crate) const UNKNOWN_KIND_SECONDS: &str = "unknownkindseconds";
@@ -67,7 +65,7 @@ pub struct QueueSettings {
     pub timeout: Duration,
     /// The encoding in which texts are written.
     pub encoding: MessageEncoding,
-    /// True if workers leave the queue alone.
+    /// True if workers fetch nothing from the queue.
     pub paused: bool,
     /// The number of counted deliveries after which a message is dead-lettered without being run: the limit for jobs
     /// that kill their worker. 1–1,000,000, default 4 × threshold + 20.
@@ -96,7 +94,7 @@ pub struct SettingOverrides {
 }
 
 /// A warning about a value in the metadata that was not used. Its text names the setting, the allowed values, and the value that is used
-/// instead; it does not quote what the metadata says.
+/// instead; it does not quote the metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingWarning {
     name: &'static str,
@@ -297,7 +295,6 @@ mod tests {
         );
     }
 
-    // F109
     #[test]
     fn absurd_values_give_the_default_and_a_warning() {
         for bad in ["0", "-1", "99999999999999999999", "abc", "", "1.5", "1001"] {

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use crate::coordination::batch::Membership;
-use crate::fifo::FifoHook;
+use crate::delivery::Hook;
 use crate::maintenance::CONTAINERS;
+use crate::order::OrderHook;
 use crate::storage::Storage;
-use crate::worker::{Hook, Worker, WorkerBuilder};
+use crate::worker::{Worker, WorkerBuilder};
 
 impl Worker {
     /// Returns a builder for a worker of `storage`, with the hooks of batches, order and unique work.
     pub fn builder(storage: Storage) -> WorkerBuilder {
-        let hooks: Vec<Arc<dyn Hook>> = vec![Arc::new(Membership::default()), Arc::new(FifoHook::new())];
+        let hooks: Vec<Arc<dyn Hook>> = vec![Arc::new(Membership::default()), Arc::new(OrderHook::new())];
         WorkerBuilder::new(storage, hooks, CONTAINERS)
     }
 }

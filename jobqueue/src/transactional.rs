@@ -1,22 +1,21 @@
-//! Sends within the caller's own SQLite transaction. Besides `connect`, only this module knows both an adapter and
+//! Sends within the caller's own SQLite transaction. Besides `connect`, only this module depends on both an adapter and
 //! queues.
 
 use std::path::Path;
 
 use bytes::Bytes;
-use rusqlite::Transaction;
+use jobqueue_sqlite::rusqlite::Transaction;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind};
-use crate::fifo;
 use crate::json_blob::ExclusiveBlobs;
 use crate::message::QueueMessage;
-use crate::name::BlobName;
-use crate::queue::{
-    self, Draft, One, Prepared, Purpose, QueueCore, SendRequest, SendUniqueOutcome, Sent, Unique,
-};
-use crate::sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in};
+use crate::queue_core::QueueCore;
+use crate::send::{Draft, One, Prepared, Purpose, SendRequest, SendUniqueOutcome, Sent, Unique};
+use crate::storage::BlobName;
 use crate::storage::{Blob, PutBlob, StoreError, StoreErrorKind};
+use crate::{group_log, send};
+use jobqueue_sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// Sends at once, within `transaction`, a transaction of the caller's own connection to the same SQLite file: the
@@ -45,7 +44,7 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// ```
     ///
     /// The position of a message [in order](SendRequest::in_order) is written in the same transaction. It is taken at the
-    /// send, and other senders of the queue wait for the transaction like all who write to the file: commit soon.
+    /// send, and other senders of the queue wait for the transaction like all writers of the file: commit soon.
     ///
     /// # Errors
     /// - [`Invalid`](ErrorKind::Invalid): the message is not valid, or its options contradict each other. The transaction
@@ -59,7 +58,7 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
         let (queue, message, options, below) = self.into_parts();
         let core = queue.core();
         let blobs = TransactionBlobs::new(core, transaction, below)?;
-        send(core, &blobs, queue::prepare(core, message, options, Purpose::One)?)
+        send(core, &blobs, send::prepare(core, message, options, Purpose::One)?)
     }
 }
 
@@ -88,14 +87,14 @@ impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
     /// # Errors
     /// Those of [`in_transaction`](SendRequest::in_transaction) of other sends. Also
     /// [`Conflict`](ErrorKind::Conflict), retryable, if another sender holds the key: it cannot finish while this
-    /// transaction is open, so that waiting here would not help.
+    /// transaction is open, so waiting would not help.
     pub fn in_transaction(self, transaction: &Transaction<'_>) -> Result<SendUniqueOutcome, Error> {
         let (one, window) = self.into_parts();
         let (queue, message, options, below) = one.into_parts();
         let core = queue.core();
         let blobs = TransactionBlobs::new(core, transaction, below)?;
         let draft = Draft::new(message, options)?;
-        queue::send_unique_exclusively::<M>(core, draft, window, &blobs, |prepared| {
+        send::send_unique_exclusively::<M>(core, draft, window, &blobs, |prepared| {
             send(core, &blobs, prepared)
         })
     }
@@ -105,7 +104,7 @@ impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
 fn send(core: &QueueCore, blobs: &TransactionBlobs<'_>, mut prepared: Prepared) -> Result<Sent, Error> {
     let started = Instant::now();
     if let Some(announcement) = &prepared.announcement
-        && !fifo::announce_exclusively(core, blobs, announcement)?
+        && !group_log::announce_exclusively(&core.groups, blobs, announcement, core.now())?
     {
         return Ok(prepared.sent(None));
     }
@@ -115,9 +114,9 @@ fn send(core: &QueueCore, blobs: &TransactionBlobs<'_>, mut prepared: Prepared) 
     }
     let outcome = put_in(blobs.transaction, &core.name, prepared.take_put())?;
     if let Some(announcement) = &prepared.announcement {
-        fifo::confirm_exclusively(core, blobs, announcement)?;
+        group_log::confirm_exclusively(&core.groups, blobs, announcement, core.now())?;
     }
-    Ok(queue::sent_in_transaction(core, prepared, started, outcome.message))
+    Ok(send::sent_in_transaction(core, prepared, started, outcome.message))
 }
 
 /// The blobs of the file to which a transaction belongs.
@@ -134,12 +133,12 @@ impl<'t> TransactionBlobs<'t> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if below.is_some() {
             return invalid(
-                "a send cannot wait for room in the queue within a transaction; wait before it begins",
+                "a send in a transaction cannot wait for a shorter queue; wait before the transaction begins",
             );
         }
         let file = transaction.path().and_then(|path| std::fs::canonicalize(path).ok());
         let is_here = |of: Option<&Path>| of.is_some() && of == file.as_deref();
-        if !is_here(core.storage.queues().file()) {
+        if !is_here(core.storage.queues().powers().transaction_file.as_deref()) {
             return invalid(
                 "the transaction belongs to another file than the queue; a send can only be part of a transaction on the SQLite file of its storage",
             );
@@ -147,7 +146,7 @@ impl<'t> TransactionBlobs<'t> {
         if !holds_write_lock(transaction) {
             return invalid(WITHOUT_LOCK);
         }
-        Ok(Self { transaction, are_here: is_here(core.storage.blobs().file()) })
+        Ok(Self { transaction, are_here: is_here(core.storage.blob_powers().transaction_file.as_deref()) })
     }
 
     fn check(&self, operation: &'static str, blob: &BlobName) -> Result<(), StoreError> {

@@ -31,7 +31,6 @@ pub(crate) enum Literal {
     },
     /// A constant, or another expression whose value only the compiler knows.
     Opaque,
-    /// A literal that is not a number.
     NotANumber,
 }
 

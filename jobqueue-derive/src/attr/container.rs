@@ -5,8 +5,7 @@ use syn::{Attribute, Ident, LitInt, LitStr, Path, Token, Type};
 
 use super::items::{each, parenthesized, value};
 use super::suggest::{meant, unknown};
-use super::{ON_FIELDS, ON_TYPES, Slot};
-use crate::ast::Purpose;
+use super::{ON_FIELDS, ON_TYPES, Purpose, Slot};
 use crate::ctxt::Ctxt;
 
 #[derive(Default)]
@@ -26,7 +25,6 @@ pub(crate) struct ContainerAttrs {
     pub attempted: Vec<String>,
 }
 
-/// The value of `upgrade_from`.
 #[allow(clippy::large_enum_variant, reason = "one value an expansion")]
 pub(crate) enum Upgrade {
     /// `none`: no message of an older version is waiting.
@@ -46,7 +44,6 @@ impl Parse for Upgrade {
     }
 }
 
-/// The value of `backoff(…)`.
 #[derive(Default)]
 pub(crate) struct Backoff {
     pub base: Slot<LitStr>,
@@ -106,7 +103,6 @@ fn allowed_on_part(name: &Ident, text: &str) -> syn::Result<()> {
     Err(syn::Error::new(name.span(), format!("`{name}` {problem}")))
 }
 
-/// Parses `crate = "path"` or `crate = path`.
 fn krate(name: &Ident, input: ParseStream<'_>) -> syn::Result<Path> {
     let example = "crate = path::to::jobqueue";
     let ahead = input.fork();

@@ -1,6 +1,5 @@
 //! Parses durations such as `30s`, `5m`, `2h`, `7d`.
 
-/// The error of a duration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DurationError {
     Malformed,

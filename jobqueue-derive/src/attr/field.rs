@@ -5,8 +5,7 @@ use syn::{Attribute, Ident, LitStr, Path};
 use super::bounds::Bounds;
 use super::items::{each, parenthesized, value};
 use super::suggest::unknown;
-use super::{ON_FIELDS, ON_TYPES, Slot};
-use crate::ast::Purpose;
+use super::{ON_FIELDS, ON_TYPES, Purpose, Slot};
 use crate::ctxt::Ctxt;
 
 #[derive(Default)]

@@ -16,6 +16,15 @@ use syn::{Attribute, Ident};
 
 use crate::ctxt::Ctxt;
 
+/// The derive that is running.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The derive `#[derive(QueueMessage)]`.
+    Message,
+    /// The derive `#[derive(Validate)]`.
+    Part,
+}
+
 /// The names that are understood on a type, in the order in which they are documented.
 const ON_TYPES: &[&str] = &[
     "queue",
@@ -71,7 +80,7 @@ pub(crate) fn variant(ctxt: &Ctxt, attrs: &[Attribute]) {
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("message")) {
         ctxt.error(
             attr,
-            "a variant takes no `message` attribute; put rules on its fields, and what concerns the message on the enum",
+            "a variant takes no `message` attribute; put rules on its fields, and attributes of the message on the enum",
         );
     }
 }

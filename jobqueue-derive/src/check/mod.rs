@@ -10,7 +10,8 @@ pub(crate) use ranges::is_checked_by_compiler;
 
 use syn::{GenericParam, Ident};
 
-use crate::ast::{Body, Container, Field, Purpose};
+use crate::ast::{Body, Container, Field};
+use crate::attr::Purpose;
 use crate::ctxt::Ctxt;
 
 pub(crate) fn check(ctxt: &Ctxt, container: &Container<'_>) {

@@ -13,7 +13,7 @@ pub(super) fn check(ctxt: &Ctxt, field: &Field<'_>, params: &[&Ident]) {
     let shape = Shape::of(field.ty, params);
     if let Shape::Unit = shape {
         for rule in attrs.rules() {
-            ctxt.error(rule, "there is nothing in `()` to check; remove the rule");
+            ctxt.error(rule, "`()` has no value to check; remove the rule");
         }
         return;
     }
@@ -35,7 +35,7 @@ fn applicable(ctxt: &Ctxt, attrs: &FieldAttrs, shape: &Shape) {
     if let (Some(name), Shape::Param(param)) = (attrs.range.name(), shape) {
         ctxt.error(
             name,
-            format!("`range` needs a concrete number type, and `{param}` may be any type; use `nested`, and put the rule into the types that `{param}` stands for"),
+            format!("`range` needs a concrete number type, and `{param}` may be any type; use `nested`, and put the rule on the types used for `{param}`"),
         );
     }
     let Some(noun) = shape.noun() else { return };
@@ -119,7 +119,7 @@ fn key(ctxt: &Ctxt, attrs: &FieldAttrs, ty: &Type) {
     if absent {
         ctxt.error(
             name,
-            "a key is always present, and this field may hold nothing; put `key` on another field",
+            "a key must always be present, and this field is optional; put `key` on another field",
         );
     }
 }

@@ -64,7 +64,7 @@ fn version(ctxt: &Ctxt, container: &Container<'_>) {
         (None, Some(literal)) if number > 1 && !attrs.attempted.iter().any(|name| name == "upgrade_from") => {
             ctxt.error(
                 literal,
-                format!("version {number} must read what older releases sent: add `upgrade_from = …` with the type of the version before, or `upgrade_from = none` if nothing older can be waiting"),
+                format!("version {number} must read what older releases sent: add `upgrade_from = …` with the type of the version before, or `upgrade_from = none` if no older message can be waiting"),
             );
         }
         _ => {}

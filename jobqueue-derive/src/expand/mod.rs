@@ -13,7 +13,8 @@ pub(crate) use generics::message_clause;
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use crate::ast::{Container, Purpose};
+use crate::ast::Container;
+use crate::attr::Purpose;
 
 pub(crate) fn expand(container: &Container<'_>) -> TokenStream {
     let validate = validate::expand(container);

@@ -1,4 +1,4 @@
-//! Defines what an operator may do.
+//! The rights of an operator.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -122,7 +122,7 @@ impl AccessLevel {
         }
     }
 
-    /// Returns the level that allows what both allow.
+    /// Returns the intersection of two levels.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         match (self, other) {

@@ -65,7 +65,7 @@ impl ParentBatch {
     }
 }
 
-/// A batch with what holds it up.
+/// A batch with its blocking children.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BatchDetail {
@@ -98,7 +98,7 @@ pub struct OpenChild {
     /// The id of its job.
     pub job: String,
     /// The place in which it was found: `running`, `waiting`, `dead`; `fanned_out` if it waits for a [batch](Self::batch) of its own;
-    /// `unseen` if it is none of those that can be shown.
+    /// `unseen` if the job cannot be found.
     pub place: &'static str,
     /// The batch with whose continuation it ends, if its job has begun one.
     pub batch: Option<String>,

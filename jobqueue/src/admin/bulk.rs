@@ -5,9 +5,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::dead_letters::DeadLetterFilter;
 use super::{Action, Admin};
+use crate::dead_letters::{DeadLetter, PassAction, RedriveReport};
 use crate::error::Error;
-use crate::queue::PassAction;
-use crate::queue::dead_letters::{DeadLetter, RedriveReport};
 
 /// The progress of a redrive or a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -24,7 +23,7 @@ pub struct BulkProgress {
 #[must_use]
 #[non_exhaustive]
 pub struct BulkReport {
-    /// True if nothing was changed: the jobs are those that would have been.
+    /// True for a dry run: the jobs are the ones that would have been changed.
     pub dry_run: bool,
     /// The number of jobs that were put back, or whose dead letters were deleted.
     pub count: u64,
@@ -93,7 +92,7 @@ impl Admin {
 }
 
 impl<'a> Bulk<'a> {
-    /// Takes only what the filter selects. The default is all.
+    /// Restricts the operation to the filter's selection. The default is all dead letters.
     pub fn filter(mut self, filter: DeadLetterFilter) -> Self {
         self.filter = filter;
         self
@@ -111,8 +110,8 @@ impl<'a> Bulk<'a> {
         self
     }
 
-    /// Only tells what would be done. It looks at all dead letters, which are invisible to others meanwhile, and needs
-    /// [`Action::Inspect`] instead of the action itself.
+    /// Reports the changes without making them. It receives all dead letters, which are invisible to others meanwhile,
+    /// and requires [`Action::Inspect`] instead of the action itself.
     pub fn dry_run(mut self, dry: bool) -> Self {
         self.dry_run = dry;
         self
@@ -176,7 +175,7 @@ impl<'a> Bulk<'a> {
             (self.progress)(BulkProgress { done, total: total.max(done) });
         };
         let report = letters.pass(&options, action, &mut tell).await?;
-        let stopped = self.stop.is_cancelled().then(|| "it was told to stop".to_owned());
+        let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
         Ok(BulkReport::of(report, self.dry_run, stopped))
     }
 }

@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::text::time;
 use super::{Action, Admin, JobReference};
 use crate::error::{Error, ErrorKind};
-use crate::name::QueueName;
 use crate::presence::{Answer, CancelRequest, Records, Requests};
+use crate::storage::QueueName;
 
 /// The state of a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,9 +44,9 @@ pub struct CancelReport {
 }
 
 impl Admin {
-    /// Asks for a job to be cancelled, whether it waits or runs. It becomes a dead letter with the reason
-    /// [`cancelled`](crate::Reason::CANCELLED), from which it can be redriven or purged; its key and its batch go on as after any other
-    /// dead letter. [`cancellation`](Self::cancellation) tells what came of it.
+    /// Requests the cancellation of a waiting or running job. The job becomes a dead letter with the reason
+    /// [`cancelled`](crate::Reason::CANCELLED), which can be redriven or purged; its key and its batch continue as
+    /// after any dead letter. [`cancellation`](Self::cancellation) returns the result.
     ///
     /// Workers learn of it at their next [record](crate::WorkerBuilder::presence), within 15 seconds by default. A handler that
     /// runs finds its [token](crate::Context::token) fired; what it returns within the cancel grace holds if it is a success, and
@@ -54,7 +54,7 @@ impl Admin {
     /// cancellation up as it does the job, and the job does not run. The request stands for 30 days. Whether there is such a job is not
     /// checked. It does not concern a job that is sent under the same id later.
     ///
-    /// Costs four requests and four for each present worker. Workers that nobody asks for anything pay nothing.
+    /// Costs four requests and four for each present worker. Idle workers send no extra requests.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
@@ -76,14 +76,14 @@ impl Admin {
             };
             self.requests().make(&request).await?;
             let records = Records::new(Arc::clone(self.storage.blobs()));
-            let workers = records.notify(self.clock.now(), |record| record.listens_to(&job.queue)).await?;
+            let workers = records.notify(self.clock().now(), |record| record.listens_to(&job.queue)).await?;
             Ok(CancelReport { job: job.clone(), workers })
         };
-        let summary = |report: &CancelReport| format!("requested; {} workers were told", report.workers);
+        let summary = |report: &CancelReport| format!("requested from {} workers", report.workers);
         self.act(Action::Cancel, format!("job {} of queue {}", job.id, job.queue), work, summary).await
     }
 
-    /// Returns what came of a request to cancel a job. Answers are kept for a day. Costs two requests.
+    /// Returns the result of a cancellation request. Results are kept for a day. Costs two requests.
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the storage cannot be read.

@@ -7,9 +7,8 @@ use serde::Serialize;
 
 use super::job::Stored;
 use super::{Action, Admin, JobState, RawJob};
+use crate::dead_letters::{DeadLetter, DeadLetterQueue, PassAction, RedriveOptions};
 use crate::error::Error;
-use crate::queue::dead_letters::{DeadLetter, RedriveOptions};
-use crate::queue::{DeadLetterQueue, PassAction};
 
 /// The dead letters that are meant: those for which all that is set here holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,7 +34,7 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Selects those that died for this reason, such as `attempts_exhausted`.
+    /// Selects dead letters with this reason, such as `attempts_exhausted`.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
         self
@@ -53,13 +52,13 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Selects those that died at least this long ago.
+    /// Selects dead letters that are at least this old.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
         self
     }
 
-    /// Selects those that died less than this long ago.
+    /// Selects dead letters that are younger than this.
     pub fn younger_than(mut self, age: Duration) -> Self {
         self.younger_than = Some(age);
         self
@@ -70,7 +69,6 @@ impl DeadLetterFilter {
         *self == Self::default()
     }
 
-    /// Returns whether the filter selects this one.
     pub(super) fn selects(&self, letter: &DeadLetter, now: SystemTime) -> bool {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
@@ -97,7 +95,7 @@ fn has_text(letter: &DeadLetter, text: &str) -> bool {
 pub struct DeadLetterPage {
     /// The dead letters, at most as many as were asked for.
     pub letters: Vec<RawJob>,
-    /// The number of those that the filter selects among those that were looked at.
+    /// The number of examined dead letters that match the filter.
     pub matching: u64,
     /// The number of dead letters that were looked at.
     pub looked_at: u64,
@@ -122,7 +120,7 @@ impl Admin {
     ) -> Result<DeadLetterPage, Error> {
         let letters = self.dead_letter_queue(queue).await?;
         let (count, peeked) = (letters.count().await?, letters.peek().await?);
-        let now = self.clock.now();
+        let now = self.clock().now();
         let looked_at = peeked.len() as u64;
         let found: Vec<RawJob> = peeked
             .iter()
@@ -137,7 +135,8 @@ impl Admin {
         })
     }
 
-    /// Looks at all dead letters of a queue, and returns the first `limit` of those that the filter selects. Dead letters are invisible
+    /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead letters are
+    /// invisible
     /// to others while it looks, for at most 10 minutes. Costs one request for 32 dead letters, and one for each to put it back.
     ///
     /// # Errors
@@ -171,9 +170,8 @@ impl Admin {
         self.act(Action::Inspect, format!("dead letters of {queue}"), work, summary).await
     }
 
-    /// Returns the options that select what the filter does.
     pub(super) fn selecting(&self, filter: &DeadLetterFilter) -> RedriveOptions {
-        let (filter, now) = (filter.clone(), self.clock.now());
+        let (filter, now) = (filter.clone(), self.clock().now());
         RedriveOptions::new().filter(move |letter| filter.selects(letter, now))
     }
 
@@ -182,7 +180,6 @@ impl Admin {
     }
 }
 
-/// Returns a dead letter as raw data.
 fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
     let stored = Stored {
         id: None,

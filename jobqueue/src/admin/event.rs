@@ -1,4 +1,4 @@
-//! Tells who did what: an event for each action that changes something.
+//! The event of each action that changes something.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::access::Action;
 use super::text::rfc3339;
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 
@@ -34,7 +35,7 @@ pub struct OperatorEvent {
 #[serde(tag = "result", content = "detail", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OperatorResult {
-    /// The action was taken; the text says what it changed.
+    /// The action was performed; the text describes its changes.
     Done(String),
     /// The operator's access level does not allow the action; nothing was changed.
     Refused(String),
@@ -55,7 +56,6 @@ impl OperatorResult {
 
 type Listener = Arc<dyn Fn(&OperatorEvent) + Send + Sync>;
 
-/// The listeners of an operator's actions.
 #[derive(Clone, Default)]
 pub(super) struct Listeners(Vec<Listener>);
 
@@ -80,17 +80,17 @@ impl Listeners {
     }
 }
 
-/// An action under way. It tells of an interruption if it is dropped before it has ended.
+/// An action in progress. Dropping it before its end records an interruption.
 pub(super) struct Pending<'a> {
     listeners: &'a Listeners,
     event: Option<OperatorEvent>,
-    now: &'a dyn crate::clock::Clock,
+    now: &'a dyn Clock,
 }
 
 impl<'a> Pending<'a> {
     pub(super) fn new(
         listeners: &'a Listeners,
-        now: &'a dyn crate::clock::Clock,
+        now: &'a dyn Clock,
         (operator, action, subject): (&str, Action, String),
     ) -> Self {
         let event = OperatorEvent {
@@ -103,7 +103,7 @@ impl<'a> Pending<'a> {
         Self { listeners, event: Some(event), now }
     }
 
-    /// Tells the result; `summary` says what was changed.
+    /// Records the result; `summary` describes the changes.
     pub(super) fn ended<T>(mut self, result: &Result<T, Error>, summary: impl FnOnce(&T) -> String) {
         let Some(event) = &mut self.event else { return };
         event.result = match result {

@@ -20,7 +20,7 @@ pub struct Explanation {
     pub job: JobReference,
     /// The place in which it was found.
     pub place: JobPlace,
-    /// One sentence that says it.
+    /// A one-sentence summary.
     pub summary: String,
     /// The message, if it waits or is dead.
     pub message: Option<RawJob>,
@@ -39,13 +39,14 @@ pub struct Explanation {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobPlace {
-    /// A worker runs it; or one ran it that has died, and its lease may not be over yet.
+    /// A worker runs it; or its worker has died, and its lease may not have ended yet.
     Running,
     /// It is visible in its queue.
     Waiting,
     /// It is in the dead-letter queue.
     Dead,
-    /// It was not seen: it is delayed, leased by a worker without a record, behind the first 32 messages, or it has ended.
+    /// It was not found: it is delayed, leased by a worker without a record, behind the first 32 messages, or it has
+    /// ended.
     Unseen,
 }
 
@@ -57,7 +58,7 @@ pub struct Obstacle {
     /// `unreadable`, `payload_missing`, `delayed_until`, `attempts_exhausted`, `too_many_deliveries`, `waits_for_turn`, `deferred`,
     /// `no_free_slot`, `queue_limit`, `kind_limit`, `rate_limit`, `worker_gone`, `not_visible`, `behind_others`, `not_found`.
     pub code: &'static str,
-    /// A sentence for people.
+    /// A sentence for operators.
     pub text: String,
 }
 
@@ -68,8 +69,9 @@ impl Obstacle {
 }
 
 impl Admin {
-    /// Finds out where a job stands and why it does not run, as far as the storage shows it. It looks at the records of workers, the first
-    /// 32 messages of the queue and the first 32 dead letters. Costs nine requests, one for each worker, and for a job in order those of
+    /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
+    /// messages of the queue and the first 32 dead letters. Costs nine requests, one for each worker, and for a job in
+    /// order those of
     /// [`groups`](Self::groups).
     ///
     /// # Errors
@@ -137,7 +139,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Returns for how many a job waits that runs in order.
+    /// Returns the turn of a job as an obstacle, if it waits for another job of its key.
     async fn turn(&self, message: &RawJob) -> Result<Option<Obstacle>, Error> {
         for group in self.groups(&message.queue).await? {
             let waits: Vec<_> = group.entries.iter().filter(|entry| !entry.skipped).collect();
@@ -191,7 +193,7 @@ impl Explanation {
         }
     }
 
-    /// Finds the run on a worker that was not heard of for three intervals, as long as the lease of the job may last.
+    /// Finds the run on a worker whose record is three intervals old, until the lease of the job has certainly ended.
     fn find_lost_run(&mut self, gone: &[WorkerOverview], queue: &QueueOverview) {
         let default = queue.settings.get(crate::settings::DEFAULT_TIMEOUT);
         let default = default.and_then(|seconds| seconds.parse::<f64>().ok()).unwrap_or_default();
@@ -208,7 +210,7 @@ impl Explanation {
         let holder = lost.iter().find(|worker| self.worker.as_deref() == Some(&worker.record.id));
         if let (Some(worker), Some(run)) = (holder, &self.run) {
             let text = format!(
-                "its worker was not heard of for {:.0} s; another worker runs it when its lease is over, in {:.0} s at the latest",
+                "its worker has written no record for {:.0} s; another worker runs it when its lease ends, in {:.0} s at the latest",
                 worker.age_seconds,
                 left(worker, run)
             );
@@ -228,7 +230,7 @@ impl Explanation {
         }
     }
 
-    /// Says what holds for every job of the queue.
+    /// Adds the obstacles of every job of the queue.
     fn look_at_queue(&mut self, queue: &QueueOverview, workers: &[WorkerOverview]) {
         if matches!(self.place, JobPlace::Running | JobPlace::Dead) {
             return;
@@ -240,7 +242,7 @@ impl Explanation {
             workers.iter().filter(|worker| worker.record.listens_to(&queue.name)).collect();
         let fetching = listening.iter().filter(|worker| !worker.record.draining);
         if fetching.clone().next().is_none() {
-            let text = "no present worker listens to the queue; workers without a record are not known";
+            let text = "no worker with a record serves the queue";
             return self.reasons.push(Obstacle::new("no_worker", text));
         }
         let is_open = |worker: &WorkerOverview| {
@@ -251,11 +253,12 @@ impl Explanation {
                 .any(|listening| listening.name == queue.name && listening.circuit_open)
         };
         if fetching.clone().all(|worker| is_open(worker)) {
-            let text = "every job of the queue fails, so that workers fetch nothing for a while (their circuits are open)";
+            let text =
+                "all jobs of the queue fail, and workers have paused fetching (their circuits are open)";
             self.reasons.push(Obstacle::new("circuit_open", text));
         }
         if fetching.clone().all(|worker| worker.record.running_total >= worker.record.slots.into()) {
-            let text = "all slots of the workers that listen to the queue are taken";
+            let text = "all slots of the workers of this queue are in use";
             self.reasons.push(Obstacle::new("no_free_slot", text));
         } else if let Some(limit) = queue_limit(&queue.name, fetching.map(|worker| &worker.record)) {
             self.reasons.push(limit);
@@ -266,23 +269,23 @@ impl Explanation {
         if self.place == JobPlace::Unseen {
             self.reasons.push(unseen(queue));
         }
-        let why = self
-            .reasons
-            .first()
-            .map_or_else(|| "nothing keeps it from running".to_owned(), |why| why.text.clone());
+        let why = self.reasons.first().map_or_else(|| "it can run now".to_owned(), |why| why.text.clone());
         self.summary = match (self.place, &self.run) {
             (JobPlace::Running, Some(run)) if self.reasons.iter().any(|why| why.code == "worker_gone") => {
                 format!(
-                    "It has run since {} (attempt {} of {}): {why}.",
+                    "It has been running since {} (attempt {} of {}): {why}.",
                     run.since, run.attempt, run.max_attempts
                 )
             }
             (JobPlace::Running, Some(run)) => {
-                format!("It runs since {} (attempt {} of {}).", run.since, run.attempt, run.max_attempts)
+                format!(
+                    "It has been running since {} (attempt {} of {}).",
+                    run.since, run.attempt, run.max_attempts
+                )
             }
             (JobPlace::Dead, _) => format!("It is a dead letter: {why}."),
             (JobPlace::Waiting, _) => format!("It waits: {why}."),
-            _ => format!("It was not seen: {why}."),
+            _ => format!("It was not found: {why}."),
         };
     }
 }
@@ -294,18 +297,16 @@ fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
     (not_before > now).then(|| Obstacle::new("delayed_until", text()))
 }
 
-/// Returns why a job was not seen.
+/// Returns the reason why a job was not found.
 fn unseen(queue: &QueueOverview) -> Obstacle {
     if queue.length == 0 {
-        return Obstacle::new("not_found", "the queue is empty: the job has ended, or there was none");
+        return Obstacle::new("not_found", "the queue is empty: the job has ended or never existed");
     }
     if queue.visible_is_exact {
-        let text =
-            "it is not visible: delayed, between two attempts, leased by a worker, ended, or there was none";
+        let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";
         return Obstacle::new("not_visible", text);
     }
-    let text =
-        "a storage shows 32 visible messages only, and it is not among them; inspect the queue to see more";
+    let text = "it is not among the first 32 visible messages; inspect the queue to see more";
     Obstacle::new("behind_others", text)
 }
 
@@ -336,7 +337,7 @@ fn unknown_kind(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle
         workers.iter().flat_map(|worker| &worker.record.queues).filter(|queue| queue.name == message.queue);
     queues.clone().next()?;
     let is_known = queues.any(|queue| queue.kinds.contains(&message.kind));
-    let text = || format!("no present worker knows the kind `{}`", message.kind.escape_debug());
+    let text = || format!("no running worker has a handler for the kind `{}`", message.kind.escape_debug());
     (!is_known && !message.kind.is_empty()).then(|| Obstacle::new("unknown_kind", text()))
 }
 
@@ -348,9 +349,7 @@ fn queue_limit<'a>(
     let running =
         |worker: &WorkerRecord| worker.running.iter().filter(|job| job.queue == queue).count() as u64;
     let most: u64 = workers.clone().map(|worker| worker.slots_for(queue)).sum();
-    let text = format!(
-        "the workers run no more than {most} jobs of the queue at once, by its limit, and run so many"
-    );
+    let text = format!("the workers' limit for the queue is reached: {most} jobs at once");
     workers
         .all(|worker| running(worker) >= worker.slots_for(queue))
         .then(|| Obstacle::new("queue_limit", text))
@@ -373,9 +372,7 @@ fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> 
         most += limit;
     }
     let kind = message.kind.escape_debug();
-    let text = format!(
-        "the workers run no more than {most} jobs of the kind `{kind}` at once, by its limit, and run so many"
-    );
+    let text = format!("the workers' limit for the kind `{kind}` is reached: {most} jobs at once");
     (most > 0).then(|| Obstacle::new("kind_limit", text))
 }
 
@@ -388,8 +385,6 @@ fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> 
         most += queue.limits.iter().find(|limits| limits.kind == message.kind)?.per_second?;
     }
     let kind = message.kind.escape_debug();
-    let text = format!(
-        "the workers begin no more than {most} jobs of the kind `{kind}` a second, by its rate limit"
-    );
+    let text = format!("the rate limit of the kind `{kind}` is {most} jobs a second");
     (most > 0.0).then(|| Obstacle::new("rate_limit", text))
 }

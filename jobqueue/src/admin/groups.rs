@@ -1,7 +1,6 @@
 //! FIFO groups whose jobs wait, and for whom.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -9,9 +8,9 @@ use super::Admin;
 use super::queues::not_found;
 use crate::envelope::{Parsed, parse};
 use crate::error::Error;
-use crate::fifo::{GroupLogs, position_names};
-use crate::name::QueueName;
+use crate::group_log::{GroupLogs, position_names};
 use crate::storage::MAX_MESSAGES;
+use crate::storage::QueueName;
 
 /// The jobs of one key that have not ended, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -35,7 +34,7 @@ pub struct GroupEntry {
     pub id: Option<String>,
     /// True if its sender has not confirmed yet that its message is stored.
     pub announced: bool,
-    /// True if those behind it have given it up, since its message did not come: it holds nobody up.
+    /// True if the jobs behind it have abandoned it because its message did not arrive. It blocks no other job.
     pub skipped: bool,
     /// True if those behind it wait for its message in vain, and are about to give it up.
     pub overdue: bool,
@@ -50,7 +49,7 @@ impl Admin {
     /// Returns the FIFO groups of a queue that have jobs. The first job of each runs or is to run, and the others wait for it. Ids and
     /// keys are shown of the jobs that a peek shows. Costs three requests, and one for each log; keys share 4,096 logs.
     ///
-    /// A storage that [keeps the order itself](crate::storage::QueueStore::orders_groups) has no logs: there the groups are those of the first
+    /// A storage that [keeps the order itself](crate::storage::OrderedGroups) has no logs: there the groups are those of the first
     /// 32 messages, and more may wait behind them.
     ///
     /// # Errors
@@ -75,7 +74,7 @@ impl Admin {
             return Ok(in_sequence(in_order));
         }
         let seen: BTreeMap<_, _> = in_order.into_iter().collect();
-        let groups = GroupLogs::new(Arc::clone(self.storage.blobs()), name).groups().await?;
+        let groups = GroupLogs::new(&self.storage, name).groups().await?;
         let overview = groups.into_iter().map(|group| {
             let id = |job: &str| seen.get(&(group.group.clone(), job.to_owned())).map(|(_, id)| id.clone());
             let key = seen.iter().find(|((known, _), _)| *known == group.group);

@@ -1,23 +1,27 @@
-//! The jobs that have ended, as workers with a journal tell.
+//! The journal of jobs that have ended.
 
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Admin;
+use crate::clock::rfc3339;
 use crate::error::Error;
-use crate::history::{HistoryRecord, Query, search};
+use crate::history;
+use crate::storage::{JournalEntry, JournalQuery};
 
-/// The ended jobs that are meant: those for which all that is set here holds.
+/// Selects jobs that have ended: those for which all conditions hold that are set.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct HistoryFilter {
-    query: Query,
+    query: JournalQuery,
 }
 
 impl Default for HistoryFilter {
     fn default() -> Self {
-        Self { query: Query { limit: 100, ..Query::default() } }
+        let mut query = JournalQuery::default();
+        query.limit = 100;
+        Self { query }
     }
 }
 
@@ -39,15 +43,27 @@ impl HistoryFilter {
         self
     }
 
-    /// Selects jobs of this kind.
+    /// Selects jobs with this key. Only its first 1,024 bytes count.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.query.key = Some(history::kept_text(&key.into()).to_owned());
+        self
+    }
+
+    /// Selects jobs of this kind. Only its first 1,024 bytes count.
     pub fn kind(mut self, kind: impl Into<String>) -> Self {
-        self.query.kind = Some(kind.into());
+        self.query.kind = Some(history::kept_text(&kind.into()).to_owned());
         self
     }
 
     /// Selects jobs with this outcome: `completed`, `completed_uncertain` or `dead_lettered`.
     pub fn outcome(mut self, outcome: impl Into<String>) -> Self {
         self.query.outcome = Some(outcome.into());
+        self
+    }
+
+    /// Selects jobs whose error contains this text, in the same case.
+    pub fn error(mut self, text: impl Into<String>) -> Self {
+        self.query.error = Some(text.into());
         self
     }
 
@@ -70,7 +86,7 @@ impl HistoryFilter {
     }
 }
 
-/// Ended jobs that were found.
+/// A page of jobs that have ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct HistoryPage {
@@ -79,20 +95,78 @@ pub struct HistoryPage {
     /// True if these are all that the filter selects.
     pub complete: bool,
     /// A time, as RFC 3339, if there may be more jobs: because the limit was reached, or because the search would have taken too long.
-    /// All jobs that ended after it are here. To go on, search [until](HistoryFilter::until) this time: that finds no job again, unless
-    /// the search is for an [id](HistoryFilter::id), which shows what it has found beyond this time as well.
+    /// All jobs that ended after it are here. To continue, search [until](HistoryFilter::until) this time; that finds no job again.
     pub searched_to: Option<String>,
+}
+
+/// A job that has ended. Times are RFC 3339, by the worker's clock unless said otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HistoryRecord {
+    /// The queue.
+    pub queue: String,
+    /// The job's id.
+    pub id: String,
+    /// The sender.
+    pub source: String,
+    /// The kind: at most 1,024 bytes.
+    pub kind: String,
+    /// The key, if the job has one: at most 1,024 bytes.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// The outcome: `completed`, `completed_uncertain` or `dead_lettered`.
+    pub outcome: String,
+    /// The reason, of a dead letter.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// The number of the last attempt.
+    pub attempt: u32,
+    /// The time of insertion, by the storage's clock.
+    pub inserted: String,
+    /// The time of the end.
+    pub ended: String,
+    /// The seconds for which the handler ran in the last attempt.
+    pub run_seconds: f64,
+    /// The error with its causes: at most 500 characters.
+    #[serde(default)]
+    pub error: Option<String>,
+    /// The name of the worker.
+    pub worker: String,
+    /// The trace: a W3C `traceparent`.
+    #[serde(default)]
+    pub trace: Option<String>,
+}
+
+impl From<JournalEntry> for HistoryRecord {
+    fn from(entry: JournalEntry) -> Self {
+        let optional = |text: Option<std::sync::Arc<str>>| text.map(|text| text.to_string());
+        Self {
+            queue: entry.queue.to_string(),
+            id: entry.id.to_string(),
+            source: entry.source.to_string(),
+            kind: entry.kind.to_string(),
+            key: optional(entry.key),
+            outcome: entry.outcome.to_string(),
+            reason: optional(entry.reason),
+            attempt: entry.attempt,
+            inserted: rfc3339(entry.inserted).unwrap_or_default(),
+            ended: rfc3339(entry.ended).unwrap_or_default(),
+            run_seconds: entry.ran.as_secs_f64(),
+            error: optional(entry.error),
+            worker: entry.worker.to_string(),
+            trace: optional(entry.trace),
+        }
+    }
 }
 
 impl Admin {
     /// Searches the journals of workers that [keep one](crate::WorkerBuilder::history). A job appears within 15 seconds of its end.
     ///
-    /// Costs one request to list 2,500 blobs of the journal, which have about 18,000 jobs each on a busy worker. A search by id, kind,
-    /// queue or outcome then reads the summary of each, which says what it can hold, and the few that can hold such a job. A range of
-    /// time makes it cheaper, and so does an id that the framework has made, since it tells the time of sending: blobs that were ended a
-    /// day before are left out.
-    /// A search ends after 5 seconds or 1,000 blobs, and tells how far it has come. If the next search could not come further from there,
-    /// because more blobs hold jobs of that moment, it goes on longer.
+    /// On SQLite a search by id, key, outcome or error text reads an index. On other storages it lists the blobs of the journal, at one
+    /// request for 5,000, and reads those that it cannot exclude: by time and outcome, and by the time at which an id was
+    /// made, less an hour for clocks that differ, if it is one of this framework. A blob has 4 MiB, some 12,000 jobs of a busy worker.
+    /// A search ends after 5 seconds or 500 blobs, and returns how far it has come. If the next search could not come further from there,
+    /// because more blobs hold jobs of that moment, it continues longer.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) when the journals cannot be read.
@@ -100,8 +174,9 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn history(&self, filter: &HistoryFilter) -> Result<HistoryPage, Error> {
-        let found = search(&self.storage, &filter.query).await?;
-        let searched_to = found.until.map(super::text::exact_time);
-        Ok(HistoryPage { jobs: found.jobs, complete: found.until.is_none(), searched_to })
+        let page = history::open(self.storage.stores()).search(&filter.query).await?;
+        let searched_to = page.searched_to.map(super::text::exact_time);
+        let jobs = page.entries.into_iter().map(HistoryRecord::from).collect();
+        Ok(HistoryPage { jobs, complete: searched_to.is_none(), searched_to })
     }
 }

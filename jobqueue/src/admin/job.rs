@@ -1,4 +1,4 @@
-//! A job as raw data: what its message says, without its type.
+//! A job as raw data, read from its message without its type.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -7,9 +7,8 @@ use serde::Serialize;
 
 use super::payload::{RawCheckpoint, RawPayload};
 use super::text::time;
+use crate::delivery::{PastDeadLetter, past_dead_letters, unwrap_unreadable};
 use crate::envelope::{DeadLetterNote, Envelope, Parsed, parse};
-use crate::queue::dead_letters::PastDeadLetter;
-use crate::queue::{past_dead_letters, unwrap_unreadable};
 use crate::storage::{LeasedMessage, PeekedMessage};
 
 /// The place in which a message was found.
@@ -23,7 +22,7 @@ pub enum JobState {
     Dead,
 }
 
-/// The queue, the source and the id of a job: what identifies it.
+/// The identity of a job: its queue, source and id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[non_exhaustive]
 pub struct JobReference {
@@ -248,7 +247,7 @@ impl RawJob {
         self.headers = event.headers();
         crate::coordination::batch::remove_tokens(&mut self.headers);
         self.last_error = history.last_error.clone();
-        self.in_order = crate::fifo::is_in_order(event);
+        self.in_order = crate::group_log::is_in_order(event);
         self.batch = crate::coordination::batch::membership_of(&self.headers)
             .map(|(id, index)| RawBatch { id, index });
         self.deferral = history.deferral.as_ref().map(|deferral| RawDeferral {

@@ -17,9 +17,9 @@ pub struct LeaderOverview {
     pub name: String,
     /// The number of the newest term.
     pub term: Option<u64>,
-    /// True if somebody leads now.
+    /// True if there is a leader now.
     pub held: bool,
-    /// The host and the process id of the one who leads, or who led last if nobody does: `host:4711`.
+    /// Host and process id of the current leader, or of the last one: `host:4711`.
     pub holder: Option<String>,
     /// The time at which the newest term began.
     #[serde(serialize_with = "rfc3339")]
@@ -27,7 +27,7 @@ pub struct LeaderOverview {
 }
 
 impl Admin {
-    /// Returns all leaderships with those who hold them, in order of name. Costs one request for 5,000.
+    /// Returns all leaderships with their holders, in order of name. Costs one request per 5,000.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) when the leases cannot be listed.

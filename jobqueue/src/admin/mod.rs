@@ -4,8 +4,8 @@
 //! dashboard are thin layers over it. All data types implement [`serde::Serialize`]; their names in JSON do not change
 //! within a major version, and fields may be added.
 //!
-//! Reading is always allowed. Each change is an [`Action`]: the [`AccessLevel`] must allow it, and an [`OperatorEvent`] tells
-//! who did what, and what came of it.
+//! Reading is always allowed. Each change is an [`Action`]: the [`AccessLevel`] must allow it, and an [`OperatorEvent`]
+//! records operator, action and result.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -56,6 +56,14 @@ mod workers;
 use std::fmt;
 use std::sync::Arc;
 
+use event::{Listeners, Pending};
+
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
+use crate::queue_core::{QueueCore, QueueCoreOptions};
+use crate::storage::QueueName;
+use crate::storage::Storage;
+
 pub use access::{AccessLevel, Action};
 pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch};
 pub use bulk::{Bulk, BulkProgress, BulkReport, SkippedJob};
@@ -64,7 +72,7 @@ pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use event::{OperatorEvent, OperatorResult};
 pub use explain::{Explanation, JobPlace, Obstacle};
 pub use groups::{GroupEntry, GroupOverview};
-pub use history::{HistoryFilter, HistoryPage};
+pub use history::{HistoryFilter, HistoryPage, HistoryRecord};
 pub use job::{JobReference, JobState, RawBatch, RawDeadLetter, RawDeferral, RawJob};
 pub use leaders::LeaderOverview;
 pub use payload::{BlobReference, RawCheckpoint, RawPayload};
@@ -77,17 +85,9 @@ pub use text::short_duration;
 pub use upkeep::ClockSkew;
 pub use workers::WorkerOverview;
 
-pub use crate::history::HistoryRecord;
 pub use crate::presence::{
     Counters, HISTOGRAM_BOUNDS, JobProgress, KindLimits, ListeningQueue, RunningJob, WorkerRecord,
 };
-
-use crate::clock::{Clock, SystemClock};
-use crate::error::{Error, ErrorKind};
-use crate::name::QueueName;
-use crate::queue::{QueueCore, QueueCoreOptions};
-use crate::storage::Storage;
-use event::{Listeners, Pending};
 
 /// The operator's view of a storage. Cheap to clone. See the [module](self) for an example.
 ///
@@ -98,7 +98,6 @@ pub struct Admin {
     access: AccessLevel,
     operator: Arc<str>,
     listeners: Listeners,
-    clock: Arc<dyn Clock>,
 }
 
 impl Admin {
@@ -115,7 +114,6 @@ impl Admin {
                 access: AccessLevel::default(),
                 operator: "unknown".into(),
                 listeners: Listeners::default(),
-                clock: Arc::new(SystemClock),
             },
         }
     }
@@ -142,7 +140,7 @@ impl Admin {
         &self.storage
     }
 
-    /// Checks the access, does `work`, and tells what came of it.
+    /// Checks the access, runs `work`, and records the result.
     async fn act<T>(
         &self,
         action: Action,
@@ -150,7 +148,7 @@ impl Admin {
         work: impl Future<Output = Result<T, Error>>,
         summary: impl FnOnce(&T) -> String,
     ) -> Result<T, Error> {
-        let pending = Pending::new(&self.listeners, &*self.clock, (&self.operator, action, subject.into()));
+        let pending = Pending::new(&self.listeners, self.clock(), (&self.operator, action, subject.into()));
         let result = match self.access.allows(action) {
             true => work.await,
             false => Err(self.forbidden(action)),
@@ -159,8 +157,8 @@ impl Admin {
         result
     }
 
-    /// Fails unless the access allows `action`, and then tells that it was refused. For programs that ask an operator for more before
-    /// they act.
+    /// Returns `Forbidden`, and records the refusal, unless the access level allows `action`. For programs that ask an
+    /// operator for confirmation before they act.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow it.
@@ -170,9 +168,13 @@ impl Admin {
         }
         let result = Err(self.forbidden(action));
         let pending =
-            Pending::new(&self.listeners, &*self.clock, (&self.operator, action, subject.to_owned()));
+            Pending::new(&self.listeners, self.clock(), (&self.operator, action, subject.to_owned()));
         pending.ended(&result, |()| String::new());
         result
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.storage.runtime().clock()
     }
 
     fn forbidden(&self, action: Action) -> Error {
@@ -180,13 +182,9 @@ impl Admin {
         Error::new(ErrorKind::Forbidden, text)
     }
 
-    /// Opens a queue that exists.
+    /// Opens an existing queue.
     async fn open(&self, queue: &str) -> Result<Arc<QueueCore>, Error> {
-        let options = QueueCoreOptions {
-            clock: Arc::clone(&self.clock),
-            worker: Arc::clone(&self.operator),
-            ..QueueCoreOptions::default()
-        };
+        let options = QueueCoreOptions { worker: Arc::clone(&self.operator), ..QueueCoreOptions::default() };
         QueueCore::open_existing(&self.storage, QueueName::new(queue)?, options).await
     }
 }
@@ -221,15 +219,10 @@ impl AdminBuilder {
         self
     }
 
-    /// Calls `listener` for each action that was taken, refused or failed. It must be quick; if it panics, that is logged.
+    /// Calls `listener` for each action that was performed, refused or failed. It must return quickly; a panic is
+    /// logged.
     pub fn on_event(mut self, listener: impl Fn(&OperatorEvent) + Send + Sync + 'static) -> Self {
         self.admin.listeners.add(listener);
-        self
-    }
-
-    /// Takes the time from `clock`, for tests.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.admin.clock = clock;
         self
     }
 

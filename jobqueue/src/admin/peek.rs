@@ -9,11 +9,12 @@ use super::job::Stored;
 use super::queues::not_found;
 use super::{Action, Admin, JobState, RawCheckpoint, RawJob, RawPayload};
 use crate::claim_check::ClaimChecks;
+use crate::delivery;
+use crate::delivery::{Incoming, Kinds, LeasedJob};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
-use crate::name::QueueName;
-use crate::queue::{self, Incoming, Kinds, LeasedJob};
 use crate::storage::MAX_MESSAGES;
+use crate::storage::QueueName;
 
 /// The most messages that [`Admin::inspect`] holds at once.
 const MAX_INSPECTED: usize = 10_000;
@@ -77,7 +78,7 @@ impl Admin {
                     jobs.push(RawJob::read(queue, JobState::Waiting, Stored::from(&leased)));
                 }
                 let incoming = Incoming { leased, requested, settings: Arc::clone(&settings) };
-                held.push(queue::lease_only(&core, incoming, &AnyKind));
+                held.push(delivery::lease_only(&core, incoming, &AnyKind));
             }
         }
         for leased_job in held {
@@ -130,16 +131,15 @@ impl Admin {
         let queue = QueueName::new(&job.queue)?;
         let checks = ClaimChecks::new(
             Arc::clone(self.storage.blobs()),
-            Arc::clone(&self.clock),
+            self.storage.runtime().clone(),
             crate::claim_check::DEFAULT_MAX_PAYLOAD_BYTES,
         )?;
         let queue = if job.state == JobState::Dead { queue.dead_letter()? } else { queue };
         let read = checks.load(&queue, &reference).await;
-        read.map_err(crate::queue::payload_error)
+        read.map_err(crate::queue_core::payload_error)
     }
 }
 
-/// Reads messages of any kind.
 struct AnyKind;
 
 impl Kinds for AnyKind {
@@ -149,5 +149,9 @@ impl Kinds for AnyKind {
 
     fn knows(&self, _: &str) -> bool {
         true
+    }
+
+    fn unknown(&self) -> &'static str {
+        "it is of no kind"
     }
 }

@@ -1,4 +1,4 @@
-//! The queues of the storage, with what an operator asks of them first.
+//! The queues of the storage, with their main figures.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::{Action, Admin};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::message::MessageDefaults;
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
+use crate::settings::Metadata;
 use crate::settings::{QueueSettings, SettingOverrides};
-use crate::storage::{MAX_MESSAGES, QueueStore, StateCounts, StoreErrorKind};
+use crate::storage::QueueName;
+use crate::storage::{MAX_MESSAGES, Queues, StateCounts, StoreErrorKind};
 
 /// The number of queues that are asked at once.
 const AT_ONCE: usize = 8;
@@ -29,8 +29,7 @@ pub struct QueueOverview {
     pub length: u64,
     /// The number of visible messages that a peek showed: at most 32.
     pub visible: u64,
-    /// True if there are no more visible messages than [`visible`](Self::visible). Where 32 are shown there may be more, and no
-    /// storage tells how many.
+    /// True if [`visible`](Self::visible) is exact. At 32 there may be more, and storages do not return their number.
     pub visible_is_exact: bool,
     /// The number of messages that wait, that are delayed, that back off and that run; `None` where the storage cannot tell.
     pub states: Option<StateCounts>,
@@ -39,11 +38,11 @@ pub struct QueueOverview {
     pub oldest: Option<Duration>,
     /// About how many dead letters there are.
     pub dead_letters: u64,
-    /// True if workers leave the queue alone.
+    /// True if workers fetch nothing from the queue.
     pub paused: bool,
     /// The settings that hold for a worker without defaults of its own, by their names in the metadata.
     pub settings: BTreeMap<String, String>,
-    /// The metadata of the queue: what an operator or a program has set.
+    /// The metadata of the queue, as set by operators and programs.
     pub metadata: BTreeMap<String, String>,
     /// A warning for each value in the metadata that is not used.
     pub warnings: Vec<String>,
@@ -86,7 +85,7 @@ impl Admin {
     pub async fn queue_names(&self) -> Result<Vec<QueueName>, Error> {
         let all = self.storage.queues().list_queues("").await?;
         let is_of_another = |name: &QueueName| {
-            let home = name.as_str().strip_suffix(crate::name::DEAD_LETTER_SUFFIX);
+            let home = name.as_str().strip_suffix(jobqueue_storage::DEAD_LETTER_SUFFIX);
             home.is_some_and(|home| all.iter().any(|other| other.as_str() == home))
         };
         Ok(all.iter().filter(|name| !is_of_another(name)).cloned().collect())
@@ -133,7 +132,7 @@ impl Admin {
     }
 
     async fn look_at(&self, name: &QueueName) -> Result<QueueOverview, Error> {
-        let store = &**self.storage.queues();
+        let store = self.storage.queues();
         let dead = async {
             match name.dead_letter() {
                 Ok(dead) if !name.is_dead_letter() => count(store, &dead).await,
@@ -148,7 +147,7 @@ impl Admin {
         );
         let missing = |e: crate::storage::StoreError| not_found(e, name);
         let (properties, peeked) = (properties.map_err(missing)?, peeked.map_err(missing)?);
-        let now = self.clock.now();
+        let now = self.clock().now();
         let oldest = peeked.iter().map(|message| message.inserted).min();
         let visible = peeked.len() as u64;
         Ok(QueueOverview {
@@ -164,7 +163,7 @@ impl Admin {
     }
 }
 
-async fn count(store: &dyn QueueStore, queue: &QueueName) -> Result<u64, Error> {
+async fn count(store: &Queues, queue: &QueueName) -> Result<u64, Error> {
     match store.queue_properties(queue).await {
         Ok(properties) => Ok(properties.approximate_count),
         Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(0),

@@ -1,4 +1,4 @@
-//! Schedules: what they send and when, and how to pause them or send now.
+//! Schedules: lists, pauses and triggers them.
 
 use std::time::SystemTime;
 
@@ -77,7 +77,8 @@ impl Admin {
         Ok(found.into_iter().map(ScheduleOverview::of).collect())
     }
 
-    /// Has a schedule leave out what comes due, until it is resumed. Its leader notices within 30 seconds. Slots that pass while the
+    /// Pauses a schedule: its leader skips due slots until it is resumed, from 30 seconds later at the latest. Slots
+    /// that pass while the
     /// schedule is paused and led are not sent later. Returns false if it was paused already.
     ///
     /// # Errors
@@ -93,7 +94,7 @@ impl Admin {
         self.act(Action::PauseSchedule, format!("schedule {schedule}"), work, summary).await
     }
 
-    /// Has a paused schedule go on. Returns false if it was not paused.
+    /// Resumes a paused schedule. Returns false if it was not paused.
     ///
     /// # Errors
     /// As [`pause_schedule`](Self::pause_schedule).
@@ -124,6 +125,6 @@ impl Admin {
     fn timestamp(&self) -> Result<Timestamp, Error> {
         let outside =
             |e| Error::new(ErrorKind::Configuration, "the clock is outside the calendar").with_source(e);
-        Timestamp::try_from(self.clock.now()).map_err(outside)
+        Timestamp::try_from(self.clock().now()).map_err(outside)
     }
 }

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use super::{Action, Admin, JobReference};
 use crate::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
 use crate::error::{Error, ErrorKind};
-use crate::queue::{self, Purpose, SendOptions, new_id};
+use crate::send;
+use crate::send::{Purpose, SendOptions, new_id};
 
 /// A job to be sent by [`Admin::send`]: an event, checked as one. Whether its payload fits the type is known only to the worker.
 ///
@@ -134,7 +135,7 @@ impl Admin {
             envelope.source = source.unwrap_or(envelope.source);
             envelope.key = key.map(str::to_owned).or(envelope.key);
             if envelope.id.is_empty() {
-                envelope.id = new_id();
+                envelope.id = new_id(core.runtime());
             }
             if envelope.id.len() > MAX_ID_BYTES || envelope.source.is_empty() {
                 let text = format!("an id has at most {MAX_ID_BYTES} bytes, and a source is not empty");
@@ -146,11 +147,9 @@ impl Admin {
                 Payload::None | Payload::Stored(_) => Bytes::new(),
             };
             let source = envelope.source.to_string();
-            let sent = queue::dispatch(
-                &core,
-                queue::prepare_envelope(&core, envelope, data, options, Purpose::One)?,
-            )
-            .await?;
+            let sent =
+                send::dispatch(&core, send::prepare_envelope(&core, envelope, data, options, Purpose::One)?)
+                    .await?;
             Ok(JobReference::new(queue, sent.id()).with_source(source))
         };
         let summary = |sent: &JobReference| format!("sent {}", sent.id.escape_debug());

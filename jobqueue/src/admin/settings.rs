@@ -8,12 +8,12 @@ use super::queues::not_found;
 use super::{Action, Admin};
 use crate::error::{Error, ErrorKind};
 use crate::message::MessageDefaults;
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
+use crate::settings::Metadata;
 use crate::settings::{PAUSED, QueueSettings, SettingOverrides};
+use crate::storage::QueueName;
 
-/// The changes that bring the metadata of a queue to what somebody wants; made by [`Admin::plan_settings`]. A plan without changes
-/// says that there is no drift.
+/// The changes from the current to the wanted metadata of a queue, computed by [`Admin::plan_settings`]. A plan without
+/// changes means that there is no drift.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SettingsPlan {
@@ -47,7 +47,7 @@ impl SettingsPlan {
 }
 
 impl Admin {
-    /// Has workers leave the queue alone: they finish what they run, and fetch nothing more. They notice within 30 seconds. Messages
+    /// Pauses the queue: workers finish their running jobs and fetch no more. They notice within 30 seconds. Messages
     /// can be sent meanwhile. Returns false if the queue was paused already.
     ///
     /// # Errors
@@ -88,7 +88,8 @@ impl Admin {
         Ok(true)
     }
 
-    /// Compares the metadata of a queue with what is `wanted`: names with values, or with `None` for those that are to be absent. Names
+    /// Compares the metadata of a queue with the `wanted` settings: names with values, or with `None` for settings to
+    /// remove. Names
     /// that are not in `wanted` stay as they are. Changes nothing; costs one request.
     ///
     /// ```
@@ -195,5 +196,5 @@ fn warning(name: &str, value: &str) -> Option<String> {
     }
     let is_known = settings.entries().iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
         || QueueSettings::NAMES.iter().any(|known| known.eq_ignore_ascii_case(name));
-    (!is_known).then(|| format!("no setting is called `{name}`; workers would not use it"))
+    (!is_known).then(|| format!("there is no setting `{name}`"))
 }

@@ -1,6 +1,5 @@
 //! The upkeep of a storage: sweeping, and the difference between the clocks.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -8,10 +7,9 @@ use serde::Serialize;
 
 use super::text::seconds;
 use super::{Action, Admin};
-use crate::entropy;
 use crate::error::Error;
 use crate::maintenance::{SweepOptions, SweepReport, sweep};
-use crate::name::{BlobName, ContainerName};
+use crate::storage::{BlobName, ContainerName};
 use crate::storage::{PutBlob, put_creating};
 
 /// The difference between the clock of this process and that of the storage.
@@ -38,7 +36,6 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the sweep stops; another can be started at any time.
     pub async fn sweep(&self, options: SweepOptions) -> Result<SweepReport, Error> {
-        let options = options.clock(Arc::clone(&self.clock));
         if options.is_dry_run() {
             return sweep(&self.storage, options).await;
         }
@@ -62,12 +59,12 @@ impl Admin {
         if !self.access.allows(Action::Inspect) {
             return Err(self.forbidden(Action::Inspect));
         }
-        let name = format!("clock-{}", entropy::uuid_v4().simple());
+        let name = format!("clock-{}", self.storage.runtime().uuid_v4().simple());
         let blob = BlobName::new(ContainerName::new(crate::presence::CONTAINER)?, name)?;
         let blobs = self.storage.blobs();
-        let before = self.clock.now();
+        let before = self.clock().now();
         let written = put_creating(&**blobs, &blob, Bytes::from_static(b"{}"), PutBlob::new()).await?;
-        let after = self.clock.now();
+        let after = self.clock().now();
         blobs.delete_blob(&blob, None).await?;
         Ok(ClockSkew::of(before, after, written.modified))
     }

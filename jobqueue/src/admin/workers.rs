@@ -1,4 +1,4 @@
-//! The workers that are present, and what they run.
+//! The running workers and their jobs.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use crate::presence::{Found, Records, WorkerRecord};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerOverview {
-    /// The data that the worker tells of itself.
+    /// The worker's own record.
     #[serde(flatten)]
     pub record: WorkerRecord,
     /// The seconds since the record was written, by the storage's clock.
@@ -56,7 +56,7 @@ impl Admin {
     pub(super) async fn workers_at(&self) -> Result<(Vec<WorkerOverview>, SystemTime), Error> {
         let (found, listed) = Records::new(Arc::clone(self.storage.blobs())).all().await?;
         let newest = found.iter().map(|found| found.modified).max();
-        let now = listed.unwrap_or_else(|| newest.unwrap_or(SystemTime::UNIX_EPOCH).max(self.clock.now()));
+        let now = listed.unwrap_or_else(|| newest.unwrap_or(SystemTime::UNIX_EPOCH).max(self.clock().now()));
         let overview = |found: Found| {
             let age = now.duration_since(found.modified).unwrap_or_default();
             WorkerOverview {

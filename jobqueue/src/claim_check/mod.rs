@@ -21,13 +21,12 @@ pub(crate) use payload::PayloadError;
 pub(crate) use sweep::{PAYLOADS, SweptContainer, sweep_containers};
 pub use sweep::{SweepOptions, SweepReport};
 
-use crate::clock::Clock;
 use crate::envelope::{Payload, Sha256Digest, StoredReference};
-use crate::name::{BlobName, ContainerName, NameError, QueueName};
-use crate::settings::metadata::Metadata;
+use crate::runtime::Runtime;
+use crate::settings::Metadata;
+use crate::storage::{BlobName, ContainerName, NameError, QueueName};
 use crate::storage::{BlobStore, PutBlob, StoreError, StoreErrorKind, Tries};
 
-/// The container for payloads and checkpoints.
 pub(crate) const CONTAINER: &str = "jobqueue-payloads";
 
 /// Blob metadata: seconds since 1970 after which no message refers to the blob, or `never`.
@@ -43,7 +42,7 @@ pub(crate) const DEFAULT_MAX_PAYLOAD_BYTES: u64 = 32 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimChecks {
     blobs: Arc<dyn BlobStore>,
-    clock: Arc<dyn Clock>,
+    runtime: Runtime,
     container: ContainerName,
     max_bytes: u64,
 }
@@ -51,10 +50,10 @@ pub(crate) struct ClaimChecks {
 impl ClaimChecks {
     pub(crate) fn new(
         blobs: Arc<dyn BlobStore>,
-        clock: Arc<dyn Clock>,
+        runtime: Runtime,
         max_bytes: u64,
     ) -> Result<Self, NameError> {
-        Ok(Self { blobs, clock, container: ContainerName::new(CONTAINER)?, max_bytes })
+        Ok(Self { blobs, runtime, container: ContainerName::new(CONTAINER)?, max_bytes })
     }
 
     pub(crate) fn max_bytes(&self) -> u64 {
@@ -63,7 +62,7 @@ impl ClaimChecks {
 
     /// Returns a new, unique reference for `data`. Writes nothing.
     pub(crate) fn reference(&self, queue: &QueueName, data: &[u8]) -> StoredReference {
-        StoredReference::for_data(day(self.clock.now()), queue, data)
+        StoredReference::for_data(day(self.runtime.now()), queue, self.runtime.uuid_v4(), data)
     }
 
     /// Returns the blob's name and its write options, for storages that write it in the caller's transaction.
@@ -96,7 +95,7 @@ impl ClaimChecks {
         expires: Option<SystemTime>,
     ) -> Result<(), StoreError> {
         let (name, options) = self.blob(reference, expires).map_err(|e| invalid(e, reference))?;
-        let mut tries = Tries::until(give_up, 1, 1);
+        let mut tries = Tries::until(&self.runtime, give_up, 1, 1);
         let mut containers = 0;
         loop {
             match self.blobs.put_blob(&name, data.clone(), options.clone()).await {
@@ -164,7 +163,7 @@ impl ClaimChecks {
     }
 
     /// Deletes the blob of `reference`, for a message of `queue`. A missing blob is not an error. The blob of another
-    /// queue is not deleted, because anybody may write a reference.
+    /// queue is not deleted, because references come from messages, which are untrusted.
     pub(crate) async fn remove(
         &self,
         queue: &QueueName,

@@ -10,7 +10,7 @@ pub(crate) enum PayloadError {
     #[error("the reference belongs to another queue")]
     OtherQueue,
     /// The payload is larger than this program accepts.
-    #[error("the payload is larger than the {limit} bytes this program accepts")]
+    #[error("the payload is larger than the limit of {limit} bytes")]
     TooLarge {
         /// The limit in bytes.
         limit: u64,

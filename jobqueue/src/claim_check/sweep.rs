@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::{CONTAINER, EXPIRES};
-use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
-use crate::name::{BlobName, ContainerName, QueueName};
 use crate::sharded::MAPS;
+use crate::storage::{BlobName, ContainerName, QueueName};
 use crate::storage::{
-    BlobProperties, BlobStore, LeaseDuration, LeaseId, QueueStore, Storage, StoreError, StoreErrorKind,
+    BlobProperties, BlobStore, LeaseDuration, LeaseId, Queues, Storage, StoreError, StoreErrorKind,
     SweepLeftovers,
 };
 
@@ -44,7 +43,6 @@ impl SweptContainer {
     }
 }
 
-/// The container of payloads and checkpoints.
 pub(crate) const PAYLOADS: SweptContainer = SweptContainer::new(CONTAINER);
 
 type Progress = dyn Fn(&SweepReport) + Send + Sync;
@@ -72,19 +70,11 @@ pub struct SweepOptions {
     dry_run: bool,
     limit: Option<u64>,
     progress: Option<Arc<Progress>>,
-    clock: Arc<dyn Clock>,
 }
 
 impl Default for SweepOptions {
     fn default() -> Self {
-        Self {
-            grace: GRACE,
-            drained_queues: false,
-            dry_run: false,
-            limit: None,
-            progress: None,
-            clock: Arc::new(SystemClock),
-        }
+        Self { grace: GRACE, drained_queues: false, dry_run: false, limit: None, progress: None }
     }
 }
 
@@ -135,13 +125,6 @@ impl SweepOptions {
         self.progress = Some(Arc::new(listener));
         self
     }
-
-    /// Takes the time from `clock`, for tests.
-    #[must_use]
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
 }
 
 impl fmt::Debug for SweepOptions {
@@ -176,7 +159,7 @@ pub(crate) async fn sweep_containers(
     containers: &[SweptContainer],
     options: SweepOptions,
 ) -> Result<SweepReport, Error> {
-    let mut sweep = Sweep { storage, now: options.clock.now(), drained: HashMap::new(), options };
+    let mut sweep = Sweep { storage, now: storage.runtime().now(), drained: HashMap::new(), options };
     let mut swept = SweepReport::default();
     for container in containers {
         sweep.container(*container, &mut swept).await?;
@@ -236,7 +219,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Lets the storage of the queues remove what only it knows.
+    /// Lets the storage of the queues sweep its private data.
     async fn leftovers(&self, swept: &mut SweepReport) -> Result<(), Error> {
         let limit = self.options.limit.map(|limit| limit.saturating_sub(swept.removed));
         let Some(older_than) = self.now.checked_sub(self.options.grace).filter(|_| limit != Some(0)) else {
@@ -285,7 +268,7 @@ impl Sweep<'_> {
         if let Some(drained) = self.drained.get(queue) {
             return Ok(*drained);
         }
-        let store = &**self.storage.queues();
+        let store = self.storage.queues();
         let dead_letter_queue = queue.dead_letter().ok();
         let mut drained = true;
         for queue in [Some(queue), dead_letter_queue.as_ref()].into_iter().flatten() {
@@ -329,14 +312,14 @@ impl Sweep<'_> {
         if self.options.dry_run {
             Some(true)
         } else if swept_container.is_reused {
-            delete_unchanged(blobs, container, name, properties).await
+            delete_unchanged(self.storage, container, name, properties).await
         } else {
             delete(blobs, container, name).await.then_some(true)
         }
     }
 }
 
-async fn is_empty(store: &dyn QueueStore, queue: &QueueName) -> Result<bool, StoreError> {
+async fn is_empty(store: &Queues, queue: &QueueName) -> Result<bool, StoreError> {
     match store.queue_properties(queue).await {
         Ok(properties) => Ok(properties.approximate_count == 0),
         Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(true),
@@ -359,20 +342,21 @@ async fn delete(blobs: &dyn BlobStore, container: &ContainerName, name: &str) ->
 /// Deletes a blob under a lease, provided that its expiry has not changed since it was listed. Returns `None` if that
 /// is not possible now.
 async fn delete_unchanged(
-    blobs: &dyn BlobStore,
+    storage: &Storage,
     container: &ContainerName,
     name: &str,
     listed: &BlobProperties,
 ) -> Option<bool> {
     let blob = BlobName::new(container.clone(), name).ok()?;
     let duration = LeaseDuration::Finite(Duration::from_secs(15));
-    let lease = blobs.acquire_lease(&blob, duration, &LeaseId::random()).await.ok()?;
+    let (blobs, leases) = (storage.blobs(), storage.leases().ok()?);
+    let lease = leases.acquire_lease(&blob, duration, &LeaseId::random(storage.runtime())).await.ok()?;
     let found = blobs.blob_properties(&blob).await.ok()?;
     let same = found.metadata.get(EXPIRES) == listed.metadata.get(EXPIRES);
     if same && blobs.delete_blob(&blob, Some(&lease)).await.is_ok() {
         return Some(true);
     }
     // If this fails, the lease expires.
-    drop(blobs.release_lease(&blob, &lease).await);
+    drop(leases.release_lease(&blob, &lease).await);
     (!same).then_some(false)
 }

@@ -10,7 +10,7 @@ use super::{Codec, CodecError};
 /// A codec that writes payloads as JSON text: the codec of every message that names no other.
 ///
 /// Numbers that JSON cannot express (`NaN`, infinities) become `null`, as in `serde_json`, and `null` is read as no number. Nesting is
-/// limited to 128 levels. An error names the field and says what was expected there; it never quotes the payload.
+/// limited to 128 levels. An error names the field and the expected type; it never quotes the payload.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json;
 
@@ -69,7 +69,7 @@ fn describe(text: &str, error: &serde_json::Error) -> String {
     match error.classify() {
         Category::Data => match expected(&said) {
             Some(expected) => format!("{field} does not have the type of the message: expected {expected}"),
-            None => format!("{field} does not fit the message"),
+            None => format!("{field}: unexpected value for this message type"),
         },
         Category::Eof => "the payload ends too early".to_owned(),
         Category::Io | Category::Syntax => {

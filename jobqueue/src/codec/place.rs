@@ -1,4 +1,5 @@
-//! Finds the field at a position of a JSON text. An error names the field: nobody has seen the text with its lines and columns.
+//! Finds the field at a position of a JSON text. Errors name the field, because line and column are useless without the
+//! text.
 //!
 //! The text is read a second time for it, but only after an error, and in no code that is compiled for each type.
 

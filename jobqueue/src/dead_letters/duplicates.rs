@@ -3,15 +3,14 @@
 use std::collections::HashSet;
 use std::time::SystemTime;
 
+use super::held::{Held, PassAction};
 use super::letter::DeadLetterEntry;
-use super::pass::{Held, PassAction};
+use crate::delivery::{DeathOf, UNREADABLE_KIND};
 use crate::envelope::{EventDigest, Sha256Digest};
-use crate::queue::dead_letter::{DeathOf, UNREADABLE_KIND};
 
 /// The role of a letter in the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// The first of its job.
+pub(crate) enum Turn {
     First,
     /// A copy of a letter that was handled.
     Duplicate,
@@ -21,7 +20,7 @@ pub(super) enum Turn {
 
 /// The letters that a pass has handled.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     deaths: HashSet<DeathOf>,
     put_back: HashSet<Key>,
 }
@@ -29,7 +28,7 @@ pub(super) struct Seen {
 impl Seen {
     /// Returns the role of a letter. A job that the pass has put back may be dead-lettered again at once. So a letter
     /// is a duplicate only if it existed before the pass `began`, or if it records an end that was handled.
-    pub(super) fn turn(&self, held: &Held, began: Option<SystemTime>) -> Turn {
+    pub(crate) fn turn(&self, held: &Held, began: Option<SystemTime>) -> Turn {
         if death(held).is_some_and(|death| self.deaths.contains(&death)) {
             return Turn::Duplicate;
         }
@@ -38,14 +37,14 @@ impl Seen {
         match (self.put_back.contains(&key), was_there, key) {
             (false, ..) => Turn::First,
             (true, true, Key::Event(_)) => Turn::Duplicate,
-            // A copy of a text cannot be told from another message.
+            // A copy of a text cannot be distinguished from another message.
             (true, true, Key::Text(_)) => Turn::First,
             (true, false, _) => Turn::Leave,
         }
     }
 
     /// Records that a letter was handled, and whether its job is in its queue again.
-    pub(super) fn done(&mut self, held: &Held, action: PassAction) {
+    pub(crate) fn done(&mut self, held: &Held, action: PassAction) {
         self.deaths.extend(death(held));
         if action == PassAction::PutBack {
             self.put_back.insert(Key::of(held));

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use super::past::{self, PastDeadLetter};
 use crate::clock::{parse_rfc3339, rfc3339};
+use crate::delivery::{DeathOf, PastDeadLetter, UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable};
 use crate::envelope::{Envelope, Parsed, Payload, parse};
 use crate::job::outcome::Reason;
-use crate::name::QueueName;
-use crate::queue::dead_letter::{DeathOf, UNREADABLE_SOURCE, unwrap_unreadable};
+use crate::storage::QueueName;
 use crate::storage::{DeadLetterCause, MessageId};
 
 /// A message in a dead-letter queue.
@@ -41,7 +40,7 @@ pub struct DeadLetter {
     /// The kind.
     pub kind: String,
     /// The reason for dead-lettering; [`Reason::UNKNOWN`] if another program put the message there and gave none. For a
-    /// message that Service Bus has moved by itself, the reason that it gives, such as `max_delivery_count_exceeded`.
+    /// message that Service Bus has moved itself, the service's reason, such as `max_delivery_count_exceeded`.
     pub reason: Reason,
     /// The queue that the job came from.
     pub queue: String,
@@ -62,17 +61,16 @@ pub struct DeadLetter {
     pub key: Option<String>,
     /// The earlier dead letters of the same job, before it was redriven: at most 10, the oldest first.
     pub past: Vec<PastDeadLetter>,
-    /// The text as it is in the queue.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// The original text of a message that could not be read as a job, if the dead letter itself contains it.
     unreadable: Option<String>,
     /// Identifies this end of the job; copies of this dead letter share it.
-    pub(super) death: Option<DeathOf>,
+    pub(crate) death: Option<DeathOf>,
 }
 
 impl DeadLetter {
     /// Returns the dead letter that a worker has stored. `envelope` was read from `text`.
-    pub(super) fn of(envelope: &Envelope, text: &str) -> Self {
+    pub(crate) fn of(envelope: &Envelope, text: &str) -> Self {
         let note = envelope.dead_letter.as_ref();
         Self {
             id: envelope.id.to_string(),
@@ -87,15 +85,15 @@ impl DeadLetter {
             worker: note.and_then(|note| note.worker.clone()),
             trace: envelope.traceparent.clone(),
             key: envelope.key.clone(),
-            past: past::read(&envelope.history),
+            past: past_dead_letters(&envelope.history),
             text: text.to_owned(),
             unreadable: unreadable(envelope),
             death: DeathOf::of(envelope),
         }
     }
 
-    /// Returns the dead letter for a text without an end of its own, with what the storage knows of it.
-    pub(super) fn external(
+    /// Returns the dead letter for a text without the framework's attributes, with the storage's data.
+    pub(crate) fn external(
         id: &MessageId,
         inserted: SystemTime,
         kind: &str,
@@ -213,7 +211,7 @@ pub(super) enum DeadLetterEntry {
 }
 
 impl DeadLetterEntry {
-    pub(super) fn read(text: &str) -> Self {
+    pub(crate) fn read(text: &str) -> Self {
         match parse(text) {
             Ok(Parsed::Event(envelope)) => Self::Event(envelope),
             _ => Self::External,

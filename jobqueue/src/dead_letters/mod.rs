@@ -1,30 +1,42 @@
-//! The dead letters of a queue: read, redrive, purge.
+//! Dead letters: jobs that failed for good, why they failed, and the way back.
+//!
+//! A dead letter is read, redriven or purged through [`DeadLetters`], which
+//! [`Queue::dead_letters`](crate::Queue::dead_letters) returns. The [guide](crate::guide::dead_letters) has the whole story.
 
+mod duplicates;
+mod held;
 mod letter;
 mod options;
 mod pass;
-pub(super) mod past;
 mod revive;
-mod turn;
 mod untyped;
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-pub use letter::DeadLetter;
-pub use options::{PurgeReport, RedriveOptions, RedriveReport, SkippedLetter};
-pub use past::PastDeadLetter;
-
-pub(crate) use pass::PassAction;
-pub(crate) use past::read as past_dead_letters;
-pub(crate) use untyped::DeadLetterQueue;
-
-use super::queue_core::QueueCore;
-use super::read::read_text;
 use crate::error::Error;
 use crate::message::QueueMessage;
-use crate::name::QueueName;
+use crate::queue_core::{Queue, QueueCore};
+use crate::receive::read_text;
+use crate::storage::QueueName;
+
+pub use crate::delivery::PastDeadLetter;
+pub use letter::DeadLetter;
+pub use options::{PurgeReport, RedriveOptions, RedriveReport, SkippedLetter};
+
+pub(crate) use held::PassAction;
+pub(crate) use untyped::DeadLetterQueue;
+
+impl<M: QueueMessage> Queue<M> {
+    /// Returns the queue's dead letters.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the queue's name leaves no room for `-poison`.
+    pub fn dead_letters(&self) -> Result<DeadLetters<M>, Error> {
+        DeadLetters::new(Arc::clone(self.core()))
+    }
+}
 
 /// The dead-letter queue of a queue: `<queue>-poison`.
 ///
@@ -60,7 +72,7 @@ pub struct DeadLetters<M> {
 }
 
 impl<M: QueueMessage> DeadLetters<M> {
-    pub(super) fn new(core: Arc<QueueCore>) -> Result<Self, Error> {
+    pub(crate) fn new(core: Arc<QueueCore>) -> Result<Self, Error> {
         Ok(Self { letters: DeadLetterQueue::new(core, M::KIND)?, message: PhantomData })
     }
 

@@ -25,10 +25,10 @@ type Filter = dyn Fn(&DeadLetter) -> bool + Send + Sync;
 #[derive(Clone, Default)]
 pub struct RedriveOptions {
     filter: Option<Arc<Filter>>,
-    pub(super) limit: Option<u64>,
-    pub(super) per_second: Option<u32>,
-    pub(super) dry_run: bool,
-    pub(super) stop: Option<CancellationToken>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) per_second: Option<u32>,
+    pub(crate) dry_run: bool,
+    pub(crate) stop: Option<CancellationToken>,
 }
 
 impl RedriveOptions {
@@ -58,7 +58,7 @@ impl RedriveOptions {
         self
     }
 
-    /// Only reports what would be put back. The default is off.
+    /// Reports the dead letters without putting them back. The default is off.
     #[must_use]
     pub fn dry_run(mut self, dry: bool) -> Self {
         self.dry_run = dry;
@@ -89,12 +89,12 @@ impl fmt::Debug for RedriveOptions {
     }
 }
 
-/// The dead letters that a [redrive](super::DeadLetters::redrive) put back, and those that it skipped.
+/// The dead letters that a [redrive](super::DeadLetters::redrive) put back or skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub struct RedriveReport {
-    /// The ids of the redriven jobs; in a dry run, of those that would be put back.
+    /// The ids of the redriven jobs; in a dry run, of the jobs that would be put back.
     pub moved: Vec<String>,
     /// The selected dead letters that were not put back, with the cause of each.
     pub skipped: Vec<SkippedLetter>,
@@ -104,7 +104,7 @@ pub struct RedriveReport {
     pub stopped: Option<String>,
 }
 
-/// The dead letters that a [purge](super::DeadLetters::purge) deleted, and those that it skipped.
+/// The dead letters that a [purge](super::DeadLetters::purge) deleted or skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]

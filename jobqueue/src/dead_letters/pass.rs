@@ -6,15 +6,14 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::duplicates::{Seen, Turn};
+use super::held::{Held, PassAction};
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::options::{RedriveOptions, RedriveReport, SkippedLetter};
 use super::revive::Put;
-use super::turn::{Seen, Turn};
 use super::untyped::{DeadLetterQueue, Found};
-use crate::envelope::StoredReference;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
-use crate::queue::leased_job::references;
 use crate::storage::{
     ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageId, MessageRef, StoreErrorKind,
     UpdateMessage,
@@ -28,38 +27,9 @@ const MAX_FAILURES: u32 = 3;
 /// works.
 const MAX_NEW_PAGES: u32 = 3;
 
-/// The action on the dead letters that are selected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PassAction {
-    Tell,
-    PutBack,
-    Delete,
-}
-
 /// Called for each letter that was handled.
 type Listener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
 
-/// A letter that the pass has leased.
-pub(super) struct Held {
-    pub(super) message: MessageRef,
-    pub(super) entry: DeadLetterEntry,
-    pub(super) letter: DeadLetter,
-    pub(super) inserted: SystemTime,
-    /// The group of the message, where the storage keeps the order.
-    pub(super) group: Option<String>,
-}
-
-impl Held {
-    /// Returns the blobs that the dead letter refers to.
-    pub(super) fn references(&self) -> Vec<StoredReference> {
-        match &self.entry {
-            DeadLetterEntry::Event(envelope) => references(envelope),
-            DeadLetterEntry::External => Vec::new(),
-        }
-    }
-}
-
-/// The state of a pass.
 struct Pass<'p> {
     options: &'p RedriveOptions,
     action: PassAction,
@@ -169,7 +139,7 @@ impl DeadLetterQueue {
     }
 
     async fn page(&self) -> Result<Vec<LeasedMessage>, Error> {
-        let get = GetMessages { count: MAX_MESSAGES, visibility: HOLD };
+        let get = GetMessages::new(MAX_MESSAGES, HOLD);
         match self.core.store().get(&self.name, get).await {
             Ok(received) => Ok(received.messages),
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(Vec::new()),

@@ -5,20 +5,15 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use super::held::Held;
 use super::letter::DeadLetterEntry;
-use super::pass::Held;
-use super::past;
 use super::untyped::DeadLetterQueue;
-use crate::entropy;
+use crate::delivery::{HistoryTrim, UNREADABLE_KIND, add_past_dead_letter, unwrap_unreadable};
 use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
-use crate::fifo::{is_in_order, restamp};
-use crate::queue::blobs::{copy_blobs, remove_blobs};
-use crate::queue::dead_letter::{UNREADABLE_KIND, unwrap_unreadable};
-use crate::queue::errors::send_error;
-use crate::queue::history_trim::HistoryTrim;
-use crate::queue::prepare::fit;
-use crate::queue::read::payload_error;
+use crate::group_log::{is_in_order, restamp};
+use crate::queue_core::{copy_blobs, fit, payload_error, remove_blobs};
+use crate::send::send_error;
 use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind, Tries};
 
 /// The time after which a letter is given up.
@@ -26,7 +21,7 @@ const BUDGET: Duration = Duration::from_secs(30);
 
 /// The effect of a put-back on the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Put {
+pub(crate) enum Put {
     No,
     Perhaps,
     Yes,
@@ -46,10 +41,10 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// The error, and whether the job is in its queue all the same.
-    pub(super) async fn put_back(&self, held: &Held) -> Result<(), (Put, Error)> {
-        let mut tries = Tries::until(Instant::now() + BUDGET, 1, 2);
+    pub(crate) async fn put_back(&self, held: &Held) -> Result<(), (Put, Error)> {
+        let mut tries = Tries::until(self.core.runtime(), Instant::now() + BUDGET, 1, 2);
         // Not the id of the job: a storage that detects duplicates would drop a job that was sent a moment ago.
-        let identity: Arc<str> = entropy::uuid_v4().to_string().into();
+        let identity: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
         loop {
             let revived = self.revived(held).await;
             let Revived { text, key, group, blobs } = revived.map_err(|error| match tries.is_in_doubt() {
@@ -85,7 +80,7 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// Either the dead letter may not be deleted, or it is deleted and a blob is not.
-    pub(super) async fn discard(&self, held: &Held) -> Result<(), Error> {
+    pub(crate) async fn discard(&self, held: &Held) -> Result<(), Error> {
         if !self.delete(&held.message).await? {
             return Ok(());
         }
@@ -98,9 +93,9 @@ impl DeadLetterQueue {
         Ok(())
     }
 
-    /// Deletes a message. Returns false if somebody else has leased or deleted it.
+    /// Deletes a message. Returns false if another client has leased or deleted it.
     async fn delete(&self, message: &MessageRef) -> Result<bool, Error> {
-        let mut tries = Tries::until(Instant::now() + BUDGET, 1, 2);
+        let mut tries = Tries::until(self.core.runtime(), Instant::now() + BUDGET, 1, 2);
         loop {
             match self.core.store().delete(&self.name, message, ExpiredReceipt::Allow).await {
                 Ok(()) => return Ok(true),
@@ -115,7 +110,7 @@ impl DeadLetterQueue {
     }
 
     /// Returns the original text of a message that could not be read as a job; `None` for a job.
-    pub(super) async fn kept_text(&self, envelope: &Envelope) -> Result<Option<String>, Error> {
+    pub(crate) async fn kept_text(&self, envelope: &Envelope) -> Result<Option<String>, Error> {
         if *envelope.kind != *UNREADABLE_KIND {
             return Ok(None);
         }
@@ -126,7 +121,6 @@ impl DeadLetterQueue {
         })
     }
 
-    /// Returns the new message for a dead letter.
     async fn revived(&self, held: &Held) -> Result<Revived, Error> {
         // A producer of another program may have chosen the group without saying so in the text.
         let told = held.group.clone().filter(|_| self.core.orders_groups);
@@ -171,12 +165,12 @@ impl DeadLetterQueue {
     fn reset(&self, dead: &Envelope) -> Envelope {
         let mut envelope = dead.clone();
         let deliveries = dead.dead_letter.as_ref().map_or(0, |note| note.deliveries);
-        envelope.fence_base = fence_base(dead.fence_base, deliveries, self.core.options.clock.now());
+        envelope.fence_base = fence_base(dead.fence_base, deliveries, self.core.now());
         if let Some(note) = envelope.dead_letter.take() {
-            past::add(&mut envelope.history, note);
+            add_past_dead_letter(&mut envelope.history, note);
         }
         // The new message must be distinguishable from the old one, which may still exist.
-        restamp(&mut envelope);
+        restamp(&mut envelope, self.core.runtime());
         // The deliveries of the new message are counted from zero.
         envelope.history.attempts = 0;
         envelope.history.uncounted = 0;

@@ -7,22 +7,22 @@ use std::time::SystemTime;
 
 use super::letter::{DeadLetter, DeadLetterEntry};
 use crate::error::Error;
-use crate::name::QueueName;
-use crate::queue::queue_core::QueueCore;
+use crate::queue_core::QueueCore;
+use crate::storage::QueueName;
 use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, StoreErrorKind};
 
 /// The storage's own record of a letter.
-pub(super) struct Found<'l> {
-    pub(super) id: &'l MessageId,
-    pub(super) inserted: SystemTime,
-    pub(super) cause: Option<&'l DeadLetterCause>,
+pub(crate) struct Found<'l> {
+    pub(crate) id: &'l MessageId,
+    pub(crate) inserted: SystemTime,
+    pub(crate) cause: Option<&'l DeadLetterCause>,
 }
 
 /// The dead-letter queue of a queue.
 #[derive(Debug)]
 pub(crate) struct DeadLetterQueue {
-    pub(super) core: Arc<QueueCore>,
-    pub(super) name: QueueName,
+    pub(crate) core: Arc<QueueCore>,
+    pub(crate) name: QueueName,
     /// The kind that is shown for letters without one.
     external_kind: &'static str,
 }

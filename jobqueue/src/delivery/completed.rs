@@ -3,8 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
 
-use crate::name::QueueName;
-use crate::queue::{EventDigest, Identity, IdentityDigest};
+use crate::envelope::{EventDigest, Identity, IdentityDigest};
+use crate::storage::QueueName;
 use crate::sync::lock;
 
 /// The maximum number of remembered jobs; the oldest is forgotten first.

@@ -9,15 +9,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::limits::Snooze;
-use super::queue_worker::QueueWorker;
-use super::shared::Shared;
+use super::leased_job::LeasedJob;
+use super::progress::{load_saved, save_progress};
+use super::saved::{from_json, to_json};
+use super::snooze::Snooze;
+use super::state::DeliveryState;
 use crate::error::{Error, ErrorKind};
 use crate::handler::{ExtractError, FromJob, Job};
 use crate::job::JobInfo;
 use crate::message::QueueMessage;
 use crate::presence::Run;
-use crate::queue::{self, LeasedJob, Queue, from_json, to_json};
+use crate::queue_core::Queue;
 use crate::storage::Storage;
 use crate::sync::{StopToken, lock};
 
@@ -34,7 +36,7 @@ const MAX_RESULT_BYTES: usize = 1 << 20;
 /// struct Progress { row: u64 }
 ///
 /// async fn import(job: Import, ctx: Context) -> Result<(), JobError> {
-///     let start: Progress = ctx.resume().await?.unwrap_or_default();   // what the last attempt saved
+///     let start: Progress = ctx.resume().await?.unwrap_or_default();   // the last saved checkpoint
 ///     for row in start.row..job.rows {
 ///         // … the work of one row …
 ///         ctx.checkpoint(&Progress { row: row + 1 }).await?;     // a crash costs at most this row
@@ -50,7 +52,7 @@ pub struct Context {
 struct Inner {
     info: Arc<JobInfo>,
     leased_job: Arc<LeasedJob>,
-    shared: Arc<Shared>,
+    state: Arc<DeliveryState>,
     snooze: Arc<Snooze>,
     stop: StopToken,
     /// The run in the worker's record, if it keeps one.
@@ -62,7 +64,6 @@ struct Inner {
 /// The output of a handler for hooks that act at the end of the job.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct HandlerOutput {
-    /// The job's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) result: Option<Box<RawValue>>,
     /// True if another message continues the job.
@@ -93,21 +94,18 @@ impl Context {
     pub(super) fn new(
         info: Arc<JobInfo>,
         leased_job: Arc<LeasedJob>,
-        worker: &QueueWorker,
+        state: &Arc<DeliveryState>,
+        snooze: &Arc<Snooze>,
         run: Option<Arc<Run>>,
     ) -> Self {
-        let (shared, snooze) = (Arc::clone(&worker.shared), Arc::clone(&worker.snooze));
+        let (state, snooze) = (Arc::clone(state), Arc::clone(snooze));
         let (stop, left) = (StopToken::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { info, leased_job, shared, snooze, stop, run, left }) }
+        Self { inner: Arc::new(Inner { info, leased_job, state, snooze, stop, run, left }) }
     }
 
     /// Fires the [`token`](Self::token).
     pub(super) fn stop(&self) {
         self.inner.stop.fire();
-    }
-
-    pub(super) fn run(&self) -> Option<&Run> {
-        self.inner.run.as_deref()
     }
 
     /// Returns the facts about the job besides its message.
@@ -116,8 +114,8 @@ impl Context {
     }
 
     /// Returns a token that fires when the handler must stop: the lease is lost, the job has exceeded its run time,
-    /// an operator has cancelled it, or the worker shuts down. A return value after that does not count as success. The handler has the cancel
-    /// grace to end.
+    /// an operator has cancelled it, or the worker shuts down. The handler then has the cancel grace to end. Its result
+    /// is ignored after a lost lease; after a cancellation or a shutdown, `Ok` still completes the job.
     pub fn token(&self) -> &CancellationToken {
         self.inner.stop.get()
     }
@@ -147,7 +145,7 @@ impl Context {
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<(), Error> {
-        queue::save_progress(&self.inner.leased_job, to_json(progress)?).await
+        save_progress(&self.inner.leased_job, to_json(progress)?).await
     }
 
     /// Returns the last value that [`checkpoint`](Self::checkpoint) saved in this or an earlier attempt; `None` if
@@ -160,7 +158,17 @@ impl Context {
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        queue::load_saved(&self.inner.leased_job).await?.progress().map(from_json).transpose()
+        load_saved(&self.inner.leased_job).await?.progress().map(from_json).transpose()
+    }
+
+    /// Tells people how far the job is: `done` of `total`, 0 if the whole is not known, and a text of at most 200 characters in one line.
+    /// The next [record of the worker](crate::WorkerBuilder::presence) shows it, so that it costs no request of its own: call it as often as
+    /// you like. It is not kept when the job ends or is tried again; for progress that a later attempt goes on from, see
+    /// [`checkpoint`](Self::checkpoint).
+    pub fn progress(&self, done: u64, total: u64, text: impl AsRef<str>) {
+        if let Some(run) = &self.inner.run {
+            run.progress(done, total, text.as_ref());
+        }
     }
 
     /// Opens the queue of `N`, to send messages that follow from this job. They belong to the job's trace.
@@ -172,12 +180,12 @@ impl Context {
     /// # Cancel safety
     /// If the future is dropped, the queue may have been created; nothing else has changed.
     pub async fn queue<N: QueueMessage>(&self) -> Result<Queue<N>, Error> {
-        Ok(Queue::of(self.inner.shared.core::<N>(N::QUEUE).await?))
+        Ok(Queue::of(self.inner.state.core::<N>(N::QUEUE).await?))
     }
 
     /// Returns the storage of the worker.
     pub fn storage(&self) -> &Storage {
-        &self.inner.shared.storage
+        &self.inner.state.storage
     }
 
     /// Stops this worker from fetching messages of the job's queue for `wait` from now, or for longer if an earlier

@@ -7,35 +7,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
-use super::blobs::{copy_blobs, remove_blobs};
-use super::decode::Rejection;
-use super::leased_job::{Content, LeasedJob, references};
+use super::dead_envelope::{DeathOf, dead_envelope, events};
+use super::leased_job::{Content, LeasedJob};
 use super::native_dead_letter::move_in_one_step;
-use super::prepare::rfc3339;
-use super::queue_core::{QueueCore, ensure};
-use crate::envelope::{
-    DeadLetterNote, Envelope, EventDigest, History, Identity, JsonText, Parsed, Payload, StoredReference,
-    parse,
-};
+use super::order_position::{end_turn, position_of};
+use super::rejection::Rejection;
+use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
-use crate::fifo;
-use crate::job::outcome::{chain, printable};
+use crate::group_log::EndState;
+use crate::job::outcome::chain;
 use crate::lease::LeaseError;
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::storage::{Certainty, MAX_MESSAGES, PeekedMessage, PutMessage, QueueStore, StoreErrorKind};
-
-/// The kind of dead letters whose text is not an event: `data` holds the text, byte for byte.
-pub(crate) const UNREADABLE_KIND: &str = "jobqueue.unreadable";
-
-/// The source of these dead letters. Their id is the storage's id, which stays the same at every delivery.
-pub(crate) const UNREADABLE_SOURCE: &str = "/jobqueue/external";
-
-/// The maximum length of a worker's name in a dead letter, in characters.
-const MAX_WORKER_CHARS: usize = 200;
+use crate::queue_core::{copy_blobs, ensure, references, remove_blobs};
+use crate::settings::Metadata;
+use crate::storage::QueueName;
+use crate::storage::{Certainty, MAX_MESSAGES, PutMessage, Queues, StoreErrorKind};
 
 /// The pause before the next attempt for a message that could not be moved.
 pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
@@ -86,11 +72,11 @@ async fn write_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Res
     Ok(())
 }
 
-/// Dead-letters a message that was received by hand, and so does what the worker's hooks do otherwise.
+/// Dead-letters a message that was received by hand, including the work of the worker's hooks.
 pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejection) -> Result<(), Error> {
-    if fifo::in_order(job).is_some() {
+    if position_of(job).is_some() {
         record_end_for_others(job, &mut rejection).await?;
-        fifo::give_up_turn(job).await?;
+        end_turn(job, EndState::DeadLettered).await?;
     } else {
         record_end(job, &mut rejection).await?;
     }
@@ -104,7 +90,7 @@ pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejectio
 /// the deletion was lost, the message may be in both queues.
 pub(crate) async fn dead_letter(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
     let _saving = job.saving.lock().await;
-    if job.core.store().has_dead_letter_queues() {
+    if job.core.store().powers().dead_letters.is_some() {
         return move_in_one_step(job, rejection).await;
     }
     let dead_letter_queue = job.core.name.dead_letter()?;
@@ -137,54 +123,6 @@ fn tell_dead(job: &LeasedJob, rejection: &Rejection) {
         queue: job.core.name.clone(),
         reason: rejection.reason.clone(),
     });
-}
-
-pub(super) fn dead_envelope(
-    job: &LeasedJob,
-    rejection: &Rejection,
-    attempts: u32,
-) -> Result<Envelope, Error> {
-    let mut envelope = match &*job.content() {
-        // Kept whole: there is no room in it for the attributes of a dead letter.
-        Content::Event(envelope) if job.is_unwritable => wrap_unwritable(job, envelope)?,
-        Content::Event(envelope) => (**envelope).clone(),
-        Content::Unreadable(text) => wrap_unreadable(job, text.as_deref())?,
-    };
-    envelope.history.attempts = envelope.history.attempts.saturating_add(attempts);
-    envelope.history.last_error = Some(printable(&rejection.detail, crate::envelope::MAX_ERROR_CHARS));
-    envelope.dead_letter = Some(DeadLetterNote {
-        reason: rejection.reason.as_str().to_owned(),
-        queue: job.core.name.as_str().to_owned(),
-        message: Some(job.lease.message_id().to_string()),
-        time: rfc3339(Some(job.core.options.clock.now()))?,
-        deliveries: job.dequeue_count,
-        worker: Some(job.core.options.worker.chars().take(MAX_WORKER_CHARS).collect()),
-    });
-    Ok(envelope)
-}
-
-fn wrap_unwritable(job: &LeasedJob, event: &Envelope) -> Result<Envelope, Error> {
-    let as_it_came = Envelope { history: History::default(), ..event.clone() };
-    let mut wrapped = wrap_unreadable(job, Some(&as_it_came.to_json()?))?;
-    wrapped.history.attempts = event.history.attempts;
-    Ok(wrapped)
-}
-
-fn wrap_unreadable(job: &LeasedJob, text: Option<&str>) -> Result<Envelope, Error> {
-    let payload = match text {
-        None => Payload::None,
-        Some(text) => {
-            let json = serde_json::to_vec(text).map_err(|e| {
-                Error::new(ErrorKind::Undecodable, "the text cannot be stored in a dead letter")
-                    .with_source(e)
-            })?;
-            Payload::Json(JsonText::written_by_serde_json(json))
-        }
-    };
-    let id = job.lease.message_id().to_string();
-    let mut envelope = Envelope::new(id, UNREADABLE_SOURCE, UNREADABLE_KIND, payload);
-    envelope.content_type = Some("text/plain".into());
-    Ok(envelope)
 }
 
 /// Returns the copy of this message that an earlier delivery has made, if it is among the first messages that a
@@ -230,7 +168,7 @@ async fn copy_to(
 
 /// Puts a dead letter. The error says whether it may be stored all the same.
 async fn put_into(
-    store: &dyn QueueStore,
+    store: &Queues,
     dead_letter_queue: &QueueName,
     text: String,
 ) -> Result<(), (Certainty, Error)> {
@@ -244,43 +182,7 @@ async fn put_into(
             Err(e) => return Err((e.certainty(), e.into())),
         }
     }
-    let text = format!("the dead-letter queue `{dead_letter_queue}` keeps being deleted");
+    let text =
+        format!("the dead-letter queue `{dead_letter_queue}` was deleted repeatedly while writing to it");
     Err((Certainty::NotApplied, Error::new(ErrorKind::Storage, text)))
-}
-
-/// Returns the events among peeked messages.
-fn events(lying: &[PeekedMessage]) -> impl Iterator<Item = Envelope> + '_ {
-    lying.iter().filter_map(|message| match parse(message.text.as_deref().ok()?) {
-        Ok(Parsed::Event(event)) => Some(*event),
-        _ => None,
-    })
-}
-
-/// Identifies one end of a job as a dead letter: the copies of one dead letter share it; another end of the job
-/// differs.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct DeathOf {
-    pub(super) event: EventDigest,
-    /// The id of the message that was dead-lettered.
-    pub(super) message: String,
-}
-
-impl DeathOf {
-    /// Returns the end that a dead letter records; `None` if it records none.
-    pub(super) fn of(dead_letter: &Envelope) -> Option<Self> {
-        let message = dead_letter.dead_letter.as_ref()?.message.clone()?;
-        Some(Self { event: dead_letter.digest(), message })
-    }
-}
-
-/// Returns whether a message of this job is among the first that a peek returns.
-#[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
-pub(crate) async fn is_waiting(core: &QueueCore, job: &Identity) -> bool {
-    let Ok(lying) = core.store().peek(&core.name, MAX_MESSAGES).await else { return false };
-    events(&lying).any(|found| found.identity() == *job)
-}
-
-/// Returns the original text from a dead letter of kind [`UNREADABLE_KIND`].
-pub(crate) fn unwrap_unreadable(envelope: &Envelope, data: &Bytes) -> Option<String> {
-    (*envelope.kind == *UNREADABLE_KIND).then(|| serde_json::from_slice(data).ok()).flatten()
 }

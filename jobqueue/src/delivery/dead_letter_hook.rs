@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 
 use crate::job::JobInfo;
 use crate::job::outcome::Reason;
-use crate::name::QueueName;
+use crate::storage::QueueName;
 
 /// The maximum run time of a hook.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -34,10 +34,10 @@ type Hook = Arc<dyn Fn(DeadLettered) -> Called + Send + Sync>;
 
 /// The hooks of a worker, in the order in which they were added.
 #[derive(Default, Clone)]
-pub(super) struct DeadLetterHooks(Vec<Hook>);
+pub(crate) struct DeadLetterHooks(Vec<Hook>);
 
 impl DeadLetterHooks {
-    pub(super) fn add<F>(&mut self, hook: impl Fn(DeadLettered) -> F + Send + Sync + 'static)
+    pub(crate) fn add<F>(&mut self, hook: impl Fn(DeadLettered) -> F + Send + Sync + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {

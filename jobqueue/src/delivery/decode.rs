@@ -1,22 +1,28 @@
 //! Decodes a leased text: returns a job that can run, or the reason why it cannot.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::history;
+use super::deferral::Cause;
+use super::disposition::Disposition;
+use super::forged_history::discard_forged_history;
 use super::leased_job::{Content, LeasedJob};
-use super::queue_core::QueueCore;
-use super::room::with_room_checked;
+use super::rejection::Rejection;
+use super::unwritable::mark_unwritable;
 use crate::claim_check::PayloadError;
 use crate::clock::parse_rfc3339;
 use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse};
-use crate::job::outcome::{Reason, chain, printable};
+use crate::job::outcome::{Reason, chain};
 use crate::lease::{Lease, LeasedQueue};
+use crate::queue_core::QueueCore;
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
+
+/// The payload of a job, or the disposition of a message that cannot run now.
+type Decoded = Result<Bytes, Box<Disposition>>;
 
 /// A message as it was received.
 #[derive(Debug)]
@@ -33,49 +39,15 @@ pub(crate) trait Kinds: Send + Sync {
     /// Returns the kind of payloads without an envelope; `None` if the queue has not exactly one kind.
     fn of_raw(&self) -> Option<&'static str>;
 
-    /// Returns whether this reader knows the kind.
     fn knows(&self, kind: &str) -> bool;
+
+    /// Returns the text for operators about a message of another kind.
+    fn unknown(&self) -> &'static str;
 }
 
-/// The result of decoding a leased message.
-#[derive(Debug)]
-pub(crate) enum Decoded {
-    /// A job, with its payload.
-    Ready(Bytes),
-    /// A job that must not run before this time has passed.
-    NotYet(Duration),
-    /// A job of a kind that the reader does not know.
-    UnknownKind,
-    /// A job whose payload cannot be read from the storage now.
-    Unavailable(PayloadError),
-    /// A message that must never run. A text that is not an event always gives this.
-    Rejected(Rejection),
-}
-
-/// The reason why a message is dead-lettered.
-#[derive(Debug, Clone)]
-pub(crate) struct Rejection {
-    pub(crate) reason: Reason,
-    /// One line without control characters.
-    pub(crate) detail: String,
-    /// True if an attempt of this delivery has failed that the message does not count yet.
-    pub(super) attempted: bool,
-}
-
-impl Rejection {
-    /// Returns a rejection before any attempt.
-    pub(crate) fn new(reason: Reason, detail: impl AsRef<str>) -> Self {
-        let detail = printable(detail.as_ref(), crate::envelope::MAX_ERROR_CHARS);
-        Self { reason, detail, attempted: false }
-    }
-
-    /// Returns a rejection after a failed attempt.
-    pub(crate) fn of_attempt(reason: Reason, detail: impl AsRef<str>) -> Self {
-        Self { attempted: true, ..Self::new(reason, detail) }
-    }
-}
-
-/// Starts the lease of a message, and reads the message.
+/// Starts the lease of a message, and reads the message. Returns the payload of a job, or what becomes of the message
+/// without it: a rejection, which a text that is not an event always gives; a release of a job that must not run yet; or a
+/// deferral of a job whose kind is not known or whose payload cannot be read now.
 pub(crate) fn decode(
     core: &Arc<QueueCore>,
     incoming: Incoming,
@@ -107,15 +79,15 @@ fn inspect(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn Kinds) -> (Lea
     let Incoming { leased, requested, settings } = incoming;
     let lease = new_lease(core, &leased, requested, &settings);
     let (content, delivery, problem) = read(&leased, kinds.of_raw(), &settings);
-    let leased_job = LeasedJob::new(Arc::clone(core), lease, (&leased, delivery), settings, content);
-    let leased_job = with_room_checked(leased_job, leased.text.as_deref().unwrap_or_default());
+    let leased_job = LeasedJob::new(Arc::clone(core), lease, &leased, delivery, settings, content);
+    let leased_job = mark_unwritable(leased_job, leased.text.as_deref().unwrap_or_default());
     let inspected = match problem {
-        Some(rejection) => Inspected::Done(Decoded::Rejected(rejection)),
+        Some(rejection) => Inspected::Done(rejected(rejection)),
         None => {
             leased_job.with_envelope(|event| inspect_event(core, event, &leased_job, kinds)).unwrap_or_else(
                 // `read` reports a problem for every text that is not an event.
                 || {
-                    Inspected::Done(Decoded::Rejected(Rejection::new(
+                    Inspected::Done(rejected(Rejection::new(
                         Reason::DECODE_ERROR,
                         "the message is not an event",
                     )))
@@ -144,19 +116,17 @@ fn new_lease(
 
 fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Inspected {
     if let Some(rejection) = spent(event, leased_job) {
-        return Inspected::Done(Decoded::Rejected(rejection));
+        return Inspected::Done(rejected(rejection));
     }
-    match not_before(event)
-        .map(|time| time.and_then(|time| time.duration_since(core.options.clock.now()).ok()))
-    {
-        Err(rejection) => return Inspected::Done(Decoded::Rejected(rejection)),
+    match not_before(event).map(|time| time.and_then(|time| time.duration_since(core.now()).ok())) {
+        Err(rejection) => return Inspected::Done(rejected(rejection)),
         Ok(Some(wait)) if !wait.is_zero() => {
-            return Inspected::Done(Decoded::NotYet(wait.min(MAX_VISIBILITY)));
+            return Inspected::Done(Err(Box::new(Disposition::Release(wait.min(MAX_VISIBILITY)))));
         }
         Ok(_) => {}
     }
     if !kinds.knows(&event.kind) {
-        return Inspected::Done(Decoded::UnknownKind);
+        return Inspected::Done(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
     }
     match core.claim_checks.inline(&event.payload) {
         Some(payload) => Inspected::Done(decoded(payload)),
@@ -167,7 +137,6 @@ fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kin
 /// The result of decoding without a request to the storage.
 enum Inspected {
     Done(Decoded),
-    /// The payload is in a blob.
     Stored(Payload),
 }
 
@@ -199,16 +168,25 @@ fn read(
         (Err(error), _) => return unreadable(Some(text), Reason::DECODE_ERROR, &chain(&error)),
     };
     event.version = event.version.or(settings.raw_version);
-    let delivery = history::believe(&mut event, leased.dequeue_count, settings);
+    let delivery = discard_forged_history(&mut event, leased.dequeue_count, settings);
     (Content::Event(event), delivery, None)
+}
+
+fn rejected(rejection: Rejection) -> Decoded {
+    Err(Box::new(Disposition::DeadLetter(rejection)))
+}
+
+fn deferred(cause: Cause, detail: String) -> Decoded {
+    Err(Box::new(Disposition::Defer { cause, detail }))
 }
 
 fn decoded(payload: Result<Bytes, PayloadError>) -> Decoded {
     match payload {
-        Ok(data) => Decoded::Ready(data),
+        Ok(data) => Ok(data),
         Err(error) => match error.reason() {
-            Some(reason) => Decoded::Rejected(Rejection::new(reason, chain(&error))),
-            None => Decoded::Unavailable(error),
+            Some(reason) => rejected(Rejection::new(reason, chain(&error))),
+            None if error.is_missing() => deferred(Cause::PayloadMissing, chain(&error)),
+            None => deferred(Cause::PayloadUnreadable, chain(&error)),
         },
     }
 }

@@ -5,15 +5,15 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::decode::Rejection;
 use super::leased_job::LeasedJob;
-use super::prepare::rfc3339;
+use super::rejection::Rejection;
 use crate::clock::parse_rfc3339;
-use crate::entropy;
 use crate::envelope::Deferral;
 use crate::error::Error;
+use crate::job::Backoff;
 use crate::job::outcome::Reason;
-use crate::job::retry::Backoff;
+use crate::queue_core::rfc3339;
+use crate::runtime::Runtime;
 use crate::settings::QueueSettings;
 
 /// The time that a message waits for a payload that does not exist: 5 minutes. A storage that failed over may show it
@@ -24,7 +24,6 @@ const HOOK_GRACE: Duration = Duration::from_secs(3_600);
 /// The minimum number of put-backs before a wait ends, however much time has passed.
 const LEAST_TRIES: u32 = 2;
 
-/// The cause of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// No worker has known the kind yet.
@@ -39,15 +38,6 @@ pub(crate) enum Cause {
     Hook,
     /// A hook failed with an error that is not retryable.
     BrokenHook,
-}
-
-/// The result of deferring a message.
-#[derive(Debug)]
-pub(crate) enum Deferred {
-    /// The message was put back for this time.
-    PutBack(Duration),
-    /// The message has waited long enough; nothing was done yet.
-    Over(Rejection),
 }
 
 impl Cause {
@@ -65,7 +55,8 @@ impl Cause {
     fn backoff(self) -> Backoff {
         let seconds = |base, max| Backoff::exponential(Duration::from_secs(base), Duration::from_secs(max));
         match self {
-            // Short: a worker that knows the message may come at any time, and other old ones may be first again.
+            // Short: a worker with a handler for the message may start at any time, and other old ones may be first
+            // again.
             Self::UnknownKind | Self::NewerVersion => seconds(1, 30),
             Self::PayloadUnreadable | Self::PayloadMissing => seconds(1, 60),
             Self::Hook | Self::BrokenHook => seconds(5, 300),
@@ -93,8 +84,8 @@ impl Cause {
     }
 
     /// Returns the next delay: between half of the back-off's ceiling and all of it.
-    fn wait(self, count: u32) -> Duration {
-        entropy::jitter(self.backoff().ceiling(count), 0.5..=1.0)
+    fn wait(self, count: u32, runtime: &Runtime) -> Duration {
+        runtime.jitter(self.backoff().ceiling(count), 0.5..=1.0)
     }
 }
 
@@ -109,8 +100,13 @@ pub(crate) fn note_running(job: &LeasedJob) {
     }
 }
 
-/// Puts the message back because of `cause`, unless it has waited for it long enough. `detail` is for operators.
-pub(crate) async fn defer(job: &LeasedJob, cause: Cause, detail: &str) -> Result<Deferred, Error> {
+/// Puts the message back because of `cause`, and returns for how long. If it has waited for that long enough, does
+/// nothing and returns the rejection. `detail` is for operators.
+pub(crate) async fn defer(
+    job: &LeasedJob,
+    cause: Cause,
+    detail: &str,
+) -> Result<Result<Duration, Rejection>, Error> {
     let now = job.received_at();
     let former = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten();
     let former = former.filter(|former| former.cause == cause.code());
@@ -124,12 +120,12 @@ pub(crate) async fn defer(job: &LeasedJob, cause: Cause, detail: &str) -> Result
     {
         let tries = deferral.count;
         let detail = format!("{detail}; waited {waited:.0?}, in {tries} deliveries");
-        return Ok(Deferred::Over(Rejection::new(cause.reason(), detail)));
+        return Ok(Err(Rejection::new(cause.reason(), detail)));
     }
     deferral.count = deferral.count.saturating_add(1);
-    let wait = cause.wait(deferral.count);
+    let wait = cause.wait(deferral.count, job.core.runtime());
     job.release_deferred(wait, deferral).await?;
-    Ok(Deferred::PutBack(wait))
+    Ok(Ok(wait))
 }
 
 fn first(cause: Cause, now: SystemTime) -> Result<Deferral, Error> {

@@ -10,12 +10,14 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use super::context::Context;
+use super::progress::{load_saved, save_step};
+use super::saved::{from_json, to_json};
 use crate::claim_check::EXPIRES;
+use crate::envelope::{EventDigest, Identity};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::JobError;
-use crate::name::{BlobName, ContainerName, QueueName};
-use crate::queue::{self, EventDigest, Identity, from_json, to_json};
-use crate::settings::metadata::Metadata;
+use crate::settings::Metadata;
+use crate::storage::{BlobName, ContainerName, QueueName};
 use crate::storage::{BlobStore, PutBlob, StoreErrorKind};
 
 /// The container of recorded effects.
@@ -68,11 +70,11 @@ impl Context {
             let text = format!("the name of a step has 1 to {MAX_STEP_NAME} bytes");
             return Err(Error::new(ErrorKind::Invalid, text).into());
         }
-        if let Some(saved) = queue::load_saved(self.leased_job()).await?.step(name) {
+        if let Some(saved) = load_saved(self.leased_job()).await?.step(name) {
             return Ok(from_json(saved)?);
         }
         let result = work().await.map_err(Into::into)?;
-        match queue::save_step(self.leased_job(), name, to_json(&result)?).await {
+        match save_step(self.leased_job(), name, to_json(&result)?).await {
             // Let the handler finish: its completion will be remembered.
             Err(error) if error.is_lease_uncertain() => Ok(result),
             Err(error) => Err(error.into()),
@@ -112,7 +114,7 @@ impl Context {
         }
         let result = effect().await.map_err(Into::into)?;
         let json = to_json(&result)?;
-        let now = self.leased_job().core.options.clock.now();
+        let now = self.leased_job().core.now();
         if write(blobs, &name, json, expiry(now, self.leased_job().expires)).await? {
             return Ok(result);
         }

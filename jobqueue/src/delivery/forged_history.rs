@@ -1,4 +1,4 @@
-//! Validates the history in an event: keeps what former deliveries wrote, and drops what the producer wrote.
+//! Validates the history in an event: keeps attributes of earlier deliveries, and drops those of the producer.
 //!
 //! Everybody who may send can write any attribute. A history is the framework's own if it names a delivery that has
 //! taken place: the number of that delivery is below the dequeue count, which the storage counts and no sender can
@@ -11,7 +11,11 @@ use crate::settings::QueueSettings;
 const UNKNOWN: u32 = 0;
 
 /// Removes every part of the history that the framework has not written. Returns the number of this delivery, from 1.
-pub(super) fn believe(envelope: &mut Envelope, dequeue_count: u32, settings: &QueueSettings) -> u32 {
+pub(super) fn discard_forged_history(
+    envelope: &mut Envelope,
+    dequeue_count: u32,
+    settings: &QueueSettings,
+) -> u32 {
     let history = &mut envelope.history;
     let delivery = match dequeue_count {
         UNKNOWN => history.delivery.saturating_add(1),
@@ -42,7 +46,7 @@ mod tests {
     use super::*;
     use crate::envelope::{Checkpoint, DeadLetterNote, Deferral, Payload};
     use crate::message::MessageDefaults;
-    use crate::settings::metadata::Metadata;
+    use crate::settings::Metadata;
     use crate::settings::{SettingOverrides, TRUST_PRODUCERS};
 
     fn settings(trust: &str) -> QueueSettings {
@@ -80,7 +84,7 @@ mod tests {
 
     fn believed(delivery: u32, dequeue_count: u32, trust: &str) -> (Envelope, u32) {
         let mut envelope = event(delivery);
-        let number = believe(&mut envelope, dequeue_count, &settings(trust));
+        let number = discard_forged_history(&mut envelope, dequeue_count, &settings(trust));
         (envelope, number)
     }
 
@@ -115,7 +119,7 @@ mod tests {
     fn a_redriven_job_keeps_its_checkpoint_and_its_past() {
         let mut envelope = event(0);
         envelope.history.past = Some("[]".into());
-        believe(&mut envelope, 1, &settings("false"));
+        discard_forged_history(&mut envelope, 1, &settings("false"));
         assert!(envelope.history.checkpoint.is_some() && envelope.history.past.is_some());
         assert_eq!((envelope.history.attempts, envelope.history.last_error), (0, None));
     }

@@ -5,17 +5,17 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use super::history_trim::HistoryTrim;
-use super::prepare::fit;
-use super::progress::Saved;
-use super::queue_core::QueueCore;
+use super::saved::Saved;
+use super::shrink_history::HistoryTrim;
 use crate::clock::parse_rfc3339;
-use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference};
+use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference, state_of};
 use crate::error::{Error, ErrorKind};
-use crate::fifo::InOrder;
+use crate::group_log::InOrder;
 use crate::job::JobInfo;
 use crate::lease::Lease;
+use crate::queue_core::{QueueCore, fit, references};
 use crate::settings::QueueSettings;
+use crate::storage::LeasedMessage;
 use crate::sync::lock;
 use crate::trace::TraceContext;
 
@@ -27,7 +27,7 @@ const MAX_INLINE_CHECKPOINT: usize = 16 * 1024;
 pub(crate) struct LeasedJob {
     pub(crate) core: Arc<QueueCore>,
     pub(crate) lease: Arc<Lease>,
-    /// The number of this delivery, from 1: the dequeue count, if the storage tells it.
+    /// The number of this delivery, from 1: the dequeue count, if the storage returns one.
     pub(crate) dequeue_count: u32,
     /// The time at which the message was received, by the storage's clock.
     received: SystemTime,
@@ -38,20 +38,44 @@ pub(crate) struct LeasedJob {
     /// True if the event has no room for a history.
     pub(super) is_unwritable: bool,
     content: Mutex<Content>,
-    /// The trace context of the message, read once.
     sender: OnceLock<Option<TraceContext>>,
     /// Locked from a change of the content until its text is stored, so that the texts are stored in order.
-    pub(super) saving: tokio::sync::Mutex<()>,
+    pub(crate) saving: tokio::sync::Mutex<()>,
     /// The position of a FIFO job in its group, computed once.
     pub(crate) in_order: OnceLock<Option<InOrder>>,
     /// The content of the checkpoint, read once.
-    pub(super) saved: tokio::sync::Mutex<Option<Saved>>,
+    pub(crate) saved: tokio::sync::Mutex<Option<Saved>>,
 }
 
-/// The content of a message.
+/// The delivery's hold on its leased job: the lease ends when this is dropped, even if others still refer to the job. A
+/// context may outlive its worker.
+#[derive(Debug)]
+pub(crate) struct HeldJob(Option<Arc<LeasedJob>>);
+
+impl HeldJob {
+    pub(super) fn new(leased_job: &Arc<LeasedJob>) -> Self {
+        Self(Some(Arc::clone(leased_job)))
+    }
+
+    pub(super) fn get(&self) -> Option<Arc<LeasedJob>> {
+        self.0.clone()
+    }
+
+    pub(super) fn leave(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for HeldJob {
+    fn drop(&mut self) {
+        if let Some(leased_job) = &self.0 {
+            leased_job.lease.abandon();
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
-    /// An event.
     Event(Box<Envelope>),
     /// Another text; `None` if it could not be read at all.
     Unreadable(Option<String>),
@@ -60,22 +84,24 @@ pub(crate) enum Content {
 /// A text to store, and the blobs to store before it.
 #[derive(Debug)]
 pub(super) struct Rendered {
-    pub(super) text: String,
-    pub(super) blobs: Vec<(StoredReference, Bytes)>,
+    pub(crate) text: String,
+    pub(crate) blobs: Vec<(StoredReference, Bytes)>,
 }
 
 impl LeasedJob {
-    pub(super) fn new(
+    #[allow(clippy::too_many_arguments, reason = "each is a field of its own")]
+    pub(crate) fn new(
         core: Arc<QueueCore>,
         lease: Arc<Lease>,
-        (leased, delivery): (&crate::storage::LeasedMessage, u32),
+        leased: &LeasedMessage,
+        dequeue_count: u32,
         settings: Arc<QueueSettings>,
         content: Content,
     ) -> Self {
         Self {
             core,
             lease,
-            dequeue_count: delivery,
+            dequeue_count,
             received: leased
                 .next_visible
                 .checked_sub(leased.granted.unwrap_or(settings.timeout))
@@ -109,7 +135,7 @@ impl LeasedJob {
             let context = self.sender_of(envelope);
             let history = &envelope.history;
             let is_first = history.attempts == 0 && history.past.is_none() && envelope.fence_base == 0;
-            (context, super::trace::state_of(envelope), is_first)
+            (context, state_of(envelope), is_first)
         };
         self.with_envelope(sender).unwrap_or((None, None, true))
     }
@@ -118,7 +144,7 @@ impl LeasedJob {
         *self.sender.get_or_init(|| envelope.traceparent.as_deref().and_then(TraceContext::parse))
     }
 
-    pub(super) fn content(&self) -> MutexGuard<'_, Content> {
+    pub(crate) fn content(&self) -> MutexGuard<'_, Content> {
         lock(&self.content)
     }
 
@@ -178,7 +204,10 @@ impl LeasedJob {
                 inserted: self.inserted,
                 expires: self.expires,
                 headers: if envelope.extensions.is_empty() { Default::default() } else { envelope.headers() },
-                trace: sender.map_or_else(TraceContext::root, |sender| sender.child()),
+                trace: sender.map_or_else(
+                    || TraceContext::root(self.core.runtime()),
+                    |sender| sender.child(self.core.runtime()),
+                ),
             }
         })
     }
@@ -250,19 +279,7 @@ impl LeasedJob {
     }
 
     /// Returns the blobs that the event refers to.
-    pub(super) fn references(&self) -> Vec<StoredReference> {
+    pub(crate) fn references(&self) -> Vec<StoredReference> {
         self.with_envelope(references).unwrap_or_default()
     }
-}
-
-pub(super) fn references(envelope: &Envelope) -> Vec<StoredReference> {
-    let payload = match &envelope.payload {
-        Payload::Stored(reference) => Some(reference.clone()),
-        _ => None,
-    };
-    let checkpoint = match &envelope.history.checkpoint {
-        Some(Checkpoint::Stored(reference)) => Some(reference.clone()),
-        _ => None,
-    };
-    payload.into_iter().chain(checkpoint).collect()
 }

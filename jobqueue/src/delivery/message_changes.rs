@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::blobs::remove_blobs;
 use super::leased_job::{Content, LeasedJob, Rendered};
+use super::order_position::extend_due;
 use crate::claim_check::PayloadError;
 use crate::envelope::{Checkpoint, Deferral, Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
-use crate::fifo;
 use crate::job::outcome::printable;
-use crate::job::retry::MAX_DELAY;
 use crate::lease::{LeaseError, delete_all};
-use crate::storage::StoreError;
+use crate::queue_core::remove_blobs;
+use crate::storage::{MAX_VISIBILITY, StoreError};
 
 impl LeasedJob {
     /// Deletes the message, then its blobs.
@@ -87,8 +86,8 @@ impl LeasedJob {
 
     async fn put_back(&self, delay: Duration, change: impl FnOnce(&mut Envelope)) -> Result<(), Error> {
         let _saving = self.saving.lock().await;
-        let delay = delay.min(MAX_DELAY);
-        fifo::note_absence(self, delay).await;
+        let delay = delay.min(MAX_VISIBILITY);
+        extend_due(self, delay).await;
         let Some(mut envelope) = self.envelope().filter(|_| !self.is_unwritable) else {
             return Ok(self.lease.release(delay, None).await?);
         };

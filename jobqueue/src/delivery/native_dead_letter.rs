@@ -1,13 +1,13 @@
 //! Hands a message over to the dead-letter queue of the storage, which moves it in one step: no copy, and no deletion that
 //! could fail after it.
 
-use super::blobs::{copy_blobs, remove_blobs};
-use super::dead_letter::dead_envelope;
-use super::decode::Rejection;
+use super::dead_envelope::dead_envelope;
 use super::leased_job::LeasedJob;
+use super::rejection::Rejection;
 use crate::envelope::Envelope;
 use crate::error::Error;
 use crate::lease::LeaseError;
+use crate::queue_core::{copy_blobs, remove_blobs};
 use crate::storage::{Certainty, DeadLetterCause, DeadLetterMessage};
 
 /// Moves the message, with its reason, its history and blobs that never expire; then deletes the blobs of the message. The
@@ -39,7 +39,7 @@ pub(super) async fn move_in_one_step(job: &LeasedJob, rejection: &Rejection) -> 
     }
 }
 
-/// Returns the text of the dead letter, after storing what did not fit into it.
+/// Returns the text of the dead letter, after storing oversized parts in blobs.
 async fn store_dead_text(
     job: &LeasedJob,
     envelope: &mut Envelope,

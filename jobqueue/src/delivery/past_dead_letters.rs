@@ -33,12 +33,12 @@ pub struct PastDeadLetter {
 }
 
 /// Returns the earlier dead letters of a job, the oldest first, without entries that other programs have written.
-pub(crate) fn read(history: &History) -> Vec<PastDeadLetter> {
+pub(crate) fn past_dead_letters(history: &History) -> Vec<PastDeadLetter> {
     list(history).iter().filter_map(|past| serde_json::from_str(past.get()).ok()).collect()
 }
 
 /// Adds the dead letter of a job that is being redriven.
-pub(super) fn add(history: &mut History, note: DeadLetterNote) {
+pub(crate) fn add_past_dead_letter(history: &mut History, note: DeadLetterNote) {
     let last = PastDeadLetter {
         reason: Reason::new(&note.reason),
         time: parse_rfc3339(&note.time),
@@ -56,11 +56,11 @@ pub(super) fn add(history: &mut History, note: DeadLetterNote) {
 
 /// Keeps the latest `count` of them, with `chars` characters of each error, and removes entries that other programs
 /// have written.
-pub(in crate::queue) fn shorten(history: &mut History, count: usize, chars: usize) {
+pub(super) fn shorten_past_dead_letters(history: &mut History, count: usize, chars: usize) {
     if history.past.is_none() {
         return;
     }
-    let mut past = read(history);
+    let mut past = past_dead_letters(history);
     past.drain(..past.len().saturating_sub(count));
     for one in &mut past {
         one.error = one.error.take().map(|error| printable(&error, chars));
@@ -87,14 +87,14 @@ mod as_rfc3339 {
 
     use crate::clock::{parse_rfc3339, rfc3339};
 
-    pub(super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         time: &Option<SystemTime>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&time.and_then(rfc3339).unwrap_or_default())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<SystemTime>, D::Error> {
         String::deserialize(deserializer).map(|text| parse_rfc3339(&text))
@@ -106,11 +106,11 @@ mod as_text {
 
     use super::Reason;
 
-    pub(super) fn serialize<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(reason.as_str())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
         String::deserialize(deserializer).map(|text| Reason::new(&text))
     }
 }
@@ -132,15 +132,15 @@ mod tests {
                 deliveries: 3,
                 worker: None,
             };
-            add(&mut history, note);
+            add_past_dead_letter(&mut history, note);
             let others = history.past.as_deref().unwrap().contains("another");
             assert_eq!(others, attempts < 9, "of eleven the first goes");
         }
-        let past = read(&history);
+        let past = past_dead_letters(&history);
         assert!(past.iter().all(|past| past.time_text().as_deref() == Some("2026-11-21T20:00:00.000Z")));
         assert_eq!(past.iter().map(|past| past.attempts).collect::<Vec<_>>(), (2..12).collect::<Vec<_>>());
         assert!(past.iter().all(|past| past.reason == Reason::REJECTED && past.deliveries == 3));
         history.past = Some("no list".to_owned());
-        assert!(read(&history).is_empty());
+        assert!(past_dead_letters(&history).is_empty());
     }
 }

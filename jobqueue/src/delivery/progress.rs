@@ -1,36 +1,11 @@
 //! The checkpoint of a job: its progress, and the results of its durable steps.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::leased_job::LeasedJob;
+use super::saved::{Saved, to_json};
 use crate::envelope::{Checkpoint, Envelope};
 use crate::error::{Error, ErrorKind};
-
-/// The checkpoint of a message: one JSON document for progress and steps.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Saved {
-    /// The progress that the handler saved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    progress: Option<Box<RawValue>>,
-    /// The results of finished steps, by name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    steps: BTreeMap<String, Box<RawValue>>,
-}
-
-impl Saved {
-    /// Returns the progress as JSON.
-    pub(crate) fn progress(&self) -> Option<&str> {
-        self.progress.as_deref().map(RawValue::get)
-    }
-
-    /// Returns the result of a step as JSON.
-    pub(crate) fn step(&self, name: &str) -> Option<&str> {
-        self.steps.get(name).map(|result| result.get())
-    }
-}
 
 /// Returns the latest checkpoint. The first call reads it from the message or its blob.
 pub(crate) async fn load_saved(job: &LeasedJob) -> Result<Saved, Error> {
@@ -89,7 +64,7 @@ async fn change_saved(
         next = newest.clone();
     }
     change(&mut next)?;
-    let json = super::delivery::to_json(&next)?;
+    let json = to_json(&next)?;
     job.checkpoint(json).await?;
     *saved = Some(next);
     Ok(())

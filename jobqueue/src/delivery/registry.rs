@@ -3,24 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::decode::Kinds;
 use crate::error::{Error, ErrorKind};
 use crate::handler::Registration;
 use crate::message::MessageDefaults;
-use crate::name::QueueName;
-use crate::queue::Kinds;
+use crate::storage::QueueName;
 
-/// The handlers of a worker by queue.
-#[derive(Debug)]
-pub(super) struct Registry(pub(super) BTreeMap<QueueName, Arc<QueueHandlers>>);
+/// The text for operators about a message without a handler.
+pub(super) const UNKNOWN_KIND: &str = "this worker has no handler for the kind";
 
-/// The handlers of one queue.
 #[derive(Debug)]
-pub(super) struct QueueHandlers {
+pub(crate) struct Registry(pub(crate) BTreeMap<QueueName, Arc<QueueHandlers>>);
+
+#[derive(Debug)]
+pub(crate) struct QueueHandlers {
     handlers: Vec<Registration>,
 }
 
 impl Registry {
-    pub(super) fn new(registrations: Vec<(Option<String>, Registration)>) -> Result<Self, Error> {
+    pub(crate) fn new(registrations: Vec<(Option<String>, Registration)>) -> Result<Self, Error> {
         let mut queues: BTreeMap<QueueName, Vec<Registration>> = BTreeMap::new();
         for (queue, registration) in registrations {
             let queue = QueueName::new(queue.as_deref().unwrap_or(registration.queue))?;
@@ -47,25 +48,23 @@ fn overlap(one: &Registration, other: &Registration) -> bool {
 }
 
 impl QueueHandlers {
-    /// Returns the handler for a kind.
-    pub(super) fn find(&self, kind: &str) -> Option<&Registration> {
+    pub(crate) fn find(&self, kind: &str) -> Option<&Registration> {
         self.handlers.iter().find(|handler| (handler.accepts)(kind))
     }
 
-    /// Returns the kinds of the handlers.
-    pub(super) fn kinds(&self) -> impl Iterator<Item = &'static str> {
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &'static str> {
         self.handlers.iter().map(|handler| handler.kind)
     }
 
     /// Returns all kinds, aliases included.
-    pub(super) fn all_kinds(&self) -> Vec<String> {
+    pub(crate) fn all_kinds(&self) -> Vec<String> {
         let kinds = self.handlers.iter().flat_map(|handler| [&[handler.kind], handler.aliases].concat());
         kinds.map(str::to_owned).collect()
     }
 
     /// Returns the settings with which the queue is created: the longest lease and the most attempts that one of its
     /// types declares.
-    pub(super) fn defaults(&self) -> MessageDefaults {
+    pub(crate) fn defaults(&self) -> MessageDefaults {
         let mut defaults = MessageDefaults::new();
         for handler in &self.handlers {
             defaults.poison_threshold = defaults.poison_threshold.max(handler.defaults.poison_threshold);
@@ -85,5 +84,9 @@ impl Kinds for QueueHandlers {
 
     fn knows(&self, kind: &str) -> bool {
         self.find(kind).is_some()
+    }
+
+    fn unknown(&self) -> &'static str {
+        UNKNOWN_KIND
     }
 }

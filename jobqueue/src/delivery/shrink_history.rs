@@ -1,7 +1,7 @@
 //! Shortens the history of a message that has no room for all of it: the framework's notes for operators, which
 //! grow with every failure. Attributes of a producer or a handler are never removed.
 
-use super::dead_letters::past;
+use super::past_dead_letters::shorten_past_dead_letters;
 use crate::envelope::History;
 use crate::job::outcome::printable;
 
@@ -11,24 +11,24 @@ type Step = fn(&mut History);
 /// The steps, in the order of increasing loss.
 const STEPS: [Step; 6] = [
     |history| shorten(history, 500),
-    |history| past::shorten(history, 10, 200),
-    |history| past::shorten(history, 1, 200),
-    // An empty list still tells that the job was redriven.
+    |history| shorten_past_dead_letters(history, 10, 200),
+    |history| shorten_past_dead_letters(history, 1, 200),
+    // An empty list still shows that the job was redriven.
     |history| history.past = history.past.take().map(|_| "[]".to_owned()),
     |history| shorten(history, 100),
     |history| history.last_error = None,
 ];
 
 /// The remaining steps for a message.
-pub(super) struct HistoryTrim(std::slice::Iter<'static, Step>);
+pub(crate) struct HistoryTrim(std::slice::Iter<'static, Step>);
 
 impl HistoryTrim {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(STEPS.iter())
     }
 
     /// Takes the next step. Returns false if there is none.
-    pub(super) fn next_step(&mut self, history: &mut History) -> bool {
+    pub(crate) fn next_step(&mut self, history: &mut History) -> bool {
         match self.0.next() {
             Some(step) => {
                 step(history);

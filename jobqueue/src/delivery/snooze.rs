@@ -10,18 +10,17 @@ use crate::sync::lock;
 
 /// The snooze of one queue in one worker.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct Snooze(Mutex<Option<Instant>>);
+pub(crate) struct Snooze(Mutex<Option<Instant>>);
 
 impl Snooze {
     /// Snoozes the queue for `wait` from now, unless it is already snoozed for longer.
-    pub(in crate::worker) fn extend(&self, wait: Duration) {
+    pub(crate) fn extend(&self, wait: Duration) {
         let until = Instant::now() + wait.min(WITHOUT_END);
         let mut snooze = lock(&self.0);
         *snooze = (*snooze).max(Some(until));
     }
 
-    /// Returns the end of the snooze, if there is one.
-    pub(in crate::worker) fn until(&self) -> Option<Instant> {
+    pub(crate) fn until(&self) -> Option<Instant> {
         lock(&self.0).filter(|until| Instant::now() < *until)
     }
 }

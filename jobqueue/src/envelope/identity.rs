@@ -64,7 +64,6 @@ impl fmt::Display for IdentityDigest {
 pub(crate) struct EventDigest(Sha256Digest);
 
 impl EventDigest {
-    /// Returns the 32 bytes.
     pub(crate) fn as_bytes(&self) -> &[u8; 32] {
         self.0.as_bytes()
     }
@@ -77,7 +76,6 @@ impl fmt::Display for EventDigest {
 }
 
 impl Envelope {
-    /// Returns the identity of the event.
     pub(crate) fn identity(&self) -> Identity {
         Identity::new(Arc::clone(&self.source), Arc::clone(&self.id))
     }
@@ -121,7 +119,7 @@ mod tests {
 
     use super::super::{JsonText, Parsed, StoredReference, parse};
     use super::*;
-    use crate::name::QueueName;
+    use crate::storage::QueueName;
 
     fn event(source: &str, id: &str, data: &str) -> Envelope {
         let data = JsonText::check(Bytes::copy_from_slice(data.as_bytes())).unwrap();
@@ -131,7 +129,12 @@ mod tests {
     fn moved_out(mut event: Envelope) -> Envelope {
         let Payload::Json(data) = &event.payload else { panic!("not inline") };
         let queue = QueueName::new("tasks").unwrap();
-        event.payload = Payload::Stored(StoredReference::for_data("20260101", &queue, data.as_bytes()));
+        event.payload = Payload::Stored(StoredReference::for_data(
+            "20260101",
+            &queue,
+            uuid::Uuid::new_v4(),
+            data.as_bytes(),
+        ));
         event
     }
 

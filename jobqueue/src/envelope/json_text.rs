@@ -25,12 +25,10 @@ impl JsonText {
         Self(text.into())
     }
 
-    /// Returns the text.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns the text, shared.
     pub(crate) fn to_bytes(&self) -> Bytes {
         self.0.clone()
     }

@@ -49,7 +49,6 @@ pub(super) fn declared_version(json: &str) -> serde_json::Result<Option<&RawValu
     Ok(members.iter().find(|(name, _)| name == "specversion").map(|(_, version)| *version))
 }
 
-/// The name of a member.
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "lowercase")]
 enum Name<'a> {

@@ -9,6 +9,7 @@ mod members;
 mod read;
 mod reference;
 mod text;
+mod tracestate;
 mod write;
 
 use std::borrow::Cow;
@@ -23,6 +24,7 @@ pub(crate) use json_text::JsonText;
 pub(crate) use read::{EnvelopeError, MAX_ID_BYTES, Parsed, parse};
 pub(crate) use reference::{Sha256Digest, StoredReference};
 pub(crate) use text::{encoding_of, fits, fits_with_room, may_fit, to_wire};
+pub(crate) use tracestate::{keep_state, state_of};
 
 /// The maximum length of an error text that is kept with a message, in characters.
 pub(crate) const MAX_ERROR_CHARS: usize = 2_000;
@@ -64,7 +66,6 @@ pub(crate) struct Envelope {
 /// The payload, or a reference to it.
 #[derive(Debug, Clone)]
 pub(crate) enum Payload {
-    /// No payload.
     None,
     /// JSON: `data`.
     Json(JsonText),
@@ -160,7 +161,7 @@ impl Envelope {
         }
     }
 
-    /// Returns the extension attributes with text values: those that senders add by name, and those of external
+    /// Returns the extension attributes with text values: attributes that senders add by name, and those of external
     /// producers.
     pub(crate) fn headers(&self) -> BTreeMap<String, String> {
         let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();

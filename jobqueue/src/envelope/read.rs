@@ -79,7 +79,6 @@ impl EnvelopeError {
 /// The kind of a text.
 #[derive(Debug)]
 pub(crate) enum Parsed {
-    /// The text is an event.
     Event(Box<Envelope>),
     /// The text is JSON but not an event: the raw payload of an external producer.
     Bare(JsonText),

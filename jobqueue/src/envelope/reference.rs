@@ -9,8 +9,7 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::entropy;
-use crate::name::QueueName;
+use crate::storage::QueueName;
 
 /// A reference to a payload: its blob, its length and its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,11 +25,11 @@ pub(crate) struct StoredReference {
 
 impl StoredReference {
     /// Returns a new, unique reference for `data`, to be written on `day` (`YYYYMMDD`).
-    pub(crate) fn for_data(day: impl Into<String>, queue: &QueueName, data: &[u8]) -> Self {
+    pub(crate) fn for_data(day: impl Into<String>, queue: &QueueName, id: Uuid, data: &[u8]) -> Self {
         Self {
             day: day.into(),
             queue: queue.clone(),
-            id: entropy::uuid_v4(),
+            id,
             size: data.len() as u64,
             sha256: Sha256Digest::of(data),
         }
@@ -77,10 +76,9 @@ impl fmt::Display for StoredReference {
     }
 }
 
-/// The error of a reference that the grammar does not allow. Its text does not quote the reference, which anybody may
-/// have written.
+/// The error of a reference that the grammar does not allow. Its text does not quote the reference, which is untrusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the reference to the payload is not one of this framework's: {0}")]
+#[error("invalid reference to a payload: {0}")]
 pub struct ReferenceError(&'static str);
 
 /// A SHA-256 digest.
@@ -88,12 +86,10 @@ pub struct ReferenceError(&'static str);
 pub(crate) struct Sha256Digest([u8; 32]);
 
 impl Sha256Digest {
-    /// Returns the digest of `data`.
     pub(crate) fn of(data: &[u8]) -> Self {
         Self(Sha256::digest(data).into())
     }
 
-    /// Returns the 32 bytes.
     pub(crate) fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

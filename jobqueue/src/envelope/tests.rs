@@ -1,7 +1,7 @@
 use super::text::TextError;
 use super::*;
-use crate::name::QueueName;
 use crate::settings::MessageEncoding;
+use crate::storage::QueueName;
 
 fn json(text: &str) -> Payload {
     Payload::Json(JsonText::check(Bytes::copy_from_slice(text.as_bytes())).unwrap())
@@ -34,7 +34,12 @@ fn full() -> Envelope {
             count: 1,
         }),
         last_error: Some("no".into()),
-        checkpoint: Some(Checkpoint::Stored(StoredReference::for_data("20261120", &queue, b"abc"))),
+        checkpoint: Some(Checkpoint::Stored(StoredReference::for_data(
+            "20261120",
+            &queue,
+            uuid::Uuid::nil(),
+            b"abc",
+        ))),
         past: Some("[]".into()),
     };
     envelope.dead_letter = Some(DeadLetterNote {
@@ -81,7 +86,6 @@ fn a_payload_beside_a_reference_survives() {
     assert!(read.to_json().unwrap().contains(r#""data":[7]"#));
 }
 
-// F87
 #[test]
 fn payloads_keep_every_byte() {
     for data in [r#""""#, r#""  a \r\n ""#, r#"{ "a" :  1.50 }"#, "[ ]", "1e400", "18446744073709551616"] {
@@ -93,7 +97,6 @@ fn payloads_keep_every_byte() {
     }
 }
 
-// F90
 #[test]
 fn characters_xml_cannot_carry_are_escaped() {
     let mut envelope = Envelope::new("1", "s", "t", json("\"a\u{ffff}\u{fffe}b\""));
@@ -103,7 +106,6 @@ fn characters_xml_cannot_carry_are_escaped() {
     assert_eq!(event(&written).history.last_error.as_deref(), Some("x\u{1}\u{ffff}"));
 }
 
-// F91
 #[test]
 fn base64_is_read_in_every_common_form() {
     let json = full().to_json().unwrap();
@@ -119,7 +121,6 @@ fn base64_is_read_in_every_common_form() {
     assert!(matches!(parse("/////w=="), Err(EnvelopeError::Text(TextError::NotUtf8))));
 }
 
-// F92, F94
 #[test]
 fn malformed_events_give_distinct_reasons() {
     let cases = [
@@ -146,7 +147,6 @@ fn malformed_events_give_distinct_reasons() {
     assert!(parse(&format!(r#"{{"specversion":"1.0",{many}"id":"1"}}"#)).is_err());
 }
 
-// F101, F102
 #[test]
 fn references_outside_the_framework_are_refused() {
     let good = "20261120/orders/0f0f0f0f-0000-4000-8000-000000000000";
@@ -180,7 +180,6 @@ fn raw_json_of_external_producers_is_recognised() {
     assert!(matches!(parse(functions), Ok(Parsed::Bare(json)) if json.as_bytes() == br#"{"a":{"b": 1}}"#));
 }
 
-// F88, F89
 #[test]
 fn size_limits_are_those_of_the_service() {
     let plain = MessageEncoding::Plain;
@@ -222,7 +221,7 @@ fn an_array_of_one_event_is_that_event() {
     }
 }
 
-// W11: other SDKs refuse events with an attribute of this name.
+// Other SDKs refuse events with an attribute of this name.
 #[test]
 fn what_azure_functions_adds_to_an_event_is_not_written_again() {
     let read =

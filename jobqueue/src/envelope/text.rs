@@ -25,11 +25,10 @@ pub enum TextError {
     #[error("the text is neither JSON nor base64")]
     NeitherJsonNorBase64,
     /// The text is base64 of bytes that are not UTF-8.
-    #[error("the text is base64, but not of UTF-8")]
+    #[error("the text is base64, but its content is not UTF-8")]
     NotUtf8,
 }
 
-/// Writes JSON as the text of a message.
 pub(crate) fn to_wire(json: String, encoding: MessageEncoding) -> String {
     match encoding {
         MessageEncoding::Plain => json,

@@ -1,4 +1,4 @@
-//! The events of workers, queues and storages, and those who observe them.
+//! The events of workers, queues and storages, and their observers.
 
 mod observers;
 
@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason};
-use crate::name::QueueName;
+use crate::storage::QueueName;
 
 pub(crate) use observers::Observers;
 
 /// An event in a worker, a queue or a storage, for metrics, tests and dashboards.
 ///
-/// [`WorkerBuilder::on_event`](crate::WorkerBuilder::on_event) hears what its worker does, and what handlers send.
-/// [`Storage::on_event`](crate::Storage::on_event) hears that of all queues and workers of the storage, and the requests to the storage
-/// besides. No event contains a payload, a receipt or a key. Where nobody listens, no event is made.
+/// [`WorkerBuilder::on_event`](crate::WorkerBuilder::on_event) receives the events of its worker and of the sends of
+/// its handlers. [`Storage::on_event`](crate::Storage::on_event) receives these events for every queue and worker of
+/// the storage, plus one event per storage request. No event contains a payload, a receipt or a credential. The
+/// [`JobInfo`] in an event contains the key and the headers of the job. Without a listener no event is
+/// created.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
@@ -120,12 +122,13 @@ pub enum Event {
         /// The queue.
         queue: QueueName,
     },
-    /// The storage asked to slow down. Polling and sending wait; leases are kept. Only listeners of the storage hear it.
+    /// The storage throttled a request. Polling and sending wait; leases are kept. Sent to listeners of the storage
+    /// only.
     Throttled {
         /// The time for which they wait.
         wait: Duration,
     },
-    /// An operation of the storage has ended. Only listeners of the storage hear it.
+    /// An operation of the storage has ended. Sent to listeners of the storage only.
     StorageRequest {
         /// The operation: [`Operation::as_str`](crate::storage::Operation::as_str).
         operation: &'static str,

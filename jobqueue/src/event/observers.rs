@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::Event;
+use crate::storage::{StorageObserver, StorageRequest, StoreErrorKind};
 use crate::trace::{OpenSpan, Step, Tracer};
 
 type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
@@ -17,17 +18,14 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// Adds a listener.
     pub(crate) fn add(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
         self.listeners.push(Arc::new(listener));
     }
 
-    /// Adds the listeners of others.
     pub(crate) fn add_all(&mut self, others: Self) {
         self.listeners.extend(others.listeners);
     }
 
-    /// Sets the tracer.
     pub(crate) fn set_tracer(&mut self, tracer: Arc<dyn Tracer>) {
         self.tracer = Some(tracer);
     }
@@ -54,7 +52,6 @@ impl Observers {
         }
     }
 
-    /// Returns whether there is a tracer.
     pub(crate) fn trace(&self) -> bool {
         self.tracer.is_some()
     }
@@ -65,6 +62,21 @@ impl Observers {
             catch_unwind(AssertUnwindSafe(|| tracer.keeps_log_spans())).unwrap_or_default()
         };
         self.tracer.as_ref().is_none_or(ask)
+    }
+}
+
+impl StorageObserver for Observers {
+    fn observe(&self, request: &StorageRequest<'_>) {
+        self.tell(|| Event::StorageRequest {
+            operation: request.operation.as_str(),
+            queue: request.queue.cloned(),
+            requests: request.requests,
+            took: request.took,
+            error: request.error.map(StoreErrorKind::as_str),
+        });
+        if let Some(wait) = request.throttled {
+            self.tell(|| Event::Throttled { wait });
+        }
     }
 }
 

@@ -13,7 +13,6 @@ use super::GoldenError;
 use crate::QueueMessage;
 use crate::codec::Codec;
 
-/// The content of a golden file.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Golden {
     pub(super) kind: String,

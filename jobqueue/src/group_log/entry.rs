@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use crate::envelope::EventDigest;
-use crate::queue::Unreceived;
+use crate::undelivered::UndeliveredRef;
 
 /// The number of group logs of a queue. Keys whose hashes begin alike share a log. More logs mean smaller blobs and
 /// less contention.
@@ -16,9 +16,9 @@ pub(super) const LOGS: u16 = 4096;
 
 /// The first twelve bytes of a hash: 16 characters in a log, whatever the length of the hashed value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Short([u8; 12]);
+pub(crate) struct KeyHash([u8; 12]);
 
-impl Short {
+impl KeyHash {
     fn of(bytes: &[u8]) -> Self {
         let mut short = [0; 12];
         short.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -26,19 +26,19 @@ impl Short {
     }
 }
 
-impl fmt::Debug for Short {
+impl fmt::Debug for KeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
     }
 }
 
-impl Serialize for Short {
+impl Serialize for KeyHash {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{self:?}"))
     }
 }
 
-impl<'de> Deserialize<'de> for Short {
+impl<'de> Deserialize<'de> for KeyHash {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         let bytes = URL_SAFE_NO_PAD.decode(&*text).ok().and_then(|bytes| bytes.try_into().ok());
@@ -51,16 +51,15 @@ impl<'de> Deserialize<'de> for Short {
 pub(crate) struct EntryRef {
     /// The number of the group's log.
     pub(super) log: u16,
-    pub(super) key: Short,
-    pub(super) job: Short,
+    pub(super) key: KeyHash,
+    pub(super) job: KeyHash,
 }
 
 impl EntryRef {
-    /// The entry of the event with this key and digest.
     pub(crate) fn new(key: &str, event: EventDigest) -> Self {
         let hash = Sha256::digest(key.as_bytes());
         let log = u16::from_be_bytes([hash[0], hash[1]]) % LOGS;
-        Self { log, key: Short::of(&hash[2..]), job: Short::of(event.as_bytes()) }
+        Self { log, key: KeyHash::of(&hash[2..]), job: KeyHash::of(event.as_bytes()) }
     }
 }
 
@@ -76,9 +75,8 @@ pub(crate) struct Turn {
     pub(crate) delivery: u32,
 }
 
-/// The state of an entry's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) enum State {
+pub(super) enum EntryState {
     /// The sender is about to store the message.
     #[serde(rename = "a")]
     Announced,
@@ -86,8 +84,8 @@ pub(super) enum State {
     #[default]
     #[serde(rename = "s")]
     Stored,
-    /// The jobs behind it gave the message up; it blocks nobody. If it arrives after all, the entry moves to the
-    /// tail.
+    /// The jobs behind it have abandoned the message; it blocks no job. If the message arrives later, the entry moves
+    /// to the tail.
     #[serde(rename = "x")]
     Skipped,
 }
@@ -96,14 +94,14 @@ pub(super) enum State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     #[serde(rename = "k")]
-    pub(super) key: Short,
+    pub(super) key: KeyHash,
     #[serde(rename = "j")]
-    pub(super) job: Short,
+    pub(super) job: KeyHash,
     /// The nonces of the sends that have announced this entry.
     #[serde(rename = "n", default, skip_serializing_if = "Vec::is_empty")]
     pub(super) nonces: Vec<u64>,
     #[serde(rename = "s", default, skip_serializing_if = "is_default")]
-    pub(super) state: State,
+    pub(super) state: EntryState,
     /// True if several messages of the job may exist.
     #[serde(rename = "c", default, skip_serializing_if = "is_default")]
     pub(super) copies: bool,
@@ -123,7 +121,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(entry: EntryRef, state: State, due: u64) -> Self {
+    pub(super) fn new(entry: EntryRef, state: EntryState, due: u64) -> Self {
         let EntryRef { key, job, .. } = entry;
         let (nonces, turn) = (Vec::new(), None);
         Self { key, job, nonces, state, copies: false, due, turn, overdue: None, cancelling: None }
@@ -158,12 +156,12 @@ pub(super) struct Cancelling {
     #[serde(rename = "t")]
     pub(super) until: u64,
     #[serde(rename = "m")]
-    pub(super) message: Unreceived,
+    pub(super) message: UndeliveredRef,
 }
 
 /// The outcome with which a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum How {
+pub(crate) enum EndState {
     /// Completed. Messages of the job that arrive later are duplicates.
     #[serde(rename = "d")]
     Done,
@@ -175,9 +173,8 @@ pub(super) enum How {
     DeadLettered,
 }
 
-/// A job that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ended(pub(super) Short, pub(super) How);
+pub(super) struct EndedJob(pub(super) KeyHash, pub(super) EndState);
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

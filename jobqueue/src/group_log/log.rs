@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Ended, Entry, EntryRef, How, Short, State};
+use super::entry::{EndState, EndedJob, Entry, EntryRef, EntryState, KeyHash};
+use crate::clock::unix_millis;
 
-pub(super) use cancellation::{Abandoned, Fate};
+pub(super) use cancellation::{Abandoned, DeletionOutcome};
 
 /// The maximum number of entries in a log.
 pub(super) const MAX_ENTRIES: usize = 20_000;
@@ -25,7 +26,7 @@ pub(super) const SEND_PERIOD: Duration = Duration::from_secs(90);
 /// The time that a cancellation may take before others complete it.
 const CANCELLATION_PERIOD: Duration = Duration::from_secs(45);
 /// The time that a message may stay away beyond its delay before the jobs behind it call it overdue.
-pub(super) const GRACE: Duration = Duration::from_secs(300);
+pub(crate) const GRACE: Duration = Duration::from_secs(300);
 
 /// A point in time as logs store it: milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,13 +34,12 @@ pub(crate) struct Millis(pub(super) u64);
 
 impl From<SystemTime> for Millis {
     fn from(time: SystemTime) -> Self {
-        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        Self(unix_millis(time))
     }
 }
 
 impl Millis {
-    pub(super) fn after(self, wait: Duration) -> u64 {
+    pub(crate) fn after(self, wait: Duration) -> u64 {
         self.0.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
     }
 
@@ -55,7 +55,6 @@ pub(crate) enum Announced {
     Entered,
     /// The job was completed already: a message of it would be a duplicate.
     AlreadyDone,
-    /// The log is full.
     Full,
 }
 
@@ -96,11 +95,11 @@ pub(crate) enum CancelBegun {
 
 /// The entries of some groups, in the order of their announcements.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct GroupLog {
+pub(crate) struct GroupLog {
     entries: Vec<Entry>,
     /// The jobs that have ended, the latest last.
     #[serde(default)]
-    ended: Vec<Ended>,
+    ended: Vec<EndedJob>,
     /// True if the log was changed since it was read.
     #[serde(skip)]
     changed: bool,
@@ -120,10 +119,10 @@ impl GroupLog {
     /// Gives a job a position at the tail of its group, unless it has one or was completed.
     pub(super) fn announce(&mut self, entry: &EntryRef, nonce: u64, now: Millis) -> Announced {
         match self.ended(entry) {
-            Some(How::Done) => return Announced::AlreadyDone,
+            Some(EndState::Done) => return Announced::AlreadyDone,
             // The job is sent again after its cancellation.
-            Some(How::Cancelled) => self.forget_ended(entry),
-            Some(How::DeadLettered) | None => {}
+            Some(EndState::Cancelled) => self.forget_ended(entry),
+            Some(EndState::DeadLettered) | None => {}
         }
         let due = now.after(SEND_PERIOD);
         if let Some(at) = self.find(entry) {
@@ -135,15 +134,15 @@ impl GroupLog {
             found.nonces.push(nonce);
             (found.copies, found.cancelling, found.due) = (true, None, found.due.max(due));
             self.changed = true;
-            if self.entries[at].state == State::Skipped {
-                self.move_to_tail(at, State::Announced);
+            if self.entries[at].state == EntryState::Skipped {
+                self.move_to_tail(at, EntryState::Announced);
             }
             return Announced::Entered;
         }
         if self.entries.len() >= MAX_ENTRIES {
             return Announced::Full;
         }
-        let mut new = Entry::new(*entry, State::Announced, due);
+        let mut new = Entry::new(*entry, EntryState::Announced, due);
         new.nonces.push(nonce);
         self.push(new);
         Announced::Entered
@@ -164,11 +163,11 @@ impl GroupLog {
         };
         let found = &mut self.entries[at];
         let due = found.due.max(visible.after(GRACE));
-        self.changed |= found.state != State::Stored || !(single || found.copies) || due != found.due;
+        self.changed |= found.state != EntryState::Stored || !(single || found.copies) || due != found.due;
         (found.copies, found.due) = (found.copies || !single, due);
         match found.state {
-            State::Skipped => self.move_to_tail(at, State::Stored),
-            State::Announced | State::Stored => found.state = State::Stored,
+            EntryState::Skipped => self.move_to_tail(at, EntryState::Stored),
+            EntryState::Announced | EntryState::Stored => found.state = EntryState::Stored,
         }
         Confirmed::Acknowledged
     }
@@ -180,19 +179,20 @@ impl GroupLog {
         let before = found.nonces.len();
         found.nonces.retain(|other| *other != nonce);
         self.changed |= found.nonces.len() != before;
-        if found.nonces.is_empty() && before > 0 && found.state != State::Stored {
+        if found.nonces.is_empty() && before > 0 && found.state != EntryState::Stored {
             self.entries.remove(at);
         }
     }
 
     fn skip(&mut self, at: usize) {
         let entry = &mut self.entries[at];
-        (entry.state, entry.cancelling, entry.overdue, self.changed) = (State::Skipped, None, None, true);
+        (entry.state, entry.cancelling, entry.overdue, self.changed) =
+            (EntryState::Skipped, None, None, true);
     }
 
     /// Removes the oldest skipped entries beyond the limit. If their messages arrive, they join at the tail.
     fn trim_skipped(&mut self) {
-        let is_skipped = |entry: &Entry| entry.state == State::Skipped;
+        let is_skipped = |entry: &Entry| entry.state == EntryState::Skipped;
         let mut excess =
             self.entries.iter().filter(|entry| is_skipped(entry)).count().saturating_sub(MAX_SKIPPED);
         if excess > 0 {
@@ -204,24 +204,25 @@ impl GroupLog {
         }
     }
 
-    /// Removes an entry.
     fn remove(&mut self, at: usize, now: Millis) {
         let Entry { key, .. } = self.entries.remove(at);
         self.changed = true;
         self.expect_first(key, now);
     }
 
-    /// Gives the message of the first entry of a group its full time to arrive, from now on. A message that deliveries
-    /// press already had its time.
-    fn expect_first(&mut self, key: Short, now: Millis) {
+    /// Gives the message of the first entry of a group its full time to arrive, from now on. A message that is marked as
+    /// overdue already had its time.
+    fn expect_first(&mut self, key: KeyHash, now: Millis) {
         let mut group = self.entries.iter_mut();
-        let first = group.find(|other| other.key == key && other.state != State::Skipped);
-        if let Some(first) = first.filter(|first| first.state == State::Stored && first.overdue.is_none()) {
+        let first = group.find(|other| other.key == key && other.state != EntryState::Skipped);
+        if let Some(first) =
+            first.filter(|first| first.state == EntryState::Stored && first.overdue.is_none())
+        {
             first.due = first.due.max(now.after(GRACE));
         }
     }
 
-    fn move_to_tail(&mut self, at: usize, state: State) {
+    fn move_to_tail(&mut self, at: usize, state: EntryState) {
         let mut entry = self.entries.remove(at);
         (entry.state, entry.turn) = (state, None);
         self.push(entry);
@@ -240,11 +241,11 @@ impl GroupLog {
     fn head_of(&self, at: usize) -> (usize, usize) {
         let key = self.entries[at].key;
         let before = self.entries[..at].iter().enumerate();
-        let mut before = before.filter(|(_, other)| other.key == key && other.state != State::Skipped);
+        let mut before = before.filter(|(_, other)| other.key == key && other.state != EntryState::Skipped);
         before.next().map_or((at, 0), |(head, _)| (head, 1 + before.count()))
     }
 
-    fn ended(&self, entry: &EntryRef) -> Option<How> {
+    fn ended(&self, entry: &EntryRef) -> Option<EndState> {
         self.ended.iter().rev().find(|ended| ended.0 == entry.job).map(|ended| ended.1)
     }
 
@@ -253,12 +254,12 @@ impl GroupLog {
         self.changed = true;
     }
 
-    fn note_ended(&mut self, entry: &EntryRef, how: How) {
+    fn note_ended(&mut self, entry: &EntryRef, how: EndState) {
         if self.ended(entry) == Some(how) {
             return;
         }
         self.forget_ended(entry);
-        self.ended.push(Ended(entry.job, how));
+        self.ended.push(EndedJob(entry.job, how));
         let excess = self.ended.len().saturating_sub(MAX_ENDED);
         self.ended.drain(..excess);
     }

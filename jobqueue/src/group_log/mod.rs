@@ -24,12 +24,12 @@
 //!   payload) is done or cancelled. A message without an entry joins at the tail: late rather than never.
 //! - A stored entry blocks its group until its message arrives. The sender first confirms that the message exists.
 //!   Every delivery that finds its position here, every put-back for a long time, and a running handler every 100
-//!   seconds confirm it again by moving `due` on. After `due`, the deliveries behind the entry press, and with it all
-//!   overdue entries before their own. A message that has not arrived although the whole queue had time to go round
+//!   seconds confirm it again by moving `due` on. Once `due` has passed, each waiting delivery marks every
+//!   overdue entry ahead of it. A message that has not arrived although the whole queue had time to go round
 //!   is given up: its entry is *skipped*, not removed. Time alone can cost a message its position, but never its run.
 //! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record of it.
 //!   Every other delivery records its copy number and its dequeue count; an older delivery can then end nothing. A
-//!   number in the message tells copies apart. The storage's id cannot, because it differs between handles. A copy
+//!   number in the message distinguishes copies. The storage's id cannot, because it differs between handles. A copy
 //!   without the turn waits.
 //!
 //! # Recovery
@@ -53,27 +53,22 @@
 //! | queue cleared: process dies between messages and logs | entries without messages become overdue and are skipped; or clear the queue again |
 //! | queue deleted and created again | the creator empties the logs first; otherwise as above |
 //!
-//! This module knows the queue's core and the worker's hook. Messages without order cost nothing here.
+//! This module knows storages and events, but no queue and no worker. The worker's hook is in [`order`](crate::order). Messages without order cost nothing here.
 
 mod cancel;
 mod entry;
-mod hook;
 mod log;
 mod message;
 mod overview;
-mod parking;
 mod send;
 mod store;
 
 pub(crate) use cancel::cancel_message;
-pub(crate) use entry::EntryRef;
-pub(crate) use hook::FifoHook;
-pub(crate) use log::Announced;
-pub(crate) use message::{
-    InOrder, end_turn, give_up_turn, in_order, is_in_order, keep_expected, note_absence, restamp,
-};
+pub(crate) use entry::{EndState, EntryRef};
+pub(crate) use log::{Announced, GRACE, Millis, Position};
+pub(crate) use message::{HEADER, InOrder, is_in_order, restamp};
 pub(crate) use overview::position_names;
-pub(crate) use send::{Announcement, announce, confirm, retract};
+pub(crate) use send::{Announcement, Confirmation, announce, confirm, retract};
 #[cfg(feature = "sqlite")]
 pub(crate) use send::{announce_exclusively, confirm_exclusively};
-pub(crate) use store::GroupLogs;
+pub(crate) use store::{GroupLogs, LogBlob, superseded};

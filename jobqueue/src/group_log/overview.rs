@@ -1,6 +1,6 @@
 //! The FIFO groups of a queue, as their logs show them.
 
-use super::entry::{Entry, EntryRef, State};
+use super::entry::{Entry, EntryRef, EntryState};
 use super::log::GroupLog;
 use super::store::GroupLogs;
 use crate::envelope::Envelope;
@@ -19,11 +19,11 @@ pub(crate) struct EntryRecord {
     pub(crate) job: String,
     /// True if its sender has not confirmed yet that its message is stored.
     pub(crate) announced: bool,
-    /// True if it was given up: it holds nobody up.
+    /// True if it was abandoned and blocks no job.
     pub(crate) skipped: bool,
     /// True if those behind it wait for its message in vain.
     pub(crate) overdue: bool,
-    /// True if somebody cancels it.
+    /// True if a process is cancelling it.
     pub(crate) cancelling: bool,
 }
 
@@ -31,8 +31,8 @@ impl EntryRecord {
     fn of(entry: &Entry) -> Self {
         Self {
             job: format!("{:?}", entry.job),
-            announced: entry.state == State::Announced,
-            skipped: entry.state == State::Skipped,
+            announced: entry.state == EntryState::Announced,
+            skipped: entry.state == EntryState::Skipped,
             overdue: entry.overdue.is_some(),
             cancelling: entry.cancelling.is_some(),
         }

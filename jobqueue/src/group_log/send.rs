@@ -1,16 +1,17 @@
 //! Sends a message in order: announce, put, confirm.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::entry::EntryRef;
-use super::log::{Announced, Confirmed, Millis};
+use super::log::{Announced, Confirmed, GroupLog, Millis};
 use super::message::{HEADER, restamp};
+use super::store::GroupLogs;
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "sqlite")]
 use crate::json_blob::ExclusiveBlobs;
-use crate::queue::QueueCore;
+use crate::runtime::Runtime;
 
 /// The position that a send asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +23,11 @@ pub(crate) struct Announcement {
 
 impl Announcement {
     /// Marks an event as one of a FIFO group. Its payload may still move into a blob.
-    pub(crate) fn mark(envelope: &mut Envelope, ttl: Option<Duration>) -> Result<u64, Error> {
+    pub(crate) fn mark(
+        envelope: &mut Envelope,
+        ttl: Option<Duration>,
+        runtime: &Runtime,
+    ) -> Result<u64, Error> {
         let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
         if ttl.is_some() {
             return Err(invalid(
@@ -30,16 +35,25 @@ impl Announcement {
             ));
         }
         envelope.insert_header(HEADER, "true")?;
-        restamp(envelope).ok_or_else(|| invalid("the event has no room for its order"))
+        restamp(envelope, runtime)
+            .ok_or_else(|| invalid("the event has no space for the attributes of its order"))
     }
 
     /// Returns the announcement of a marked event that is about to be stored and becomes visible after `delay`.
     pub(crate) fn new(envelope: &Envelope, nonce: u64, delay: Duration) -> Result<Self, Error> {
-        let text = "an order needs a key: mark a field with #[message(key)] or give one in the options";
+        let text = "a send in order needs a key: mark a field with #[message(key)] or set one in the options";
         let key = envelope.key.as_deref();
         let key = key.ok_or_else(|| Error::new(ErrorKind::Invalid, text))?;
         Ok(Self { entry: EntryRef::new(key, envelope.digest()), nonce, delay })
     }
+}
+
+/// An announced job whose message is stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Confirmation {
+    pub(crate) announcement: Announcement,
+    /// True if a single request stored the message, so that it has no copies.
+    pub(crate) is_single: bool,
 }
 
 /// Gives jobs their positions in the order of the list, with one write for each log. Returns one answer for each
@@ -47,9 +61,13 @@ impl Announcement {
 ///
 /// # Errors
 /// For each job: the caller must not store its message.
-pub(crate) async fn announce(core: &QueueCore, all: &[Announcement]) -> Vec<Result<Announced, Error>> {
-    let now = Millis::from(core.options.clock.now());
-    let answers = change_logs(core, all, move |log, one| log.announce(&one.entry, one.nonce, now)).await;
+pub(crate) async fn announce(
+    logs: &GroupLogs,
+    all: &[Announcement],
+    now: SystemTime,
+) -> Vec<Result<Announced, Error>> {
+    let now = Millis::from(now);
+    let answers = change_logs(logs, all, move |log, one| log.announce(&one.entry, one.nonce, now)).await;
     let refused = |error: Error| {
         let retryable = error.is_retryable();
         Error::new(ErrorKind::Rejected, "the message is not stored: it could not be given its position")
@@ -70,13 +88,14 @@ pub(crate) async fn announce(core: &QueueCore, all: &[Announcement]) -> Vec<Resu
 /// The caller must not store the message.
 #[cfg(feature = "sqlite")]
 pub(crate) fn announce_exclusively(
-    core: &QueueCore,
+    logs: &GroupLogs,
     blobs: &dyn ExclusiveBlobs,
     one: &Announcement,
+    now: SystemTime,
 ) -> Result<bool, Error> {
-    let now = Millis::from(core.options.clock.now());
-    let announce = |log: &mut super::log::GroupLog| log.announce(&one.entry, one.nonce, now);
-    match core.fifo.change_exclusively(blobs, &one.entry, announce)? {
+    let now = Millis::from(now);
+    let announce = |log: &mut GroupLog| log.announce(&one.entry, one.nonce, now);
+    match logs.change_exclusively(blobs, &one.entry, announce)? {
         Announced::Full => Err(full()),
         Announced::Entered => Ok(true),
         Announced::AlreadyDone => Ok(false),
@@ -89,31 +108,34 @@ pub(crate) fn announce_exclusively(
 /// The transaction must be rolled back.
 #[cfg(feature = "sqlite")]
 pub(crate) fn confirm_exclusively(
-    core: &QueueCore,
+    logs: &GroupLogs,
     blobs: &dyn ExclusiveBlobs,
     one: &Announcement,
+    now: SystemTime,
 ) -> Result<(), Error> {
-    let visible = Millis(Millis::from(core.options.clock.now()).after(one.delay));
-    let confirm = |log: &mut super::log::GroupLog| log.confirm(&one.entry, one.nonce, true, visible);
-    core.fifo.change_exclusively(blobs, &one.entry, confirm)?;
+    let visible = Millis(Millis::from(now).after(one.delay));
+    let confirm = |log: &mut GroupLog| log.confirm(&one.entry, one.nonce, true, visible);
+    logs.change_exclusively(blobs, &one.entry, confirm)?;
     Ok(())
 }
 
-/// Confirms that the messages of announced jobs are stored. The `bool` is true if a single request stored the
-/// message.
+/// Confirms that the messages of announced jobs are stored.
 ///
 /// # Errors
 /// For each job: the send is not acknowledged, although its message is stored.
-pub(crate) async fn confirm(core: &QueueCore, all: &[(Announcement, bool)]) -> Vec<Result<(), Error>> {
-    let now = core.options.clock.now();
-    let announcements: Vec<_> = all.iter().map(|(announcement, _)| *announcement).collect();
-    let single: BTreeMap<u64, bool> = all.iter().map(|(one, single)| (one.nonce, *single)).collect();
-    let confirm = move |log: &mut super::log::GroupLog, one: &Announcement| {
+pub(crate) async fn confirm(
+    logs: &GroupLogs,
+    all: &[Confirmation],
+    now: SystemTime,
+) -> Vec<Result<(), Error>> {
+    let announcements: Vec<_> = all.iter().map(|one| one.announcement).collect();
+    let single: BTreeMap<u64, bool> = all.iter().map(|one| (one.announcement.nonce, one.is_single)).collect();
+    let confirm = move |log: &mut GroupLog, one: &Announcement| {
         let visible = Millis(Millis::from(now).after(one.delay));
         log.confirm(&one.entry, one.nonce, single.get(&one.nonce) == Some(&true), visible)
     };
     let unknown = |text: &str| Error::new(ErrorKind::Unknown, text).with_retryable(true);
-    let answers = change_logs(core, &announcements, confirm).await.into_iter().map(|answer| match answer {
+    let answers = change_logs(logs, &announcements, confirm).await.into_iter().map(|answer| match answer {
         Ok(Confirmed::Acknowledged) => Ok(()),
         Ok(Confirmed::Gone) => Err(unknown("the queue was cleared while the message was sent")),
         Err(error) => {
@@ -125,19 +147,19 @@ pub(crate) async fn confirm(core: &QueueCore, all: &[(Announcement, bool)]) -> V
 }
 
 /// Removes announcements whose messages are certainly not stored. If that fails, the jobs behind them skip them.
-pub(crate) async fn retract(core: &QueueCore, all: &[Announcement]) {
-    for answer in change_logs(core, all, |log, one| log.retract(&one.entry, one.nonce)).await {
+pub(crate) async fn retract(logs: &GroupLogs, all: &[Announcement]) {
+    for answer in change_logs(logs, all, |log, one| log.retract(&one.entry, one.nonce)).await {
         if let Err(error) = answer {
-            tracing::debug!(queue = %core.name, %error, "an announced position was not removed; the jobs behind it will skip it");
+            tracing::debug!(queue = %logs.queue, %error, "an announced position was not removed; the jobs behind it will skip it");
         }
     }
 }
 
 /// Makes one change for each announcement, with one write for each log. Returns one answer for each announcement.
 async fn change_logs<R: Send + 'static>(
-    core: &QueueCore,
+    logs: &GroupLogs,
     all: &[Announcement],
-    change: impl Fn(&mut super::log::GroupLog, &Announcement) -> R + Clone + Send + 'static,
+    change: impl Fn(&mut GroupLog, &Announcement) -> R + Clone + Send + 'static,
 ) -> Vec<Result<R, Error>> {
     let mut by_log: BTreeMap<u16, Vec<(usize, Announcement)>> = BTreeMap::new();
     for (place, one) in all.iter().enumerate() {
@@ -147,7 +169,7 @@ async fn change_logs<R: Send + 'static>(
         let change = change.clone();
         async move {
             let places: Vec<usize> = group.iter().map(|(place, _)| *place).collect();
-            let log = match group.first().map(|(_, one)| core.fifo.of(&one.entry)) {
+            let log = match group.first().map(|(_, one)| logs.of(&one.entry)) {
                 Some(Ok(log)) => log,
                 Some(Err(error)) => return spread(places, error.into()),
                 None => return Vec::new(),

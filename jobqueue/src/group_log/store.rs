@@ -6,20 +6,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Notify, oneshot};
 
-use super::entry::{EntryRef, LOGS, Short};
-use super::log::GroupLog;
+use super::entry::{EndState, EntryRef, KeyHash, LOGS};
+use super::log::{GroupLog, Millis};
+use super::message::InOrder;
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "sqlite")]
 use crate::json_blob::ExclusiveBlobs;
 use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
-use crate::name::{BlobName, ContainerName, NameError, QueueName};
-use crate::storage::{BlobStore, StoreError, StoreErrorKind as Kind};
+use crate::runtime::Runtime;
+use crate::storage::{BlobName, ContainerName, NameError, QueueName};
+use crate::storage::{BlobStore, Storage, StoreError, StoreErrorKind as Kind};
 use crate::sync::lock;
-use crate::task;
 
 /// The maximum number of attempts to delete all logs.
 const CLEAR_TRIES: u32 = 6;
@@ -34,21 +35,21 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The number of cached logs above which unused ones are forgotten.
 const MANY: usize = 64;
 
-/// The group logs of a queue.
 #[derive(Debug)]
 pub(crate) struct GroupLogs {
     blobs: Arc<dyn BlobStore>,
-    queue: QueueName,
+    pub(super) runtime: Runtime,
+    pub(super) queue: QueueName,
     known: Mutex<BTreeMap<u16, Arc<LogBlob>>>,
 }
 
 impl GroupLogs {
-    pub(crate) fn new(blobs: Arc<dyn BlobStore>, queue: QueueName) -> Self {
-        Self { blobs, queue, known: Mutex::default() }
+    pub(crate) fn new(storage: &Storage, queue: QueueName) -> Self {
+        let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
+        Self { blobs, runtime, queue, known: Mutex::default() }
     }
 
-    /// Returns the log that holds a group's entries.
-    pub(super) fn of(&self, entry: &EntryRef) -> Result<Arc<LogBlob>, NameError> {
+    pub(crate) fn of(&self, entry: &EntryRef) -> Result<Arc<LogBlob>, NameError> {
         let mut known = lock(&self.known);
         if let Some(log) = known.get(&entry.log) {
             return Ok(Arc::clone(log));
@@ -56,9 +57,20 @@ impl GroupLogs {
         if known.len() >= MANY {
             known.retain(|_, log| Arc::strong_count(log) > 1);
         }
-        let log = Arc::new(LogBlob::new(JsonBlob::new(&self.blobs, self.name(entry.log)?, MAX_BYTES)));
+        let log = Arc::new(LogBlob::new(self.document(self.name(entry.log)?)));
         known.insert(entry.log, Arc::clone(&log));
         Ok(log)
+    }
+
+    /// Ends the position of a delivered job.
+    ///
+    /// # Errors
+    /// The log cannot be changed, or a newer delivery of the message has the turn: then the lease is lost.
+    pub(crate) async fn end(&self, position: InOrder, end: EndState, now: SystemTime) -> Result<(), Error> {
+        let InOrder { entry, turn } = position;
+        let now = Millis::from(now);
+        let ended = self.of(&entry)?.change(move |log| log.end(&entry, turn, end, now)).await?;
+        ended.then_some(()).ok_or_else(superseded)
     }
 
     /// Changes the log of a group in a transaction of the caller's. Logs that this process has cached stay as they are:
@@ -71,7 +83,7 @@ impl GroupLogs {
         change: impl FnOnce(&mut GroupLog) -> R,
     ) -> Result<R, StoreError> {
         let name = self.name(entry.log).map_err(|e| self.invalid(e))?;
-        let blob = JsonBlob::<GroupLog>::new(&self.blobs, name, MAX_BYTES);
+        let blob = self.document(name);
         blob.change_exclusively(blobs, |log| {
             let mut log = log.unwrap_or_default();
             log.take_changed();
@@ -80,16 +92,20 @@ impl GroupLogs {
         })
     }
 
+    fn document(&self, name: BlobName) -> JsonBlob<GroupLog> {
+        JsonBlob::new(&self.blobs, &self.runtime, name, MAX_BYTES)
+    }
+
     fn name(&self, log: u16) -> Result<BlobName, NameError> {
         BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{log:04}", self.queue))
     }
 
-    /// Reads all logs that are stored, past those that this process knows.
+    /// Reads all stored logs, including ones unknown to this process.
     pub(super) async fn all(&self) -> Result<Vec<GroupLog>, StoreError> {
         let mut logs = Vec::new();
         for log in self.stored().await? {
             let name = self.name(log).map_err(|e| self.invalid(e))?;
-            let blob = JsonBlob::<GroupLog>::new(&self.blobs, name, MAX_BYTES);
+            let blob = self.document(name);
             logs.extend(blob.read().await?.map(|version| version.value));
         }
         Ok(logs)
@@ -121,7 +137,6 @@ impl GroupLogs {
         Ok(())
     }
 
-    /// Returns the numbers of the stored logs.
     async fn stored(&self) -> Result<Vec<u16>, StoreError> {
         let container = ContainerName::new(CONTAINER).map_err(|e| self.invalid(e))?;
         let prefix = format!("{}/", self.queue);
@@ -149,11 +164,7 @@ impl GroupLogs {
         F: Future<Output = Result<bool, StoreError>>,
     {
         for log in self.stored().await? {
-            let blob = JsonBlob::<GroupLog>::new(
-                &self.blobs,
-                self.name(log).map_err(|e| self.invalid(e))?,
-                MAX_BYTES,
-            );
+            let blob = self.document(self.name(log).map_err(|e| self.invalid(e))?);
             let Some(version) = blob.read().await? else { continue };
             if version.value == GroupLog::default() {
                 continue;
@@ -176,6 +187,11 @@ impl GroupLogs {
     }
 }
 
+/// Returns the error of a delivery that a newer one has replaced.
+pub(crate) fn superseded() -> Error {
+    Error::new(ErrorKind::LeaseLost, "superseded by a newer delivery of the same message")
+}
+
 /// A change of a log. It leaves its result where its caller finds it.
 type Change = Box<dyn FnMut(&mut GroupLog) + Send>;
 
@@ -188,16 +204,16 @@ struct Pending {
 }
 
 /// One log, with the version that this process knows.
-pub(super) struct LogBlob {
+pub(crate) struct LogBlob {
     blob: JsonBlob<GroupLog>,
     /// Locked while the log is read or written.
     known: tokio::sync::Mutex<Option<Version<GroupLog>>>,
     pending: Mutex<Vec<Pending>>,
     latest: Mutex<Arc<GroupLog>>,
     /// The deliveries of this process that wait to be the first of their group.
-    waiting: Mutex<BTreeMap<(Short, Short), Arc<Notify>>>,
+    waiting: Mutex<BTreeMap<(KeyHash, KeyHash), Arc<Notify>>>,
     /// Locked by the one waiting delivery that reads the log at intervals.
-    pub(super) looking: tokio::sync::Mutex<()>,
+    pub(crate) looking: tokio::sync::Mutex<()>,
 }
 
 impl LogBlob {
@@ -213,7 +229,7 @@ impl LogBlob {
     }
 
     /// Returns the log as this process has last seen it.
-    pub(super) fn latest(&self) -> Arc<GroupLog> {
+    pub(crate) fn latest(&self) -> Arc<GroupLog> {
         Arc::clone(&lock(&self.latest))
     }
 
@@ -223,7 +239,7 @@ impl LogBlob {
     ///
     /// # Cancel safety
     /// If the future is dropped, the change may or may not be made.
-    pub(super) async fn change<R: Send + 'static>(
+    pub(crate) async fn change<R: Send + 'static>(
         self: &Arc<Self>,
         change: impl FnMut(&mut GroupLog) -> R + Send + 'static,
     ) -> Result<R, Error> {
@@ -231,7 +247,7 @@ impl LogBlob {
     }
 
     /// Like [`change`](Self::change), but with a log that is read after this call.
-    pub(super) async fn ask<R: Send + 'static>(
+    pub(crate) async fn ask<R: Send + 'static>(
         self: &Arc<Self>,
         change: impl FnMut(&mut GroupLog) -> R + Send + 'static,
     ) -> Result<R, Error> {
@@ -246,11 +262,11 @@ impl LogBlob {
         let result = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&result);
         let change: Change = Box::new(move |log| *lock(&slot) = Some(change(log)));
-        let (done, told) = oneshot::channel();
+        let (done, answer) = oneshot::channel();
         lock(&self.pending).push(Pending { change, fresh, done });
         let this = Arc::clone(self);
         // In a task of its own, because it also makes the changes of other callers.
-        task::spawn(async move { this.work_off().await });
+        drop(self.blob.runtime().spawn(async move { this.work_off().await }));
         let text = "the group log of a key cannot be read or changed";
         let failed = |error: Arc<StoreError>| {
             let retryable = error.is_retryable() || error.is_ambiguous() || is_raced(error.kind());
@@ -258,7 +274,7 @@ impl LogBlob {
                 if error.kind() == Kind::Corrupt { ErrorKind::Undecodable } else { ErrorKind::Storage };
             Error::new(kind, text).with_retryable(retryable).with_source(error)
         };
-        match told.await {
+        match answer.await {
             Ok(answer) => answer.map_err(failed)?,
             Err(_) => return Err(Error::new(ErrorKind::Storage, text).with_retryable(true)),
         }
@@ -298,8 +314,7 @@ impl LogBlob {
         }
     }
 
-    /// Reads the log again.
-    pub(super) async fn look(&self) -> Result<(), StoreError> {
+    pub(crate) async fn look(&self) -> Result<(), StoreError> {
         let mut known = self.known.lock().await;
         let version = self.blob.read().await?;
         self.publish(version.as_ref().map(|version| version.value.clone()).unwrap_or_default());
@@ -318,7 +333,7 @@ impl LogBlob {
     }
 
     /// Returns the notifier that fires when an entry has become the first of its group, as far as this process knows.
-    pub(super) fn notifier(&self, entry: &EntryRef) -> Arc<Notify> {
+    pub(crate) fn notifier(&self, entry: &EntryRef) -> Arc<Notify> {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|_, notifier| Arc::strong_count(notifier) > 1);
         Arc::clone(waiting.entry((entry.key, entry.job)).or_default())

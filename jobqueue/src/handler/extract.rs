@@ -27,7 +27,7 @@ use crate::job::JobInfo;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a handler",
-    label = "this is neither the message nor something a handler can ask for",
+    label = "this type is neither the message nor an extractor",
     note = "a handler takes its message first, then `Context`, `State<T>`, `Extension<T>`, `JobInfo` or a type that implements `FromJob`"
 )]
 pub trait FromJob: Sized {
@@ -53,7 +53,7 @@ pub trait FromJob: Sized {
 pub struct ExtractError(String);
 
 impl ExtractError {
-    /// Returns an error with this text, which should say what to do.
+    /// Returns an error with this text, which should name the remedy.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -83,7 +83,7 @@ impl fmt::Debug for States {
 /// A value that all handlers of the worker share, set with [`state`](crate::WorkerBuilder::state) on the builder. It is
 /// cloned for each delivery, so put large values into an `Arc`.
 ///
-/// The worker is not built if a handler takes a state that nobody has given.
+/// `build` fails if a handler takes a state that was not set.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -121,9 +121,7 @@ impl<T: Clone + Send + Sync + 'static> FromJob for State<T> {
 
 fn missing_state<T>() -> ExtractError {
     let name = type_name::<T>();
-    ExtractError::new(format!(
-        "no state of type `{name}` was given; add `.state(…)` with one to the worker's builder"
-    ))
+    ExtractError::new(format!("no state of type `{name}` is set; call `.state(…)` on the worker's builder"))
 }
 
 /// A value that a layer has added to this delivery by [`Job::insert`].

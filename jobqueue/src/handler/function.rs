@@ -8,7 +8,6 @@ use super::job::Job;
 use crate::job::outcome::JobError;
 use crate::message::QueueMessage;
 
-/// The future that a handler returns.
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), JobError>> + Send>>;
 
 /// An async function that runs a job: `async fn(message, extractors…) -> Result<(), JobError>`, with up to eight

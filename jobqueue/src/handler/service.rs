@@ -112,7 +112,6 @@ where
     }
 }
 
-/// A function as a service.
 #[derive(Clone)]
 struct FromFn<F>(F);
 

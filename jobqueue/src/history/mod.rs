@@ -1,47 +1,32 @@
 //! The journal of ended jobs: opt-in, written in batches, kept for a declared time.
 //!
 //! ```text
-//! job ends ─► chunk in memory ─► segment: chunks of one worker, at most an hour ─► closed: its summary is written beside it
-//! search:     list names ─► summaries of the segments in the range of time ─► segments that may hold what is wanted, the newest first
+//! job ends ─► memory ─► every 15 seconds ─► the storage's own journal (a table), where it has that power
+//!                                       └─► blobs of JSON lines, one worker's each, otherwise
 //! ```
 //!
-//! A segment is a blob that one worker writes: after 15 seconds with what has ended since, and again with more until it is full or an
-//! hour is over. Then the worker writes a summary, whose name tells the segment's last moment, and whose content says which kinds ended
-//! how, with a Bloom filter of the ids. So a search by id reads summaries and the few segments that can hold the id, and a storage needs
-//! neither tables nor blobs that grow. The segment of a worker that was killed has no summary, and is always read.
+//! No job waits for the journal. Entries that cannot be written are tried again; while too many wait, the newest are dropped and
+//! counted. The entries that wait, an append and a segment are limited in number and in bytes. A search returns what it has found within 5 seconds, and the time from which to continue.
 //!
-//! The form is binary, since a line of JSON cost a fifth of the throughput of empty jobs. What cannot be written is tried again; when too
-//! much waits, the newest is dropped and counted. No job waits for it.
-//!
-//! Knows blobs and what is known of jobs; knows nothing of queues, leases or handlers.
+//! Knows blobs and jobs; knows nothing of queues, leases or handlers.
 
-mod bytes;
-mod chunk;
-mod filter;
-mod id;
-mod journal;
-mod names;
-mod query;
-mod record;
-mod search;
-mod segment;
-mod summary;
+mod blobs;
+mod buffer;
+mod line;
+#[cfg(test)]
+mod tests;
 mod writer;
 
-pub use record::HistoryRecord;
+use std::sync::Arc;
 
-pub(crate) use journal::Journal;
-pub(crate) use query::Query;
-pub(crate) use search::search;
-pub(crate) use writer::keep;
+pub(crate) use buffer::{JournalBuffer, kept_text};
+pub(crate) use writer::run_journal_writer;
 
-/// The container of the journals.
-const CONTAINER: &str = "jobqueue-history";
-/// The number of bytes with which a segment is full.
-const FULL: usize = 1024 * 1024;
-/// The most bytes that wait in memory.
-const MOST: usize = 8 * 1024 * 1024;
-/// The most bytes of a segment or a summary.
-const MAX_BYTES: u64 = 2 * (MOST + FULL) as u64;
-/// The time for which a segment is written.
-const LIFE: std::time::Duration = std::time::Duration::from_secs(3600);
+use crate::storage::{JournalStore, Stores};
+use blobs::BlobJournal;
+
+/// Returns the journal of a storage: its own, or one in its blobs.
+pub(crate) fn open(stores: &Stores) -> Arc<dyn JournalStore> {
+    let own = stores.blob_powers.journal.clone();
+    own.unwrap_or_else(|| Arc::new(BlobJournal::new(Arc::clone(&stores.blobs), stores.runtime.clone())))
+}

@@ -2,17 +2,17 @@
 //! attempts.
 
 pub(crate) mod outcome;
-pub(crate) mod retry;
+mod trace_context;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::clock::rfc3339;
-use crate::name::QueueName;
-use crate::trace::TraceContext;
+pub use crate::storage::Backoff;
+use crate::storage::QueueName;
 pub use outcome::{BoxError, JobError, Outcome, Reason, Verdict};
-pub use retry::Backoff;
+pub use trace_context::TraceContext;
 
 /// A delivery of a job as the handler sees it. Also an extractor: `async fn handle(msg: M, info: JobInfo)`.
 ///
@@ -51,13 +51,13 @@ pub struct JobInfo {
     /// The number of times that the message was dequeued, this time included. It restarts when the job is redriven;
     /// [`Context::fence`](crate::Context::fence) is a number that only grows.
     pub dequeue_count: u32,
-    /// The time of sending by the sender's clock; `None` if the event tells none.
+    /// The time of sending by the sender's clock; `None` if the event has none.
     pub sent: Option<SystemTime>,
     /// The time of insertion, by the storage's clock.
     pub inserted: SystemTime,
     /// The time at which the message expires; `None` is never.
     pub expires: Option<SystemTime>,
-    /// The headers: those that the sender added, and those of the framework's batches and groups, such as `batchid` and `inorder`.
+    /// The headers of the sender, and those of the framework's batches and groups, such as `batchid` and `inorder`.
     pub headers: BTreeMap<String, String>,
     /// The trace to which this delivery belongs.
     pub trace: TraceContext,

@@ -5,6 +5,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use crate::storage::text::{chain, printable};
+
 /// A boxed error of any kind.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -94,35 +96,6 @@ impl JobError {
     pub fn chain(&self) -> String {
         chain(&*self.source)
     }
-}
-
-/// Returns an error and all its causes in one line of at most 2,000 characters, with control characters replaced.
-pub(crate) fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        // Many errors repeat their source in their own text.
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        if text.len() > 8_000 {
-            break;
-        }
-        next = cause.source();
-    }
-    printable(&text, 2_000)
-}
-
-/// Returns `text` in one line without control characters, cut to `limit` characters.
-pub(crate) fn printable(text: &str, limit: usize) -> String {
-    let clean = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { ' ' } else { c };
-    let mut kept: String = text.chars().take(limit).map(clean).collect();
-    if text.chars().nth(limit).is_some() {
-        kept.push('…');
-    }
-    kept
 }
 
 impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
@@ -227,7 +200,7 @@ impl fmt::Debug for Reason {
 
 /// The outcome of one delivery.
 ///
-/// Each delivery has exactly one. [`Event::Finished`](crate::Event::Finished) tells it to listeners, and
+/// Each delivery has exactly one. [`Event::Finished`](crate::Event::Finished) contains it, and
 /// [`Report`](crate::Report) counts them. Its [`name`](Self::name) is the label of metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -8,7 +8,7 @@ use super::owner::{Lease, Loss, Phase};
 use crate::event::Event;
 use crate::job::outcome::chain;
 use crate::storage::{
-    DeadLetterMessage, ExpiredReceipt, QueueStore, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated,
+    DeadLetterMessage, ExpiredReceipt, Queues, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated,
 };
 
 /// The maximum duration of a single request, whatever the length of the lease.
@@ -44,7 +44,7 @@ impl Lease {
         let _turn = self.turn.lock().await;
         let tries = self.few_tries();
         let outcome =
-            self.change(&*self.renewer_store, Change::keeping(self.terms.visibility, None), tries).await;
+            self.change(&self.renewer_store, Change::keeping(self.terms.visibility, None), tries).await;
         // Refused or unanswered: schedule another attempt after a part of the remaining time.
         self.schedule(&mut self.state());
         let queue = &self.queue;
@@ -64,17 +64,17 @@ impl Lease {
     /// dropped.
     pub(crate) async fn save(&self, text: String) -> Result<(), LeaseError> {
         let lease = self.strong()?;
-        let saved = self.renewer.run(async move { lease.save_by(&*lease.renewer_store, text).await });
-        // The process is ending: nobody knows what the request did.
+        let saved = self.renewer.run(async move { lease.save_by(&lease.renewer_store, text).await });
+        // The process is ending: the outcome of the request is unknown.
         saved.await.unwrap_or(Err(LeaseError::Uncertain(None)))
     }
 
     /// Like [`save`](Self::save), but on the caller's runtime, for settling: a dropped caller drops the delivery too.
     pub(crate) async fn save_here(&self, text: String) -> Result<(), LeaseError> {
-        self.save_by(&*self.store, text).await
+        self.save_by(&self.store, text).await
     }
 
-    async fn save_by(&self, store: &dyn QueueStore, text: String) -> Result<(), LeaseError> {
+    async fn save_by(&self, store: &Queues, text: String) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         if self.is_uncertain() {
             return Err(LeaseError::Uncertain(None));
@@ -89,9 +89,9 @@ impl Lease {
     /// Makes the message visible after `delay`, with a new text if one is given, and ends the lease.
     pub(crate) async fn release(&self, delay: Duration, text: Option<String>) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
-        let tries = Tries::until(self.deadline(), 1, 1).insisting();
+        let tries = Tries::until(self.renewer.runtime(), self.deadline(), 1, 1).insisting();
         let change = Change { visibility: delay, text, ends_lease: true };
-        let outcome = self.change(&*self.store, change, tries).await;
+        let outcome = self.change(&self.store, change, tries).await;
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
             self.close(&mut state);
@@ -149,7 +149,6 @@ impl Lease {
         }
     }
 
-    /// Ends the lease after a deletion.
     pub(super) fn deleted(&self, outcome: &Result<(), LeaseError>) {
         let mut state = self.state();
         match outcome {
@@ -166,7 +165,7 @@ impl Lease {
     async fn try_removal(&self, how: Removal<'_>, first: Option<StoreError>) -> Result<(), LeaseError> {
         let outdated = self.is_uncertain();
         let delete_by = self.delete_by();
-        let mut tries = Tries::until(delete_by, 1, 1).insisting();
+        let mut tries = Tries::until(self.renewer.runtime(), delete_by, 1, 1).insisting();
         let mut failed = first;
         loop {
             let error = match failed.take() {
@@ -214,7 +213,7 @@ impl Lease {
     /// Interprets the answer that the message does not exist, or not under this receipt. The cause may be an earlier
     /// attempt (`in_doubt`) or an unanswered update that has `outdated` the receipt.
     fn not_there(&self, kind: StoreErrorKind, in_doubt: bool, outdated: bool) -> Result<(), LeaseError> {
-        // While nobody else could lease the message, nobody else can have deleted it.
+        // While no other worker could lease the message, none can have deleted it.
         let still_ours = Instant::now() < self.deadline();
         match (in_doubt, outdated) {
             (true, false) if still_ours && kind == StoreErrorKind::MessageNotFound => Ok(()),
@@ -227,24 +226,20 @@ impl Lease {
     /// time too.
     fn few_tries(&self) -> Tries {
         let left = self.deadline().saturating_duration_since(Instant::now());
-        Tries::until(Instant::now() + left / 4, 1, 1).insisting()
+        Tries::until(self.renewer.runtime(), Instant::now() + left / 4, 1, 1).insisting()
     }
 
     /// Sends an update with the current receipt. "Not found" after a lost answer means that an earlier request was
-    /// applied: this process has lost the receipt, but nobody else has the message.
-    async fn change(
-        &self,
-        store: &dyn QueueStore,
-        change: Change,
-        mut tries: Tries,
-    ) -> Result<(), LeaseError> {
+    /// applied: this process has lost the receipt, but no other worker has the message.
+    async fn change(&self, store: &Queues, change: Change, mut tries: Tries) -> Result<(), LeaseError> {
         self.check_held()?;
         let Change { visibility, text, ends_lease } = change;
         let visibility = self.within_life(visibility);
         loop {
             let sent = Instant::now();
-            let text = text.clone();
-            let change = UpdateMessage { visibility, text, expired: self.terms.expired, ends_lease };
+            let mut change =
+                UpdateMessage::new(visibility).with_text(text.clone()).with_expired(self.terms.expired);
+            change.ends_lease = ends_lease;
             let message = self.message();
             let limit = share_of(self.deadline(), 3);
             let in_flight = InFlight { lease: self, hidden_until: Some(sent + visibility) };

@@ -10,12 +10,10 @@ use tokio_util::task::AbortOnDropHandle;
 use super::LeaseError;
 use super::deadline_queue::Slot;
 use super::renewer::LeaseRenewer;
-use crate::entropy;
 use crate::event::{Event, LossCause, Observers};
-use crate::name::QueueName;
-use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
+use crate::storage::QueueName;
+use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, Queues};
 use crate::sync::{StopToken, lock};
-use crate::task;
 
 /// The margin before a message's expiry at which it becomes visible at the latest.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
@@ -23,14 +21,13 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
 /// A shorter lease has no time to wait for a connection when it is renewed.
 const SHORT: Duration = Duration::from_secs(20);
 
-/// The terms of a lease.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseTerms {
     /// The duration of the lease and of each renewal.
     pub(crate) visibility: Duration,
     /// The maximum time for which the lease is renewed.
     pub(crate) max_run_time: Duration,
-    /// Defines whether an expired receipt may still be used while nobody else has the message.
+    /// Permission to use an expired receipt while no other worker has the message.
     pub(crate) expired: ExpiredReceipt,
 }
 
@@ -57,9 +54,9 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) receipt: PopReceipt,
-    /// The time before which nobody else can lease the message, measured from before the request was sent.
+    /// The time before which no other worker can lease the message, measured from before the request was sent.
     pub(super) deadline: Instant,
-    /// The length of the lease: what was asked for, or less if the storage granted less.
+    /// The length of the lease: the requested one, or less if the storage granted less.
     pub(super) length: Duration,
     /// The time until which the message is hidden if the unanswered update was applied.
     pub(super) unanswered_until: Option<Instant>,
@@ -69,16 +66,15 @@ pub(super) struct State {
     slot: Option<Slot>,
 }
 
-/// One delivery's lease.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(super) queue: QueueName,
     pub(super) id: MessageId,
     pub(super) terms: LeaseTerms,
     /// For the worker's own operations.
-    pub(super) store: Arc<dyn QueueStore>,
+    pub(super) store: Arc<Queues>,
     /// For the renewer's operations on its own runtime.
-    pub(super) renewer_store: Arc<dyn QueueStore>,
+    pub(super) renewer_store: Arc<Queues>,
     pub(super) renewer: LeaseRenewer,
     pub(super) observers: Arc<Observers>,
     /// Locked by the running operation.
@@ -88,7 +84,7 @@ pub(crate) struct Lease {
     /// The time at which the message expires; a storage refuses to hide it for longer.
     expires: Option<Instant>,
     lost: StopToken,
-    /// Waits for the end of the lease, where the storage tells it.
+    /// Waits for the end of the lease, where the storage reports it.
     watch: OnceLock<AbortOnDropHandle<()>>,
     this: Weak<Lease>,
 }
@@ -98,11 +94,11 @@ pub(crate) struct Lease {
 pub(crate) struct LeasedQueue {
     pub(crate) name: QueueName,
     /// The handle of the runtime that runs the handler.
-    pub(crate) store: Arc<dyn QueueStore>,
+    pub(crate) store: Arc<Queues>,
     /// The handle of the renewer's runtime.
-    pub(crate) renewer_store: Arc<dyn QueueStore>,
+    pub(crate) renewer_store: Arc<Queues>,
     pub(crate) renewer: LeaseRenewer,
-    /// Those who hear of renewals and losses.
+    /// The observers of renewals and losses.
     pub(crate) observers: Arc<Observers>,
 }
 
@@ -147,24 +143,24 @@ impl Lease {
         lease.schedule(&mut lease.state());
         lease.watch_end(leased);
         if granted < SHORT
-            && let Some(preparation) = lease.renewer_store.preparation(&lease.queue)
+            && let Some(warm_up) = lease.renewer_store.warm_up(&lease.queue)
         {
-            lease.renewer.spawn(preparation);
+            lease.renewer.spawn(warm_up);
         }
         lease
     }
 
-    /// Gives the lease up when the storage learns that it is over before its time.
+    /// Gives the lease up when the storage revokes it early.
     fn watch_end(&self, leased: &LeasedMessage) {
-        let Some(ended) = self.store.lease_ended(&self.queue, &leased.message) else { return };
+        let Some(revoked) = self.store.lease_revoked(&self.queue, &leased.message) else { return };
         let this = self.this.clone();
         let watch = async move {
-            ended.await;
+            revoked.await;
             if let Some(lease) = this.upgrade() {
                 lease.lose(&mut lease.state(), Loss::Taken);
             }
         };
-        let _ = self.watch.set(AbortOnDropHandle::new(task::spawn_on(self.renewer.runtime(), watch)));
+        let _ = self.watch.set(AbortOnDropHandle::new(self.renewer.start(watch)));
     }
 
     /// Returns the storage's id of the message.
@@ -186,7 +182,7 @@ impl Lease {
         }
     }
 
-    /// Returns whether the lease has expired but its message may still be deleted while nobody else has it.
+    /// Returns whether the lease has expired but its message may still be deleted while no other worker has it.
     pub(crate) fn may_end_late(&self) -> bool {
         self.terms.expired == ExpiredReceipt::Allow && self.loss() == Some(Loss::Expired)
     }
@@ -237,7 +233,7 @@ impl Lease {
         grace.min(last.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns the time before which nobody else can lease the message.
+    /// Returns the time before which no other worker can lease the message.
     pub(crate) fn deadline(&self) -> Instant {
         self.state().deadline
     }
@@ -268,7 +264,7 @@ impl Lease {
             Phase::Held => {
                 let left = state.deadline.saturating_duration_since(Instant::now());
                 // 70 % of the remaining time, spread so that leases of one request are not renewed together.
-                let part = entropy::jitter(left, 0.65..=0.72);
+                let part = self.renewer.runtime().jitter(left, 0.65..=0.72);
                 (Instant::now() + part).min(give_up).min(self.run_until)
             }
             Phase::Uncertain => give_up,

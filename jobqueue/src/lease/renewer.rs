@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use super::deadline_queue::{DeadlineQueue, Slot};
 use super::owner::Lease;
-use crate::task;
+use crate::runtime::Runtime;
 
 /// The maximum number of concurrent renewals.
 const CONCURRENT_RENEWALS: usize = 256;
@@ -21,17 +22,35 @@ const CONCURRENT_RENEWALS: usize = 256;
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseRenewer {
     deadlines: Arc<DeadlineQueue>,
-    runtime: Handle,
+    handle: Handle,
+    runtime: Runtime,
 }
 
 static PROCESS: OnceLock<LeaseRenewer> = OnceLock::new();
 
 impl LeaseRenewer {
-    /// Returns the renewer of this process. The first call starts its thread.
+    /// Returns the renewer of this process, whose thread the first call starts; a new one on the current tokio runtime if
+    /// `runtime` starts no threads.
     ///
     /// # Errors
     /// The operating system refused the thread.
-    pub(crate) fn process() -> io::Result<Self> {
+    pub(crate) fn of(runtime: &Runtime) -> io::Result<Self> {
+        if runtime.starts_threads() { Self::process() } else { Ok(Self::on_this_runtime(runtime)) }
+    }
+
+    /// Starts a task where leases are renewed: it must not depend on the application's use of its tokio runtime.
+    ///
+    /// # Errors
+    /// The operating system refused the thread.
+    pub(crate) fn spawn_apart<T: Send + 'static>(
+        runtime: &Runtime,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> io::Result<JoinHandle<T>> {
+        let handle = if runtime.starts_threads() { Self::process()?.handle } else { Handle::current() };
+        Ok(runtime.spawn_on(&handle, future))
+    }
+
+    fn process() -> io::Result<Self> {
         if let Some(renewer) = PROCESS.get() {
             return Ok(renewer.clone());
         }
@@ -40,28 +59,29 @@ impl LeaseRenewer {
     }
 
     fn start_thread() -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let renewer = Self { deadlines: Arc::default(), runtime: runtime.handle().clone() };
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (handle, runtime) = (tokio.handle().clone(), Runtime::new());
+        let renewer = Self { deadlines: Arc::default(), handle, runtime: runtime.clone() };
         let deadlines = Arc::downgrade(&renewer.deadlines);
         std::thread::Builder::new()
             .name("jobqueue-leases".to_owned())
-            .spawn(move || runtime.block_on(serve(deadlines)))?;
+            .spawn(move || tokio.block_on(serve(deadlines, runtime)))?;
         Ok(renewer)
     }
 
-    /// Returns a renewer on the current runtime, which must not be blocked. For tests on paused time.
-    pub(crate) fn on_this_runtime() -> Self {
-        let renewer = Self { deadlines: Arc::default(), runtime: Handle::current() };
-        drop(task::spawn_on(&renewer.runtime, serve(Arc::downgrade(&renewer.deadlines))));
+    /// Returns a renewer on the current tokio runtime, which must not be blocked.
+    pub(super) fn on_this_runtime(runtime: &Runtime) -> Self {
+        let renewer = Self { deadlines: Arc::default(), handle: Handle::current(), runtime: runtime.clone() };
+        renewer.spawn(serve(Arc::downgrade(&renewer.deadlines), runtime.clone()));
         renewer
     }
 
-    /// Returns the renewer's runtime, for other leases that must not depend on the application's use of its runtime.
-    pub(crate) fn runtime(&self) -> &Handle {
+    /// Returns the runtime from which renewals draw their jitter.
+    pub(super) fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Returns the time by which the renewals are behind: since when a lease has been due that nobody has looked at.
+    /// Returns the delay of renewals: the time since the oldest pending lease was due.
     pub(crate) fn behind(&self) -> Duration {
         self.deadlines.overdue()
     }
@@ -72,12 +92,20 @@ impl LeaseRenewer {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
-        task::spawn_on(&self.runtime, future).await.ok()
+        self.start(future).await.ok()
     }
 
     /// Runs a future on the renewer's runtime in the background.
     pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        drop(task::spawn_on(&self.runtime, future));
+        drop(self.start(future));
+    }
+
+    /// Starts a task on the renewer's thread.
+    pub(super) fn start<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.runtime.spawn_on(&self.handle, future)
     }
 
     pub(super) fn watch(&self, at: tokio::time::Instant, lease: Weak<Lease>) -> Slot {
@@ -95,7 +123,7 @@ impl LeaseRenewer {
 }
 
 /// Renews due leases until the last handle to the renewer is dropped.
-async fn serve(deadlines: Weak<DeadlineQueue>) {
+async fn serve(deadlines: Weak<DeadlineQueue>, runtime: Runtime) {
     let permits = Arc::new(Semaphore::new(CONCURRENT_RENEWALS));
     // One task for each request under way, not for each due lease.
     let mut waiting: VecDeque<Weak<Lease>> = VecDeque::new();
@@ -108,10 +136,10 @@ async fn serve(deadlines: Weak<DeadlineQueue>) {
             }
             Ok(permit) = Arc::clone(&permits).acquire_owned(), if !waiting.is_empty() => {
                 if let Some(lease) = waiting.pop_front().and_then(|lease| lease.upgrade()) {
-                    task::spawn(async move {
+                    drop(runtime.spawn(async move {
                         lease.renew().await;
                         drop(permit);
-                    });
+                    }));
                 }
             }
         }

@@ -4,8 +4,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss};
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
+use crate::runtime::Runtime;
+use crate::settings::Metadata;
+use crate::storage::QueueName;
 use crate::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage};
 
 const TERM: Duration = Duration::from_secs(30);
@@ -25,8 +26,8 @@ async fn leased_since(
     let queue = QueueName::new("leases").unwrap();
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     storage.queues().put(&queue, PutMessage::new("text")).await.unwrap();
-    let renewer = LeaseRenewer::on_this_runtime();
-    let received = storage.queues().get(&queue, GetMessages { count: 1, visibility: TERM }).await.unwrap();
+    let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
+    let received = storage.queues().get(&queue, GetMessages::new(1, TERM)).await.unwrap();
     let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
     let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
     let lease = Lease::start(
@@ -44,7 +45,6 @@ async fn leased_since(
     (storage, queue, renewer, lease)
 }
 
-// I8
 #[tokio::test(start_paused = true)]
 async fn lease_is_renewed_until_settled() {
     let (storage, queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
@@ -65,7 +65,6 @@ async fn a_dropped_lease_is_forgotten() {
     assert_eq!(renewer.watched(), 0);
 }
 
-// I8
 #[tokio::test(start_paused = true)]
 async fn renewals_end_with_the_run_time() {
     let started = Instant::now();
@@ -80,7 +79,6 @@ async fn renewals_end_with_the_run_time() {
     lease.release(Duration::ZERO, None).await.unwrap();
 }
 
-// I8
 #[tokio::test(start_paused = true)]
 async fn released_or_dropped_lease_is_not_renewed() {
     for release in [true, false] {
@@ -102,7 +100,6 @@ async fn released_or_dropped_lease_is_not_renewed() {
 }
 
 /// The process slept, or the renewer starved: nothing has fired yet, and the lease has expired.
-// I5
 #[tokio::test(start_paused = true)]
 async fn expired_owner_deletes_only_if_configured() {
     for renewer_has_seen_it in [false, true] {
@@ -129,7 +126,6 @@ async fn expired_owner_deletes_only_if_configured() {
     }
 }
 
-// I5
 #[tokio::test(start_paused = true)]
 async fn missing_message_is_a_lost_lease() {
     let (storage, queue, _renewer, lease) = leased(Duration::from_secs(86_400)).await;

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 /// [`CONTENT_TYPE`](Codec::CONTENT_TYPE) is JSON is readable in the message; any other is stored in base64
 /// (`data_base64` of CloudEvents).
 ///
-/// A codec reads bytes that anybody may have written: it must return an error for input that it cannot read, and bound
-/// recursion and allocation by the size of the input.
+/// The input of a codec is untrusted: it must return an error for input that it cannot read, and bound recursion and
+/// allocation by the size of the input.
 ///
 /// ```
 /// use jobqueue::codec::{Codec, CodecError};

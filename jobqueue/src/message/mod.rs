@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::job::retry::Backoff;
+use crate::job::Backoff;
 use crate::message::codec::{Codec, CodecError};
 use crate::validate::{Validate, Violations};
 

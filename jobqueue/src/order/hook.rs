@@ -12,38 +12,34 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::cancel::finish_abandoned;
-use super::entry::How;
-use super::log::{Millis, Position};
-use super::message::{HEADER, InOrder, end_position, in_order, keep_expected, superseded};
 use super::parking::{Parking, patience, put_back};
-use super::store::LogBlob;
-use crate::entropy;
+use crate::delivery::{
+    Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, keep_expected, position_of,
+};
 use crate::error::Error;
+use crate::group_log::{EndState, HEADER, InOrder, LogBlob, Millis, Position, superseded};
 use crate::job::JobInfo;
-use crate::queue::LeasedJob;
-use crate::worker::{Decision, Hook, HookContext, Waiting};
 
 /// The interval between two reads of a log that another process may have changed. It doubles from the first value to
 /// the second.
-const LOOK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+const LOG_POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// The delay of a message that finds its log full, finds another copy in turn, or waits for an overdue message.
-const LONG: Duration = Duration::from_secs(20);
-/// The time that a delivery behind an overdue message waits before it presses.
-const HESITATION: Duration = Duration::from_secs(2);
-/// The minimum time that deliveries press before they skip an overdue message, in addition to the queue's visibility
+const RETRY_DELAY: Duration = Duration::from_secs(20);
+/// The time that a delivery behind an overdue message waits before it marks it.
+const OVERDUE_GRACE: Duration = Duration::from_secs(2);
+/// The minimum time for which deliveries mark an overdue message before they skip it, in addition to the queue's visibility
 /// timeout.
-const PRESSURE: Duration = Duration::from_secs(120);
-/// The additional time to press for each message in the queue: roughly the time to deliver one.
-const PRESSURE_FOR_EACH: Duration = Duration::from_millis(50);
+const OVERDUE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The addition to this time for each message in the queue: roughly the time to deliver one.
+const OVERDUE_TIMEOUT_PER_MESSAGE: Duration = Duration::from_millis(50);
 
 /// Takes part in every delivery whose sender asked for the order of its key, and in no other.
 #[derive(Debug)]
-pub(crate) struct FifoHook {
+pub(crate) struct OrderHook {
     parking: Parking,
 }
 
-impl FifoHook {
+impl OrderHook {
     pub(crate) fn new() -> Self {
         Self { parking: Parking::new() }
     }
@@ -60,8 +56,8 @@ struct Delivery<'a> {
 
 /// The next step of a delivery that asks for its turn.
 enum Next {
-    /// End the wait with this decision: run the handler, put the message back, or delete it.
-    Decide(Decision),
+    /// End the wait: run the handler (`None`), put the message back, or delete it.
+    Decide(Option<Disposition>),
     /// Wait behind this number of other jobs.
     Wait { ahead: usize },
     /// The log has changed: ask again.
@@ -69,53 +65,57 @@ enum Next {
 }
 
 #[async_trait]
-impl Hook for FifoHook {
+impl Hook for OrderHook {
     fn applies_to(&self, job: &JobInfo) -> bool {
         job.headers.contains_key(HEADER)
     }
 
-    async fn admit(&self, context: HookContext<'_>, waiting: Waiting<'_>) -> Result<Decision, Error> {
+    async fn admit(
+        &self,
+        context: HookContext<'_>,
+        waiting: Waiting<'_>,
+    ) -> Result<Option<Disposition>, Error> {
         let leased_job = context.leased_job;
         // An event without a key has no group, and a storage that keeps the order delivers each job in its turn.
-        let Some(own) = in_order(leased_job) else { return Ok(Decision::Run) };
-        let log = leased_job.core.fifo.of(&own.entry)?;
+        let Some(own) = position_of(leased_job) else { return Ok(None) };
+        let log = leased_job.core.groups.of(&own.entry)?;
         Delivery { came: Instant::now(), leased_job, waiting, own, log }.turn(&self.parking).await
     }
 
     async fn completing(&self, context: HookContext<'_>, _: Option<&RawValue>, _: bool) -> Result<(), Error> {
-        end_position(context.leased_job, How::Done).await
+        end_turn(context.leased_job, EndState::Done).await
     }
 
     async fn dead_lettering(&self, context: HookContext<'_>, _: &str, _: &str) -> Result<(), Error> {
-        end_position(context.leased_job, How::DeadLettered).await
+        end_turn(context.leased_job, EndState::DeadLettered).await
     }
 }
 
 impl Delivery<'_> {
     fn now(&self) -> Millis {
-        self.leased_job.core.options.clock.now().into()
+        self.leased_job.core.now().into()
     }
 
-    /// Waits for the turn. If the turn does not come in time, decides what to do with the message instead.
-    async fn turn(&self, parking: &Parking) -> Result<Decision, Error> {
+    /// Waits for the turn. If it does not come in time, decides about the message instead.
+    async fn turn(&self, parking: &Parking) -> Result<Option<Disposition>, Error> {
         let run_time = self.leased_job.core.options.max_run_time;
         let mut give_up = self.came + patience(run_time, self.waiting.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
         let mut parked = None;
-        let (mut look, mut nearest) = (LOOK.0, usize::MAX);
+        let (mut look, mut nearest) = (LOG_POLL.0, usize::MAX);
         loop {
             let mut first = pin!(notifier.notified());
             // Enabled before the log is read, so that no notification is missed.
             first.as_mut().enable();
             let ahead = match self.next().await? {
-                Next::Decide(Decision::Run) => {
+                Next::Decide(None) => {
                     if parked.take().is_some() && !self.take_slot().await {
                         return self.interrupted();
                     }
                     keep_expected(self.leased_job);
-                    return Ok(Decision::Run);
+                    return Ok(None);
                 }
-                Next::Decide(decision) => return Ok(decision),
+                Next::Decide(disposition) => return Ok(disposition),
                 Next::Ask => continue,
                 Next::Wait { ahead } => ahead,
             };
@@ -125,21 +125,21 @@ impl Delivery<'_> {
             }
             if ahead < nearest {
                 // The group moves: looked at often, and waited for.
-                (look, nearest) = (LOOK.0, ahead);
+                (look, nearest) = (LOG_POLL.0, ahead);
                 if self.waiting.until_idle {
                     give_up = Instant::now() + patience(run_time, true);
                 }
             }
             if parked.is_none() || Instant::now() >= give_up {
-                return Ok(Decision::Wait(put_back(ahead, self.own.turn.delivery)));
+                return Ok(Some(Disposition::Release(put_back(ahead, self.own.turn.delivery))));
             }
             tokio::select! {
                 biased;
                 () = self.leased_job.lease.lost().cancelled() => return self.interrupted(),
                 () = self.waiting.stop.cancelled() => return self.interrupted(),
                 () = first => {}
-                () = self.look(look) => look = (look * 2).min(LOOK.1),
-                () = tokio::time::sleep_until(self.came + HESITATION), if self.came.elapsed() < HESITATION => {}
+                () = self.look(look) => look = (look * 2).min(LOG_POLL.1),
+                () = tokio::time::sleep_until(self.came + OVERDUE_GRACE), if self.came.elapsed() < OVERDUE_GRACE => {}
                 () = tokio::time::sleep_until(give_up) => {}
             }
         }
@@ -150,45 +150,48 @@ impl Delivery<'_> {
         let InOrder { entry, turn } = self.own;
         let now = self.now();
         if let Some(abandoned) = self.log.latest().abandoned(&entry, now) {
-            finish_abandoned(&self.leased_job.core, &self.log, abandoned).await?;
+            let core = &self.leased_job.core;
+            core.groups.finish_abandoned(&self.log, abandoned, core.store()).await?;
         }
         let position = match self.log.latest().position(&entry, turn, now) {
             Some(position) => position,
-            None => self.log.ask(move |log| log.stand(&entry, turn, now)).await?,
+            None => self.log.ask(move |log| log.claim_position(&entry, turn, now)).await?,
         };
         Ok(match position {
-            Position::First => Next::Decide(Decision::Run),
-            Position::Ended => Next::Decide(Decision::Duplicate),
+            Position::First => Next::Decide(None),
+            Position::Ended => Next::Decide(Some(Disposition::Discard)),
             Position::Superseded => return Err(superseded()),
-            Position::Full => Next::Decide(Decision::Wait(LONG)),
-            Position::OtherCopy { overdue: false } => Next::Decide(Decision::Wait(LONG / 8)),
+            Position::Full => Next::Decide(Some(Disposition::Release(RETRY_DELAY))),
+            Position::OtherCopy { overdue: false } => {
+                Next::Decide(Some(Disposition::Release(RETRY_DELAY / 8)))
+            }
             Position::Behind { ahead, overdue: false } => Next::Wait { ahead },
             // The missing message may arrive with the same request.
-            Position::Behind { ahead, overdue: true } if self.came.elapsed() < HESITATION => {
+            Position::Behind { ahead, overdue: true } if self.came.elapsed() < OVERDUE_GRACE => {
                 Next::Wait { ahead }
             }
             Position::Behind { overdue: true, .. } | Position::OtherCopy { overdue: true } => {
-                self.press().await?
+                self.mark_overdue().await?
             }
         })
     }
 
-    /// Presses the overdue message before this one: skips it if it has stayed away for long enough, otherwise puts
+    /// Marks the overdue message before this one: skips it if it has stayed away for long enough, otherwise puts
     /// this message back. Its next delivery proves that the queue has gone round once.
-    async fn press(&self) -> Result<Next, Error> {
+    async fn mark_overdue(&self) -> Result<Next, Error> {
         let InOrder { entry, turn } = self.own;
         let core = &self.leased_job.core;
         let messages = core.store().queue_properties(&core.name).await?.approximate_count;
-        let queue = PRESSURE_FOR_EACH.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
-        let patience = PRESSURE + self.leased_job.settings.timeout + queue;
+        let queue = OVERDUE_TIMEOUT_PER_MESSAGE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
+        let patience = OVERDUE_TIMEOUT + self.leased_job.settings.timeout + queue;
         let now = self.now();
-        if self.log.ask(move |log| log.press(&entry, turn, patience, now)).await? {
+        if self.log.ask(move |log| log.mark_overdue(&entry, turn, patience, now)).await? {
             tracing::warn!(queue = %core.name, "a FIFO message did not arrive; the jobs behind it go on without it");
             return Ok(Next::Ask);
         }
         Ok(match self.log.latest().position(&entry, turn, now) {
             Some(Position::Behind { overdue: true, .. } | Position::OtherCopy { overdue: true }) | None => {
-                Next::Decide(Decision::Wait(entropy::jitter(LONG, 0.5..=1.0)))
+                Next::Decide(Some(Disposition::Release(core.runtime().jitter(RETRY_DELAY, 0.5..=1.0))))
             }
             Some(_) => Next::Ask,
         })
@@ -214,11 +217,11 @@ impl Delivery<'_> {
     }
 
     /// Decides about a waiting delivery whose lease was lost or whose worker is stopping.
-    fn interrupted(&self) -> Result<Decision, Error> {
+    fn interrupted(&self) -> Result<Option<Disposition>, Error> {
         if self.leased_job.lease.loss().is_some() {
             Err(superseded())
         } else {
-            Ok(Decision::Wait(Duration::ZERO))
+            Ok(Some(Disposition::Release(Duration::ZERO)))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Deliveries that wait in memory for their turn, without a slot.
 //!
-//! Their leases are renewed in the meantime, so that nobody else receives them; they run as soon as the job before
+//! Their leases are renewed in the meantime, so that no other worker receives them; they run as soon as the job before
 //! them has ended. The number of waiting deliveries and their bytes are bounded; all others are put back.
 
 use std::sync::Arc;

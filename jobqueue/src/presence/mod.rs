@@ -1,8 +1,8 @@
-//! Worker presence: each worker keeps a record in the storage, which shows others what it does. There it also reads which jobs to
-//! cancel.
+//! Worker presence: each worker keeps a record in the storage, for operators. Requests to cancel its jobs are stored
+//! beside it.
 //!
 //! ```text
-//! worker:   put own record ─► list requests ─► … every interval: put the record if nobody has rewritten it ─► … ─► delete it
+//! worker:   put own record ─► list requests ─► … every interval: put the record if it was not rewritten ─► … ─► delete it
 //! operator: put a request ─► rewrite the records of present workers
 //! worker:   its record was rewritten ─► list requests ─► put the record
 //! ```

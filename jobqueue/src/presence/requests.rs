@@ -9,12 +9,11 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::Outcome;
-use crate::name::{BlobName, ContainerName};
+use crate::storage::{BlobName, ContainerName};
 use crate::storage::{
     BlobProperties, BlobStore, Listed, PutBlob, StoreErrorKind as Kind, list_with_time, put_creating,
 };
 
-/// The container of requests and answers.
 const CONTAINER: &str = "jobqueue-cancellations";
 /// The most bytes of a request or an answer.
 const MAX_BYTES: u64 = 16 * 1024;
@@ -25,7 +24,6 @@ const LIFE: Duration = Duration::from_secs(30 * 86_400);
 /// The time for which an answer is kept.
 const ANSWERED: Duration = Duration::from_secs(86_400);
 
-/// A request to cancel a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CancelRequest {
     pub(crate) queue: String,
@@ -33,11 +31,9 @@ pub(crate) struct CancelRequest {
     /// `None`: the job of any sender.
     #[serde(default)]
     pub(crate) source: Option<String>,
-    /// The operator.
     pub(crate) by: String,
 }
 
-/// A request as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredRequest {
     pub(crate) request: CancelRequest,
@@ -71,7 +67,6 @@ impl Answer {
     }
 }
 
-/// The requests of a storage.
 #[derive(Debug, Clone)]
 pub(crate) struct Requests {
     blobs: Arc<dyn BlobStore>,

@@ -8,22 +8,20 @@ use jiff::Timestamp;
 
 use super::record::WorkerRecord;
 use crate::error::Error;
-use crate::name::{BlobName, ContainerName};
+use crate::storage::{BlobName, ContainerName};
 use crate::storage::{
     BlobProperties, BlobStore, ETag, Listed, PutBlob, StoreError, StoreErrorKind as Kind, list_with_time,
     put_creating,
 };
 
-/// The container of the records.
 pub(crate) const CONTAINER: &str = "jobqueue-workers";
 /// The most bytes of a record.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// The time since the last write after which a record is removed.
 const SWEPT: Duration = Duration::from_secs(86_400);
-/// The number of tries to rewrite a record that its worker writes at the same time. The last one does not ask what is there.
+/// The number of tries to rewrite a record that its worker writes at the same time. The last try is unconditional.
 const NOTIFY_TRIES: u32 = 5;
 
-/// The records of a storage.
 #[derive(Debug, Clone)]
 pub(crate) struct Records {
     blobs: Arc<dyn BlobStore>,
@@ -51,7 +49,8 @@ impl Records {
         Self { blobs }
     }
 
-    /// Returns all records, stale ones too, and the storage's time, if it tells it. Costs a listing, and a request for each.
+    /// Returns all records, including stale ones, and the storage's time, if it returns one. Costs a listing, and a
+    /// request for each record.
     pub(crate) async fn all(&self) -> Result<(Vec<Found>, Option<SystemTime>), Error> {
         let mut all = Vec::new();
         let listed = self.list().await?;
@@ -81,7 +80,8 @@ impl Records {
                 if found.is_stale(now) || !concerns(&found.record) {
                     break;
                 }
-                // A worker that writes between all reads and writes would never be told. Its next write, on condition, finds this one.
+                // A worker that writes between all reads and writes would never be notified. Its next conditional write
+                // detects this one.
                 let options = if left > 0 { PutBlob::if_match(etag) } else { PutBlob::new() };
                 match self.write(&blob, &found.record, options).await {
                     Ok(_) => {
@@ -148,13 +148,13 @@ impl Records {
     }
 }
 
-/// Returns the time by which a storage may have rounded this one down. Azure tells whole seconds: HTTP dates have no fractions.
+/// Returns the time by which a storage may have rounded this one down. Azure returns whole seconds: HTTP dates have no
+/// fractions.
 fn rounding(time: SystemTime) -> Duration {
     let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     if since_epoch.subsec_nanos() == 0 { Duration::from_secs(1) } else { Duration::ZERO }
 }
 
-/// Returns the name of a worker's record.
 pub(super) fn name(id: &str) -> Result<BlobName, Error> {
     Ok(BlobName::new(ContainerName::new(CONTAINER)?, id)?)
 }

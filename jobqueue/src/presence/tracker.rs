@@ -1,7 +1,8 @@
 //! Tracks the state of a worker in memory: its running jobs, its counters, and the jobs to cancel.
 
 //!
-//! A job passes here three times: it begins, it ends, it is counted. These paths allocate one run, and neither ask for the time nor copy
+//! Called three times per job: on start, on end and when the outcome is counted. These paths allocate one run, and
+//! neither ask for the time nor copy
 //! texts; what the record shows is made when it is written.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +23,9 @@ use crate::sync::lock;
 const MAX_TEXT: usize = 199;
 /// The most running jobs in a record.
 const MAX_RUNNING: usize = 1_000;
-/// The most pairs of queue and kind that have counters. There is a limit because anybody may send messages of any kind.
+/// The maximum number of pairs of queue and kind with counters. It is limited because producers choose kinds.
 const MAX_COUNTERS: usize = 1_000;
-/// The kind under which those are counted that come when there are so many.
+/// The kind used for counters above the limit.
 const OTHER: &str = "(other)";
 
 /// The state of a worker that its record shows.
@@ -33,7 +34,7 @@ pub(crate) struct Tracker {
     state: Mutex<State>,
     /// Wakes the writer when it should write the record or an answer before the interval is over.
     urgent: Notify,
-    /// Wakes those that wait for the cancellation of a run, whenever one is cancelled.
+    /// Wakes the waiters for a cancellation, whenever a run is cancelled.
     cancelled: Notify,
 }
 
@@ -54,7 +55,6 @@ struct State {
     answers: Vec<(StoredRequest, Answer)>,
 }
 
-/// One run of a handler.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// The number of the run in the order of their starts.
@@ -172,7 +172,7 @@ impl Tracker {
         self.urgent.notify_one();
     }
 
-    /// Returns the operator who asked to cancel the job; `None` if nobody did.
+    /// Returns the operator who requested the cancellation of the job, if any.
     pub(crate) fn cancelled_by(&self, job: &JobInfo) -> Option<String> {
         let state = lock(&self.state);
         state.request(job).map(|stored| stored.request.by.clone())
@@ -190,7 +190,6 @@ impl Tracker {
         self.cancelled.notify_waiters();
     }
 
-    /// Returns the next answer to store.
     pub(super) fn next_answer(&self) -> Option<(StoredRequest, Answer)> {
         lock(&self.state).answers.first().cloned()
     }

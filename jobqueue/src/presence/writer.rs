@@ -10,11 +10,10 @@ use super::record::{ListeningQueue, WorkerRecord};
 use super::requests::Requests;
 use super::store::{self, Records};
 use super::tracker::{Snapshot, Tracker};
-use crate::clock::Clock;
-use crate::entropy;
 use crate::error::Error;
 use crate::job::outcome::chain;
-use crate::name::BlobName;
+use crate::runtime::Runtime;
+use crate::storage::BlobName;
 use crate::storage::{BlobStore, ETag, PutBlob, StoreErrorKind as Kind};
 
 /// The number of tries to write a record that others rewrite.
@@ -38,19 +37,19 @@ pub(crate) struct About {
 /// Writes the record at every interval until `ended` fires, then removes it. Errors are only logged.
 pub(crate) async fn keep(
     blobs: Arc<dyn BlobStore>,
-    clock: Arc<dyn Clock>,
+    runtime: Runtime,
     about: About,
     tracker: Arc<Tracker>,
     ended: CancellationToken,
 ) {
-    let id = entropy::uuid_v4().simple().to_string();
+    let id = runtime.uuid_v4().simple().to_string();
     let blob = match store::name(&id) {
         Ok(blob) => blob,
         Err(error) => return tracing::error!(error = %chain(&error), "the worker has no record"),
     };
-    let started = store::time(clock.now());
+    let started = store::time(runtime.now());
     let (records, requests) = (Records::new(Arc::clone(&blobs)), Requests::new(blobs));
-    let mut writer = Writer { records, requests, clock, about, tracker, id, blob, started, tag: None };
+    let mut writer = Writer { records, requests, runtime, about, tracker, id, blob, started, tag: None };
     let _ = ended.run_until_cancelled(writer.run()).await;
     // What it answered last, and that it is gone.
     let last = async {
@@ -58,14 +57,14 @@ pub(crate) async fn keep(
         Ok::<_, Error>(writer.records.remove(&writer.blob).await?)
     };
     if !matches!(timeout(LAST_REQUEST, last).await, Ok(Ok(()))) {
-        tracing::debug!("the worker's record is left to become stale");
+        tracing::debug!("the worker's record was not removed and will become stale");
     }
 }
 
 struct Writer {
     records: Records,
     requests: Requests,
-    clock: Arc<dyn Clock>,
+    runtime: Runtime,
     about: About,
     tracker: Arc<Tracker>,
     id: String,
@@ -104,7 +103,8 @@ impl Writer {
             let options = self.tag.clone().map_or_else(PutBlob::new, PutBlob::if_match);
             match self.records.write(&self.blob, &self.record(), options).await {
                 Ok(properties) => {
-                    // After the first write, or one whose fate is not known, a request may stand that nobody told of.
+                    // After the first write, or one whose fate is not known, there may be a request without a
+                    // notification.
                     if self.tag.replace(properties.etag).is_none() {
                         self.read_requests().await?;
                     }
@@ -140,13 +140,13 @@ impl Writer {
     }
 
     async fn sweep(&self) -> Result<(), Error> {
-        let now = self.clock.now();
+        let now = self.runtime.now();
         self.records.sweep(now).await?;
         self.requests.sweep(now).await
     }
 
     fn record(&self) -> WorkerRecord {
-        let now = self.clock.now();
+        let now = self.runtime.now();
         let Snapshot { running, running_total, counters, open_circuits, draining } =
             self.tracker.snapshot(now);
         let queues = self

@@ -1,21 +1,19 @@
 //! Copies the blobs of a message for a copy of the message. A blob belongs to one message, which may delete it.
 
-use super::leased_job::references;
-use super::queue_core::QueueCore;
+use super::queue::QueueCore;
 use crate::claim_check::PayloadError;
 use crate::envelope::{Checkpoint, Envelope, Payload, StoredReference};
 use crate::error::Error;
-use crate::name::QueueName;
+use crate::storage::QueueName;
 
 /// The blobs of a message that is being copied.
 #[derive(Debug, Default)]
-pub(super) struct CopiedBlobs {
+pub(crate) struct CopiedBlobs {
     /// The blobs of the original, which the copy does not need.
-    pub(super) old: Vec<StoredReference>,
-    /// The blobs of the copy.
-    pub(super) new: Vec<StoredReference>,
+    pub(crate) old: Vec<StoredReference>,
+    pub(crate) new: Vec<StoredReference>,
     /// The reason why the payload could not be copied. The copy then refers to the blob of the original.
-    pub(super) lacking: Option<PayloadError>,
+    pub(crate) lacking: Option<PayloadError>,
 }
 
 /// Copies the blobs of `envelope`, a message of `queue`, and makes it refer to the copies, which never expire. A
@@ -23,7 +21,7 @@ pub(super) struct CopiedBlobs {
 ///
 /// # Errors
 /// A blob cannot be read or written now; no copy is left behind.
-pub(super) async fn copy_blobs(
+pub(crate) async fn copy_blobs(
     core: &QueueCore,
     queue: &QueueName,
     envelope: &mut Envelope,
@@ -69,8 +67,8 @@ async fn copy_blob(
     Ok(Ok(new))
 }
 
-/// Deletes blobs of a message of `queue` that no message refers to any more. A sweep deletes what this cannot.
-pub(super) async fn remove_blobs(core: &QueueCore, queue: &QueueName, references: Vec<StoredReference>) {
+/// Deletes unreferenced blobs of a message of `queue`. On failure, a sweep deletes them later.
+pub(crate) async fn remove_blobs(core: &QueueCore, queue: &QueueName, references: Vec<StoredReference>) {
     for reference in references {
         if let Err(error) = core.claim_checks.remove(queue, &reference).await {
             tracing::debug!(%queue, %error, "a blob was not deleted; a sweep will delete it");
@@ -89,4 +87,17 @@ fn refer(envelope: &mut Envelope, old: &StoredReference, new: &StoredReference) 
     {
         *reference = new.clone();
     }
+}
+
+/// Returns the blobs that an event refers to.
+pub(crate) fn references(envelope: &Envelope) -> Vec<StoredReference> {
+    let payload = match &envelope.payload {
+        Payload::Stored(reference) => Some(reference.clone()),
+        _ => None,
+    };
+    let checkpoint = match &envelope.history.checkpoint {
+        Some(Checkpoint::Stored(reference)) => Some(reference.clone()),
+        _ => None,
+    };
+    payload.into_iter().chain(checkpoint).collect()
 }

@@ -1,19 +1,25 @@
 //! Converts the errors of the lower layers to the error of the public API.
 
+use crate::claim_check::PayloadError;
 use crate::envelope::EnvelopeError;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseError;
-use crate::storage::{Certainty, StoreError, StoreErrorKind};
+use crate::storage::{StoreError, StoreErrorKind};
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         let kind = match error.kind() {
             StoreErrorKind::TooLarge => ErrorKind::TooLarge,
             StoreErrorKind::InvalidInput => ErrorKind::Invalid,
+            StoreErrorKind::Configuration => ErrorKind::Configuration,
             _ => ErrorKind::Storage,
         };
+        let text = match kind {
+            ErrorKind::Configuration => "the options of the storage are wrong",
+            _ => "the storage failed",
+        };
         let retryable = error.is_retryable();
-        Self::new(kind, "the storage failed").with_retryable(retryable).with_source(error)
+        Self::new(kind, text).with_retryable(retryable).with_source(error)
     }
 }
 
@@ -39,7 +45,7 @@ impl From<LeaseError> for Error {
                 "the lease is lost; stop working on the message, another worker may have it"
             }
             ErrorKind::LeaseUncertain => {
-                "an answer was lost, and the lease may be lost too; finish, but save no more"
+                "an answer was lost, and the lease may be lost too; finish without further checkpoints"
             }
             _ => "changing the message failed",
         };
@@ -47,15 +53,12 @@ impl From<LeaseError> for Error {
     }
 }
 
-/// Returns the error of a failed send; `message` says whether the message is stored all the same.
-pub(super) fn send_error(error: StoreError, message: Certainty) -> Error {
-    let retryable = error.is_retryable();
-    let (kind, text) = match error.kind() {
-        _ if message != Certainty::NotApplied => {
-            (ErrorKind::Unknown, "whether the message is stored is unknown; send it again under the same id")
+/// Converts the failure to read a payload.
+pub(crate) fn payload_error(error: PayloadError) -> Error {
+    match error {
+        PayloadError::Unreadable(failed) => Error::from(failed),
+        error => {
+            Error::new(ErrorKind::Undecodable, "the payload of the message cannot be read").with_source(error)
         }
-        StoreErrorKind::TooLarge => (ErrorKind::TooLarge, "the message is too large for the storage"),
-        _ => (ErrorKind::Rejected, "the message is not stored; send it again when the cause is fixed"),
-    };
-    Error::new(kind, text).with_retryable(retryable).with_source(error)
+    }
 }

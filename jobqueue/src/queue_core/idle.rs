@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::entropy;
+use crate::runtime::Runtime;
 use crate::storage::Subscription;
 
 /// The first pause after an empty answer.
@@ -12,14 +12,15 @@ pub(crate) const FIRST_IDLE_DELAY: Duration = Duration::from_millis(100);
 /// storage or the end of a message's delay cuts it short.
 #[derive(Debug)]
 pub(crate) struct Idle {
+    runtime: Runtime,
     subscribe: Option<Subscription>,
     delay: Duration,
     max: Duration,
 }
 
 impl Idle {
-    pub(super) fn new(subscribe: Option<Subscription>, max: Duration) -> Self {
-        Self { subscribe, delay: FIRST_IDLE_DELAY.min(max), max }
+    pub(crate) fn new(runtime: Runtime, subscribe: Option<Subscription>, max: Duration) -> Self {
+        Self { runtime, subscribe, delay: FIRST_IDLE_DELAY.min(max), max }
     }
 
     /// Makes the next pause short again, because there was work.
@@ -29,7 +30,7 @@ impl Idle {
 
     /// Pauses. `next_visible_in` is the storage's answer about the next message. Cancel-safe.
     pub(crate) async fn pause(&mut self, next_visible_in: Option<Duration>) {
-        let jittered = entropy::jitter(self.delay, 0.75..=1.0);
+        let jittered = self.runtime.jitter(self.delay, 0.75..=1.0);
         self.delay = (self.delay * 2).min(self.max);
         match &mut self.subscribe {
             None => tokio::time::sleep(jittered).await,

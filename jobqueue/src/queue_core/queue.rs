@@ -5,28 +5,23 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::backlog::wait_until_below;
-use super::receive::Idle;
-use super::settings::{REFRESH, SettingsCache};
+use super::idle::Idle;
+use super::open::ensure;
+use super::settings_cache::{REFRESH, SettingsCache};
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
-use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Observers};
-use crate::fifo::GroupLogs;
+use crate::group_log::GroupLogs;
 use crate::lease::{LeaseRenewer, LeaseTerms};
 use crate::message::MessageDefaults;
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::settings::{QueueSettings, SettingOverrides};
+use crate::runtime::Runtime;
+use crate::settings::{Metadata, QueueSettings, SettingOverrides};
+use crate::storage::QueueName;
 use crate::storage::{
-    ExpiredReceipt, GetMessages, MAX_MESSAGES, QueueStore, Received, Storage, StoreError, StoreErrorKind,
+    ExpiredReceipt, GetMessages, MAX_MESSAGES, Queues, Received, Storage, StoreError, StoreErrorKind,
 };
 use crate::trace::Step;
 
-/// The maximum time to wait until a queue that is being deleted can be created again.
-const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);
-
-/// The options of a queue core.
 #[derive(Debug, Clone)]
 pub(crate) struct QueueCoreOptions {
     pub(crate) defaults: MessageDefaults,
@@ -35,8 +30,7 @@ pub(crate) struct QueueCoreOptions {
     pub(crate) max_payload_bytes: u64,
     pub(crate) max_run_time: Duration,
     pub(crate) expired: ExpiredReceipt,
-    pub(crate) clock: Arc<dyn Clock>,
-    /// The lease renewer; `None` for that of the process.
+    /// The lease renewer that several queues share; `None` for that of the storage's runtime.
     pub(crate) renewer: Option<LeaseRenewer>,
     /// The `source` of sent events.
     pub(crate) source: Arc<str>,
@@ -56,7 +50,6 @@ impl Default for QueueCoreOptions {
             max_payload_bytes: DEFAULT_MAX_PAYLOAD_BYTES,
             max_run_time: DEFAULT_MAX_RUN_TIME,
             expired: ExpiredReceipt::Refuse,
-            clock: Arc::new(SystemClock),
             renewer: None,
             source: default_source(),
             worker: default_source(),
@@ -65,7 +58,7 @@ impl Default for QueueCoreOptions {
 }
 
 /// The beginning of the sources that the framework gives.
-pub(super) const OWN_SOURCES: &str = "/jobqueue/";
+pub(crate) const OWN_SOURCES: &str = "/jobqueue/";
 
 /// Returns `/jobqueue/<program>`: a URI reference, as CloudEvents requires.
 fn default_source() -> Arc<str> {
@@ -80,20 +73,18 @@ fn default_source() -> Arc<str> {
     Arc::clone(source)
 }
 
-/// One queue of a storage.
 #[derive(Debug)]
 pub(crate) struct QueueCore {
     pub(crate) storage: Storage,
     pub(crate) name: QueueName,
     pub(crate) claim_checks: ClaimChecks,
     pub(crate) options: QueueCoreOptions,
-    /// The logs of the FIFO groups.
-    pub(crate) fifo: GroupLogs,
+    pub(crate) groups: GroupLogs,
     /// True if the storage keeps the order of the FIFO groups itself: they have no logs then.
     pub(crate) orders_groups: bool,
     settings: SettingsCache,
     renewer: LeaseRenewer,
-    renewer_store: Arc<dyn QueueStore>,
+    renewer_store: Arc<Queues>,
 }
 
 impl QueueCore {
@@ -104,9 +95,9 @@ impl QueueCore {
         options: QueueCoreOptions,
     ) -> Result<Arc<Self>, Error> {
         let metadata = QueueSettings::initial_metadata(&options.defaults);
-        let fifo = GroupLogs::new(Arc::clone(storage.blobs()), name.clone());
-        let metadata = ensure(&**storage.queues(), &name, &metadata, Some(&fifo)).await?;
-        Self::with_metadata(storage, name, options, (metadata, fifo)).await
+        let groups = GroupLogs::new(storage, name.clone());
+        let metadata = ensure(storage.queues(), &name, &metadata, Some(&groups)).await?;
+        Self::with_metadata(storage, name, options, metadata, groups).await
     }
 
     /// Opens a queue that exists, and creates none.
@@ -122,15 +113,16 @@ impl QueueCore {
             }
             metadata => metadata?,
         };
-        let fifo = GroupLogs::new(Arc::clone(storage.blobs()), name.clone());
-        Self::with_metadata(storage, name, options, (metadata, fifo)).await
+        let groups = GroupLogs::new(storage, name.clone());
+        Self::with_metadata(storage, name, options, metadata, groups).await
     }
 
     async fn with_metadata(
         storage: &Storage,
         name: QueueName,
         options: QueueCoreOptions,
-        (metadata, fifo): (Metadata, GroupLogs),
+        metadata: Metadata,
+        groups: GroupLogs,
     ) -> Result<Arc<Self>, Error> {
         let settings = SettingsCache::new(
             &name,
@@ -141,14 +133,14 @@ impl QueueCore {
         );
         let renewer = match &options.renewer {
             Some(renewer) => renewer.clone(),
-            None => LeaseRenewer::process().map_err(|e| {
+            None => LeaseRenewer::of(storage.runtime()).map_err(|e| {
                 Error::new(ErrorKind::Configuration, "the thread that renews leases could not be started")
                     .with_source(e)
             })?,
         };
         let claim_checks = ClaimChecks::new(
             Arc::clone(storage.blobs()),
-            Arc::clone(&options.clock),
+            storage.runtime().clone(),
             options.max_payload_bytes,
         )?;
         let renewer_store = storage.queues_apart();
@@ -158,7 +150,7 @@ impl QueueCore {
             name,
             claim_checks,
             options,
-            fifo,
+            groups,
             orders_groups,
             settings,
             renewer,
@@ -166,15 +158,22 @@ impl QueueCore {
         }))
     }
 
-    pub(crate) fn store(&self) -> &dyn QueueStore {
-        &**self.storage.queues()
+    pub(crate) fn store(&self) -> &Queues {
+        self.storage.queues()
     }
 
-    pub(crate) fn store_handle(&self) -> Arc<dyn QueueStore> {
+    pub(crate) fn store_handle(&self) -> Arc<Queues> {
         Arc::clone(self.storage.queues())
     }
 
-    /// Returns those who observe the queue.
+    pub(crate) fn runtime(&self) -> &Runtime {
+        self.storage.runtime()
+    }
+
+    pub(crate) fn now(&self) -> SystemTime {
+        self.runtime().now()
+    }
+
     pub(crate) fn observers(&self) -> &Arc<Observers> {
         self.storage.observers()
     }
@@ -183,7 +182,7 @@ impl QueueCore {
         &self.renewer
     }
 
-    pub(crate) fn renewer_store(&self) -> Arc<dyn QueueStore> {
+    pub(crate) fn renewer_store(&self) -> Arc<Queues> {
         Arc::clone(&self.renewer_store)
     }
 
@@ -205,23 +204,13 @@ impl QueueCore {
         }
     }
 
-    /// Waits until the queue has room, if requested, and reads the current settings.
-    pub(crate) async fn ready_to_send(&self, below: Option<u64>) -> Result<(), Error> {
-        if let Some(mark) = below {
-            // Boxed, because few sends need it.
-            Box::pin(wait_until_below(self, mark)).await?;
-        }
-        self.fresh_settings().await;
-        Ok(())
-    }
-
     /// Leases up to `count` messages. Also returns the time before the request, from which deadlines are counted.
     pub(crate) async fn get(
         &self,
         count: u32,
         settings: &QueueSettings,
     ) -> Result<(Received, Instant), StoreError> {
-        let options = GetMessages { count: count.clamp(1, MAX_MESSAGES), visibility: settings.timeout };
+        let options = GetMessages::new(count.clamp(1, MAX_MESSAGES), settings.timeout);
         let requested = Instant::now();
         let since = self.observers().trace().then(SystemTime::now);
         let received = self.store().get(&self.name, options).await;
@@ -249,65 +238,6 @@ impl QueueCore {
 
     /// Returns a pause between requests to an empty queue, of at most `max` each.
     pub(crate) fn idle(&self, max: Duration) -> Idle {
-        Idle::new(self.store().subscribe(&self.name), max)
-    }
-}
-
-/// Makes sure that a queue exists, and returns its metadata. Creates it with empty `logs` if it is missing; waits
-/// while a deleted queue of this name is being removed.
-pub(super) async fn ensure(
-    store: &dyn QueueStore,
-    name: &QueueName,
-    metadata: &Metadata,
-    logs: Option<&GroupLogs>,
-) -> Result<Metadata, Error> {
-    let mut wait = Duration::from_millis(500);
-    let give_up = tokio::time::Instant::now() + WAIT_FOR_DELETION;
-    loop {
-        let found = match store.queue_metadata(name).await {
-            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, metadata, logs).await,
-            found => found,
-        };
-        match found {
-            Ok(metadata) => return Ok(metadata),
-            Err(e)
-                if e.kind() == StoreErrorKind::QueueBeingDeleted && tokio::time::Instant::now() < give_up =>
-            {
-                tracing::info!(queue = %name, "the queue is being deleted; waiting to create it again");
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(Duration::from_secs(10));
-            }
-            Err(e) => {
-                let retryable = e.is_retryable();
-                let text = format!("opening the queue `{name}` failed");
-                return Err(Error::new(ErrorKind::Storage, text).with_retryable(retryable).with_source(e));
-            }
-        }
-    }
-}
-
-async fn create(
-    store: &dyn QueueStore,
-    name: &QueueName,
-    metadata: &Metadata,
-    logs: Option<&GroupLogs>,
-) -> Result<Metadata, StoreError> {
-    if let Some(logs) = logs {
-        let is_missing = || async {
-            match store.queue_metadata(name).await {
-                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(true),
-                found => found.map(|_| false),
-            }
-        };
-        // The logs of a deleted queue of this name. Deliveries skip entries that cannot be removed.
-        if let Err(error) = logs.clear_stale(is_missing).await {
-            tracing::debug!(queue = %name, %error, "emptying the group logs of a deleted queue failed");
-        }
-    }
-    match store.create_queue(name, metadata).await {
-        Ok(_) => Ok(metadata.clone()),
-        // Another process was faster, or an operator has created it with other settings: those hold.
-        Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => store.queue_metadata(name).await,
-        Err(e) => Err(e),
+        Idle::new(self.runtime().clone(), self.store().subscribe(&self.name), max)
     }
 }

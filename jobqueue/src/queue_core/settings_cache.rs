@@ -6,10 +6,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::message::MessageDefaults;
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::settings::{QueueSettings, SettingOverrides, SettingWarning};
-use crate::storage::{QueueStore, StoreError};
+use crate::settings::{Metadata, QueueSettings, SettingOverrides, SettingWarning};
+use crate::storage::QueueName;
+use crate::storage::{Queues, StoreError};
 use crate::sync::{read, write};
 
 /// The maximum age of cached settings: 30 seconds.
@@ -32,7 +31,7 @@ struct Present {
 }
 
 impl SettingsCache {
-    pub(super) fn new(
+    pub(crate) fn new(
         queue: &QueueName,
         metadata: &Metadata,
         defaults: MessageDefaults,
@@ -52,20 +51,20 @@ impl SettingsCache {
     }
 
     /// Returns the settings as they were last read.
-    pub(super) fn present(&self) -> Arc<QueueSettings> {
+    pub(crate) fn present(&self) -> Arc<QueueSettings> {
         Arc::clone(&read(&self.present).settings)
     }
 
     /// Returns the current settings. If the cached ones are too old, one caller reads the metadata while others
     /// continue with the cached ones. If the storage cannot be read, the cached settings stay.
-    pub(super) async fn fresh(&self, store: &dyn QueueStore, queue: &QueueName) -> Arc<QueueSettings> {
+    pub(crate) async fn fresh(&self, store: &Queues, queue: &QueueName) -> Arc<QueueSettings> {
         let is_old = {
             let present = read(&self.present);
             present.read.elapsed() >= self.refresh
         };
         if is_old && let Ok(_only_one) = self.refreshing.try_lock() {
             self.read(store, queue).await.unwrap_or_else(|error| {
-                tracing::warn!(%queue, %error, "reading the queue's settings failed; the former ones stay");
+                tracing::warn!(%queue, %error, "reading the queue's settings failed; the previous ones remain in use");
                 let mut present = write(&self.present);
                 present.read = Instant::now();
             });
@@ -73,7 +72,7 @@ impl SettingsCache {
         self.present()
     }
 
-    async fn read(&self, store: &dyn QueueStore, queue: &QueueName) -> Result<(), StoreError> {
+    async fn read(&self, store: &Queues, queue: &QueueName) -> Result<(), StoreError> {
         let metadata = store.queue_metadata(queue).await?;
         let (settings, warnings) = QueueSettings::resolve(&metadata, &self.defaults, &self.overrides);
         let mut present = write(&self.present);

@@ -9,12 +9,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::dead_letter::dead_letter_by_hand;
-use super::decode::Rejection;
-use super::leased_job::LeasedJob;
-use super::progress::{load_saved, save_progress};
+use crate::delivery::{
+    LeasedJob, Rejection, dead_letter_by_hand, end_turn, from_json, load_saved, save_progress, to_json,
+};
 use crate::error::{Error, ErrorKind};
-use crate::fifo;
+use crate::group_log::EndState;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason};
 use crate::lease::LeaseError;
@@ -48,7 +47,7 @@ pub struct Delivery<M> {
 }
 
 impl<M> Delivery<M> {
-    pub(super) fn new(message: M, info: JobInfo, leased_job: LeasedJob) -> Self {
+    pub(crate) fn new(message: M, info: JobInfo, leased_job: LeasedJob) -> Self {
         let token = leased_job.lease.lost().clone();
         Self { message, info, token, leased_job: Some(leased_job) }
     }
@@ -80,7 +79,7 @@ impl<M> Delivery<M> {
     pub async fn complete(mut self) -> Result<(), Error> {
         let leased_job = self.take()?;
         let complete = async {
-            fifo::end_turn(&leased_job).await?;
+            end_turn(&leased_job, EndState::Done).await?;
             leased_job.complete().await.map_err(|error| match error {
                 LeaseError::Uncertain(_) => Error::new(
                     ErrorKind::LeaseUncertain,
@@ -211,22 +210,6 @@ async fn traced(
 
 fn settled() -> Error {
     Error::new(ErrorKind::LeaseLost, "the message was already settled")
-}
-
-pub(crate) fn to_json<T: Serialize + ?Sized>(progress: &T) -> Result<String, Error> {
-    serde_json::to_string(progress)
-        .map_err(|e| Error::new(ErrorKind::Invalid, "the progress cannot be written as JSON").with_source(e))
-}
-
-pub(crate) fn from_json<T: DeserializeOwned>(json: &str) -> Result<T, Error> {
-    serde_json::from_str(json).map_err(|e| {
-        let text = format!(
-            "the checkpoint is not of the requested type (line {}, column {}); keep reading what former releases saved",
-            e.line(),
-            e.column()
-        );
-        Error::new(ErrorKind::Undecodable, text)
-    })
 }
 
 /// Leaves out the message: it may be confidential.

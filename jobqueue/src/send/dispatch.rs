@@ -7,56 +7,16 @@ use tokio::time::Instant;
 use super::errors::send_error;
 use super::prepare::Prepared;
 use super::put::{SEND_BUDGET, put_patiently};
-use super::queue_core::QueueCore;
 use super::resend::remove_unsent;
-use super::unreceived::Stored;
+use super::sent::Sent;
 use crate::error::Error;
 use crate::event::Event;
-use crate::fifo::{self, Announced, Announcement, EntryRef};
+use crate::group_log::{self, Announced, Announcement, Confirmation};
+use crate::queue_core::QueueCore;
 use crate::storage::Certainty;
 #[cfg(feature = "sqlite")]
 use crate::storage::MessageRef;
 use crate::trace::OpenSpan;
-
-/// A sent message. [`Queue::cancel`](super::Queue::cancel) can cancel its job.
-///
-/// Whoever holds it knows that the job is stored: it runs to its end or becomes a dead letter, unless it is cancelled,
-/// expires, or was done before. Keep the [id](Self::id) to find the job again, in logs or by
-/// [`Admin::explain`](crate::admin::Admin::explain).
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize};
-/// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
-/// # let storage = Storage::memory();
-/// let mails = storage.queue::<Mail>().await?;
-/// let sent = mails.send(&Mail { to: "ada@example.org".into() }).id("welcome-1").await?;
-/// assert_eq!(sent.id(), "welcome-1");
-/// assert!(mails.cancel(&sent).await?);
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
-    pub(super) id: Arc<str>,
-    /// The stored message; `None` if the job was done already.
-    pub(super) stored: Option<Stored>,
-    /// The job's position in its FIFO group.
-    pub(super) position: Option<EntryRef>,
-}
-
-impl Sent {
-    /// Returns the job's id.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Returns whether the job was completed before this send, so that no message was stored. The framework
-    /// recognises only a job that is sent [in order](crate::SendOptions::in_order) again under an id of yours, with the same
-    /// key and payload.
-    pub fn was_done(&self) -> bool {
-        self.stored.is_none()
-    }
-}
 
 /// Stores a prepared message: first its blob, then its position in its FIFO group, then the message.
 pub(crate) async fn dispatch(core: &QueueCore, mut prepared: Prepared) -> Result<Sent, Error> {
@@ -69,15 +29,17 @@ pub(crate) async fn dispatch(core: &QueueCore, mut prepared: Prepared) -> Result
     };
     let error = sent.as_ref().err().map(|error| error.kind().as_str());
     span.end(None, error);
-    tell_sent(core, Some(kind), (1, sent.is_err().into()), started, error);
+    tell_sent(core, Some(kind), 1, sent.is_err().into(), started, error);
     sent
 }
 
 /// Tells the observers of a send of some messages, of which some failed.
+#[allow(clippy::too_many_arguments, reason = "the fields of the event")]
 pub(super) fn tell_sent(
     core: &QueueCore,
     kind: Option<Arc<str>>,
-    (messages, failed): (usize, usize),
+    messages: usize,
+    failed: usize,
     started: Instant,
     error: Option<&'static str>,
 ) {
@@ -94,7 +56,7 @@ pub(crate) fn sent_in_transaction(
     message: MessageRef,
 ) -> Sent {
     sent.span.end(None, None);
-    tell_sent(core, Some(Arc::clone(&sent.kind)), (1, 0), started, None);
+    tell_sent(core, Some(Arc::clone(&sent.kind)), 1, 0, started, None);
     sent.sent(Some(message.into()))
 }
 
@@ -119,19 +81,21 @@ async fn dispatch_in_order(
     announcement: Announcement,
     started: Instant,
 ) -> Result<Sent, Error> {
-    let announced = fifo::announce(core, &[announcement]).await.pop();
+    let announced = group_log::announce(&core.groups, &[announcement], core.now()).await.pop();
     if !matches!(announced, Some(Ok(Announced::Entered))) {
         remove_unsent(core, &prepared).await;
         return announced.transpose().map(|_| prepared.sent(None));
     }
     match put_patiently(core, &prepared, started).await {
         Ok(stored) => {
-            fifo::confirm(core, &[(announcement, !stored.perhaps_twice)]).await.pop().transpose()?;
+            let confirmation = Confirmation { announcement, is_single: !stored.may_be_duplicated };
+            let now = core.now();
+            group_log::confirm(&core.groups, &[confirmation], now).await.pop().transpose()?;
             Ok(prepared.sent(Some(stored)))
         }
         Err(error) => {
             if error.is_rejected() {
-                fifo::retract(core, &[announcement]).await;
+                group_log::retract(&core.groups, &[announcement]).await;
             }
             Err(error)
         }
@@ -145,14 +109,4 @@ pub(super) async fn store_blob(core: &QueueCore, prepared: &Prepared, started: I
     let stored = core.claim_checks.store_by(give_up, reference, data.clone(), prepared.expires).await;
     // The message was not put, whether its blob is stored or not.
     stored.map_err(|error| send_error(error, Certainty::NotApplied))
-}
-
-/// Waits while the storage throttles, so that it can serve renewals. Does not wait longer than a part of the
-/// send's time.
-pub(super) async fn wait_until_ready(core: &QueueCore, started: Instant) {
-    if core.storage.throttle().left().is_zero() {
-        return;
-    }
-    let patience = (SEND_BUDGET / 2).saturating_sub(started.elapsed());
-    drop(tokio::time::timeout(patience, core.storage.throttle().until_ready()).await);
 }

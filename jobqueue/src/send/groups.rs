@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use super::prepare::Prepared;
 use super::put::{put_all, put_patiently, unanswered};
-use super::queue_core::QueueCore;
-use super::send::Sent;
-use super::unreceived::Stored;
+use super::sent::Sent;
 use crate::error::Error;
+use crate::queue_core::QueueCore;
+use crate::undelivered::StoredMessage;
 
 /// The maximum number of groups whose messages are put at the same time.
 const GROUPS: usize = 32;
@@ -35,7 +35,7 @@ pub(super) async fn put_by_group(
     let groups: Vec<_> = groups.into_values().map(|group| put_group(core, group, started)).collect();
     let in_groups = futures_util::stream::iter(groups).buffer_unordered(GROUPS).collect::<Vec<_>>();
     let (put, in_groups) = tokio::join!(put_all(core, &ready, started), in_groups);
-    let mut stored: HashMap<usize, Result<Stored, Error>> = in_groups.into_iter().flatten().collect();
+    let mut stored: HashMap<usize, Result<StoredMessage, Error>> = in_groups.into_iter().flatten().collect();
     stored.extend(others.iter().map(|(place, _)| *place).zip(put));
     let answers = prepared.into_iter().enumerate().map(|(place, one)| {
         let one = one?;
@@ -50,7 +50,7 @@ async fn put_group(
     core: &QueueCore,
     group: Vec<(usize, &Prepared)>,
     started: Instant,
-) -> Vec<(usize, Result<Stored, Error>)> {
+) -> Vec<(usize, Result<StoredMessage, Error>)> {
     let mut stored = Vec::with_capacity(group.len());
     for (place, one) in group {
         stored.push((place, put_patiently(core, one, started).await));

@@ -8,16 +8,17 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use tokio::time::Instant;
 
+use super::dispatch::{store_blob, tell_sent};
+use super::groups::put_by_group;
+use super::options::SendOptions;
 use super::prepare::{Draft, Prepared, Purpose, render_draft};
 use super::put::{put_all, unanswered};
-use super::queue_core::QueueCore;
 use super::resend::remove_unsent;
-use super::send::{Sent, store_blob, tell_sent};
-use super::send_groups::put_by_group;
-use super::send_options::SendOptions;
+use super::sent::Sent;
 use crate::error::{Error, ErrorKind};
-use crate::fifo::{self, Announced};
+use crate::group_log::{self, Announced, Confirmation};
 use crate::message::QueueMessage;
+use crate::queue_core::QueueCore;
 use crate::trace::{OpenSpan, Step};
 
 /// The maximum number of messages in a chunk. While the storage stores one chunk, the next is written.
@@ -72,19 +73,18 @@ impl<M: QueueMessage> SendItem<M> for (&M, SendOptions) {
     }
 }
 
-/// Valid messages.
 #[derive(Debug)]
 pub(super) struct Drafts(Vec<Draft>);
 
 impl Drafts {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid): the first message that is not valid, with its place in the list.
-    pub(super) fn new<M: QueueMessage>(
+    pub(crate) fn new<M: QueueMessage>(
         messages: impl IntoIterator<Item = impl SendItem<M>>,
         common: &SendOptions,
     ) -> Result<Self, Error> {
         if common.id.is_some() {
-            let text = "an id belongs to one message; give each message its own options with its id";
+            let text = "an id belongs to one message; set ids in the options of each message";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let draft = |(index, item): (usize, _)| {
@@ -101,9 +101,9 @@ impl Drafts {
 }
 
 /// Sends messages. Returns the answers in their order.
-pub(super) async fn send_all<M: QueueMessage>(core: &QueueCore, drafts: Drafts) -> Vec<Result<Sent, Error>> {
+pub(crate) async fn send_all<M: QueueMessage>(core: &QueueCore, drafts: Drafts) -> Vec<Result<Sent, Error>> {
     let Drafts(drafts) = drafts;
-    let in_flight_limit = match core.store().commits_together() {
+    let in_flight_limit = match core.store().guarantees().commits_together {
         // The positions must be announced in the order of the list.
         _ if drafts.iter().any(Draft::is_in_order) => 1,
         true => IN_FLIGHT_TOGETHER,
@@ -161,7 +161,7 @@ pub(crate) async fn dispatch_all(
     let error = answers.iter().find_map(|answer| answer.as_ref().err()).map(|error| error.kind().as_str());
     span.end(None, error);
     let failed = answers.iter().filter(|answer| answer.is_err()).count();
-    tell_sent(core, kind, (answers.len(), failed), started, error);
+    tell_sent(core, kind, answers.len(), failed, started, error);
     answers
 }
 
@@ -219,16 +219,20 @@ async fn dispatch_all_in_order(
     let mut stored = put_all(core, &ready, started).await;
     let ends = || ready.iter().zip(&stored).enumerate();
     let confirm = ends().filter_map(|(at, (one, put))| Some((at, one.announcement?, put.as_ref().ok()?)));
-    let confirm: Vec<_> = confirm.map(|(at, one, stored)| (at, (one, !stored.perhaps_twice))).collect();
+    let confirm = confirm.map(|(at, announcement, stored)| {
+        (at, Confirmation { announcement, is_single: !stored.may_be_duplicated })
+    });
+    let (places, confirm): (Vec<_>, Vec<_>) = confirm.unzip();
     let refused = ends().filter(|(_, (_, put))| put.as_ref().is_err_and(Error::is_rejected));
     let retract: Vec<_> = refused.filter_map(|(_, (one, _))| one.announcement).collect();
-    let (places, confirm): (Vec<_>, Vec<_>) = confirm.into_iter().unzip();
-    for (at, confirmed) in places.into_iter().zip(fifo::confirm(core, &confirm).await) {
+    for (at, confirmed) in
+        places.into_iter().zip(group_log::confirm(&core.groups, &confirm, core.now()).await)
+    {
         if let Err(error) = confirmed {
             stored[at] = Err(error);
         }
     }
-    fifo::retract(core, &retract).await;
+    group_log::retract(&core.groups, &retract).await;
     let mut stored = stored.into_iter();
     let answers = announced.into_iter().map(|one| match one? {
         (one, false) => Ok(one.sent(None)),
@@ -245,7 +249,7 @@ async fn announce_all(
     prepared: Vec<Result<Prepared, Error>>,
 ) -> Vec<Result<(Prepared, bool), Error>> {
     let announcements: Vec<_> = prepared.iter().flatten().filter_map(|one| one.announcement).collect();
-    let mut answers = fifo::announce(core, &announcements).await.into_iter();
+    let mut answers = group_log::announce(&core.groups, &announcements, core.now()).await.into_iter();
     let mut announced = Vec::with_capacity(prepared.len());
     for one in prepared {
         let answer = match &one {

@@ -15,14 +15,14 @@ use std::time::{Duration, SystemTime};
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct SendOptions {
-    pub(super) delay: Option<Duration>,
-    pub(super) at: Option<SystemTime>,
-    pub(super) ttl: Option<Duration>,
-    pub(super) key: Option<String>,
-    pub(super) id: Option<String>,
-    pub(super) source: Option<Arc<str>>,
-    pub(super) headers: BTreeMap<String, String>,
-    pub(super) in_order: bool,
+    pub(crate) delay: Option<Duration>,
+    pub(crate) at: Option<SystemTime>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) key: Option<String>,
+    pub(crate) id: Option<String>,
+    pub(crate) source: Option<Arc<str>>,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) in_order: bool,
 }
 
 impl SendOptions {
@@ -54,7 +54,7 @@ impl SendOptions {
         self
     }
 
-    /// Sets the key, which names what the message is about, instead of the field marked `key`.
+    /// Sets the key, the subject of the message, instead of the field marked `key`.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
@@ -98,15 +98,13 @@ impl SendOptions {
         }
     }
 
-    /// Returns the time to live, if one was set.
-    #[cfg(feature = "testing")]
-    pub(crate) fn time_to_live(&self) -> Option<Duration> {
+    /// Returns the [time to live](Self::ttl), if one was set.
+    pub fn time_to_live(&self) -> Option<Duration> {
         self.ttl
     }
 
-    /// Returns the sender, if one was given.
-    #[cfg(feature = "testing")]
-    pub(crate) fn sender(&self) -> Option<&str> {
+    /// Returns the [sender](Self::source), if one was given.
+    pub fn sender(&self) -> Option<&str> {
         self.source.as_deref()
     }
 

@@ -9,21 +9,19 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::queue_core::{OWN_SOURCES, QueueCore};
-use super::room::check_room;
-use super::send::Sent;
-use super::send_options::SendOptions;
-use super::unreceived::Stored;
-use crate::clock;
+use super::history_reserve::reserve_history_space;
+use super::options::SendOptions;
+use super::sent::Sent;
 use crate::codec::{Codec, Json, encode_message};
-use crate::entropy;
-use crate::envelope::{Envelope, JsonText, MAX_ID_BYTES, Payload, StoredReference, fits, may_fit, to_wire};
+use crate::envelope::{Envelope, JsonText, MAX_ID_BYTES, Payload, StoredReference, keep_state};
 use crate::error::{Error, ErrorKind};
-use crate::fifo::Announcement;
+use crate::group_log::Announcement;
 use crate::message::QueueMessage;
-use crate::settings::MessageEncoding;
+use crate::queue_core::{OWN_SOURCES, QueueCore, fit, rfc3339};
+use crate::runtime::Runtime;
 use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage};
 use crate::trace::{OpenSpan, Step, TraceContext};
+use crate::undelivered::StoredMessage;
 
 /// A valid message with its payload.
 #[derive(Debug, Clone)]
@@ -42,8 +40,8 @@ impl Draft {
     }
 
     /// Gives the job a new id, unless the sender has set one.
-    pub(super) fn with_own_id(mut self) -> Self {
-        self.options.id.get_or_insert_with(|| entropy::uuid_v7().to_string());
+    pub(super) fn with_own_id(mut self, runtime: &Runtime) -> Self {
+        self.options.id.get_or_insert_with(|| runtime.uuid_v7().to_string());
         self
     }
 
@@ -57,16 +55,15 @@ impl Draft {
         self.options.id.as_deref()
     }
 
-    /// Returns the payload.
     pub(crate) fn data(&self) -> &[u8] {
         &self.data
     }
 
-    pub(super) fn key(&self) -> Option<&str> {
+    pub(crate) fn key(&self) -> Option<&str> {
         self.key.as_deref()
     }
 
-    pub(super) fn is_in_order(&self) -> bool {
+    pub(crate) fn is_in_order(&self) -> bool {
         self.options.in_order
     }
 }
@@ -82,9 +79,9 @@ pub(crate) struct Prepared {
     pub(crate) announcement: Option<Announcement>,
     /// The time until which the storage hides the message, by this process's clock.
     hidden_until: Option<SystemTime>,
-    pub(super) kind: Arc<str>,
+    pub(crate) kind: Arc<str>,
     /// The span in which the message is sent, or created if it is one of a list.
-    pub(super) span: OpenSpan,
+    pub(crate) span: OpenSpan,
 }
 
 /// The purpose for which a message is written, which decides about its span.
@@ -94,12 +91,11 @@ pub(crate) enum Purpose {
     One,
     /// It is sent with others, or later.
     OneOfMany,
-    /// It is only checked.
     Check,
 }
 
 impl Prepared {
-    pub(crate) fn sent(self, stored: Option<Stored>) -> Sent {
+    pub(crate) fn sent(self, stored: Option<StoredMessage>) -> Sent {
         Sent { id: self.id, stored, position: self.announcement.map(|one| one.entry) }
     }
 
@@ -109,8 +105,8 @@ impl Prepared {
         std::mem::replace(&mut self.put, PutMessage::new(String::new()))
     }
 
-    pub(crate) fn stored(&self, message: MessageRef, perhaps_twice: bool) -> Stored {
-        Stored { message, hidden_until: self.hidden_until, perhaps_twice }
+    pub(crate) fn stored(&self, message: MessageRef, may_be_duplicated: bool) -> StoredMessage {
+        StoredMessage { message, hidden_until: self.hidden_until, may_be_duplicated }
     }
 }
 
@@ -124,14 +120,13 @@ pub(crate) fn prepare<M: QueueMessage>(
     render_draft::<M>(core, Draft::new(message, options)?, purpose)
 }
 
-/// Writes the event for a draft.
 pub(crate) fn render_draft<M: QueueMessage>(
     core: &QueueCore,
     draft: Draft,
     purpose: Purpose,
 ) -> Result<Prepared, Error> {
     let Draft { data, key, mut options } = draft;
-    let id = options.id.take().map_or_else(new_id, Into::into);
+    let id = options.id.take().map_or_else(|| new_id(core.runtime()), Into::into);
     let payload = payload::<M::Codec>(data.clone())?;
     let source = options.source.take().unwrap_or_else(|| Arc::clone(&core.options.source));
     let mut envelope = Envelope::new(id, source, M::KIND, payload);
@@ -149,7 +144,7 @@ pub(crate) fn prepare_envelope(
     options: SendOptions,
     purpose: Purpose,
 ) -> Result<Prepared, Error> {
-    let now = core.options.clock.now();
+    let now = core.now();
     let delay = delay(&options, now)?;
     if options.ttl.is_some_and(|ttl| ttl <= delay || ttl < Duration::from_secs(1)) {
         return Err(Error::new(
@@ -163,7 +158,10 @@ pub(crate) fn prepare_envelope(
     for (name, value) in &options.headers {
         envelope.insert_header(name, value)?;
     }
-    let nonce = options.in_order.then(|| Announcement::mark(&mut envelope, options.ttl)).transpose()?;
+    let nonce = options
+        .in_order
+        .then(|| Announcement::mark(&mut envelope, options.ttl, core.runtime()))
+        .transpose()?;
     envelope.time = Some(stamp(now)?);
     let span = span_of(core, &mut envelope, purpose);
 
@@ -171,11 +169,11 @@ pub(crate) fn prepare_envelope(
     let (bytes, encoding) = (data.len(), core.settings().encoding);
     let (text, blob) = fit(core, &mut envelope, data, encoding)?;
     let attributes = text.len().saturating_sub(if blob.is_some() { 0 } else { bytes });
-    check_room(core, &envelope, attributes, encoding)?;
+    reserve_history_space(core, &envelope, attributes, encoding)?;
     let hidden = delay.min(MAX_VISIBILITY);
     let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
     let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;
-    // A storage that keeps the order itself is told the key, and no position is announced.
+    // A storage that keeps the order itself gets the key, and no position is announced.
     let group = announcement.is_some().then(|| envelope.key.clone()).flatten();
     let put = put.with_group(group.filter(|_| core.orders_groups));
     let announcement = announcement.filter(|_| !core.orders_groups);
@@ -185,8 +183,8 @@ pub(crate) fn prepare_envelope(
     Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })
 }
 
-/// Returns what tells the job from others: its id, with the source if the application has named one. The framework's own sources tell
-/// programs, and a job that another program sends again is the same.
+/// Returns the job's identity: its id, prefixed by the source if the application set one. Default sources only name the
+/// sending program and are ignored, so a resend from another program is the same job.
 fn identity(envelope: &Envelope) -> Arc<str> {
     match envelope.source.starts_with(OWN_SOURCES) {
         true => Arc::clone(&envelope.id),
@@ -206,45 +204,17 @@ fn span_of(core: &QueueCore, envelope: &mut Envelope, purpose: Purpose) -> OpenS
         Purpose::Check => OpenSpan::none(),
     };
     if envelope.traceparent.is_none() {
-        let own = || super::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
+        let runtime = core.runtime();
+        let own = || match crate::trace::current() {
+            Some(parent) => parent.child(runtime),
+            None => TraceContext::root(runtime),
+        };
         envelope.traceparent = Some(span.context().unwrap_or_else(own).traceparent());
         if let Some(state) = span.tracestate() {
-            super::trace::keep_state(envelope, &state);
+            keep_state(envelope, &state);
         }
     }
     span
-}
-
-/// Renders the envelope. If the text is too large, the payload moves to a blob, which is not written yet.
-pub(super) fn fit(
-    core: &QueueCore,
-    envelope: &mut Envelope,
-    data: Bytes,
-    encoding: MessageEncoding,
-) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
-    // Checked here, so that a payload that is too large by itself is not copied into a text first.
-    let inline = matches!(envelope.payload, Payload::Json(_) | Payload::Binary(_));
-    if !inline || may_fit(data.len()) {
-        let json = envelope.to_json()?;
-        if fits(&json, encoding) {
-            return Ok((to_wire(json, encoding), None));
-        }
-    }
-    let too_large = |text: String| Err(Error::new(ErrorKind::TooLarge, text));
-    if !inline {
-        return too_large("the event's attributes alone are too large for a message".to_owned());
-    }
-    let (bytes, limit) = (data.len() as u64, core.claim_checks.max_bytes());
-    if bytes > limit {
-        return too_large(format!("the payload has {bytes} bytes; {limit} are allowed"));
-    }
-    let reference = core.claim_checks.reference(&core.name, &data);
-    envelope.payload = Payload::Stored(reference.clone());
-    let json = envelope.to_json()?;
-    if !fits(&json, encoding) {
-        return too_large("the event's attributes alone are too large for a message".to_owned());
-    }
-    Ok((to_wire(json, encoding), Some((reference, data))))
 }
 
 fn check_id(id: Option<&str>) -> Result<(), Error> {
@@ -262,7 +232,7 @@ fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
     }
     let checked = JsonText::check(data);
     let invalid = |e| {
-        Error::new(ErrorKind::Invalid, "the codec declares JSON and writes something else").with_source(e)
+        Error::new(ErrorKind::Invalid, "the codec declares JSON but writes another format").with_source(e)
     };
     checked.map(Payload::Json).map_err(invalid)
 }
@@ -290,8 +260,8 @@ fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
     Ok(delay)
 }
 
-pub(crate) fn new_id() -> Arc<str> {
-    (&*entropy::uuid_v7().hyphenated().encode_lower(&mut Uuid::encode_buffer())).into()
+pub(crate) fn new_id(runtime: &Runtime) -> Arc<str> {
+    (&*runtime.uuid_v7().hyphenated().encode_lower(&mut Uuid::encode_buffer())).into()
 }
 
 /// Returns the present time as text.
@@ -307,11 +277,6 @@ fn stamp(now: SystemTime) -> Result<Arc<str>, Error> {
         }
         Ok(Arc::clone(&last.1))
     })
-}
-
-pub(crate) fn rfc3339(time: Option<SystemTime>) -> Result<String, Error> {
-    let text = time.and_then(clock::rfc3339);
-    text.ok_or_else(|| Error::new(ErrorKind::Invalid, "a moment is outside the calendar"))
 }
 
 #[cfg(test)]

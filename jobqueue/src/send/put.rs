@@ -11,12 +11,11 @@ use tokio::time::Instant;
 
 use super::errors::send_error;
 use super::prepare::Prepared;
-use super::queue_core::QueueCore;
 use super::resend::{remove_unsent, resend_of};
-use super::send::wait_until_ready;
-use super::unreceived::Stored;
 use crate::error::{Error, ErrorKind};
+use crate::queue_core::QueueCore;
 use crate::storage::{Certainty, PutMessage, PutOutcome, StoreError, Tries};
+use crate::undelivered::StoredMessage;
 
 /// The time after which a send is reported as failed.
 pub(super) const SEND_BUDGET: Duration = Duration::from_secs(30);
@@ -31,12 +30,12 @@ struct Putting<'p> {
 }
 
 impl<'p> Putting<'p> {
-    fn new(prepared: &'p Prepared, started: Instant) -> Self {
-        let tries = Tries::until(started + SEND_BUDGET, RESENDS.0, RESENDS.1);
+    fn new(core: &QueueCore, prepared: &'p Prepared, started: Instant) -> Self {
+        let tries = Tries::until(core.runtime(), started + SEND_BUDGET, RESENDS.0, RESENDS.1);
         Self { prepared, put: Cow::Borrowed(&prepared.put), tries }
     }
 
-    fn stored(&self, outcome: PutOutcome) -> Stored {
+    fn stored(&self, outcome: PutOutcome) -> StoredMessage {
         self.prepared.stored(outcome.message, self.tries.is_in_doubt())
     }
 }
@@ -49,8 +48,8 @@ pub(super) async fn put_patiently(
     core: &QueueCore,
     prepared: &Prepared,
     started: Instant,
-) -> Result<Stored, Error> {
-    let mut putting = Putting::new(prepared, started);
+) -> Result<StoredMessage, Error> {
+    let mut putting = Putting::new(core, prepared, started);
     loop {
         wait_until_ready(core, started).await;
         match core.store().put(&core.name, (*putting.put).clone()).await {
@@ -65,13 +64,13 @@ pub(super) async fn put_patiently(
 }
 
 /// Puts messages whose sends began at `started`. Returns the answers in their order.
-pub(super) async fn put_all(
+pub(crate) async fn put_all(
     core: &QueueCore,
     ready: &[&Prepared],
     started: Instant,
-) -> Vec<Result<Stored, Error>> {
+) -> Vec<Result<StoredMessage, Error>> {
     let mut answers: Vec<_> = ready.iter().map(|_| None).collect();
-    let mut open: Vec<_> = ready.iter().map(|one| Putting::new(one, started)).enumerate().collect();
+    let mut open: Vec<_> = ready.iter().map(|one| Putting::new(core, one, started)).enumerate().collect();
     while !open.is_empty() {
         wait_until_ready(core, started).await;
         let puts = open.iter().map(|(_, putting)| (*putting.put).clone()).collect();
@@ -124,6 +123,16 @@ async fn put_failed(
 }
 
 /// Returns the error of a message without an answer.
-pub(super) fn unanswered() -> Error {
+pub(crate) fn unanswered() -> Error {
     Error::new(ErrorKind::Unknown, "the storage gave no answer for this message")
+}
+
+/// Waits while the storage throttles, so that it can serve renewals. Does not wait longer than a part of the
+/// send's time.
+async fn wait_until_ready(core: &QueueCore, started: Instant) {
+    if core.storage.throttle().left().is_zero() {
+        return;
+    }
+    let patience = (SEND_BUDGET / 2).saturating_sub(started.elapsed());
+    drop(tokio::time::timeout(patience, core.storage.throttle().until_ready()).await);
 }

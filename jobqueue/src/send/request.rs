@@ -5,14 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::dispatch::dispatch;
+use super::many::{Drafts, SendItem, send_all};
+use super::options::SendOptions;
 use super::prepare::{Draft, Purpose, render_draft};
-use super::send::{Sent, dispatch};
-use super::send_all::{Drafts, SendItem, send_all};
-use super::send_options::SendOptions;
-use super::typed::Queue;
+use super::sent::Sent;
 use super::unique::{SendUniqueOutcome, send_unique};
 use crate::error::Error;
 use crate::message::QueueMessage;
+use crate::queue_core::{Queue, QueueCore, wait_until_below};
 
 /// The future of a [`SendRequest`]. It owns its data: it borrows neither the queue nor the message.
 pub type SendFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
@@ -266,7 +267,7 @@ impl<M: QueueMessage> IntoFuture for SendRequest<One<'_, M>> {
         let draft = Draft::new(message, self.options);
         Box::pin(async move {
             let draft = draft?;
-            core.ready_to_send(below).await?;
+            ready_to_send(&core, below).await?;
             let prepared = render_draft::<M>(&core, draft, Purpose::One)?;
             dispatch(&core, prepared).await
         })
@@ -282,8 +283,8 @@ impl<M: QueueMessage> IntoFuture for SendRequest<Unique<'_, M>> {
         let (core, below) = (Arc::clone(queue.core()), self.below);
         let draft = Draft::new(message, self.options);
         Box::pin(async move {
-            let draft = draft?.unique_for(window)?;
-            core.ready_to_send(below).await?;
+            let draft = draft?.unique_for(window, core.runtime())?;
+            ready_to_send(&core, below).await?;
             send_unique::<M>(&core, draft, window).await
         })
     }
@@ -305,7 +306,7 @@ where
         let drafts = Drafts::new(messages, &self.options);
         Box::pin(async move {
             let drafts = drafts?;
-            core.ready_to_send(below).await?;
+            ready_to_send(&core, below).await?;
             Ok(send_all::<M>(&core, drafts).await)
         })
     }
@@ -337,4 +338,14 @@ impl<M, I> fmt::Debug for All<'_, M, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("All").field("queue", self.queue).finish_non_exhaustive()
     }
+}
+
+/// Waits until the queue has room, if requested, and reads the current settings.
+pub(crate) async fn ready_to_send(core: &QueueCore, below: Option<u64>) -> Result<(), Error> {
+    if let Some(mark) = below {
+        // Boxed, because few sends need it.
+        Box::pin(wait_until_below(core, mark)).await?;
+    }
+    core.fresh_settings().await;
+    Ok(())
 }

@@ -6,13 +6,12 @@
 
 use tokio::time::Instant;
 
-use super::blobs::remove_blobs;
 use super::errors::send_error;
 use super::prepare::Prepared;
-use super::queue_core::QueueCore;
 use crate::envelope::{Parsed, Payload, encoding_of, parse, to_wire};
 use crate::error::{Error, ErrorKind};
-use crate::fifo::restamp;
+use crate::group_log::restamp;
+use crate::queue_core::{QueueCore, remove_blobs};
 use crate::storage::{Certainty, PutMessage};
 
 /// Returns the message to put after one that may or may not be stored: the same event, with its payload stored in
@@ -37,9 +36,11 @@ pub(super) async fn resend_of(
         stored.map_err(|error| send_error(error, Certainty::Unknown))?;
         event.payload = Payload::Stored(own);
     }
-    restamp(&mut event);
+    restamp(&mut event, core.runtime());
     let text = to_wire(event.to_json()?, encoding_of(&first.put.text));
-    Ok(PutMessage { text, ..first.put.clone() })
+    let mut put = first.put.clone();
+    put.text = text;
+    Ok(put)
 }
 
 /// Deletes the payload of a message that is certainly not stored.

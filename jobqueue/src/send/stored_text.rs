@@ -1,16 +1,17 @@
 //! Turns a text that was written earlier into a message.
 
 use crate::envelope::{Parsed, parse};
-use crate::fifo::is_in_order;
-use crate::name::QueueName;
-use crate::storage::{PutMessage, QueueStore, StoreError};
+use crate::group_log::is_in_order;
+use crate::storage::QueueName;
+use crate::storage::{PutMessage, Queues, StoreError};
 
-/// Returns the message for a text that was prepared for a queue and kept in a record. The event in it tells its key and its order.
+/// Returns the message for a text that was prepared for a queue and stored in a record, with the key and the order from
+/// its event.
 ///
 /// # Errors
 /// The storage cannot be asked whether it keeps the order itself.
 pub(crate) async fn message_of(
-    store: &dyn QueueStore,
+    store: &Queues,
     queue: &QueueName,
     text: &str,
 ) -> Result<PutMessage, StoreError> {

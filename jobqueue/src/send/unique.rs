@@ -7,8 +7,8 @@
 //!                               └────┘ sender died: until the window ends, the next one sends under the same id
 //! ```
 //!
-//! The blob of a key decides: of many senders that create it exactly one succeeds. The others wait until it says
-//! `sent`. So a sender that is told that it joined has joined a stored message.
+//! The blob of a key decides: of concurrent senders exactly one creates it. The others wait until it contains `sent`.
+//! So a send that returns "joined" has joined a stored message.
 
 mod cancel;
 mod record;
@@ -17,21 +17,24 @@ mod tests;
 
 use std::time::Duration;
 
+#[cfg(feature = "sqlite")]
+use record::Exclusive;
+use record::{Claim, Record, Records};
 use tokio::time::Instant;
 
+use super::dispatch::dispatch;
 #[cfg(feature = "sqlite")]
 use super::prepare::Prepared;
 use super::prepare::{Draft, Purpose, render_draft};
-use super::queue_core::QueueCore;
-use super::send::{Sent, dispatch};
+use super::sent::Sent;
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "sqlite")]
 use crate::json_blob::ExclusiveBlobs;
 use crate::message::QueueMessage;
+use crate::queue_core::QueueCore;
+use crate::runtime::Runtime;
+
 pub(crate) use record::CONTAINER;
-#[cfg(feature = "sqlite")]
-use record::Exclusive;
-use record::{Claim, Record, Records};
 
 /// The time that a sender has before another may take over. It is longer than a send is retried.
 const PENDING: Duration = Duration::from_secs(45);
@@ -52,7 +55,7 @@ pub enum SendUniqueOutcome {
 }
 
 impl SendUniqueOutcome {
-    /// Returns the id of the job that does the work: this one, or the one that was sent earlier.
+    /// Returns the id of the job that does the work: this job or the one sent earlier.
     pub fn id(&self) -> &str {
         match self {
             Self::Sent(sent) => sent.id(),
@@ -68,7 +71,7 @@ impl SendUniqueOutcome {
 
 impl Draft {
     /// Checks the conditions of unique work: a key, and a window.
-    pub(crate) fn unique_for(self, window: Duration) -> Result<Self, Error> {
+    pub(crate) fn unique_for(self, window: Duration, runtime: &Runtime) -> Result<Self, Error> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if window.is_zero() || window > MAX_WINDOW {
             return invalid("the window of unique work must be longer than 0 and at most 10 years");
@@ -78,7 +81,7 @@ impl Draft {
                 "unique work needs a key: mark a field with #[message(key)] or give one in the options",
             );
         }
-        Ok(self.with_own_id())
+        Ok(self.with_own_id(runtime))
     }
 }
 
@@ -102,7 +105,7 @@ pub(crate) async fn send_unique<M: QueueMessage>(
     match dispatch(core, prepared).await {
         Ok(mut sent) => {
             if let Some(stored) = &mut sent.stored {
-                stored.perhaps_twice |= taken_over;
+                stored.may_be_duplicated |= taken_over;
             }
             let stored = |record: Record| record.at(sent.position).into_sent(sent.stored.as_ref());
             records.finish(claim, stored).await;
@@ -127,12 +130,12 @@ pub(crate) fn send_unique_exclusively<M: QueueMessage>(
     blobs: &dyn ExclusiveBlobs,
     send: impl FnOnce(Prepared) -> Result<Sent, Error>,
 ) -> Result<SendUniqueOutcome, Error> {
-    let draft = draft.unique_for(window)?;
+    let draft = draft.unique_for(window, core.runtime())?;
     // Mistakes in the message show before the key is claimed.
     render_draft::<M>(core, draft.clone(), Purpose::Check)?;
     let records = Records::new(core, M::KIND, draft.key().unwrap_or_default())?;
-    let now = core.options.clock.now();
-    let mine = Record::pending(draft.id().unwrap_or_default().to_owned(), now, PENDING, window);
+    let now = core.now();
+    let mine = Record::pending(draft.id().unwrap_or_default().to_owned(), core.runtime(), PENDING, window);
     let record = match records.claim_exclusively(blobs, &mine, now)? {
         Exclusive::Owned(record) => record,
         Exclusive::Joined(id) => return Ok(SendUniqueOutcome::Joined { id }),
@@ -144,7 +147,7 @@ pub(crate) fn send_unique_exclusively<M: QueueMessage>(
     };
     let mut sent = send(render_draft::<M>(core, draft.with_id(&record.id)?, Purpose::One)?)?;
     if let Some(stored) = &mut sent.stored {
-        stored.perhaps_twice |= record.taken_over;
+        stored.may_be_duplicated |= record.taken_over;
     }
     records.write_exclusively(blobs, record.at(sent.position).into_sent(sent.stored.as_ref()))?;
     Ok(SendUniqueOutcome::Sent(sent))
@@ -160,8 +163,8 @@ async fn claim_unique(
     let give_up = Instant::now() + PENDING * 2;
     let mut pause = Duration::from_millis(20);
     loop {
-        let now = core.options.clock.now();
-        let mine = Record::pending(id.clone(), now, PENDING, window);
+        let now = core.now();
+        let mine = Record::pending(id.clone(), core.runtime(), PENDING, window);
         if let Some(claim) = records.claim(mine, now).await? {
             return Ok(claim);
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{BlobStore, QueueStore, Storage};
 use crate::error::{Error, ErrorKind};
+use crate::runtime::Runtime;
 
 /// Joins the queues of one storage with the blobs of another.
 ///
@@ -25,6 +26,8 @@ pub struct StorageBuilder {
     queues: Option<(Arc<dyn QueueStore>, String)>,
     blobs: Option<(Arc<dyn BlobStore>, String)>,
     description: Option<String>,
+    /// The runtime of the first storage whose half is used.
+    runtime: Option<Runtime>,
 }
 
 impl Storage {
@@ -43,7 +46,8 @@ impl StorageBuilder {
 
     /// Uses the queues of a storage.
     pub fn queues_of(mut self, storage: &Storage) -> Self {
-        self.queues = Some((Arc::clone(storage.queues()), storage.description().to_owned()));
+        self.queues = Some((Arc::clone(storage.queues().store()), storage.description().to_owned()));
+        self.runtime = self.runtime.or_else(|| Some(storage.runtime().clone()));
         self
     }
 
@@ -56,6 +60,7 @@ impl StorageBuilder {
     /// Uses the blobs of a storage.
     pub fn blobs_of(mut self, storage: &Storage) -> Self {
         self.blobs = Some((Arc::clone(storage.blobs()), storage.description().to_owned()));
+        self.runtime = self.runtime.or_else(|| Some(storage.runtime().clone()));
         self
     }
 
@@ -79,6 +84,6 @@ impl StorageBuilder {
         let (queues, of_queues) = self.queues.ok_or_else(|| missing("queues"))?;
         let (blobs, of_blobs) = self.blobs.ok_or_else(|| missing("blobs"))?;
         let description = self.description.unwrap_or_else(|| format!("{of_queues} + blobs of {of_blobs}"));
-        Ok(Storage::new(queues, blobs, description))
+        Ok(Storage::new(queues, blobs, description).with_runtime(self.runtime.unwrap_or_default()))
     }
 }

@@ -3,16 +3,19 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::instrumented::Instrumented;
-use super::throttle::Throttle;
-use super::{BlobStore, QueueStore};
+use super::{
+    BlobLeases, BlobPowers, BlobStore, OpenStores, QueueStore, Queues, StoreError, StoreErrorKind, Stores,
+    Throttle,
+};
+use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Observers};
+use crate::runtime::Runtime;
 use crate::trace::Tracer;
 
 /// A storage: queues and blobs in one place. Cheap to clone; all clones use the same storage.
 ///
-/// [`Storage::connect`] opens one from a string, [`Storage::memory`] opens one in memory, and [`Storage::new`] wraps
-/// your own adapter.
+/// [`Storage::connect`] opens one from a string, [`Storage::open`] by the options of an adapter, [`Storage::memory`] in
+/// memory, and [`Storage::new`] wraps your own adapter.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,21 +28,13 @@ use crate::trace::Tracer;
 /// ```
 #[derive(Clone)]
 pub struct Storage {
-    queues: Arc<dyn QueueStore>,
-    blobs: Arc<dyn BlobStore>,
-    description: Arc<str>,
+    stores: Stores,
     /// The load that the queues' answers show; all clones share it.
     throttle: Arc<Throttle>,
-    /// Queues and blobs over separate connections; all clones share them.
-    apart: Arc<Apart>,
+    /// The same storage over separate connections; all clones share it.
+    apart: Arc<OnceLock<Stores>>,
     /// The listeners and the tracer of this handle, its clones, queues and workers.
     observers: Arc<Observers>,
-}
-
-#[derive(Default)]
-struct Apart {
-    queues: OnceLock<Arc<dyn QueueStore>>,
-    blobs: OnceLock<Arc<dyn BlobStore>>,
 }
 
 impl Storage {
@@ -49,22 +44,37 @@ impl Storage {
         blobs: Arc<dyn BlobStore>,
         description: impl Into<Arc<str>>,
     ) -> Self {
-        let throttle = Arc::new(Throttle::new(queues.throttles_by_shard()));
-        let queues = Arc::new(Instrumented::measured(queues, Arc::clone(&throttle)));
-        Self {
-            queues,
-            blobs,
-            description: description.into(),
-            throttle,
-            apart: Arc::default(),
-            observers: Arc::default(),
-        }
+        Stores::new(queues, blobs, description).into()
+    }
+
+    /// Opens the storage that the options of an adapter describe: `sqlite::Options`, `azure::Options`, or those of an
+    /// adapter of your own.
+    ///
+    /// ```no_run
+    /// # async fn open() -> Result<(), jobqueue::Error> {
+    /// use jobqueue::{Storage, sqlite};
+    /// use std::time::Duration;
+    ///
+    /// let options = sqlite::Options::new("jobs.db").busy_timeout(Duration::from_secs(30));
+    /// let storage = Storage::open(options).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Configuration`](crate::ErrorKind::Configuration) when the options are wrong, [`Storage`](crate::ErrorKind::Storage)
+    /// when the storage cannot be opened. The source is the [`StoreError`] of the adapter.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing stays open; a SQLite file may have been created.
+    pub async fn open(options: impl OpenStores) -> Result<Self, Error> {
+        options.open().await.map(Self::from).map_err(not_opened)
     }
 
     /// Returns this storage with a listener, which is called for every [`Event`] of its queues and workers, and of the storage itself. The
     /// listener must return quickly. If it panics, that is logged and the work continues.
     ///
-    /// Queues and workers that were made before, or of another clone, are not heard. With
+    /// Queues and workers created before, or from another clone, are not observed. With
     /// [`queues_of`](super::StorageBuilder::queues_of), listen to the storage that is built.
     ///
     /// ```
@@ -84,8 +94,8 @@ impl Storage {
     pub fn on_event(self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         let mut only = Observers::default();
         only.add(listener);
-        let (queues, blobs) = Instrumented::observed(&self, Arc::new(only.clone()));
-        self.wrapped(queues, blobs).heard_by(only)
+        let observed = self.stores.observed(Arc::new(only.clone()), Arc::clone(&self.throttle));
+        self.wrapped(observed).heard_by(only)
     }
 
     /// Returns this storage with a tracer, which makes the spans of its queues and workers. It replaces an earlier one.
@@ -95,7 +105,7 @@ impl Storage {
         self
     }
 
-    /// Returns this storage with listeners that do not hear its requests.
+    /// Returns this storage with listeners that do not receive its request events.
     pub(crate) fn heard_by(mut self, listeners: Observers) -> Self {
         Arc::make_mut(&mut self.observers).add_all(listeners);
         self
@@ -106,44 +116,78 @@ impl Storage {
         &self.observers
     }
 
-    /// Returns this storage behind wrappers of its halves: the same load, under the same description.
-    pub(super) fn wrapped(&self, queues: Arc<dyn QueueStore>, blobs: Arc<dyn BlobStore>) -> Self {
+    /// Returns this storage behind wrappers of its halves, with the same load.
+    fn wrapped(&self, stores: Stores) -> Self {
         Self {
-            queues,
-            blobs,
-            description: Arc::clone(&self.description),
+            stores,
             throttle: Arc::clone(&self.throttle),
             apart: Arc::default(),
             observers: Arc::clone(&self.observers),
         }
     }
 
+    /// Returns the two halves of this storage.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
     /// Returns the queues.
-    pub fn queues(&self) -> &Arc<dyn QueueStore> {
-        &self.queues
+    pub fn queues(&self) -> &Arc<Queues> {
+        &self.stores.queues
     }
 
     /// Returns the blobs.
     pub fn blobs(&self) -> &Arc<dyn BlobStore> {
-        &self.blobs
+        &self.stores.blobs
+    }
+
+    /// Returns the powers of the blobs.
+    pub fn blob_powers(&self) -> &BlobPowers {
+        &self.stores.blob_powers
+    }
+
+    /// Returns the leases of the blobs.
+    ///
+    /// # Errors
+    /// `Unsupported` if the storage has none.
+    pub fn leases(&self) -> Result<&Arc<dyn BlobLeases>, StoreError> {
+        self.stores.leases()
+    }
+
+    /// Returns the same storage with another runtime for what is built on it: queues, workers, leaders, batches. The
+    /// adapter keeps the runtime with which it was opened.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use jobqueue::clock::ManualClock;
+    /// use jobqueue::{Runtime, Storage};
+    /// use std::sync::Arc;
+    ///
+    /// let runtime = Runtime::new().with_clock(Arc::new(ManualClock::new()));
+    /// let storage = Storage::memory().with_runtime(runtime);
+    /// # drop(storage);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_runtime(mut self, runtime: Runtime) -> Self {
+        self.stores.runtime = runtime;
+        self
+    }
+
+    /// Returns the runtime: the clock, random numbers and tasks of everything that is built on this storage.
+    pub fn runtime(&self) -> &Runtime {
+        &self.stores.runtime
     }
 
     /// Returns the name of this storage without secrets: `memory`, `sqlite:PATH`, `azure:ACCOUNT`.
     pub fn description(&self) -> &str {
-        &self.description
+        &self.stores.description
     }
 
     /// Returns the same storage over connections of its own, for use on another runtime.
     #[must_use]
     pub fn detached(&self) -> Self {
-        Self {
-            queues: Arc::clone(&self.queues).detached(),
-            blobs: Arc::clone(&self.blobs).detached(),
-            description: Arc::clone(&self.description),
-            throttle: Arc::clone(&self.throttle),
-            apart: Arc::default(),
-            observers: Arc::clone(&self.observers),
-        }
+        self.wrapped(self.stores.detached())
     }
 
     /// Returns the load of the storage, for callers that can wait.
@@ -151,24 +195,62 @@ impl Storage {
         &self.throttle
     }
 
-    /// Returns the load, for a wrapper.
-    pub(super) fn shared_throttle(&self) -> &Arc<Throttle> {
-        &self.throttle
+    /// Returns this storage over separate connections, for the runtime of the lease renewer; the same for all clones.
+    pub(crate) fn apart(&self) -> &Stores {
+        self.apart.get_or_init(|| self.stores.detached())
     }
 
-    /// Returns the queues over separate connections, for the runtime of the lease renewer; the same for all clones.
-    pub(crate) fn queues_apart(&self) -> Arc<dyn QueueStore> {
-        Arc::clone(self.apart.queues.get_or_init(|| Arc::clone(&self.queues).detached()))
+    /// Returns the queues over separate connections.
+    pub(crate) fn queues_apart(&self) -> Arc<Queues> {
+        Arc::clone(&self.apart().queues)
     }
 
-    /// Returns the blobs over separate connections; the same for all clones.
+    /// Returns the blobs over separate connections.
     pub(crate) fn blobs_apart(&self) -> Arc<dyn BlobStore> {
-        Arc::clone(self.apart.blobs.get_or_init(|| Arc::clone(&self.blobs).detached()))
+        Arc::clone(&self.apart().blobs)
+    }
+}
+
+/// Measures the load of the storage from now on.
+impl From<Stores> for Storage {
+    fn from(stores: Stores) -> Self {
+        let (stores, throttle) = stores.measured();
+        Self { stores, throttle, apart: Arc::default(), observers: Arc::default() }
+    }
+}
+
+impl From<Storage> for Stores {
+    fn from(storage: Storage) -> Self {
+        storage.stores
+    }
+}
+
+impl From<&Storage> for Stores {
+    fn from(storage: &Storage) -> Self {
+        storage.stores.clone()
     }
 }
 
 impl fmt::Debug for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Storage").field(&self.description).finish()
+        f.debug_tuple("Storage").field(&self.stores.description).finish()
     }
+}
+
+/// Returns the error of a storage that was not opened. Wrong options are an error of the configuration.
+fn not_opened(cause: StoreError) -> Error {
+    if cause.kind() == StoreErrorKind::Configuration {
+        return cause.into();
+    }
+    let retryable = cause.is_retryable();
+    Error::new(ErrorKind::Storage, "the storage cannot be opened")
+        .with_retryable(retryable)
+        .with_source(cause)
+}
+
+/// Returns `storage` with a span for each operation; `system` is the value of `messaging.system`, such as `sqlite`.
+///
+/// Both are one storage: when it throttles one of them, users of the other wait too.
+pub fn traced(storage: &Storage, system: &'static str) -> Storage {
+    storage.wrapped(storage.stores.traced(system))
 }

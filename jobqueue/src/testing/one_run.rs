@@ -11,9 +11,10 @@ use crate::codec::{decode_message, encode_message};
 use crate::error::{Error, ErrorKind};
 use crate::handler::Handler;
 use crate::job::outcome::Outcome;
-use crate::memory::{self, TokioClock};
+use crate::memory;
 use crate::message::QueueMessage;
-use crate::queue::Queue;
+use crate::queue_core::Queue;
+use crate::runtime::Runtime;
 use crate::storage::Storage;
 use crate::sync::lock;
 use crate::worker::{Event, Worker, WorkerBuilder};
@@ -116,8 +117,7 @@ impl HandlerTest {
         handler: H,
         message: &H::Message,
     ) -> Result<OneRun, Error> {
-        let clock = Arc::new(TokioClock::new());
-        let storage = memory::open_with_clock(clock.clone());
+        let storage = memory::open_on(Runtime::paused());
         // The queue differs from that of the type, to which the handler may send messages that must not run.
         let queue: Queue<H::Message> = storage.queue_named(QUEUE).await?;
         let _ = queue.send(message).await?;
@@ -133,8 +133,7 @@ impl HandlerTest {
         };
         let builder =
             self.parts.iter().fold(Worker::builder(storage.clone()), |builder, part| part.0(builder));
-        let worker =
-            builder.virtual_time(clock).concurrency(1).handle_on(QUEUE, handler).on_event(told).build()?;
+        let worker = builder.concurrency(1).handle_on(QUEUE, handler).on_event(told).build()?;
         let mut end = None;
         let stop = async {
             end = tokio::time::timeout(PATIENCE, ended).await.ok().and_then(Result::ok);

@@ -2,14 +2,16 @@
 
 use crate::error::Error;
 use crate::message::QueueMessage;
-use crate::queue::{Purpose, Queue, SendOptions, read_text};
+use crate::queue_core::Queue;
+use crate::receive::read_text;
+use crate::send::{Purpose, SendOptions};
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
 ///
 /// # Errors
 /// Those of [`Queue::send`], except for the storage's.
 pub fn text_of<M: QueueMessage>(queue: &Queue<M>, message: &M) -> Result<String, Error> {
-    Ok(crate::queue::prepare(queue.core(), message, SendOptions::new(), Purpose::Check)?.put.text)
+    Ok(crate::send::prepare(queue.core(), message, SendOptions::new(), Purpose::Check)?.put.text)
 }
 
 /// Returns the message in a text of the queue, decoded and validated. Asks the storage only if the payload is in a

@@ -16,7 +16,6 @@ const MAX_STATE: usize = 512;
 pub(crate) struct OpenSpan(Option<Box<dyn Span>>);
 
 impl OpenSpan {
-    /// Returns no span.
     pub(crate) const fn none() -> Self {
         Self(None)
     }
@@ -25,12 +24,10 @@ impl OpenSpan {
         Self(guarded(|| tracer.start(step)).flatten())
     }
 
-    /// Returns whether there is a span.
     pub(crate) const fn is_some(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Returns the context of the span.
     pub(crate) fn context(&self) -> Option<TraceContext> {
         let span = self.0.as_deref()?;
         guarded(|| span.context()).flatten()
@@ -45,7 +42,6 @@ impl OpenSpan {
         guarded(|| span.tracestate()).flatten().filter(plain)
     }
 
-    /// Runs a future inside the span.
     pub(crate) fn run<F: Future>(&self, mut future: Pin<&mut F>) -> impl Future<Output = F::Output> {
         std::future::poll_fn(move |cx| {
             let Some(span) = self.0.as_deref() else { return future.as_mut().poll(cx) };
@@ -67,7 +63,6 @@ impl OpenSpan {
         })
     }
 
-    /// Ends the span.
     pub(crate) fn end(&mut self, outcome: Option<&'static str>, error: Option<&'static str>) {
         if let Some(span) = self.0.take() {
             guarded(|| span.end(outcome, error));

@@ -23,7 +23,7 @@ impl Violation {
         self.rule
     }
 
-    /// Returns a text that says what is wrong and what is allowed. It never quotes the value.
+    /// Returns the broken rule and the allowed values as text. It never quotes the value.
     pub fn problem(&self) -> &str {
         &self.problem
     }
@@ -87,7 +87,7 @@ impl Violations {
         self.kept.is_empty()
     }
 
-    /// Returns the number of broken rules, including those that were not kept.
+    /// Returns the number of broken rules, including dropped ones.
     pub fn len(&self) -> usize {
         self.kept.len() + self.dropped
     }

@@ -3,21 +3,21 @@
 use crate::claim_check::CONTAINER;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
-use crate::name::{ContainerName, QueueName};
-use crate::queue::QueueCore;
+use crate::queue_core::QueueCore;
 use crate::storage::{Access, StoreError, StoreErrorKind};
+use crate::storage::{ContainerName, QueueName};
 
 /// Fails if the worker lacks a permission for the queue or for its dead-letter queue.
 ///
 /// Not every worker handles large payloads: if a permission for blobs is missing, this only logs a warning. The same
 /// holds if the storage cannot be asked now.
 pub(super) async fn check(core: &QueueCore) -> Result<(), Error> {
-    let (queues, blobs) = (core.storage.queues(), core.storage.blobs());
+    let queues = core.storage.queues();
     verdict(&core.name, queues.check_access(&core.name, Access::Process).await)?;
     let dead_letter_queue = core.name.dead_letter()?;
     verdict(&dead_letter_queue, queues.check_access(&dead_letter_queue, Access::Send).await)?;
     let container = ContainerName::new(CONTAINER)?;
-    if let Err(error) = blobs.check_access(&container, Access::Process).await {
+    if let Err(error) = core.storage.stores().check_blob_access(&container, Access::Process).await {
         let queue = &core.name;
         tracing::warn!(%queue, error = %chain(&error), "no access to large payloads");
     }

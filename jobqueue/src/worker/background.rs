@@ -6,12 +6,10 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::shared::Shared;
-use crate::clock::Clock;
+use crate::delivery::DeliveryState;
 use crate::error::Error;
-use crate::lease::LeaseRenewer;
 use crate::message::QueueMessage;
-use crate::queue::Queue;
+use crate::queue_core::Queue;
 use crate::storage::Storage;
 
 pub(super) type Background =
@@ -20,32 +18,23 @@ pub(super) type Background =
 /// The part of a worker that background work may use.
 #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
 pub(crate) struct BackgroundContext {
-    shared: Arc<Shared>,
+    deliveries: Arc<DeliveryState>,
     /// Fires when the worker stops. The worker then waits for the background work to end.
     pub(crate) stop: CancellationToken,
 }
 
 #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
 impl BackgroundContext {
-    pub(super) fn new(shared: &Arc<Shared>, stop: CancellationToken) -> Self {
-        Self { shared: Arc::clone(shared), stop }
+    pub(super) fn new(deliveries: &Arc<DeliveryState>, stop: CancellationToken) -> Self {
+        Self { deliveries: Arc::clone(deliveries), stop }
     }
 
     pub(crate) fn storage(&self) -> &Storage {
-        &self.shared.storage
-    }
-
-    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
-        self.shared.channel_options().clock
-    }
-
-    /// Returns the lease renewer that tests run on the current runtime.
-    pub(crate) fn renewer(&self) -> Option<LeaseRenewer> {
-        self.shared.channel_options().renewer
+        &self.deliveries.storage
     }
 
     /// Opens the queue of `M` with the worker's options.
     pub(crate) async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
-        Ok(Queue::of(self.shared.core::<M>(M::QUEUE).await?))
+        Ok(Queue::of(self.deliveries.core::<M>(M::QUEUE).await?))
     }
 }

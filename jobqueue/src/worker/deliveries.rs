@@ -1,24 +1,20 @@
 //! The deliveries of one queue. Each runs as a task of its own, and its end is reported.
 //!
-//! This module knows when deliveries begin and end. It does not know what happens in between, nor how many there may
+//! This module tracks the beginning and the end of deliveries, not what happens in between, nor how many there may
 //! be.
 
 use std::sync::Arc;
 
-use super::circuit::Change;
-use super::completion::{Completion, Completions};
-use super::delivery::{self, Delivered};
-use super::ending::Finished;
+use super::completions::Completions;
+use super::pacing::Change;
 use super::queue_worker::{DeliveryGuard, QueueWorker};
+use crate::delivery::{DeliveryReport, Incoming};
 use crate::event::Event;
 use crate::job::outcome::{Outcome, printable};
-use crate::queue::Incoming;
-use crate::task;
 
 /// The maximum length of an id in the log, in characters.
 const MAX_ID_CHARS: usize = 1_024;
 
-/// Starts the deliveries of a queue.
 pub(super) struct Deliveries {
     pub(super) worker: QueueWorker,
     completions: Completions,
@@ -31,51 +27,52 @@ impl Deliveries {
 
     /// Runs a delivery to its end in a task of its own. After the worker was told to stop, puts the message back
     /// instead.
-    pub(super) fn start(self: &Arc<Self>, incoming: Box<Incoming>, guard: DeliveryGuard) {
+    pub(super) fn start(self: &Arc<Self>, message: Box<Incoming>, guard: DeliveryGuard) {
         let (deliveries, stopped) = (Arc::clone(self), self.worker.stop.is_cancelled());
-        task::spawn_tracked(&self.worker.tasks, async move {
-            let worker = &deliveries.worker;
+        self.spawn(async move {
+            let QueueWorker { state, executor, stop, abort, .. } = &deliveries.worker;
             // Declared first and so dropped last, also when the delivery is dropped half-way.
             let guard = guard;
             if stopped {
                 // Boxed for the same reason as the next future.
-                return Box::pin(delivery::put_back(worker, incoming)).await;
+                let report = Box::pin(executor.put_back(message, &guard)).await;
+                state.report().count(&report.outcome);
+                return;
             }
             // Boxed, so that the futures and tasks around it stay small.
-            let deliver = Box::pin(delivery::deliver(worker, incoming, &guard));
-            match worker.abort.run_until_cancelled(deliver).await {
+            let deliver = Box::pin(executor.deliver(message, &guard, stop));
+            match abort.run_until_cancelled(deliver).await {
                 None => {}
-                Some(Delivered::Finished(finished)) => deliveries.conclude(finished, &guard),
-                Some(Delivered::Done { leased_job, job, ran }) => {
-                    deliveries.complete(Completion { leased_job, job, ran, guard });
-                }
+                Some(report) if report.undeleted.is_some() => deliveries.complete(report, guard),
+                Some(report) => deliveries.conclude(report, &guard),
             }
         });
     }
 
-    fn complete(self: &Arc<Self>, completion: Completion) {
-        if self.completions.add(completion) {
+    fn complete(self: &Arc<Self>, report: DeliveryReport, guard: DeliveryGuard) {
+        if self.completions.add(report, guard) {
             let deliveries = Arc::clone(self);
-            task::spawn_tracked(&self.worker.tasks, async move {
-                let conclude = |finished, guard: &DeliveryGuard| deliveries.conclude(finished, guard);
-                let delete = Box::pin(deliveries.completions.delete(&deliveries.worker.shared, conclude));
+            self.spawn(async move {
+                let conclude = |report, guard: &DeliveryGuard| deliveries.conclude(report, guard);
+                let delete = Box::pin(deliveries.completions.delete(&deliveries.worker.executor, conclude));
                 deliveries.worker.abort.run_until_cancelled(delete).await;
             });
         }
     }
 
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let QueueWorker { executor, tasks, .. } = &self.worker;
+        drop(executor.core.runtime().spawn(tasks.track_future(task)));
+    }
+
     /// Reports how a delivery ended.
-    fn conclude(&self, finished: Finished, guard: &DeliveryGuard) {
-        let QueueWorker { shared, core, circuit, .. } = &self.worker;
-        let queue = &core.name;
-        shared.report().count(&finished.outcome);
-        self.log(&finished);
-        let Finished { job, outcome, ran, waited, error } = finished;
-        shared.note_end(job.as_deref(), &outcome, ran, error.as_deref());
-        if let Some(tracker) = shared.tracker() {
-            tracker.count(queue.as_str(), job.as_deref(), &outcome, ran);
-        }
-        shared.events.tell(|| Event::Finished {
+    fn conclude(&self, report: DeliveryReport, guard: &DeliveryGuard) {
+        let QueueWorker { state, executor, pacing, .. } = &self.worker;
+        let (queue, events) = (&executor.core.name, &executor.state.events);
+        self.log(&report);
+        state.record(queue, &report);
+        let DeliveryReport { job, outcome, ran, waited, error, undeleted, .. } = report;
+        events.tell(|| Event::Finished {
             job: job.clone(),
             queue: queue.clone(),
             outcome: outcome.clone(),
@@ -83,36 +80,38 @@ impl Deliveries {
             waited,
             error,
         });
-        match circuit.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe()) {
+        match pacing.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe()) {
             Some(Change::Opened(retry_in)) => {
-                tracing::warn!(%queue, ?retry_in, "every job on this queue fails; fetching pauses");
-                shared.show_circuit(queue, true);
-                shared.events.tell(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
+                tracing::warn!(%queue, ?retry_in, "all jobs of this queue fail; fetching pauses");
+                state.show_circuit(queue, true);
+                events.tell(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
             }
             Some(Change::Closed) => {
                 tracing::info!(%queue, "jobs succeed again");
-                shared.show_circuit(queue, false);
-                shared.events.tell(|| Event::CircuitClosed { queue: queue.clone() });
+                state.show_circuit(queue, false);
+                events.tell(|| Event::CircuitClosed { queue: queue.clone() });
             }
             None => {}
         }
+        // The lease of a message that was deleted with others ends here.
+        drop(undeleted);
     }
 
-    fn log(&self, finished: &Finished) {
-        let Finished { job, outcome, error, .. } = finished;
+    fn log(&self, report: &DeliveryReport) {
+        let DeliveryReport { job, outcome, error, .. } = report;
         if *outcome == Outcome::Completed {
             return;
         }
         // One line: exporters write values as they are.
         let id = job.as_ref().map(|job| printable(&job.id, MAX_ID_CHARS));
-        let queue = &self.worker.core.name;
+        let queue = &self.worker.executor.core.name;
         match outcome {
             Outcome::DeadLettered(reason) => {
                 tracing::warn!(%queue, job = id, %reason, error, "message dead-lettered");
             }
             Outcome::Retried(wait) => {
                 let attempt = job.as_ref().map(|job| job.attempt);
-                tracing::warn!(%queue, job = id, attempt, ?wait, error, "attempt failed; the job is tried again");
+                tracing::warn!(%queue, job = id, attempt, ?wait, error, "attempt failed; the job will be retried");
             }
             _ => {
                 let name = outcome.name();

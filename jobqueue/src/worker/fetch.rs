@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use crate::queue::QueueCore;
+use crate::queue_core::QueueCore;
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, StoreError};
 

@@ -1,6 +1,6 @@
 //! The health of a worker, for the checks of an orchestrator.
 //!
-//! It collects what other parts of the worker notice anyway, and sends no requests of its own.
+//! It collects observations of the worker's other parts, and sends no requests of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::lease::LeaseRenewer;
-use crate::name::QueueName;
+use crate::storage::QueueName;
 use crate::sync::lock;
 
 /// A handle to the health of a worker. Cheap to clone. [`Worker::health`](crate::Worker::health) returns it.
@@ -76,7 +76,7 @@ struct QueueState {
 }
 
 impl WorkerHealth {
-    /// Returns the health now. It sends no request: it tells what the worker's own requests have met.
+    /// Returns the current health. It sends no request, and is based on the results of the worker's own requests.
     pub fn report(&self) -> HealthReport {
         let state = lock(&self.0);
         let queues = state.queues.iter().map(|(queue, state)| QueueHealth {

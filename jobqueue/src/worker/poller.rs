@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::circuit::Permit;
 use super::deliveries::Deliveries;
 use super::fetch::{MAX_REQUESTS, fetch};
 use super::limits::{QueueSlots, Slot};
+use super::pacing::Permit;
 use super::queue_worker::{DeliveryGuard, QueueWorker};
-use super::single_message_fallback::SingleMessageFallback;
+use crate::delivery::Incoming;
 use crate::event::Event;
+use crate::job::Backoff;
 use crate::job::outcome::chain;
-use crate::job::retry::Backoff;
-use crate::queue::{Idle, Incoming};
+use crate::queue_core::Idle;
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 
@@ -42,17 +42,16 @@ struct Pace {
     failures: u32,
     /// True if the last round returned as many messages as requested.
     was_full: bool,
-    fallback: SingleMessageFallback,
 }
 
 impl Pace {
-    /// Returns the most slots that the next round fills.
-    fn most_slots(&self, permit: Permit) -> usize {
+    /// Returns the most slots that the next round fills, if one request asks for `at_most` messages.
+    fn most_slots(&self, permit: Permit, at_most: u32) -> usize {
         if permit == Permit::Probe {
             1
         } else if self.failures > 0 || !self.was_full {
             // One request is enough to see whether a failed storage works again, and whether a queue is empty.
-            self.fallback.at_most() as usize
+            at_most as usize
         } else {
             usize::MAX
         }
@@ -62,11 +61,11 @@ impl Pace {
 impl Poller {
     /// Polls until the worker stops.
     pub(super) async fn run(self) {
-        let QueueWorker { shared, core, circuit, activity, snooze, .. } = &self.deliveries.worker;
-        shared.events.tell(|| Event::Listening { queue: core.name.clone() });
-        let idle = core.idle(shared.options.max_idle_delay);
-        let fallback = SingleMessageFallback::default();
-        let mut pace = Pace { idle, failures: 0, was_full: false, fallback };
+        let QueueWorker { state, executor, pacing, activity, .. } = &self.deliveries.worker;
+        let core = &executor.core;
+        executor.state.events.tell(|| Event::Listening { queue: core.name.clone() });
+        let idle = core.idle(state.options.max_idle_delay);
+        let mut pace = Pace { idle, failures: 0, was_full: false };
         // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.
         while let Some(settings) = self.unless_stopped(self.ready_settings(pace.was_full)).await {
             if settings.paused {
@@ -74,15 +73,15 @@ impl Poller {
                 self.unless_stopped(pace.idle.pause(None)).await;
                 continue;
             }
-            if let Some(until) = snooze.until() {
-                self.leave_alone(until).await;
+            if let Some(until) = pacing.snoozed_until() {
+                self.wait_while_snoozed(until).await;
                 continue;
             }
             let Some(permit) = self.permit().await else { continue };
             let free = self.unless_stopped(self.free_slots(pace.was_full)).await;
             let Some(slots) = free else { return self.slots.fetched() };
             // While this poller waited for a slot, the circuit may have opened, or a handler snoozed the queue.
-            let may_fetch = circuit.permit() == permit && snooze.until().is_none();
+            let may_fetch = pacing.permit() == permit && pacing.snoozed_until().is_none();
             if !may_fetch {
                 drop(slots);
                 self.slots.fetched();
@@ -94,10 +93,10 @@ impl Poller {
 
     /// Returns the permission to fetch; `None` after a wait for it.
     async fn permit(&self) -> Option<Permit> {
-        let circuit = &self.deliveries.worker.circuit;
-        match circuit.permit() {
+        let pacing = &self.deliveries.worker.pacing;
+        match pacing.permit() {
             Permit::OpenUntil(until) => self.unless_stopped(tokio::time::sleep_until(until)).await?,
-            Permit::Probing => self.unless_stopped(circuit.ended()).await?,
+            Permit::Probing => self.unless_stopped(pacing.delivery_ended()).await?,
             permit => return Some(permit),
         }
         None
@@ -111,35 +110,36 @@ impl Poller {
         permit: Permit,
         pace: &mut Pace,
     ) -> ControlFlow<()> {
-        let QueueWorker { shared, core, activity, stop, .. } = &self.deliveries.worker;
-        let at_most = pace.fallback.at_most();
-        slots.truncate(pace.most_slots(permit));
+        let QueueWorker { state, executor, pacing, activity, stop, .. } = &self.deliveries.worker;
+        let core = &executor.core;
+        let at_most = pacing.at_most();
+        slots.truncate(pace.most_slots(permit, at_most));
         let generation = activity.generation();
         let asked = slots.len();
         let fetching = fetch(Arc::clone(core), asked as u32, at_most, Arc::clone(settings));
-        let answer = self.unless_stopped_long_ago(fetching).await;
+        let answer = self.with_stop_grace(fetching).await;
         self.slots.fetched();
         match answer {
             None => return ControlFlow::Break(()),
             // The storage has stopped for good: do not retry.
             Some(Err(error)) if error.kind() == StoreErrorKind::Stopped => {
-                shared.fail(error);
+                state.fail(error);
                 stop.cancel();
                 return ControlFlow::Break(());
             }
             Some(Err(error)) => {
                 drop(slots);
                 pace.failures += 1;
-                pace.fallback.note(&error, settings.timeout);
+                pacing.request_failed(&error, settings.timeout);
                 self.unless_stopped(self.back_off(&error, pace.failures)).await;
             }
             Some(Ok(fetched)) => {
-                shared.health.reached(&core.name);
+                state.health.reached(&core.name);
                 pace.failures = 0;
                 pace.was_full = fetched.messages.len() == asked;
                 self.slots.note_backlog(pace.was_full);
                 if let Some(error) = &fetched.failed {
-                    pace.fallback.note(error, settings.timeout);
+                    pacing.request_failed(error, settings.timeout);
                 }
                 if fetched.messages.is_empty() && fetched.is_uncertain && self.until_idle {
                     drop(slots);
@@ -171,7 +171,7 @@ impl Poller {
     }
 
     /// Waits while the queue is snoozed. `run_until_idle` does not wait for that.
-    async fn leave_alone(&self, until: Instant) {
+    async fn wait_while_snoozed(&self, until: Instant) {
         let activity = &self.deliveries.worker.activity;
         let generation = activity.generation();
         activity.found_empty(self.number, generation);
@@ -192,14 +192,14 @@ impl Poller {
         mut slots: Vec<Slot>,
         permit: Permit,
     ) {
-        let QueueWorker { circuit, activity, .. } = &self.deliveries.worker;
-        let mut probe = (permit == Permit::Probe).then(|| circuit.probe());
-        activity.started(messages.len());
+        let worker = &self.deliveries.worker;
+        let mut probe = (permit == Permit::Probe).then(|| worker.pacing.probe());
+        worker.activity.started(messages.len());
         for (leased, requested) in messages {
             let Some(slot) = slots.pop() else { break };
             // Boxed, so that the futures through which it goes stay small.
             let incoming = Box::new(Incoming { leased, requested, settings: Arc::clone(settings) });
-            let guard = DeliveryGuard::new(activity, self.slots.occupied(slot), probe.take());
+            let guard = DeliveryGuard::new(worker, self.slots.occupied(slot), probe.take());
             self.deliveries.start(incoming, guard);
         }
     }
@@ -207,9 +207,10 @@ impl Poller {
     /// Returns the queue's settings as soon as this worker may fetch: it leaves unknown messages to others for a while,
     /// and waits until the storage does not throttle.
     async fn ready_settings(&self, was_full: bool) -> Arc<QueueSettings> {
-        let QueueWorker { core, unknown, .. } = &self.deliveries.worker;
+        let QueueWorker { executor, pacing, .. } = &self.deliveries.worker;
+        let core = &executor.core;
         // With long pauses, a worker that runs until it is idle could find unknown messages again and again.
-        let pause = unknown.pause(!was_full && !self.until_idle);
+        let pause = pacing.pause(!was_full && !self.until_idle, core.runtime());
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
@@ -227,7 +228,7 @@ impl Poller {
 
     /// Gives a request that is under way at the stop a little time for its answer, so that the messages it leased can
     /// be put back at once. Without an answer they become visible again when their leases run out.
-    async fn unless_stopped_long_ago<T>(&self, request: impl Future<Output = T>) -> Option<T> {
+    async fn with_stop_grace<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let given_up = async {
             self.deliveries.worker.stop.cancelled().await;
             tokio::time::sleep(LAST_ANSWER).await;
@@ -240,13 +241,14 @@ impl Poller {
     }
 
     async fn back_off(&self, error: &StoreError, failures: u32) {
-        let wait = error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures) + GATHER);
+        let runtime = self.deliveries.worker.executor.core.runtime();
+        let wait = error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures, runtime) + GATHER);
         let text = chain(error);
-        let QueueWorker { shared, core, .. } = &self.deliveries.worker;
-        let queue = core.name.clone();
-        shared.health.failed(&queue, &text);
+        let QueueWorker { state, executor, .. } = &self.deliveries.worker;
+        let queue = executor.core.name.clone();
+        state.health.failed(&queue, &text);
         tracing::warn!(%queue, error = %text, ?wait, "fetching from the queue failed");
-        shared.events.tell(|| Event::PollFailed { queue, error: text, retry_in: wait });
+        executor.state.events.tell(|| Event::PollFailed { queue, error: text, retry_in: wait });
         tokio::time::sleep(wait).await;
     }
 

@@ -47,7 +47,7 @@ impl Report {
         *counter += 1;
     }
 
-    /// Returns whether every handler that was running when the shutdown began ended by itself.
+    /// Returns whether every handler that was running at the beginning of the shutdown ended on its own.
     pub fn is_clean(&self) -> bool {
         self.cancelled == 0 && self.abandoned == 0
     }

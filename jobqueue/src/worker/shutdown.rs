@@ -1,5 +1,7 @@
 //! The signals of the operating system that stop a worker.
 
+use crate::runtime::Runtime;
+
 /// Resolves at the first SIGINT or SIGTERM (on Windows: Ctrl-C). Pass it to
 /// [`Worker::run_until`](crate::Worker::run_until). A second signal then ends the process at once with exit code 130;
 /// the messages of running jobs become visible again when their leases run out.
@@ -15,12 +17,13 @@
 pub async fn shutdown_signal() {
     let mut signals = Signals::subscribe();
     signals.next().await;
-    tracing::info!("received a signal to stop; a second one stops at once");
+    tracing::info!("received a signal to stop; a second signal stops at once");
     // The same listener, so that a second signal right after the first one is not missed.
-    crate::task::spawn(async move {
+    // The signals are those of the real process.
+    drop(Runtime::new().spawn(async move {
         signals.next().await;
         std::process::exit(130);
-    });
+    }));
 }
 
 /// `None` if signals cannot be received.

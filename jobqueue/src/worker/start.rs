@@ -11,24 +11,22 @@ use tokio_util::task::TaskTracker;
 use super::access;
 use super::activity::Activity;
 use super::background::{Background, BackgroundContext};
-use super::circuit::Circuit;
 use super::deliveries::Deliveries;
 use super::health::WorkerHealth;
-use super::history::RunningJournal;
-use super::limits::{Slots, Snooze};
+use super::journal::RunningJournal;
+use super::limits::Slots;
+use super::pacing::Pacing;
 use super::poller::Poller;
-use super::presence::Record;
+use super::presence_record::Record;
 use super::queue_worker::QueueWorker;
-use super::registry::QueueHandlers;
 use super::report::Report;
-use super::shared::Shared;
-use super::unknown_share::UnknownShare;
+use super::state::WorkerState;
 use crate::claim_check::{SweepOptions, sweep_containers};
+use crate::delivery::{Executor, LeasedJob, QueueHandlers, Snooze};
 use crate::error::Error;
 use crate::event::Event;
 use crate::job::outcome::chain;
-use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions};
-use crate::task;
+use crate::queue_core::{QueueCore, QueueCoreOptions};
 
 /// The time that a shutdown waits for the requests of pollers, schedules and other background work.
 const LAST_ROUND: Duration = Duration::from_secs(5);
@@ -57,13 +55,13 @@ const LAST_ROUND: Duration = Duration::from_secs(5);
 /// ```
 #[must_use = "a worker does nothing until it is run"]
 pub struct Worker {
-    shared: Arc<Shared>,
+    state: Arc<WorkerState>,
     background: Vec<Background>,
 }
 
 impl Worker {
-    pub(super) fn new(shared: Shared, background: Vec<Background>) -> Self {
-        Self { shared: Arc::new(shared), background }
+    pub(super) fn new(state: WorkerState, background: Vec<Background>) -> Self {
+        Self { state: Arc::new(state), background }
     }
 
     /// Returns a handle to the health of this worker, for the checks of an orchestrator. Take it before the worker runs.
@@ -83,7 +81,7 @@ impl Worker {
     /// # Ok(()) }
     /// ```
     pub fn health(&self) -> WorkerHealth {
-        self.shared.health.clone()
+        self.state.health.clone()
     }
 
     /// Runs until `shutdown` resolves, then stops in three steps. It stops fetching. It waits for running handlers
@@ -108,7 +106,8 @@ impl Worker {
 
     /// Runs until every queue has no visible message and no handler is running. For tests, scripts and examples.
     ///
-    /// It waits for nothing else. A message that is delayed, and one that failed and waits for its retry, stays in its queue
+    /// It also waits for an open circuit to close. A message that is delayed, and one that failed and waits for its
+    /// retry, stays in its queue
     /// (the report counts the latter as `retried`): run again later, or use [`run_until`](Self::run_until). A worker that has
     /// only schedules ends at once.
     ///
@@ -122,61 +121,63 @@ impl Worker {
     }
 
     async fn run(self, shutdown: impl Future<Output = ()>, until_idle: bool) -> Result<Report, Error> {
-        let shared = self.shared;
-        shared.prepare();
+        let state = self.state;
+        state.deliveries.prepare();
         if until_idle {
-            shared.rejections.lift();
+            state.rejections.lift();
         }
         let stop = CancellationToken::new();
         let _stop_when_dropped = stop.clone().drop_guard();
         // When this future ends or is dropped, everything that still runs is dropped too; the leases run out.
         let abort = CancellationToken::new();
         let _abort_when_dropped = abort.clone().drop_guard();
-        let _leases_end_when_dropped = EndLeases(Arc::clone(&shared));
+        let _leases_end_when_dropped = EndLeases(Arc::clone(&state));
         let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
-        let slots = Slots::new(shared.options.concurrency, &shared.options.limits, &shared.registry);
-        let activity = Arc::new(Activity::new(shared.registry.0.len()));
-        let queues = open_queues(&shared).await?;
-        let record = Record::start(&shared, until_idle);
-        let journal = RunningJournal::start(&shared);
+        let slots = Slots::new(state.options.concurrency, &state.options.limits, &state.registry);
+        let activity = Arc::new(Activity::new(state.registry.0.len()));
+        let queues = open_queues(&state).await?;
+        let record = Record::start(&state, until_idle);
+        let journal = RunningJournal::start(&state);
+        let runtime = state.deliveries.storage.runtime();
         for (number, (core, handlers)) in queues.into_iter().enumerate() {
+            let snooze = Arc::<Snooze>::default();
+            let pacing = Arc::new(Pacing::new(state.options.circuit, &state.rejections, &snooze));
+            let deliveries = Arc::clone(&state.deliveries);
+            let executor = Executor { state: deliveries, core, handlers, snooze, until_idle };
             let worker = QueueWorker {
-                shared: Arc::clone(&shared),
-                core,
-                handlers,
-                circuit: Arc::new(Circuit::new(shared.options.circuit)),
-                unknown: UnknownShare::default(),
-                snooze: Arc::new(Snooze::default()),
+                state: Arc::clone(&state),
+                executor,
+                pacing,
                 activity: Arc::clone(&activity),
                 stop: stop.clone(),
                 abort: abort.clone(),
                 tasks: tasks.clone(),
-                until_idle,
             };
             let deliveries = Arc::new(Deliveries::new(worker));
             let poller = Poller { number, slots: slots.of_queue(number), deliveries, until_idle };
-            task::spawn_tracked(&pollers, poller.run());
+            drop(runtime.spawn(pollers.track_future(poller.run())));
         }
         for start in self.background {
-            task::spawn_tracked(&pollers, start(BackgroundContext::new(&shared, stop.clone())));
+            let work = start(BackgroundContext::new(&state.deliveries, stop.clone()));
+            drop(runtime.spawn(pollers.track_future(work)));
         }
         pollers.close();
-        start_sweeps(&shared, stop.clone());
+        start_sweeps(&state, stop.clone());
         until_stopped(shutdown, &activity, &stop, until_idle).await;
-        tell_stopping(&shared, &stop, record.as_ref());
+        tell_stopping(&state, &stop, record.as_ref());
         // A request that hangs must not use up the time of the running handlers.
         let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
         tasks.close();
-        end_handlers(&shared, &tasks).await;
+        end_handlers(&state, &tasks).await;
         end_records(record, journal).await;
-        stopped(&shared)
+        stopped(&state)
     }
 }
 
-/// Stops fetching, and tells everybody.
-fn tell_stopping(shared: &Shared, stop: &CancellationToken, record: Option<&Record>) {
-    shared.events.tell(|| Event::Stopping);
-    shared.health.drain();
+/// Stops fetching, and notifies all pollers and deliveries.
+fn tell_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<&Record>) {
+    state.deliveries.events.tell(|| Event::Stopping);
+    state.health.drain();
     stop.cancel();
     record.into_iter().for_each(Record::drain);
 }
@@ -196,7 +197,7 @@ async fn until_stopped(
     }
 }
 
-/// Ends what tells others of this worker, after its handlers have ended.
+/// Ends the worker's record and journal, after its handlers have ended.
 async fn end_records(record: Option<Record>, journal: Option<RunningJournal>) {
     if let Some(record) = record {
         record.end().await;
@@ -207,53 +208,54 @@ async fn end_records(record: Option<Record>, journal: Option<RunningJournal>) {
 }
 
 /// Returns the report of a worker that has ended, or the error that ended it.
-fn stopped(shared: &Shared) -> Result<Report, Error> {
-    let report = shared.report().clone();
+fn stopped(state: &WorkerState) -> Result<Report, Error> {
+    let mut report = state.report().clone();
+    report.cancelled = state.deliveries.cancelled_handlers();
     tracing::info!(?report, "worker stopped");
-    shared.take_failure().map_or(Ok(report), |error| Err(error.into()))
+    state.take_failure().map_or(Ok(report), |error| Err(error.into()))
 }
 
 /// Opens all queues, and checks that the worker has the permissions it needs on each.
-async fn open_queues(shared: &Shared) -> Result<Vec<(Arc<QueueCore>, Arc<QueueHandlers>)>, Error> {
+async fn open_queues(state: &WorkerState) -> Result<Vec<(Arc<QueueCore>, Arc<QueueHandlers>)>, Error> {
     let mut opened = Vec::new();
-    for (queue, handlers) in &shared.registry.0 {
-        let options = QueueCoreOptions { defaults: handlers.defaults(), ..shared.channel_options() };
-        let core = QueueCore::open(&shared.storage, queue.clone(), options).await?;
+    for (queue, handlers) in &state.registry.0 {
+        let options = QueueCoreOptions { defaults: handlers.defaults(), ..state.deliveries.queue_options() };
+        let core = QueueCore::open(&state.deliveries.storage, queue.clone(), options).await?;
         access::check(&core).await?;
         opened.push((core, Arc::clone(handlers)));
     }
-    shared.health.begin(opened.iter().map(|(core, _)| core.name.clone()), shared.renewer());
+    state.health.begin(opened.iter().map(|(core, _)| core.name.clone()), state.deliveries.renewer());
     let queues: Vec<&str> = opened.iter().map(|(core, _)| core.name.as_str()).collect();
-    tracing::info!(storage = shared.storage.description(), ?queues, "worker started");
+    tracing::info!(storage = state.deliveries.storage.description(), ?queues, "worker started");
     Ok(opened)
 }
 
 /// Ends the leases of running handlers when their worker is dropped. A handler that blocks its thread cannot be
 /// dropped with it.
-struct EndLeases(Arc<Shared>);
+struct EndLeases(Arc<WorkerState>);
 
 impl Drop for EndLeases {
     fn drop(&mut self) {
-        for leased_job in self.0.take_running() {
+        for leased_job in self.0.deliveries.take_running() {
             leased_job.lease.abandon();
         }
         self.0.health.end();
     }
 }
 
-/// Waits for running handlers, then cancels them, then releases the messages of those that remain.
-async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
-    if tokio::time::timeout(shared.options.shutdown_timeout, tasks.wait()).await.is_ok() {
+/// Waits for running handlers, then cancels them, then releases the messages of the remaining ones.
+async fn end_handlers(state: &WorkerState, tasks: &TaskTracker) {
+    if tokio::time::timeout(state.options.shutdown_timeout, tasks.wait()).await.is_ok() {
         return;
     }
-    shared.cancel.cancel();
+    state.deliveries.cancel.cancel();
     // The grace of each handler, plus time to settle.
-    let rest = shared.options.cancel_grace + Duration::from_secs(2);
+    let rest = state.deliveries.options.cancel_grace + Duration::from_secs(2);
     if tokio::time::timeout(rest, tasks.wait()).await.is_ok() {
         return;
     }
-    let abandoned = shared.take_running();
-    shared.report().abandoned += abandoned.len() as u64;
+    let abandoned = state.deliveries.take_running();
+    state.report().abandoned += abandoned.len() as u64;
     let release = |leased_job: Arc<LeasedJob>| async move {
         if let Err(error) = leased_job.release_uncounted(Duration::ZERO).await {
             tracing::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");
@@ -265,17 +267,17 @@ async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
 }
 
 /// Sweeps at the configured interval until `stop` fires.
-fn start_sweeps(shared: &Arc<Shared>, stop: CancellationToken) {
-    let Some(every) = shared.options.sweep_every else { return };
-    let sweeps = sweep_again_and_again(Arc::clone(shared), every);
-    drop(task::spawn(async move { stop.run_until_cancelled(sweeps).await }));
+fn start_sweeps(state: &Arc<WorkerState>, stop: CancellationToken) {
+    let Some(every) = state.options.sweep_every else { return };
+    let sweeps = sweep_again_and_again(Arc::clone(state), every);
+    let runtime = state.deliveries.storage.runtime();
+    drop(runtime.spawn(async move { stop.run_until_cancelled(sweeps).await }));
 }
 
-async fn sweep_again_and_again(shared: Arc<Shared>, every: Duration) {
+async fn sweep_again_and_again(state: Arc<WorkerState>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
-        let options = SweepOptions::new().clock(shared.channel_options().clock);
-        match sweep_containers(&shared.storage, shared.options.swept, options).await {
+        match sweep_containers(&state.deliveries.storage, state.options.swept, SweepOptions::new()).await {
             Ok(swept) => tracing::debug!(?swept, "swept"),
             Err(error) => tracing::warn!(error = %chain(&error), "sweep failed"),
         }
@@ -284,6 +286,6 @@ async fn sweep_again_and_again(shared: Arc<Shared>, every: Duration) {
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("storage", &self.shared.storage).finish_non_exhaustive()
+        f.debug_struct("Worker").field("storage", &self.state.deliveries.storage).finish_non_exhaustive()
     }
 }

@@ -10,14 +10,14 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::super::builder::WorkerBuilder;
-use super::super::hook::{Decision, Hook, HookContext, Waiting};
-use super::super::{Context, Report};
+use super::{Context, Report, WorkerBuilder};
+use crate::dead_letters::DeadLetter;
+use crate::delivery::{Disposition, Hook, HookContext, Waiting};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::job::outcome::JobError;
-use crate::memory::{self, TokioClock};
-use crate::queue::dead_letters::DeadLetter;
+use crate::memory;
+use crate::runtime::Runtime;
 use crate::storage::Storage;
 
 #[derive(Serialize, Deserialize, crate::QueueMessage)]
@@ -32,7 +32,7 @@ enum HookCall {
     DeadLettering,
 }
 
-/// A hook that fails in one call until it is told not to, and records its calls.
+/// A hook that fails in one call until `succeed` is set, and records its calls.
 #[derive(Debug)]
 struct Failing {
     call: HookCall,
@@ -61,8 +61,8 @@ impl Hook for Failing {
         true
     }
 
-    async fn admit(&self, _: HookContext<'_>, _: Waiting<'_>) -> Result<Decision, Error> {
-        self.at(HookCall::Admit, "admit".to_owned()).map(|()| Decision::Run)
+    async fn admit(&self, _: HookContext<'_>, _: Waiting<'_>) -> Result<Option<Disposition>, Error> {
+        self.at(HookCall::Admit, "admit".to_owned()).map(|()| None)
     }
 
     async fn completing(&self, _: HookContext<'_>, result: Option<&RawValue>, _: bool) -> Result<(), Error> {
@@ -81,8 +81,7 @@ fn failing(call: HookCall, retryable: bool, mended_after: u32) -> Arc<Failing> {
 
 /// Runs one job for some hours. Returns the number of handler runs, the report, and the dead letters.
 async fn run(hook: &Arc<Failing>, fails: bool, hours: u64) -> (u32, Report, Vec<DeadLetter>) {
-    let clock = Arc::new(TokioClock::new());
-    let storage: Storage = memory::open_with_clock(clock.clone());
+    let storage: Storage = memory::open_on(Runtime::paused());
     let queue = storage.queue::<Part>().await.unwrap();
     let _ = queue.send(&Part {}).await.unwrap();
     let runs: Arc<AtomicU32> = Arc::default();
@@ -95,14 +94,13 @@ async fn run(hook: &Arc<Failing>, fails: bool, hours: u64) -> (u32, Report, Vec<
         }
     };
     let builder = WorkerBuilder::new(storage, vec![Arc::clone(hook) as Arc<dyn Hook>], &[]);
-    let worker = builder.virtual_time(clock).handle(handler).build().unwrap();
+    let worker = builder.handle(handler).build().unwrap();
     let report = worker.run_until(tokio::time::sleep(Duration::from_secs(hours * 3_600))).await.unwrap();
     let letters = queue.dead_letters().unwrap().list().await.unwrap();
     assert_eq!(queue.approximate_len().await.unwrap() + letters.len() as u64 + report.completed, 1);
     (runs.load(Ordering::Relaxed), report, letters)
 }
 
-// D9
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_fails_for_good_ends_in_a_dead_letter_that_says_why() {
     for (call, runs) in [(HookCall::Admit, 0), (HookCall::Completing, 1)] {
@@ -118,7 +116,6 @@ async fn a_hook_that_fails_for_good_ends_in_a_dead_letter_that_says_why() {
     assert!(report.released < 60, "{report:?}");
 }
 
-// D9
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_may_succeed_later_is_asked_for_as_long_as_it_takes() {
     for (call, fails, runs) in
@@ -134,7 +131,7 @@ async fn a_hook_that_may_succeed_later_is_asked_for_as_long_as_it_takes() {
     }
 }
 
-// The class of D9: an error that cannot be helped by time, once.
+// An error that cannot be helped by time, once.
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_was_wrong_about_itself_costs_nothing() {
     for call in [HookCall::Admit, HookCall::Completing] {

@@ -15,7 +15,9 @@ use super::roster::{self, ChildDigest};
 use super::{Batch, OnDeadLetters, SOURCE};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue::{self, Draft, Purpose, QueueCore, SendItem, SendOptions, SendRequest, SendUniqueOutcome};
+use crate::queue_core::QueueCore;
+use crate::send;
+use crate::send::{Draft, Purpose, SendItem, SendOptions, SendRequest, SendUniqueOutcome};
 
 /// The number of children that are sent with one request and one update of the cursor.
 const CHUNK: usize = 100;
@@ -77,7 +79,7 @@ impl Batch {
         SendRequest::new(Child { batch: self, message: child })
     }
 
-    /// Sends children when the returned request is awaited, 100 at a time, and skips those that an earlier start has
+    /// Sends children when the returned request is awaited, 100 at a time, and skips children that an earlier start has
     /// certainly sent. You can call it several times, with different types.
     ///
     /// The list holds messages, references to them, or pairs of a message and its [`SendOptions`]. The options of the
@@ -134,11 +136,10 @@ impl Batch {
         below: Option<u64>,
     ) -> Result<(Arc<QueueCore>, String), Error> {
         let core = self.core::<M>().await?;
-        core.ready_to_send(below).await?;
+        send::ready_to_send(&core, below).await?;
         Ok((core, self.token().await?))
     }
 
-    /// Writes the drafts of the next children.
     fn drafts<M: QueueMessage>(
         &self,
         token: &str,
@@ -163,15 +164,14 @@ impl Batch {
     ) -> Result<(), Error> {
         let (digests, drafts): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
         let new = (self.next..).zip(drafts).filter(|(index, _)| *index >= self.sent_before);
-        let prepare =
-            |(index, draft)| Ok((index, queue::render_draft::<M>(core, draft, Purpose::OneOfMany)?));
+        let prepare = |(index, draft)| Ok((index, send::render_draft::<M>(core, draft, Purpose::OneOfMany)?));
         // Mistakes show before the children are announced.
         let prepared: Vec<_> = new.map(prepare).collect::<Result<_, Error>>()?;
         let (_, end) = self.announce(&digests).await?;
         if !prepared.is_empty() {
             let (indices, prepared): (Vec<_>, Vec<_>) =
                 prepared.into_iter().map(|(index, one)| (index, Ok(one))).unzip();
-            for (index, sent) in indices.into_iter().zip(queue::dispatch_all(core, prepared).await) {
+            for (index, sent) in indices.into_iter().zip(send::dispatch_all(core, prepared).await) {
                 if sent?.was_done() {
                     self.end_unsent(index).await?;
                 }
@@ -188,12 +188,12 @@ impl Batch {
         (digest, draft): (ChildDigest, Draft),
         window: Duration,
     ) -> Result<(), Error> {
-        let draft = draft.unique_for(window)?;
-        queue::render_draft::<M>(core, draft.clone(), Purpose::Check)?;
+        let draft = draft.unique_for(window, core.runtime())?;
+        send::render_draft::<M>(core, draft.clone(), Purpose::Check)?;
         let (index, end) = self.announce(&[digest]).await?;
         if index >= self.sent_before && !self.ledger().is_done(index).await? {
             let own = draft.id().unwrap_or_default().to_owned();
-            let is_elsewhere = match queue::send_unique::<M>(core, draft, window).await? {
+            let is_elsewhere = match send::send_unique::<M>(core, draft, window).await? {
                 // An earlier start may have sent this child itself.
                 SendUniqueOutcome::Joined { id } => id != own,
                 SendUniqueOutcome::Sent(sent) => sent.was_done(),
@@ -302,7 +302,7 @@ where
         let mut children = children.into_iter();
         Box::pin(async move {
             if options.identity().0.is_some() {
-                let text = "an id belongs to one message; give each child its own options with its id";
+                let text = "an id belongs to one message; set ids in the options of each child";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
             let (core, token) = batch.ready_to_send::<M>(below).await?;

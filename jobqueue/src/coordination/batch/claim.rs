@@ -28,7 +28,6 @@ struct Claim {
     message: Option<String>,
 }
 
-/// The turn of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     /// The copy runs, and no other delivery has had a turn before.
@@ -63,7 +62,8 @@ impl Ledger<'_> {
     }
 
     fn claim(&self, who: &str) -> Result<JsonBlob<Claim>, Error> {
-        Ok(JsonBlob::new(self.storage.blobs(), self.id.blob(&format!("claim/{who}"))?, MAX_BYTES))
+        let blob = self.id.blob(&format!("claim/{who}"))?;
+        Ok(JsonBlob::new(self.storage.blobs(), self.storage.runtime(), blob, MAX_BYTES))
     }
 
     /// Returns whether no other copy has the turn of `who`.

@@ -6,13 +6,13 @@
 
 use super::ledger::{Ledger, Plan};
 use crate::error::Error;
-use crate::name::QueueName;
-use crate::queue;
-use crate::settings::metadata::Metadata;
+use crate::send;
+use crate::settings::Metadata;
+use crate::storage::QueueName;
 use crate::storage::{PutMessage, StoreError, StoreErrorKind as K};
 
 impl Ledger<'_> {
-    /// Sends the continuation, unless it was certainly sent. Creates its queue if somebody has deleted it.
+    /// Sends the continuation, unless it was certainly sent. Creates its queue if it was deleted.
     ///
     /// # Errors
     /// The storage failed. The continuation may have been sent; the next delivery sends it again.
@@ -37,7 +37,7 @@ impl Ledger<'_> {
     }
 
     async fn message(&self, queue: &QueueName, text: &str) -> Result<PutMessage, StoreError> {
-        let message = queue::message_of(&**self.storage.queues(), queue, text).await?;
+        let message = send::message_of(self.storage.queues(), queue, text).await?;
         // Not the id of the job, which is that of the batch: the job that began the batch may have the same.
         Ok(message.with_job(format!("{}/then", self.id.as_str())))
     }

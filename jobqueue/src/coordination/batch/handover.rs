@@ -4,7 +4,7 @@
 use super::ledger::Ledger;
 use super::names::{BatchId, INNER};
 use crate::error::{Error, ErrorKind};
-use crate::settings::metadata::Metadata;
+use crate::settings::Metadata;
 use crate::storage::PutBlob;
 
 impl Ledger<'_> {
@@ -31,7 +31,7 @@ impl Ledger<'_> {
             }
             Some(other) if other != inner.as_str() => {
                 let text = format!(
-                    "this job ends with the batch `{other}`; it cannot end with `{}` too. Send the children of both in one batch",
+                    "this job already waits for the batch `{other}` and cannot also wait for `{}`; send the children of both in one batch",
                     inner.as_str()
                 );
                 Err(Error::new(ErrorKind::Conflict, text))

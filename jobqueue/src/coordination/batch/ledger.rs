@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 use super::claim::is_conflict;
 use super::names::{BatchId, CHILDREN, FAN, container, group_size, is, width};
 use crate::error::{Error, ErrorKind};
-use crate::name::BlobName;
-use crate::settings::metadata::Metadata;
+use crate::settings::Metadata;
+use crate::storage::BlobName;
 use crate::storage::{ETag, PutBlob, Storage, StoreErrorKind as K};
 
 /// The maximum size of a marker or plan, in bytes.
@@ -28,13 +28,11 @@ const TRIES: u32 = 5;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) children: u64,
-    /// The queue of the continuation.
     pub(super) queue: String,
     /// The text of the continuation's message.
     pub(super) text: String,
 }
 
-/// The marker of an end.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Marker {
@@ -152,7 +150,6 @@ impl Ledger<'_> {
         }
     }
 
-    /// Returns whether the child is done.
     pub(super) async fn is_done(&self, index: u64) -> Result<bool, Error> {
         Ok(matches!(self.read(&self.id.marker(0, index)?).await?, Some(Marker::Done(_))))
     }

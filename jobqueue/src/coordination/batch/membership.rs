@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 use super::claim::Turn;
 use super::ledger::{Ledger, Marker};
 use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
+use crate::delivery::{Disposition, Hook, HookContext, Waiting};
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::sync::lock;
-use crate::worker::{Decision, Hook, HookContext, Waiting};
 
 /// The maximum number of batch tokens in memory.
 const MAX_TOKENS: usize = 1_000;
@@ -38,7 +38,6 @@ pub(crate) fn remove_tokens(headers: &mut BTreeMap<String, String>) {
 /// The claim name of the continuation.
 const THEN: &str = "then";
 
-/// Returns the claim name of a child.
 fn claim(index: u64) -> String {
     format!("{index:010}")
 }
@@ -63,7 +62,8 @@ impl Membership {
     async fn batch<'a>(
         &self,
         hook_context: HookContext<'a>,
-        (id, token): (&str, &str),
+        id: &str,
+        token: &str,
     ) -> Result<Option<Ledger<'a>>, Error> {
         let headers = &hook_context.job.headers;
         let (Some(id), Some(token)) = (headers.get(id), headers.get(token)) else { return Ok(None) };
@@ -88,7 +88,7 @@ impl Membership {
     /// Returns the batch of which this job is a child.
     async fn child<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Child<'a>>, Error> {
         let headers = &hook_context.job.headers;
-        let Some(ledger) = self.batch(hook_context, (BATCH, TOKEN)).await? else { return Ok(None) };
+        let Some(ledger) = self.batch(hook_context, BATCH, TOKEN).await? else { return Ok(None) };
         let index = headers.get(INDEX).and_then(|index| index.parse().ok());
         let waits = headers.get(ON_DEAD).is_none_or(|policy| policy != "continue");
         Ok(index.filter(|index| *index < MAX_CHILDREN).map(|index| Child { ledger, index, waits }))
@@ -96,7 +96,7 @@ impl Membership {
 
     /// Returns the batch that this job continues.
     async fn continued<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Ledger<'a>>, Error> {
-        self.batch(hook_context, (OF, OF_TOKEN)).await
+        self.batch(hook_context, OF, OF_TOKEN).await
     }
 }
 
@@ -106,31 +106,37 @@ impl Hook for Membership {
         job.headers.contains_key(BATCH) || job.headers.contains_key(OF)
     }
 
-    async fn admit(&self, hook_context: HookContext<'_>, _: Waiting<'_>) -> Result<Decision, Error> {
+    async fn admit(
+        &self,
+        hook_context: HookContext<'_>,
+        _: Waiting<'_>,
+    ) -> Result<Option<Disposition>, Error> {
         let (message, delivery) = (hook_context.message, hook_context.job.dequeue_count);
         if let Some(ledger) = self.continued(hook_context).await? {
             // Its membership in a batch above is that of the job it continues; it takes no turn of its own there.
             return Ok(match ledger.take_turn(THEN, message, delivery).await? {
-                Turn::First => Decision::Run,
-                _ if ledger.read::<bool>(&ledger.id.blob("done")?).await?.is_some() => Decision::Duplicate,
-                Turn::Again => Decision::Run,
-                Turn::Wait(wait) => Decision::Wait(wait),
+                Turn::First => None,
+                _ if ledger.read::<bool>(&ledger.id.blob("done")?).await?.is_some() => {
+                    Some(Disposition::Discard)
+                }
+                Turn::Again => None,
+                Turn::Wait(wait) => Some(Disposition::Release(wait)),
             });
         }
         let Some(Child { ledger, index, .. }) = self.child(hook_context).await? else {
-            return Ok(Decision::Run);
+            return Ok(None);
         };
         let turn = ledger.take_turn(&claim(index), message, delivery).await?;
         if turn == Turn::First {
-            return Ok(Decision::Run);
+            return Ok(None);
         }
         // Either a copy of a child that is done, or a child that has ended without completing the groups above.
         if ledger.is_done(index).await? {
-            return Ok(Decision::Finished);
+            return Ok(Some(Disposition::Complete));
         }
         Ok(match turn {
-            Turn::Wait(wait) => Decision::Wait(wait),
-            Turn::First | Turn::Again => Decision::Run,
+            Turn::Wait(wait) => Some(Disposition::Release(wait)),
+            Turn::First | Turn::Again => None,
         })
     }
 

@@ -9,8 +9,8 @@
 //!   belong to the batch.
 //! - **Restartable.** Children have the ids `<batch>/<n>`. A cursor holds how many were certainly sent, and a restart
 //!   begins there.
-//! - **Only a proof ends a copy.** If a child was sent twice, one message runs and the other waits. The record that
-//!   the child is done ends both. A message that has waited for a minute runs too.
+//! - **Copies wait for a record.** If a child was sent twice, one message runs and the other waits. The record that the
+//!   child is done ends both. A message that has waited for a minute runs too.
 //! - **Once.** The end of a child is recorded before its message is deleted. If the process crashes in between, the
 //!   next delivery does not run the handler again, but continues from the marker. The continuation may be put twice:
 //!   by two children that end together, or by a crash between the put and its record. Its copies take turns like
@@ -19,8 +19,8 @@
 //!
 //! # Limits
 //! A [`Worker`](crate::Worker) must run the children: a [`Delivery`](crate::Delivery) that is completed by hand ends
-//! no child. A child that vanishes (its time to live has passed, or its queue was cleared) never ends, and its batch
-//! waits forever: give children a time to live only if that is what you want.
+//! no child. A child that expires or is cleared never ends, and its batch waits forever: give children a time to live
+//! only if that is intended.
 
 mod children;
 mod claim;
@@ -38,6 +38,17 @@ mod sweep;
 use std::fmt;
 use std::sync::Arc;
 
+use ledger::{Ledger, Plan};
+use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN};
+
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
+use crate::queue_core::QueueCore;
+use crate::send;
+use crate::send::{Purpose, SendOptions};
+use crate::storage::Storage;
+use crate::worker::Context;
+
 pub use children::{Child, ChildFuture, Children, UniqueChild};
 pub(crate) use membership::{Membership, membership_of, remove_tokens};
 pub(crate) use names::CONTAINER;
@@ -45,16 +56,6 @@ pub(crate) use overview::{BatchRecord, batches, open_children};
 pub use progress::BatchProgress;
 pub use results::{ChildFailure, ChildResult};
 pub use sweep::{BatchSweepOptions, sweep_batches};
-
-#[cfg(feature = "testing")]
-use crate::clock::Clock;
-use crate::error::{Error, ErrorKind};
-use crate::message::QueueMessage;
-use crate::queue::{self, Purpose, Queue, QueueCore, SendOptions};
-use crate::storage::Storage;
-use crate::worker::Context;
-use ledger::{Ledger, Plan};
-use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN};
 
 /// The source of children and continuations. It is the same for all programs, so that a repeated send is the same
 /// job.
@@ -64,18 +65,17 @@ pub(crate) const SOURCE: &str = "/jobqueue/batch";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnDeadLetters {
-    /// The batch waits until somebody redrives the child and it is done.
+    /// The batch waits until the child is redriven and completed.
     #[default]
     Wait,
-    /// The child counts as ended; the continuation finds the failure among the results.
+    /// The child counts as ended; the results of the batch contain the failure.
     Continue,
 }
 
 /// A batch whose children are being sent. It sends the children, then the continuation when all of them have ended.
 ///
-/// Give a batch an id that is the same if the program starts again, and send the same children in the same order. The
-/// program can then be interrupted anywhere and started again, without doubling a child. Use each id for one batch
-/// only.
+/// Use an id that is the same after a restart of the program, and send the same children in the same order. The program
+/// can then be interrupted anywhere and restarted, without duplicating a child. Use each id for one batch only.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -106,7 +106,7 @@ pub enum OnDeadLetters {
 /// assert_eq!(report.completed, 4);
 /// # Ok(()) }
 /// ```
-#[must_use = "a batch goes on only after `then`"]
+#[must_use = "a batch continues only after `then`"]
 pub struct Batch {
     storage: Storage,
     id: BatchId,
@@ -121,12 +121,10 @@ pub struct Batch {
     sealed: Option<u64>,
     /// The token in the headers of the children, read once.
     token: Option<String>,
-    #[cfg(feature = "testing")]
-    clock: Option<Arc<dyn Clock>>,
 }
 
 impl Storage {
-    /// Begins a batch, or continues one that was interrupted. The `id` has 1–128 ASCII letters, digits, dashes and
+    /// Begins a batch, or continues an interrupted one. The `id` has 1–128 ASCII letters, digits, dashes and
     /// underscores.
     ///
     /// # Errors
@@ -164,26 +162,7 @@ impl Batch {
         let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
         let sent_before = sealed.or(cursor).unwrap_or(0);
         let on_dead = OnDeadLetters::default();
-        Ok(Self {
-            storage,
-            id,
-            on_dead,
-            context,
-            next: 0,
-            sent_before,
-            sealed,
-            token: None,
-            #[cfg(feature = "testing")]
-            clock: None,
-        })
-    }
-
-    /// Takes the time of the messages from `clock`. For tests on paused time, outside a job: a batch within a job takes
-    /// that of its worker.
-    #[cfg(feature = "testing")]
-    pub fn virtual_time(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = Some(clock);
-        self
+        Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, token: None })
     }
 
     /// Sets the effect of a dead letter for children that are sent from now on. The default is
@@ -198,7 +177,7 @@ impl Batch {
         self.id.as_str()
     }
 
-    /// Returns the number of children so far, including those that were skipped because an earlier start had sent
+    /// Returns the number of children so far, including children that were skipped because an earlier start had sent
     /// them.
     pub fn children(&self) -> u64 {
         self.next
@@ -230,9 +209,9 @@ impl Batch {
         core.fresh_settings().await;
         let token = self.token().await?;
         let prepared =
-            queue::prepare(&core, continuation, self.continuation_options(&token), Purpose::OneOfMany)?;
+            send::prepare(&core, continuation, self.continuation_options(&token), Purpose::OneOfMany)?;
         if prepared.blob.is_some() {
-            let text = "the continuation of a batch must fit into one message; keep what is large in a blob";
+            let text = "the continuation of a batch must fit into one message; store large data in a blob";
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
         let (queue, text) = (core.name.to_string(), prepared.put.text);
@@ -282,7 +261,7 @@ impl Batch {
         let index = headers.get(INDEX).and_then(|index| index.parse().ok());
         let (Some(outer), Some(index)) = (outer, index) else { return Ok(()) };
         let ledger = Ledger { storage: &self.storage, id: outer };
-        // Without the batch's token, the headers were written by somebody else, and there is nothing to hand over.
+        // Without the batch's token, the headers were written by another program, and there is nothing to hand over.
         if ledger.token().await?.as_deref() != headers.get(TOKEN).map(String::as_str) {
             return Ok(());
         }
@@ -293,23 +272,10 @@ impl Batch {
         Ledger { storage: &self.storage, id: self.id.clone() }
     }
 
-    #[cfg(not(feature = "testing"))]
-    async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
-        self.storage.queue::<M>().await
-    }
-
-    #[cfg(feature = "testing")]
-    async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
-        match &self.clock {
-            Some(clock) => self.storage.queue_on_virtual_time::<M>(Arc::clone(clock)).await,
-            None => self.storage.queue::<M>().await,
-        }
-    }
-
     async fn core<M: QueueMessage>(&self) -> Result<Arc<QueueCore>, Error> {
         let queue = match &self.context {
             Some(context) => context.queue::<M>().await?,
-            None => self.queue::<M>().await?,
+            None => self.storage.queue::<M>().await?,
         };
         Ok(Arc::clone(queue.core()))
     }

@@ -1,7 +1,7 @@
 //! The blob names of a batch, and the tree of its markers.
 //!
 //! ```text
-//! <id>/token                the secret in the children's headers, which tells them from other events
+//! <id>/token                the secret in the children's headers, which other events lack
 //! <id>/names/<leaf>         digests of the children with these numbers, written before they are sent
 //! <id>/plan                 the number of children and the continuation, written once when the batch is sealed
 //! <id>/cursor               the number of children that were certainly sent
@@ -14,10 +14,9 @@
 //! ```
 
 use crate::error::{Error, ErrorKind};
-use crate::name::{BlobName, ContainerName};
 use crate::storage::StoreErrorKind;
+use crate::storage::{BlobName, ContainerName};
 
-/// The container of all batches.
 pub(crate) const CONTAINER: &str = "jobqueue-batches";
 /// The number of markers in a group, and so the names that are listed when one of them is written.
 pub(super) const FAN: u64 = 100;
@@ -43,7 +42,6 @@ pub(super) const INNER: &str = "inner";
 /// The metadata key on a plan: the number of children.
 pub(super) const CHILDREN: &str = "children";
 
-/// The id of a batch, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BatchId(String);
 

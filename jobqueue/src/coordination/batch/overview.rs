@@ -9,7 +9,7 @@ use super::names::{BATCH, BatchId, CHILDREN, FAN, INDEX, INNER, container, is};
 use crate::error::Error;
 use crate::storage::{Storage, StoreErrorKind as K, list_all};
 
-/// A batch, as far as a listing tells.
+/// The data of a batch that a listing contains.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BatchRecord {
     pub(crate) id: String,

@@ -85,7 +85,7 @@ impl Storage {
     }
 }
 
-/// Returns the number of children that are done, and of those that have failed.
+/// Returns the numbers of completed and of failed children.
 async fn ended(ledger: &Ledger<'_>) -> Result<(u64, u64), Error> {
     let (container, prefix) = (container()?, format!("{}/0/", ledger.id.as_str()));
     let (mut done, mut failed) = (0, 0);

@@ -24,8 +24,8 @@ pub struct ChildResult<T> {
 }
 
 impl<T> ChildResult<T> {
-    /// Returns the value that the child's handler has set; `None` if it has set none, or if the child was dead-lettered. The
-    /// [outcome](Self::outcome) tells which.
+    /// Returns the value that the child's handler has set; `None` if it has set none, or if the child was dead-lettered
+    /// (see [`outcome`](Self::outcome)).
     pub fn value(&self) -> Option<&T> {
         self.outcome.as_ref().ok()?.as_ref()
     }

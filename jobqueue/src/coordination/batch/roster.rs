@@ -65,11 +65,11 @@ impl Ledger<'_> {
     /// Returns the batch's token. Creates one if the batch is new.
     pub(super) async fn make_token(&self) -> Result<String, Error> {
         let blob = self.id.blob("token")?;
-        let new = crate::entropy::uuid_v4().simple().to_string();
+        let new = self.storage.runtime().uuid_v4().simple().to_string();
         if self.create(&blob, &new).await? {
             return Ok(new);
         }
-        let missing = || Error::new(ErrorKind::Storage, "the batch was swept while it was begun");
+        let missing = || Error::new(ErrorKind::Storage, "the batch was swept while it was being created");
         self.token().await?.ok_or_else(missing)
     }
 
@@ -110,7 +110,7 @@ impl Ledger<'_> {
             names.extend_from_slice(&digests[known.len()..]);
             Edit::Write(names, Ok(()))
         };
-        let document = JsonBlob::new(self.storage.blobs(), blob, MAX_BYTES);
+        let document = JsonBlob::new(self.storage.blobs(), self.storage.runtime(), blob, MAX_BYTES);
         document.change(Known::Nothing, announce).await?.result
     }
 

@@ -1,11 +1,9 @@
 //! Removes the blobs of old batches.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::names::{BatchId, container, is};
-use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::storage::{Storage, StoreErrorKind as K};
 
@@ -14,12 +12,11 @@ use crate::storage::{Storage, StoreErrorKind as K};
 pub struct BatchSweepOptions {
     finished: Duration,
     abandoned: Option<Duration>,
-    clock: Arc<dyn Clock>,
 }
 
 impl Default for BatchSweepOptions {
     fn default() -> Self {
-        Self { finished: Duration::from_secs(14 * 86_400), abandoned: None, clock: Arc::new(SystemClock) }
+        Self { finished: Duration::from_secs(14 * 86_400), abandoned: None }
     }
 }
 
@@ -44,13 +41,6 @@ impl BatchSweepOptions {
         self.abandoned = Some(age);
         self
     }
-
-    /// Takes the time from `clock`, for tests.
-    #[must_use]
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
 }
 
 /// Removes the blobs of old batches and returns the number of removed batches. It can run on any machine,
@@ -65,7 +55,7 @@ impl BatchSweepOptions {
 /// # Cancel safety
 /// If the future is dropped, a batch may be half removed; the next call removes the rest.
 pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
-    let now = options.clock.now();
+    let now = storage.runtime().now();
     let container = container()?;
     let mut batches: BTreeMap<String, Found> = BTreeMap::new();
     let mut next: Option<String> = None;
@@ -116,7 +106,7 @@ async fn remove(storage: &Storage, id: &str) -> Result<(), Error> {
     let ledger = super::ledger::Ledger { storage, id: id.clone() };
     let done = id.blob("done")?;
     for name in ledger.names(&format!("{}/", id.as_str())).await? {
-        let blob = crate::name::BlobName::new(container()?, name)?;
+        let blob = crate::storage::BlobName::new(container()?, name)?;
         // Deleted last, so that an interrupted sweep finds the rest.
         if blob != done {
             ledger.remove(&blob).await?;

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
-use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::name::{BlobName, ContainerName, NameError};
 use crate::presence::host_name;
-use crate::settings::metadata::Metadata;
+use crate::settings::Metadata;
 use crate::storage::{
-    BlobStore, Condition, LeaseDuration, LeaseId, PutBlob, StoreError, StoreErrorKind as Kind,
+    BlobLeases, BlobStore, Condition, LeaseDuration, LeaseId, PutBlob, Storage, StoreError,
+    StoreErrorKind as Kind,
 };
+use crate::storage::{BlobName, ContainerName, NameError};
 
 pub(super) const TERM: &str = "term";
 /// The metadata key of the host and the process that began the term.
@@ -35,14 +35,18 @@ pub(super) enum Attempt {
 
 #[derive(Debug, Clone)]
 pub(super) struct LeaderBlob {
-    pub(super) blobs: Arc<dyn BlobStore>,
+    blobs: Arc<dyn BlobStore>,
+    pub(super) leases: Arc<dyn BlobLeases>,
     pub(super) name: BlobName,
     pub(super) lease: Duration,
 }
 
 impl LeaderBlob {
-    pub(super) fn new(blobs: Arc<dyn BlobStore>, name: BlobName, lease: Duration) -> Self {
-        Self { blobs, name, lease }
+    /// # Errors
+    /// `Unsupported` if the storage has no leases.
+    pub(super) fn new(storage: &Storage, name: BlobName, lease: Duration) -> Result<Self, StoreError> {
+        let apart = storage.apart();
+        Ok(Self { blobs: Arc::clone(&apart.blobs), leases: Arc::clone(apart.leases()?), name, lease })
     }
 
     /// Acquires the lease under the id `proposed` and raises the term.
@@ -50,15 +54,15 @@ impl LeaderBlob {
         &self,
         proposed: LeaseId,
         seen: u64,
-        clock: &dyn Clock,
+        now: SystemTime,
     ) -> Result<Attempt, Error> {
         let mut failure = None;
         // Up to five attempts: a missing container, a missing blob, a lost answer, and one of them again.
         for _ in 0..5 {
             let requested = Instant::now();
-            let call = self.blobs.acquire_lease(&self.name, LeaseDuration::Finite(self.lease), &proposed);
+            let call = self.leases.acquire_lease(&self.name, LeaseDuration::Finite(self.lease), &proposed);
             match self.in_time("acquire lease", call).await {
-                Ok(id) if id == proposed => match self.raise_term(proposed, seen, clock).await {
+                Ok(id) if id == proposed => match self.raise_term(proposed, seen, now).await {
                     Ok(term) => return Ok(Attempt::Acquired { requested, term }),
                     Err(error) => {
                         self.release(proposed).await;
@@ -68,7 +72,7 @@ impl LeaderBlob {
                 Ok(_) => return Ok(Attempt::Taken),
                 Err(e) if e.kind() == Kind::LeaseAlreadyPresent => return Ok(Attempt::Taken),
                 Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
-                    self.create(seen, clock).await.map_err(unavailable)?;
+                    self.create(seen, now).await.map_err(unavailable)?;
                     failure = Some(e);
                 }
                 // Repeating the request with the same id is safe, and shows whether the first one was applied.
@@ -79,8 +83,8 @@ impl LeaderBlob {
         Err(failure.map_or_else(|| Error::new(ErrorKind::Storage, "no lease was taken"), unavailable))
     }
 
-    async fn create(&self, seen: u64, clock: &dyn Clock) -> Result<(), StoreError> {
-        let options = PutBlob::if_absent().with_metadata(term_metadata(seen.max(first_term(clock))));
+    async fn create(&self, seen: u64, now: SystemTime) -> Result<(), StoreError> {
+        let options = PutBlob::if_absent().with_metadata(term_metadata(seen.max(first_term(now))));
         for _ in 0..2 {
             let put = self.blobs.put_blob(&self.name, Bytes::new(), options.clone());
             match self.in_time("create lease blob", put).await {
@@ -96,14 +100,14 @@ impl LeaderBlob {
         Ok(())
     }
 
-    /// Writes the next term under the lease, provided that nobody else has written since it was read.
-    async fn raise_term(&self, lease: LeaseId, seen: u64, clock: &dyn Clock) -> Result<u64, StoreError> {
+    /// Writes the next term under the lease, on condition that the blob has not changed since it was read.
+    async fn raise_term(&self, lease: LeaseId, seen: u64, now: SystemTime) -> Result<u64, StoreError> {
         let mut tries = 0;
         loop {
             let found = self.in_time("read term", self.blobs.blob_properties(&self.name)).await?;
             let stored = found.metadata.get(TERM).and_then(|text| text.parse().ok());
             // Somebody has overwritten the blob.
-            let stored = stored.unwrap_or_else(|| first_term(clock));
+            let stored = stored.unwrap_or_else(|| first_term(now));
             let term = seen.max(stored).saturating_add(1);
             let options = PutBlob::new()
                 .with_condition(Condition::IfMatch(found.etag))
@@ -112,7 +116,7 @@ impl LeaderBlob {
             let put = self.blobs.put_blob(&self.name, Bytes::new(), options);
             match self.in_time("write term", put).await {
                 Ok(_) => return Ok(term),
-                // Written or not, a higher term belongs to nobody else.
+                // Written or not, a higher term belongs to no other process.
                 Err(e) if tries < 2 && (e.is_ambiguous() || e.kind() == Kind::ConditionNotMet) => tries += 1,
                 Err(e) => return Err(e),
             }
@@ -122,7 +126,7 @@ impl LeaderBlob {
     /// Releases the lease. If that fails, the lease expires.
     pub(super) async fn release(&self, lease: LeaseId) {
         for _ in 0..2 {
-            match self.in_time("release lease", self.blobs.release_lease(&self.name, &lease)).await {
+            match self.in_time("release lease", self.leases.release_lease(&self.name, &lease)).await {
                 Err(e) if e.is_ambiguous() || e.is_retryable() => {}
                 _ => return,
             }
@@ -140,8 +144,8 @@ impl LeaderBlob {
 }
 
 /// Returns the seconds since 1970, so that terms grow even if the last one is lost, provided that clocks agree.
-fn first_term(clock: &dyn Clock) -> u64 {
-    clock.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+fn first_term(now: SystemTime) -> u64 {
+    now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn term_metadata(term: u64) -> Metadata {

@@ -115,11 +115,11 @@ impl Hold {
     async fn renew(&self, step_down: Instant) -> Result<Option<Instant>, End> {
         let requested = Instant::now();
         let limit = (self.blob.lease / 6).min(step_down - requested).max(Duration::from_millis(10));
-        let call = self.blob.blobs.renew_lease(&self.blob.name, &self.lease);
+        let call = self.blob.leases.renew_lease(&self.blob.name, &self.lease);
         let error = match timeout(limit, call).await {
             Err(_) => return Ok(None),
             Ok(Ok(id)) if id == self.lease => return Ok(Some(requested)),
-            // F82: the storage has renewed somebody else's lease under our name.
+            // The storage has renewed somebody else's lease under our name.
             Ok(Ok(_)) => return Err(End::Taken),
             Ok(Err(error)) => error,
         };

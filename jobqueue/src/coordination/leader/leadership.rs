@@ -1,4 +1,4 @@
-//! Leadership, as the leader sees it.
+//! The leader's view of a leadership.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -58,7 +58,7 @@ impl Leadership {
         &self.hold.ending
     }
 
-    /// Returns whether the lease certainly has not expired yet, by the monotonic clock. Ask before every step that
+    /// Returns whether the lease certainly has not expired yet, by the monotonic clock. Check before every step that
     /// only a leader may take.
     pub fn has_control(&self) -> bool {
         self.hold.has_control()

@@ -8,9 +8,9 @@
 //!                                        └── released, broken, taken: at once
 //! ```
 //!
-//! All times are monotonic and count from before the request that began the lease was sent, so this process believes
-//! that it leads for less time than the storage does. That is no proof: on a machine that was suspended, the clock
-//! may have stood still. Fence what must never happen twice by the [term](Leadership::term).
+//! All times are monotonic and count from before the request that began the lease was sent, so a leadership ends in
+//! this process before it ends in the storage. This is not a proof: on a suspended machine, the clock may have stood
+//! still. Pass the [term](Leadership::term) as a fence to effects that must never happen twice.
 
 mod blob;
 mod hold;
@@ -35,13 +35,10 @@ pub use leadership::Leadership;
 pub(crate) use overview::{LeaderRecord, leaders};
 
 use crate::clock::WITHOUT_END;
-use crate::clock::{Clock, SystemClock};
-use crate::entropy;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseRenewer;
 use crate::storage::{LeaseId, Storage};
 use crate::sync::lock;
-use crate::task;
 use blob::{Attempt, LeaderBlob};
 use hold::{End, Hold};
 
@@ -72,8 +69,6 @@ pub struct Leader {
     name: String,
     lease: Duration,
     poll: Option<Duration>,
-    clock: Arc<dyn Clock>,
-    renewer: Option<LeaseRenewer>,
     /// The highest term that this process has seen.
     seen: AtomicU64,
     /// Locked by an attempt until it has ended, even if its caller was dropped.
@@ -104,11 +99,9 @@ impl Leader {
             name,
             lease: DEFAULT_LEASE,
             poll: None,
-            clock: Arc::new(SystemClock),
-            renewer: None,
             seen: AtomicU64::new(0),
             candidacy: Arc::new(tokio::sync::Mutex::new(Candidacy {
-                proposed: LeaseId::random(),
+                proposed: LeaseId::random(storage.runtime()),
                 not_before: None,
             })),
             current: Mutex::default(),
@@ -128,20 +121,6 @@ impl Leader {
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll = Some(interval.clamp(Duration::from_millis(10), WITHOUT_END));
-        self
-    }
-
-    /// Renews on the current runtime instead of a separate thread, and takes the time from `clock`. For tests on
-    /// paused time.
-    #[cfg(feature = "testing")]
-    #[must_use]
-    pub fn virtual_time(self, clock: Arc<dyn Clock>) -> Self {
-        self.with(clock, Some(LeaseRenewer::on_this_runtime()))
-    }
-
-    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
-    pub(super) fn with(mut self, clock: Arc<dyn Clock>, renewer: Option<LeaseRenewer>) -> Self {
-        (self.clock, self.renewer) = (clock, renewer);
         self
     }
 
@@ -184,31 +163,26 @@ impl Leader {
         if candidacy.not_before.is_some_and(|moment| Instant::now() < moment) {
             return Ok(None);
         }
-        let renewer = match &self.renewer {
-            Some(renewer) => renewer.clone(),
-            None => LeaseRenewer::process().map_err(|e| {
-                Error::new(ErrorKind::Configuration, "the thread that renews leases could not be started")
-                    .with_source(e)
-            })?,
-        };
-        let blob = LeaderBlob::new(self.storage.blobs_apart(), blob::name(&self.name)?, self.lease);
-        let (seen, clock, standing) =
-            (self.seen.load(Ordering::Acquire), Arc::clone(&self.clock), blob.clone());
+        let blob = LeaderBlob::new(&self.storage, blob::name(&self.name)?, self.lease)?;
+        let runtime = self.storage.runtime();
+        let (seen, now, standing) = (self.seen.load(Ordering::Acquire), runtime.now(), blob.clone());
         // Runs where renewals run, with connections of its own: neither the application's runtime nor a hanging call
         // of it can delay it.
-        let attempt = task::spawn_on(renewer.runtime(), async move {
-            let attempt = standing.acquire(candidacy.proposed, seen, &*clock).await;
+        let attempt = LeaseRenewer::spawn_apart(runtime, async move {
+            let attempt = standing.acquire(candidacy.proposed, seen, now).await;
             (attempt, candidacy)
         });
+        let attempt = attempt.map_err(no_thread)?;
         let Ok((attempt, mut candidacy)) = AbortOnDropHandle::new(attempt).await else {
             return Err(Error::new(ErrorKind::Storage, "the thread that renews leases has ended"));
         };
         let Attempt::Acquired { requested, term } = attempt? else { return Ok(None) };
-        let lease = std::mem::replace(&mut candidacy.proposed, LeaseId::random());
+        let lease = std::mem::replace(&mut candidacy.proposed, LeaseId::random(runtime));
         self.seen.fetch_max(term, Ordering::AcqRel);
         let hold = Hold::new(blob, lease, term, requested);
         *lock(&self.current) = Arc::downgrade(&hold);
-        let renewals = task::spawn_on(renewer.runtime(), Arc::clone(&hold).renew_until_closed());
+        let renewals = LeaseRenewer::spawn_apart(runtime, Arc::clone(&hold).renew_until_closed());
+        let renewals = renewals.map_err(no_thread)?;
         tracing::info!(leader = %self.name, term, "leading");
         Ok(Some(Leadership::new(hold, renewals)))
     }
@@ -272,8 +246,13 @@ impl Leader {
 
     fn pause(&self) -> Duration {
         let poll = self.poll.unwrap_or(self.lease / 6);
-        entropy::jitter(poll, 0.8..1.2)
+        self.storage.runtime().jitter(poll, 0.8..=1.2)
     }
+}
+
+fn no_thread(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Configuration, "the thread that renews leases could not be started")
+        .with_source(error)
 }
 
 /// Polls `work` while this process has control; `None` if control ended first.

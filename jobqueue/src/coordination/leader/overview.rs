@@ -5,18 +5,17 @@ use std::time::SystemTime;
 use super::CONTAINER;
 use super::blob::{HOLDER, TERM};
 use crate::error::Error;
-use crate::name::ContainerName;
+use crate::storage::ContainerName;
 use crate::storage::{LeaseState, Storage, StoreErrorKind};
 
-/// A leadership.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaderRecord {
     pub(crate) name: String,
     /// The number of the term that began last.
     pub(crate) term: Option<u64>,
-    /// True if somebody holds the lease.
+    /// True if the lease is held.
     pub(crate) held: bool,
-    /// The host and the process id of the one who began it, if it has told.
+    /// Host and process id of the process that began it, if recorded.
     pub(crate) holder: Option<String>,
     /// The time at which the term began.
     pub(crate) since: SystemTime,

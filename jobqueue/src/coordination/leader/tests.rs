@@ -1,19 +1,17 @@
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::*;
-use crate::memory::TokioClock;
+use crate::runtime::Runtime;
 
 const LEASE: Duration = Duration::from_secs(15);
 
 fn candidate(storage: &Storage) -> Leader {
-    let leader = Leader::new(storage, "cop").unwrap().lease(LEASE).poll_interval(Duration::from_secs(1));
-    leader.with(Arc::new(TokioClock::new()), Some(LeaseRenewer::on_this_runtime()))
+    let storage = storage.clone().with_runtime(Runtime::paused());
+    Leader::new(&storage, "cop").unwrap().lease(LEASE).poll_interval(Duration::from_secs(1))
 }
 
-// F79
 #[tokio::test(start_paused = true)]
 async fn one_of_two_candidates_leads_and_terms_grow() {
     let storage = Storage::memory();
@@ -29,7 +27,6 @@ async fn one_of_two_candidates_leads_and_terms_grow() {
     assert!(second.term() > first.term());
 }
 
-// F80
 #[tokio::test(start_paused = true)]
 async fn broken_lease_ends_the_work_and_backs_off() {
     let storage = Storage::memory();
@@ -43,7 +40,7 @@ async fn broken_lease_ends_the_work_and_backs_off() {
             async move {
                 if run == 1 {
                     let name = blob::name("cop").unwrap();
-                    storage.blobs().break_lease(&name, Some(Duration::ZERO)).await.unwrap();
+                    storage.leases().unwrap().break_lease(&name, Some(Duration::ZERO)).await.unwrap();
                     std::future::pending::<()>().await;
                 }
                 Instant::now()

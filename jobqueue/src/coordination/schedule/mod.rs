@@ -29,13 +29,13 @@ use timetable::Timetable;
 
 pub(crate) use operate::{ScheduleRecord, Wish, schedules, wish};
 
-/// The container of the states of schedules.
 const CONTAINER: &str = "jobqueue-schedules";
 
 /// The policy for slots that passed while no worker was running.
 ///
-/// A slot less than a minute late does not count as missed: it is sent under every policy. A fail-over takes half a
-/// minute, so it loses no slot.
+/// A slot less than a minute late does not count as missed: it is sent under every policy. A fail-over takes 36 seconds
+/// with the default lease. With a longer lease, or on Azure, where an expired lease may be held for another minute,
+/// slots of that time can be missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum CatchUp {

@@ -1,7 +1,8 @@
 //! The operators' view of schedules, and their requests to the leaders: to pause, to go on, to send now.
 //!
-//! The state of a schedule says what it is, once a leader of this version has written it. A leader reads the state at least every 30
-//! seconds; it finds there what an operator has asked for.
+//! The state describes the schedule, once a leader of this version has written it. A leader reads the state at least
+//! every 30
+//! seconds; it contains the operators' requests.
 
 use jiff::Timestamp;
 
@@ -10,10 +11,9 @@ use super::state::{About, Stored, document, name, unreadable};
 use super::timetable::Timetable;
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, Known};
-use crate::name::{BlobName, ContainerName};
+use crate::storage::{BlobName, ContainerName};
 use crate::storage::{Storage, StoreErrorKind as Kind};
 
-/// A schedule.
 #[derive(Debug, Clone)]
 pub(crate) struct ScheduleRecord {
     pub(crate) name: String,
@@ -24,7 +24,6 @@ pub(crate) struct ScheduleRecord {
     pub(crate) paused: bool,
     /// The time at which an operator has asked for a job that was not sent yet.
     pub(crate) triggered: Option<Timestamp>,
-    /// The next slots.
     pub(crate) next: Vec<Timestamp>,
 }
 
@@ -37,7 +36,7 @@ pub(crate) async fn schedules(
     let container = ContainerName::new(CONTAINER)?;
     let mut all = Vec::new();
     for (blob, _) in crate::storage::list_all(&**storage.blobs(), &container, "").await? {
-        match document(storage.blobs(), &blob).read().await {
+        match document(storage, &blob).read().await {
             Ok(Some(version)) => all.push(record(&blob, version.value, now, count)),
             Ok(None) => {}
             // Another program may have written it.
@@ -69,7 +68,6 @@ fn slots(timetable: &Timetable, after: Timestamp, count: usize) -> Vec<Timestamp
     std::iter::successors(timetable.next_after(after), next).take(count).collect()
 }
 
-/// The wish of an operator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wish {
     Pause(bool),
@@ -88,7 +86,7 @@ pub(crate) async fn wish(storage: &Storage, schedule: &str, wish: Wish) -> Resul
         }
         Edit::Write(stored, Some(true))
     };
-    let document = document(storage.blobs(), &name(schedule)?);
+    let document = document(storage, &name(schedule)?);
     let granted = document.change(Known::Nothing, grant).await.map_err(unreadable)?;
     granted
         .result

@@ -9,13 +9,15 @@ use jiff::{SignedDuration, Timestamp};
 use super::CatchUp;
 use super::state::{About, State};
 use super::timetable::Timetable;
-use crate::clock::Clock;
 use crate::coordination::leader::{Leader, Leadership};
+use crate::envelope::Identity;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::message::QueueMessage;
-use crate::name::BlobName;
-use crate::queue::{Identity, Queue, is_waiting};
+use crate::queue_core::Queue;
+use crate::receive::is_waiting;
+use crate::runtime::Runtime;
+use crate::storage::BlobName;
 use crate::worker::BackgroundContext;
 
 /// The source of all scheduled jobs. It is the same for all programs: if two leaders send the same slot, it is one
@@ -73,22 +75,20 @@ impl<M: QueueMessage> Runner<M> {
 
     fn candidate(&self, context: &BackgroundContext) -> Result<Leader, Error> {
         let leader = Leader::new(context.storage(), format!("schedules/{}", self.name))?;
-        let leader = match self.lease {
+        Ok(match self.lease {
             Some(lease) => leader.lease(lease),
             None => leader,
-        };
-        Ok(leader.with(context.clock(), context.renewer()))
+        })
     }
 
     /// Sends slots while leadership lasts.
     async fn lead(&self, context: &BackgroundContext, leadership: Leadership) {
-        let clock = context.clock();
-        if let Err(error) = self.warn_of_the_future(context, &*clock).await {
+        if let Err(error) = self.warn_of_the_future(context).await {
             tracing::debug!(schedule = %self.name, error = %chain(&error), "reading the state failed");
         }
         let mut failures = Failures::default();
         while !leadership.token().is_cancelled() {
-            let pause = match self.step(context, &*clock, &leadership, &mut failures).await {
+            let pause = match self.step(context, &leadership, &mut failures).await {
                 Ok(pause) => pause,
                 Err(error) => {
                     tracing::warn!(schedule = %self.name, error = %chain(&error), "sending a slot failed; trying again");
@@ -100,14 +100,14 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     /// Warns if slots were sent whose time has not come yet: a clock was ahead.
-    async fn warn_of_the_future(&self, context: &BackgroundContext, clock: &dyn Clock) -> Result<(), Error> {
-        let now = timestamp(clock)?;
-        let state = State::load(context.storage().blobs(), &self.state, now, &self.about).await?;
+    async fn warn_of_the_future(&self, context: &BackgroundContext) -> Result<(), Error> {
+        let now = timestamp(context.storage().runtime())?;
+        let state = State::load(context.storage(), &self.state, now, &self.about).await?;
         if state.done.duration_since(now) > AHEAD {
             tracing::warn!(
                 schedule = %self.name,
                 until = %state.done,
-                "nothing is sent until then: a clock that was ahead has sent the slots before; delete the schedule's state to start again from now"
+                "a clock that was ahead has already sent the slots up to then; to start again from now, delete the schedule's state"
             );
         }
         Ok(())
@@ -117,12 +117,12 @@ impl<M: QueueMessage> Runner<M> {
     async fn step(
         &self,
         context: &BackgroundContext,
-        clock: &dyn Clock,
         leadership: &Leadership,
         failures: &mut Failures,
     ) -> Result<Duration, Error> {
-        let now = timestamp(clock)?;
-        let mut state = State::load(context.storage().blobs(), &self.state, now, &self.about).await?;
+        let runtime = context.storage().runtime();
+        let now = timestamp(runtime)?;
+        let mut state = State::load(context.storage(), &self.state, now, &self.about).await?;
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
             // The former leader may have sent it.
@@ -137,7 +137,7 @@ impl<M: QueueMessage> Runner<M> {
                     return Err(error);
                 }
                 Err(error) => {
-                    tracing::error!(schedule = %self.name, error = %chain(&error), "the trigger is left out: its message cannot be made");
+                    tracing::error!(schedule = %self.name, error = %chain(&error), "the trigger is skipped: its message cannot be created");
                 }
                 Ok(()) => {}
             }
@@ -158,7 +158,7 @@ impl<M: QueueMessage> Runner<M> {
             state = state.finish(slot).await?;
         }
         let next = self.timetable.next_after(state.done.max(now));
-        let wait = next.map(|next| next.duration_since(timestamp(clock).unwrap_or(now)));
+        let wait = next.map(|next| next.duration_since(timestamp(runtime).unwrap_or(now)));
         Ok(wait.map_or(LOOK, |wait| Duration::try_from(wait).unwrap_or_default().min(LOOK)))
     }
 
@@ -189,7 +189,7 @@ impl<M: QueueMessage> Runner<M> {
         }
         tracing::error!(
             schedule = %self.name, %slot, error = %chain(&error), tries = TRIES,
-            "the slot is skipped: its message cannot be made"
+            "the slot is skipped: its message cannot be created"
         );
         Ok(())
     }
@@ -241,7 +241,7 @@ impl Failures {
     }
 }
 
-fn timestamp(clock: &dyn Clock) -> Result<Timestamp, Error> {
-    Timestamp::try_from(clock.now())
+fn timestamp(runtime: &Runtime) -> Result<Timestamp, Error> {
+    Timestamp::try_from(runtime.now())
         .map_err(|e| Error::new(ErrorKind::Storage, "the clock is outside the calendar").with_source(e))
 }

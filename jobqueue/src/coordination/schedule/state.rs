@@ -1,9 +1,8 @@
 //! The progress of a schedule: a small JSON document that its leader and operators change.
 //!
 //! The leader changes its progress only if it is the one that it knows, so that a former leader cannot undo the work of
-//! its successor. What operators ask for stands beside it and survives the leader's writes.
+//! its successor. The operators' requests are stored beside it and survive the leader's writes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::timetable::Timetable;
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
-use crate::name::{BlobName, ContainerName, NameError};
-use crate::storage::{BlobStore, StoreError, StoreErrorKind};
+use crate::storage::{BlobName, ContainerName, NameError};
+use crate::storage::{Storage, StoreError, StoreErrorKind};
 
 const MAX_BYTES: u64 = 4096;
 
@@ -21,9 +20,8 @@ pub(super) fn name(schedule: &str) -> Result<BlobName, NameError> {
     BlobName::new(ContainerName::new(super::CONTAINER)?, schedule)
 }
 
-/// Returns the document of a schedule.
-pub(super) fn document(blobs: &Arc<dyn BlobStore>, name: &BlobName) -> JsonBlob<Stored> {
-    JsonBlob::new(blobs, name.clone(), MAX_BYTES)
+pub(super) fn document(storage: &Storage, name: &BlobName) -> JsonBlob<Stored> {
+    JsonBlob::new(storage.blobs(), storage.runtime(), name.clone(), MAX_BYTES)
 }
 
 /// The stored form. Times are milliseconds since 1970.
@@ -58,7 +56,6 @@ pub(crate) struct About {
 }
 
 impl About {
-    /// Returns the timetable, if it can be read.
     pub(super) fn timetable(&self) -> Option<Timetable> {
         match (&self.cron, &self.zone, self.every_ms) {
             (Some(cron), Some(zone), _) => Timetable::cron(cron, zone).ok(),
@@ -67,7 +64,6 @@ impl About {
         }
     }
 
-    /// Returns whether a state has room for it.
     fn fits(&self) -> bool {
         serde_json::to_vec(self).is_ok_and(|json| json.len() as u64 <= MAX_BYTES / 2)
     }
@@ -85,15 +81,15 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Reads the state. A new schedule begins `now`. Writes down what the schedule is, if the state says something else.
+    /// Reads the state. A new schedule begins `now`. Updates the description of the schedule if it differs.
     pub(super) async fn load(
-        blobs: &Arc<dyn BlobStore>,
+        storage: &Storage,
         name: &BlobName,
         now: Timestamp,
         about: &About,
     ) -> Result<Self, Error> {
         let about = Some(about).filter(|about| about.fits()).cloned();
-        let document = document(blobs, name);
+        let document = document(storage, name);
         let tell = |stored: Option<Stored>| match stored {
             Some(stored) if stored.about == about => Edit::Keep(()),
             Some(stored) => Edit::Write(Stored { about: about.clone(), ..stored }, ()),
@@ -136,7 +132,7 @@ impl State {
         self.write(|stored| Stored { triggered: None, ..stored }).await
     }
 
-    /// Changes the state if nobody else has changed the progress of the schedule.
+    /// Changes the state, on condition that no other process has changed the progress of the schedule.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if another leader has, or if the state was deleted.

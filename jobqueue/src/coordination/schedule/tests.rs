@@ -30,7 +30,7 @@ fn due_slots_are_the_newest_in_order_and_bounded() {
     let table = Timetable::every(Duration::from_secs(60)).unwrap();
     let due = table.due(at("2026-01-01T00:00:00Z"), at("2026-01-01T01:00:30Z"), 2);
     assert_eq!(due, [at("2026-01-01T00:59:00Z"), at("2026-01-01T01:00:00Z")]);
-    // F84: after a clock is set back, nothing is due.
+    // After a clock is set back, nothing is due.
     assert!(table.due(at("2026-01-01T01:00:00Z"), at("2026-01-01T00:30:00Z"), 9).is_empty());
 }
 

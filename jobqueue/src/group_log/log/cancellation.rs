@@ -1,21 +1,21 @@
-//! Jobs that are cancelled before anybody has received their messages.
+//! Cancellation of jobs whose messages no worker has received.
 
 use super::{CANCELLATION_PERIOD, CancelBegun, GRACE, GroupLog, Millis};
-use crate::fifo::entry::{Cancelling, EntryRef, How, State};
-use crate::queue::Unreceived;
+use crate::group_log::entry::{Cancelling, EndState, EntryRef, EntryState};
+use crate::undelivered::UndeliveredRef;
 
 /// A cancellation whose initiator crashed.
 #[derive(Debug, Clone)]
-pub(in crate::fifo) struct Abandoned {
+pub(crate) struct Abandoned {
     entry: EntryRef,
     nonce: u64,
-    pub(in crate::fifo) message: Unreceived,
+    pub(crate) message: UndeliveredRef,
 }
 
 /// The result of deleting the message of a job that is being cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::fifo) enum Fate {
-    /// The message is deleted, and nobody had received it.
+pub(crate) enum DeletionOutcome {
+    /// The message is deleted, and no worker had received it.
     Deleted,
     /// Somebody has received the message.
     Received,
@@ -24,12 +24,12 @@ pub(in crate::fifo) enum Fate {
 }
 
 impl GroupLog {
-    /// Marks the job as being cancelled: the caller is about to delete this message, which nobody has received.
-    pub(in crate::fifo) fn begin_cancel(
+    /// Marks the job as being cancelled: the caller is about to delete this message, which no worker has received.
+    pub(crate) fn begin_cancel(
         &mut self,
         entry: &EntryRef,
         nonce: u64,
-        message: &Unreceived,
+        message: &UndeliveredRef,
         now: Millis,
     ) -> CancelBegun {
         let Some(at) = self.find(entry) else { return CancelBegun::TooLate };
@@ -42,19 +42,13 @@ impl GroupLog {
             found.cancelling = Some(Cancelling { nonce, until, message: message.clone() });
             self.changed = true;
         }
-        CancelBegun::Marked { copies: found.copies || found.state != State::Stored }
+        CancelBegun::Marked { copies: found.copies || found.state != EntryState::Stored }
     }
 
-    /// Ends the cancellation `nonce`. Returns true if the job is cancelled, because nobody received it in the
+    /// Ends the cancellation `nonce`. Returns true if the job is cancelled, because no worker received it in the
     /// meantime.
-    pub(in crate::fifo) fn end_cancel(
-        &mut self,
-        entry: &EntryRef,
-        nonce: u64,
-        deleted: bool,
-        now: Millis,
-    ) -> bool {
-        let Some(at) = self.find(entry) else { return deleted && self.ended(entry) != Some(How::Done) };
+    pub(crate) fn end_cancel(&mut self, entry: &EntryRef, nonce: u64, deleted: bool, now: Millis) -> bool {
+        let Some(at) = self.find(entry) else { return deleted && self.ended(entry) != Some(EndState::Done) };
         let found = &mut self.entries[at];
         let own = found.cancelling.as_ref().is_some_and(|own| own.nonce == nonce);
         // With a single message, its deletion proves that; with several, the mark does, which a received copy would
@@ -62,7 +56,7 @@ impl GroupLog {
         let single = !found.copies && found.turn.is_none();
         if deleted && (own || single) {
             self.remove(at, now);
-            self.note_ended(entry, How::Cancelled);
+            self.note_ended(entry, EndState::Cancelled);
             return true;
         }
         if own {
@@ -72,7 +66,7 @@ impl GroupLog {
     }
 
     /// Returns the cancellation of the job that `entry` waits for if its initiator crashed.
-    pub(in crate::fifo) fn abandoned(&self, entry: &EntryRef, now: Millis) -> Option<Abandoned> {
+    pub(crate) fn abandoned(&self, entry: &EntryRef, now: Millis) -> Option<Abandoned> {
         let (head, _) = self.head_of(self.find(entry)?);
         let first = &self.entries[head];
         let Cancelling { nonce, message, .. } = first.cancelling.clone()?;
@@ -80,23 +74,23 @@ impl GroupLog {
         self.is_abandoned(head, now).then_some(Abandoned { entry, nonce, message })
     }
 
-    /// Completes an abandoned cancellation, now that the fate of its message is known.
-    pub(in crate::fifo) fn finish_abandoned(&mut self, abandoned: &Abandoned, fate: Fate, now: Millis) {
+    /// Completes an abandoned cancellation, given the outcome of the deletion of its message.
+    pub(crate) fn finish_abandoned(&mut self, abandoned: &Abandoned, outcome: DeletionOutcome, now: Millis) {
         let own = |at: &usize| {
             self.entries[*at].cancelling.as_ref().is_some_and(|own| own.nonce == abandoned.nonce)
         };
         let Some(at) = self.find(&abandoned.entry).filter(own) else { return };
         self.changed = true;
-        match fate {
-            Fate::Deleted => {
+        match outcome {
+            DeletionOutcome::Deleted => {
                 self.remove(at, now);
-                self.note_ended(&abandoned.entry, How::Cancelled);
+                self.note_ended(&abandoned.entry, EndState::Cancelled);
             }
-            Fate::Received => {
+            DeletionOutcome::Received => {
                 let found = &mut self.entries[at];
                 (found.cancelling, found.due) = (None, found.due.max(now.after(GRACE)));
             }
-            Fate::Unknown => {
+            DeletionOutcome::Unknown => {
                 self.skip(at);
                 self.trim_skipped();
                 self.expect_first(abandoned.entry.key, now);

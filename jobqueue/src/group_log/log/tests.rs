@@ -2,9 +2,9 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::envelope::{Envelope, Payload};
-use crate::fifo::entry::Turn;
-use crate::queue::Unreceived;
+use crate::group_log::entry::Turn;
 use crate::storage::{MessageId, MessageRef, PopReceipt};
+use crate::undelivered::UndeliveredRef;
 
 const START: Millis = Millis(1_000_000);
 
@@ -30,8 +30,8 @@ fn sent(jobs: &[&str]) -> GroupLog {
     log
 }
 
-fn message() -> Unreceived {
-    Unreceived::from(&MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") })
+fn message() -> UndeliveredRef {
+    UndeliveredRef::from(&MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") })
 }
 
 fn behind(ahead: usize) -> Position {
@@ -42,12 +42,12 @@ fn behind(ahead: usize) -> Position {
 fn one_of_a_group_has_its_turn_and_the_next_when_it_is_done() {
     let (first, second) = (entry("a", "1"), entry("a", "2"));
     let mut log = sent(&["1", "2"]);
-    assert_eq!(log.stand(&second, turn(2, 1), START), behind(1));
-    assert_eq!(log.stand(&entry("b", "3"), turn(3, 1), START), Position::First);
-    assert_eq!(log.stand(&first, turn(1, 1), START), Position::First);
-    assert!(log.end(&first, turn(1, 1), How::Done, START));
-    assert_eq!(log.stand(&first, turn(1, 2), START), Position::Ended, "done, and delivered again");
-    assert_eq!(log.stand(&second, turn(2, 2), START), Position::First);
+    assert_eq!(log.claim_position(&second, turn(2, 1), START), behind(1));
+    assert_eq!(log.claim_position(&entry("b", "3"), turn(3, 1), START), Position::First);
+    assert_eq!(log.claim_position(&first, turn(1, 1), START), Position::First);
+    assert!(log.end(&first, turn(1, 1), EndState::Done, START));
+    assert_eq!(log.claim_position(&first, turn(1, 2), START), Position::Ended, "done, and delivered again");
+    assert_eq!(log.claim_position(&second, turn(2, 2), START), Position::First);
 }
 
 #[test]
@@ -58,30 +58,28 @@ fn the_first_delivery_of_a_single_message_changes_nothing_and_later_ones_are_not
     for (delivery, changes) in [(1, false), (1, false), (2, true), (2, false)] {
         let known = log.position(&first, turn(1, delivery), START);
         assert_eq!(known, (delivery == 1).then_some(Position::First));
-        assert_eq!(log.stand(&first, turn(1, delivery), START), Position::First);
+        assert_eq!(log.claim_position(&first, turn(1, delivery), START), Position::First);
         assert_eq!(log.take_changed(), changes, "delivery {delivery}");
     }
-    assert!(!log.end(&first, turn(1, 1), How::Done, START), "a former delivery ends nothing");
-    assert_eq!(log.stand(&first, turn(1, 1), START), Position::Superseded);
-    assert!(log.end(&first, turn(1, 2), How::Done, START));
+    assert!(!log.end(&first, turn(1, 1), EndState::Done, START), "a former delivery ends nothing");
+    assert_eq!(log.claim_position(&first, turn(1, 1), START), Position::Superseded);
+    assert!(log.end(&first, turn(1, 2), EndState::Done, START));
 }
 
-// B4
 #[test]
 fn a_late_confirmation_makes_no_entry() {
     let first = entry("a", "1");
     let mut log = GroupLog::default();
     log.announce(&first, 1, START);
-    assert_eq!(log.stand(&first, turn(1, 1), START), Position::First);
-    assert!(log.end(&first, turn(1, 1), How::DeadLettered, START));
+    assert_eq!(log.claim_position(&first, turn(1, 1), START), Position::First);
+    assert!(log.end(&first, turn(1, 1), EndState::DeadLettered, START));
     assert_eq!(log.confirm(&first, 1, true, START), Confirmed::Acknowledged);
-    assert_eq!(log.stand(&entry("a", "2"), turn(2, 1), START), Position::First);
+    assert_eq!(log.claim_position(&entry("a", "2"), turn(2, 1), START), Position::First);
     // A redriven job joins again at the tail.
-    assert_eq!(log.stand(&first, turn(3, 1), START), behind(1));
+    assert_eq!(log.claim_position(&first, turn(3, 1), START), behind(1));
     assert_eq!(GroupLog::default().confirm(&first, 1, true, START), Confirmed::Gone);
 }
 
-// B23
 #[test]
 fn an_announced_job_whose_sender_died_blocks_for_a_bounded_time_and_is_not_lost() {
     let (lost, next) = (entry("a", "lost"), entry("a", "next"));
@@ -89,30 +87,33 @@ fn an_announced_job_whose_sender_died_blocks_for_a_bounded_time_and_is_not_lost(
     log.announce(&lost, 1, START);
     log.announce(&next, 2, START);
     log.confirm(&next, 2, true, START);
-    assert_eq!(log.stand(&next, turn(2, 1), later(80)), behind(1));
+    assert_eq!(log.claim_position(&next, turn(2, 1), later(80)), behind(1));
     assert_eq!(log.position(&next, turn(2, 1), later(100)), None, "to be passed by");
-    assert_eq!(log.stand(&next, turn(2, 1), later(100)), Position::First);
+    assert_eq!(log.claim_position(&next, turn(2, 1), later(100)), Position::First);
     // Its message arrives after all.
     let mut late = log.clone();
-    assert_eq!(late.stand(&lost, turn(1, 1), later(101)), behind(1));
-    assert!(late.end(&next, turn(2, 1), How::Done, later(101)));
-    assert_eq!(late.stand(&lost, turn(1, 2), later(102)), Position::First);
+    assert_eq!(late.claim_position(&lost, turn(1, 1), later(101)), behind(1));
+    assert!(late.end(&next, turn(2, 1), EndState::Done, later(101)));
+    assert_eq!(late.claim_position(&lost, turn(1, 2), later(102)), Position::First);
     // Its sender confirms after all.
     assert_eq!(log.confirm(&lost, 1, true, later(101)), Confirmed::Acknowledged);
-    assert_eq!(log.stand(&lost, turn(1, 1), later(102)), behind(1));
+    assert_eq!(log.claim_position(&lost, turn(1, 1), later(102)), behind(1));
 }
 
 #[test]
 fn a_job_that_is_sent_again_keeps_its_position_and_one_that_is_done_is_told() {
     let mut log = sent(&["1", "2"]);
     assert_eq!(log.announce(&entry("a", "1"), 9, START), Announced::Entered);
-    assert_eq!(log.stand(&entry("a", "2"), turn(2, 1), START), behind(1));
+    assert_eq!(log.claim_position(&entry("a", "2"), turn(2, 1), START), behind(1));
     // There may be two messages now: the first one delivered has the turn.
-    assert_eq!(log.stand(&entry("a", "1"), turn(9, 1), START), Position::First);
-    assert_eq!(log.stand(&entry("a", "1"), turn(1, 1), START), Position::OtherCopy { overdue: false });
-    assert!(!log.end(&entry("a", "1"), turn(1, 1), How::Done, START), "the copy's end is not the job's");
-    assert!(log.end(&entry("a", "1"), turn(9, 1), How::Done, START));
-    assert_eq!(log.stand(&entry("a", "1"), turn(1, 2), START), Position::Ended);
+    assert_eq!(log.claim_position(&entry("a", "1"), turn(9, 1), START), Position::First);
+    assert_eq!(
+        log.claim_position(&entry("a", "1"), turn(1, 1), START),
+        Position::OtherCopy { overdue: false }
+    );
+    assert!(!log.end(&entry("a", "1"), turn(1, 1), EndState::Done, START), "the copy's end is not the job's");
+    assert!(log.end(&entry("a", "1"), turn(9, 1), EndState::Done, START));
+    assert_eq!(log.claim_position(&entry("a", "1"), turn(1, 2), START), Position::Ended);
     assert_eq!(log.announce(&entry("a", "1"), 10, START), Announced::AlreadyDone);
 }
 
@@ -123,20 +124,20 @@ fn only_the_message_that_was_confirmed_is_taken_for_the_only_one() {
     // A message of a former send under the same id, whose entry is forgotten.
     assert_eq!(log.position(&job, turn(99, 1), START), None);
     assert_eq!(log.begin_cancel(&job, 7, &message(), START), CancelBegun::Marked { copies: false });
-    assert_eq!(log.stand(&job, turn(99, 1), START), Position::First);
+    assert_eq!(log.claim_position(&job, turn(99, 1), START), Position::First);
     assert!(!log.end_cancel(&job, 7, true, START), "a message of it runs");
-    assert_eq!(log.stand(&job, turn(1, 1), START), Position::OtherCopy { overdue: false });
+    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::OtherCopy { overdue: false });
     // It may be dead-lettered for too many deliveries; the job continues.
-    assert!(log.end(&job, turn(1, 1), How::DeadLettered, START));
-    assert_eq!(log.stand(&entry("a", "2"), turn(2, 1), START), behind(1));
-    assert!(log.end(&job, turn(99, 1), How::Done, START));
+    assert!(log.end(&job, turn(1, 1), EndState::DeadLettered, START));
+    assert_eq!(log.claim_position(&entry("a", "2"), turn(2, 1), START), behind(1));
+    assert!(log.end(&job, turn(99, 1), EndState::Done, START));
 }
 
 // W-line
 #[test]
 fn a_done_job_hides_no_job_of_another_key_or_payload() {
     let mut log = sent(&["1"]);
-    log.end(&entry("a", "1"), turn(1, 1), How::Done, START);
+    log.end(&entry("a", "1"), turn(1, 1), EndState::Done, START);
     assert_eq!(
         log.announce(&entry("b", "1"), 2, START),
         Announced::AlreadyDone,
@@ -148,7 +149,7 @@ fn a_done_job_hides_no_job_of_another_key_or_payload() {
         EntryRef::new(key, event.digest())
     };
     let mut log = GroupLog::default();
-    log.end(&event("a", Payload::None), turn(1, 1), How::Done, START);
+    log.end(&event("a", Payload::None), turn(1, 1), EndState::Done, START);
     let other = Payload::Binary(bytes::Bytes::from_static(b"other"));
     for (job, announced) in [
         (event("a", Payload::None), Announced::AlreadyDone),
@@ -166,9 +167,9 @@ fn what_was_refused_leaves_no_entry_unless_another_send_announced_it_too() {
     log.announce(&job, 1, START);
     log.announce(&job, 2, START);
     log.retract(&job, 1);
-    assert_eq!(log.stand(&entry("a", "2"), turn(3, 1), START), behind(1));
+    assert_eq!(log.claim_position(&entry("a", "2"), turn(3, 1), START), behind(1));
     log.retract(&job, 2);
-    assert_eq!(log.stand(&entry("a", "2"), turn(3, 1), START), Position::First);
+    assert_eq!(log.claim_position(&entry("a", "2"), turn(3, 1), START), Position::First);
 }
 
 #[test]
@@ -176,21 +177,21 @@ fn an_overdue_message_is_passed_by_only_after_all_had_time_to_come() {
     const PATIENCE: Duration = Duration::from_secs(200);
     let (gone, next) = (entry("a", "1"), entry("a", "2"));
     let mut log = sent(&["1", "2"]);
-    let stand = |log: &mut GroupLog, seconds| log.stand(&next, turn(2, 1), later(seconds));
-    assert!(!log.press(&next, turn(2, 1), PATIENCE, later(299)), "it is not overdue");
-    assert_eq!(stand(&mut log, 301), Position::Behind { ahead: 1, overdue: true });
-    assert!(!log.press(&next, turn(2, 1), PATIENCE, later(301)));
+    let claim_position = |log: &mut GroupLog, seconds| log.claim_position(&next, turn(2, 1), later(seconds));
+    assert!(!log.mark_overdue(&next, turn(2, 1), PATIENCE, later(299)), "it is not overdue");
+    assert_eq!(claim_position(&mut log, 301), Position::Behind { ahead: 1, overdue: true });
+    assert!(!log.mark_overdue(&next, turn(2, 1), PATIENCE, later(301)));
     // Nobody pressed for long, as when all workers were stopped.
-    assert!(!log.press(&next, turn(2, 1), PATIENCE, later(600)));
+    assert!(!log.mark_overdue(&next, turn(2, 1), PATIENCE, later(600)));
     for seconds in [650, 700, 799] {
-        assert!(!log.press(&next, turn(2, 1), PATIENCE, later(seconds)));
+        assert!(!log.mark_overdue(&next, turn(2, 1), PATIENCE, later(seconds)));
     }
     let mut came = log.clone();
-    assert_eq!(came.stand(&gone, turn(1, 1), later(799)), Position::First);
-    assert!(!came.press(&next, turn(2, 1), PATIENCE, later(801)), "it has come");
-    assert!(log.press(&next, turn(2, 1), PATIENCE, later(801)));
-    assert_eq!(stand(&mut log, 801), Position::First);
-    assert_eq!(log.stand(&gone, turn(1, 1), later(802)), behind(1), "late rather than never");
+    assert_eq!(came.claim_position(&gone, turn(1, 1), later(799)), Position::First);
+    assert!(!came.mark_overdue(&next, turn(2, 1), PATIENCE, later(801)), "it has come");
+    assert!(log.mark_overdue(&next, turn(2, 1), PATIENCE, later(801)));
+    assert_eq!(claim_position(&mut log, 801), Position::First);
+    assert_eq!(log.claim_position(&gone, turn(1, 1), later(802)), behind(1), "late rather than never");
 }
 
 #[test]
@@ -200,22 +201,31 @@ fn many_messages_that_vanished_hold_up_their_group_for_one_wait() {
     let mut log = sent(&jobs.iter().map(String::as_str).collect::<Vec<_>>());
     // The messages 20 and 40 are left. All others have vanished.
     let (alive, last) = ((entry("a", "20"), turn(20, 1)), (entry("a", "40"), turn(40, 1)));
-    let press = |log: &mut GroupLog, at| log.press(&last.0, last.1, PATIENCE, later(at));
-    assert!(!press(&mut log, 301));
+    let mark_overdue = |log: &mut GroupLog, at| log.mark_overdue(&last.0, last.1, PATIENCE, later(at));
+    assert!(!mark_overdue(&mut log, 301));
     assert_eq!(log.position(&alive.0, alive.1, later(302)), None, "a message that is pressed must answer");
-    assert_eq!(log.stand(&alive.0, alive.1, later(302)), Position::Behind { ahead: 19, overdue: true });
+    assert_eq!(
+        log.claim_position(&alive.0, alive.1, later(302)),
+        Position::Behind { ahead: 19, overdue: true }
+    );
     assert!(log.position(&alive.0, alive.1, later(302)).is_some(), "it has answered");
     for seconds in [350, 400, 450, 500] {
-        assert!(!press(&mut log, seconds));
+        assert!(!mark_overdue(&mut log, seconds));
     }
-    assert!(press(&mut log, 501));
-    assert_eq!(log.stand(&last.0, last.1, later(501)), Position::Behind { ahead: 20, overdue: false });
-    assert_eq!(log.stand(&alive.0, alive.1, later(502)), Position::First);
-    assert!(log.end(&alive.0, alive.1, How::Done, later(503)));
+    assert!(mark_overdue(&mut log, 501));
+    assert_eq!(
+        log.claim_position(&last.0, last.1, later(501)),
+        Position::Behind { ahead: 20, overdue: false }
+    );
+    assert_eq!(log.claim_position(&alive.0, alive.1, later(502)), Position::First);
+    assert!(log.end(&alive.0, alive.1, EndState::Done, later(503)));
     // The others had their time.
-    assert_eq!(log.stand(&last.0, last.1, later(503)), Position::Behind { ahead: 19, overdue: true });
-    assert!(press(&mut log, 503));
-    assert_eq!(log.stand(&last.0, last.1, later(503)), Position::First);
+    assert_eq!(
+        log.claim_position(&last.0, last.1, later(503)),
+        Position::Behind { ahead: 19, overdue: true }
+    );
+    assert!(mark_overdue(&mut log, 503));
+    assert_eq!(log.claim_position(&last.0, last.1, later(503)), Position::First);
 }
 
 #[test]
@@ -223,18 +233,18 @@ fn a_message_that_is_pressed_while_nobody_works_is_pressed_anew() {
     const PATIENCE: Duration = Duration::from_secs(200);
     let mut log = sent(&["1", "2", "3"]);
     let last = entry("a", "3");
-    let press = |log: &mut GroupLog, at| log.press(&last, turn(3, 1), PATIENCE, later(at));
-    assert!(!press(&mut log, 301));
-    assert!(!press(&mut log, 5_000), "all workers were stopped");
+    let mark_overdue = |log: &mut GroupLog, at| log.mark_overdue(&last, turn(3, 1), PATIENCE, later(at));
+    assert!(!mark_overdue(&mut log, 301));
+    assert!(!mark_overdue(&mut log, 5_000), "all workers were stopped");
     for seconds in [5_100, 5_199] {
-        assert!(!press(&mut log, seconds));
+        assert!(!mark_overdue(&mut log, seconds));
     }
     assert_eq!(
-        log.stand(&entry("a", "2"), turn(2, 1), later(5_199)),
+        log.claim_position(&entry("a", "2"), turn(2, 1), later(5_199)),
         Position::Behind { ahead: 1, overdue: true }
     );
-    assert!(press(&mut log, 5_200));
-    assert_eq!(log.stand(&last, turn(3, 1), later(5_200)), behind(1), "the second has answered");
+    assert!(mark_overdue(&mut log, 5_200));
+    assert_eq!(log.claim_position(&last, turn(3, 1), later(5_200)), behind(1), "the second has answered");
 }
 
 #[test]
@@ -242,40 +252,39 @@ fn a_copy_whose_other_does_not_come_back_gets_the_turn() {
     const PATIENCE: Duration = Duration::from_secs(200);
     let job = entry("a", "1");
     let mut log = GroupLog::default();
-    assert_eq!(log.stand(&job, turn(1, 1), START), Position::First);
-    assert_eq!(log.stand(&job, turn(2, 1), later(301)), Position::OtherCopy { overdue: true });
-    assert!(!log.press(&job, turn(1, 2), PATIENCE, later(301)), "it is the one in turn itself");
-    assert!(!log.press(&job, turn(2, 1), PATIENCE, later(301)));
-    assert!(!log.press(&job, turn(2, 1), PATIENCE, later(400)));
-    assert!(log.press(&job, turn(2, 1), PATIENCE, later(502)));
-    assert_eq!(log.stand(&job, turn(2, 1), later(502)), Position::First);
-    assert!(!log.end(&job, turn(1, 1), How::Done, later(503)));
+    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::First);
+    assert_eq!(log.claim_position(&job, turn(2, 1), later(301)), Position::OtherCopy { overdue: true });
+    assert!(!log.mark_overdue(&job, turn(1, 2), PATIENCE, later(301)), "it is the one in turn itself");
+    assert!(!log.mark_overdue(&job, turn(2, 1), PATIENCE, later(301)));
+    assert!(!log.mark_overdue(&job, turn(2, 1), PATIENCE, later(400)));
+    assert!(log.mark_overdue(&job, turn(2, 1), PATIENCE, later(502)));
+    assert_eq!(log.claim_position(&job, turn(2, 1), later(502)), Position::First);
+    assert!(!log.end(&job, turn(1, 1), EndState::Done, later(503)));
 }
 
 #[test]
 fn what_keeps_coming_stays_expected() {
     let mut log = sent(&["1", "2"]);
     log.extend(&entry("a", "1"), later(5_000).0);
-    assert_eq!(log.stand(&entry("a", "2"), turn(2, 1), later(4_999)), behind(1));
+    assert_eq!(log.claim_position(&entry("a", "2"), turn(2, 1), later(4_999)), behind(1));
     // The next job has its full time from the moment at which it becomes the first.
-    log.end(&entry("a", "1"), turn(1, 1), How::Done, later(4_999));
-    assert_eq!(log.stand(&entry("a", "3"), turn(3, 1), later(5_200)), behind(1));
+    log.end(&entry("a", "1"), turn(1, 1), EndState::Done, later(4_999));
+    assert_eq!(log.claim_position(&entry("a", "3"), turn(3, 1), later(5_200)), behind(1));
 }
 
-// B24
 #[test]
 fn a_cancelled_job_runs_in_no_copy_and_one_that_was_received_is_not_cancelled() {
     let job = entry("a", "1");
     let mut log = sent(&["1"]);
     assert_eq!(log.begin_cancel(&job, 7, &message(), START), CancelBegun::Marked { copies: false });
     assert!(log.end_cancel(&job, 7, true, START));
-    assert_eq!(log.stand(&job, turn(1, 1), START), Position::Ended);
+    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::Ended);
     // Sent again, it runs.
     assert_eq!(log.announce(&job, 2, START), Announced::Entered);
     log.confirm(&job, 2, false, START);
     // Two messages: one is received between the mark and the deletion of the other.
     assert_eq!(log.begin_cancel(&job, 8, &message(), START), CancelBegun::Marked { copies: true });
-    assert_eq!(log.stand(&job, turn(2, 1), START), Position::First);
+    assert_eq!(log.claim_position(&job, turn(2, 1), START), Position::First);
     assert!(!log.end_cancel(&job, 8, true, START));
     assert_eq!(log.begin_cancel(&job, 9, &message(), START), CancelBegun::TooLate);
 }
@@ -285,7 +294,7 @@ fn a_cancellation_that_was_begun_is_finished_by_the_next_of_the_group() {
     let (first, next) = (entry("a", "1"), entry("a", "2"));
     let mut marked = sent(&["1", "2"]);
     marked.begin_cancel(&first, 7, &message(), START);
-    assert_eq!(marked.stand(&next, turn(2, 1), later(44)), behind(1));
+    assert_eq!(marked.claim_position(&next, turn(2, 1), later(44)), behind(1));
     assert!(marked.abandoned(&next, later(44)).is_none());
     let text = serde_json::to_string(&marked).unwrap();
     let marked: GroupLog = serde_json::from_str(&text).unwrap();
@@ -293,20 +302,20 @@ fn a_cancellation_that_was_begun_is_finished_by_the_next_of_the_group() {
     let abandoned = marked.abandoned(&next, later(45)).unwrap();
     assert_eq!(abandoned.message, message());
     assert!(!format!("{marked:?} {abandoned:?}").contains("secret"), "receipts are secret");
-    let with = |fate: Fate| {
+    let with = |outcome: DeletionOutcome| {
         let mut log = marked.clone();
-        log.finish_abandoned(&abandoned, fate, later(45));
+        log.finish_abandoned(&abandoned, outcome, later(45));
         log
     };
-    let mut log = with(Fate::Deleted);
-    assert_eq!(log.stand(&next, turn(2, 1), later(46)), Position::First);
-    assert_eq!(log.stand(&first, turn(9, 1), later(46)), Position::Ended, "no copy of it runs");
-    let mut log = with(Fate::Received);
-    assert_eq!(log.stand(&next, turn(2, 1), later(46)), behind(1));
-    assert_eq!(log.stand(&first, turn(1, 1), later(46)), Position::First);
-    let mut log = with(Fate::Unknown);
-    assert_eq!(log.stand(&next, turn(2, 1), later(46)), Position::First);
-    assert_eq!(log.stand(&first, turn(1, 1), later(46)), behind(1), "nothing is swallowed");
+    let mut log = with(DeletionOutcome::Deleted);
+    assert_eq!(log.claim_position(&next, turn(2, 1), later(46)), Position::First);
+    assert_eq!(log.claim_position(&first, turn(9, 1), later(46)), Position::Ended, "no copy of it runs");
+    let mut log = with(DeletionOutcome::Received);
+    assert_eq!(log.claim_position(&next, turn(2, 1), later(46)), behind(1));
+    assert_eq!(log.claim_position(&first, turn(1, 1), later(46)), Position::First);
+    let mut log = with(DeletionOutcome::Unknown);
+    assert_eq!(log.claim_position(&next, turn(2, 1), later(46)), Position::First);
+    assert_eq!(log.claim_position(&first, turn(1, 1), later(46)), behind(1), "nothing is swallowed");
 }
 
 #[test]
@@ -323,17 +332,17 @@ fn a_log_has_bounds_and_its_entries_a_fixed_size() {
     assert_eq!(serde_json::from_str::<GroupLog>(&text).unwrap().entries, log.entries);
     for number in 0..300_u64 {
         let job = entry("a", &format!("{number}{long}"));
-        assert!(log.end(&job, turn(number, 1), How::Done, START));
+        assert!(log.end(&job, turn(number, 1), EndState::Done, START));
     }
     assert_eq!((log.entries.len(), log.ended.len()), (0, MAX_ENDED));
     for number in 0..MAX_ENTRIES as u64 {
         assert_eq!(log.announce(&entry("a", &number.to_string()), number, START), Announced::Entered);
     }
     assert_eq!(log.announce(&entry("b", "one more"), 0, START), Announced::Full);
-    assert_eq!(log.stand(&entry("b", "one more"), turn(0, 1), START), Position::Full);
+    assert_eq!(log.claim_position(&entry("b", "one more"), turn(0, 1), START), Position::Full);
     // All senders have died: their entries are skipped at once, and few of them are kept.
     let last = entry("a", &(MAX_ENTRIES - 1).to_string());
-    assert_eq!(log.stand(&last, turn(1, 1), later(100)), Position::First);
+    assert_eq!(log.claim_position(&last, turn(1, 1), later(100)), Position::First);
     assert_eq!(log.entries.len(), MAX_SKIPPED + 1);
 }
 

@@ -3,33 +3,38 @@
 use std::time::Duration;
 
 use super::{GRACE, GroupLog, MAX_ENTRIES, Millis, Position};
-use crate::fifo::entry::{Entry, EntryRef, How, Overdue, Short, State, Turn};
+use crate::group_log::entry::{EndState, Entry, EntryRef, EntryState, KeyHash, Overdue, Turn};
 
 impl GroupLog {
-    /// Returns the position of a delivery if the log tells it as it is; `None` if a change or a newer log is needed.
-    pub(in crate::fifo) fn position(&self, entry: &EntryRef, turn: Turn, now: Millis) -> Option<Position> {
+    /// Returns the position of a delivery if this version of the log contains it; `None` if a change or a newer version
+    /// is needed.
+    pub(crate) fn position(&self, entry: &EntryRef, turn: Turn, now: Millis) -> Option<Position> {
         let at = self.find(entry)?;
         let found = &self.entries[at];
         let (head, ahead) = self.head_of(at);
-        if found.state == State::Skipped || self.is_passable(head, now) || self.is_abandoned(head, now) {
+        if found.state == EntryState::Skipped || self.is_passable(head, now) || self.is_abandoned(head, now) {
             return None;
         }
         if head != at {
             let overdue = self.entries[head].due < now.0;
             return found.overdue.is_none().then_some(Position::Behind { ahead, overdue });
         }
-        let alone = found.state == State::Stored && found.is_alone(turn) && found.turn.is_none();
+        let alone = found.state == EntryState::Stored && found.is_alone(turn) && found.turn.is_none();
         let undisputed = alone && found.cancelling.is_none() && found.overdue.is_none() && found.due >= now.0;
         (undisputed && turn.delivery <= 1).then_some(Position::First)
     }
 
     /// Returns the position of a delivery. Adds an entry if there is none, and gives the delivery the turn if it is
     /// the first.
-    pub(in crate::fifo) fn stand(&mut self, entry: &EntryRef, turn: Turn, now: Millis) -> Position {
+    pub(crate) fn claim_position(&mut self, entry: &EntryRef, turn: Turn, now: Millis) -> Position {
         match self.find(entry) {
-            Some(at) if self.entries[at].state == State::Skipped => self.move_to_tail(at, State::Stored),
+            Some(at) if self.entries[at].state == EntryState::Skipped => {
+                self.move_to_tail(at, EntryState::Stored)
+            }
             Some(at) => self.skip_passable(at, now),
-            None if matches!(self.ended(entry), Some(How::Done | How::Cancelled)) => return Position::Ended,
+            None if matches!(self.ended(entry), Some(EndState::Done | EndState::Cancelled)) => {
+                return Position::Ended;
+            }
             None if self.entries.len() >= MAX_ENTRIES => return Position::Full,
             None => self.join(entry, now),
         }
@@ -45,13 +50,14 @@ impl GroupLog {
         Position::Behind { ahead, overdue: self.entries[head].due < now.0 }
     }
 
-    /// Presses the overdue messages that the delivery waits for: those of all entries before its own, or the copy that
-    /// has the turn. Skips those that did not arrive while deliveries pressed for `patience`, and returns true if the
+    /// Marks the overdue messages that the delivery waits for: those of all entries before its own, or the copy that
+    /// has the turn. Skips entries that did not arrive while deliveries marked them for `patience`, and returns true if
+    /// the
     /// first of them is among these.
     ///
     /// A message that waits behind others refutes the mark with its next delivery. If many messages have vanished, as
     /// after a queue was cleared in part, one wait therefore suffices for all.
-    pub(in crate::fifo) fn press(
+    pub(crate) fn mark_overdue(
         &mut self,
         entry: &EntryRef,
         turn: Turn,
@@ -66,7 +72,7 @@ impl GroupLog {
             return false;
         }
         if head == at {
-            let missing = self.mark_overdue(at, patience, now);
+            let missing = self.is_given_up(at, patience, now);
             if missing {
                 let found = &mut self.entries[at];
                 (found.turn, found.overdue, found.due) = (None, None, now.after(GRACE));
@@ -78,10 +84,10 @@ impl GroupLog {
         let (mut alive, mut skipped) = (false, false);
         for before in head..at {
             let other = &self.entries[before];
-            if other.key != key || other.state == State::Skipped {
+            if other.key != key || other.state == EntryState::Skipped {
                 continue;
             }
-            let missing = other.due < now.0 && self.mark_overdue(before, patience, now);
+            let missing = other.due < now.0 && self.is_given_up(before, patience, now);
             alive |= !missing;
             if missing && !alive {
                 self.skip(before);
@@ -95,8 +101,8 @@ impl GroupLog {
         skipped
     }
 
-    /// Marks an entry whose message is overdue. Returns true if deliveries have pressed it for `patience`.
-    fn mark_overdue(&mut self, at: usize, patience: Duration, now: Millis) -> bool {
+    /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `patience`.
+    fn is_given_up(&mut self, at: usize, patience: Duration, now: Millis) -> bool {
         let found = &mut self.entries[at];
         match &mut found.overdue {
             Some(overdue) if now.since(overdue.last) <= patience => {
@@ -108,7 +114,7 @@ impl GroupLog {
                 }
                 overdue.last = now.0;
             }
-            // No delivery has pressed for long, so that the message had no chance to arrive: start again.
+            // No delivery has marked it for long, so that the message had no chance to arrive: start again.
             overdue => *overdue = Some(Overdue { since: now.0, last: now.0 }),
         }
         self.changed = true;
@@ -116,7 +122,7 @@ impl GroupLog {
     }
 
     /// Records that the message exists and may stay away until `due`.
-    pub(in crate::fifo) fn extend(&mut self, entry: &EntryRef, due: u64) {
+    pub(crate) fn extend(&mut self, entry: &EntryRef, due: u64) {
         let Some(at) = self.find(entry) else { return };
         let found = &mut self.entries[at];
         if found.due < due || found.overdue.is_some() {
@@ -125,11 +131,11 @@ impl GroupLog {
     }
 
     /// Records that the job has ended. Returns false if another delivery has its turn.
-    pub(in crate::fifo) fn end(&mut self, entry: &EntryRef, turn: Turn, how: How, now: Millis) -> bool {
+    pub(crate) fn end(&mut self, entry: &EntryRef, turn: Turn, how: EndState, now: Millis) -> bool {
         if let Some(at) = self.find(entry) {
             match self.entries[at].turn {
                 // A copy without the turn does not end the job, but it may still be dead-lettered.
-                Some(held) if held.copy != turn.copy => return how == How::DeadLettered,
+                Some(held) if held.copy != turn.copy => return how == EndState::DeadLettered,
                 Some(held) if held.delivery > turn.delivery => return false,
                 _ => self.remove(at, now),
             }
@@ -139,13 +145,14 @@ impl GroupLog {
     }
 
     /// Returns whether a job is the first of its group, or has no position there.
-    pub(in crate::fifo) fn is_first(&self, key: Short, job: Short) -> bool {
-        let mut group = self.entries.iter().filter(|other| other.key == key && other.state != State::Skipped);
+    pub(crate) fn is_first(&self, key: KeyHash, job: KeyHash) -> bool {
+        let mut group =
+            self.entries.iter().filter(|other| other.key == key && other.state != EntryState::Skipped);
         group.next().is_none_or(|first| first.job == job)
     }
 
     fn join(&mut self, entry: &EntryRef, now: Millis) {
-        let mut new = Entry::new(*entry, State::Stored, now.after(GRACE));
+        let mut new = Entry::new(*entry, EntryState::Stored, now.after(GRACE));
         new.copies = true;
         self.push(new);
     }
@@ -160,14 +167,14 @@ impl GroupLog {
             _ => {}
         }
         // A single message has only one first delivery: the log need not record its turn.
-        let disputed = !found.is_alone(turn) || found.state != State::Stored || turn.delivery > 1;
+        let disputed = !found.is_alone(turn) || found.state != EntryState::Stored || turn.delivery > 1;
         if disputed && found.turn != Some(turn) {
             (found.turn, found.due, self.changed) = (Some(turn), found.due.max(now.after(GRACE)), true);
         }
         // The message is here: it can neither be cancelled nor be overdue any more.
         let noticed = found.cancelling.is_some() || found.overdue.is_some() || found.due < now.0;
-        if found.state != State::Stored || noticed {
-            (found.state, found.cancelling, found.overdue) = (State::Stored, None, None);
+        if found.state != EntryState::Stored || noticed {
+            (found.state, found.cancelling, found.overdue) = (EntryState::Stored, None, None);
             (found.due, self.changed) = (found.due.max(now.after(GRACE)), true);
         }
         Position::First
@@ -176,7 +183,7 @@ impl GroupLog {
     /// Returns whether the jobs behind an entry may pass it by, because its sender has died.
     fn is_passable(&self, at: usize, now: Millis) -> bool {
         let entry = &self.entries[at];
-        entry.state == State::Announced && entry.due < now.0
+        entry.state == EntryState::Announced && entry.due < now.0
     }
 
     /// Returns whether the process that was cancelling an entry has died.
@@ -188,7 +195,7 @@ impl GroupLog {
     fn skip_passable(&mut self, at: usize, now: Millis) {
         let (key, mut skipped) = (self.entries[at].key, false);
         for before in 0..at {
-            if self.entries[before].key != key || self.entries[before].state == State::Skipped {
+            if self.entries[before].key != key || self.entries[before].state == EntryState::Skipped {
                 continue;
             }
             if !self.is_passable(before, now) {

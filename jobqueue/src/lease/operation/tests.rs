@@ -8,10 +8,11 @@ use tokio::time::Instant;
 
 use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
 use crate::memory::TokioClock;
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
+use crate::runtime::Runtime;
+use crate::settings::Metadata;
+use crate::storage::QueueName;
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, QueueStore, Storage, StoreErrorKind,
+    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, Queues, Storage, StoreErrorKind,
 };
 use crate::testing::faults::{Fault, Faulty};
 
@@ -42,12 +43,12 @@ impl Scene {
         let inner = crate::memory::open_with_clock(Arc::new(TokioClock::new()));
         let (faulty, queue) = (faulty(&inner), QueueName::new("leases").unwrap());
         inner.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
-        Self { faulty, queue, inner, renewer: LeaseRenewer::on_this_runtime() }
+        Self { faulty, queue, inner, renewer: LeaseRenewer::on_this_runtime(&Runtime::new()) }
     }
 
     async fn message(&self) -> LeasedMessage {
         self.inner.queues().put(&self.queue, PutMessage::new("text")).await.unwrap();
-        take(&**self.inner.queues(), &self.queue).unwrap()
+        take(self.inner.queues(), &self.queue).unwrap()
     }
 
     /// Leases a message as if the request had been sent `ago`.
@@ -67,12 +68,12 @@ impl Scene {
 }
 
 /// Returns the message that another worker leases, without waiting.
-fn take(store: &dyn QueueStore, queue: &QueueName) -> Option<LeasedMessage> {
-    let get = GetMessages { count: 1, visibility: TERM };
+fn take(store: &Queues, queue: &QueueName) -> Option<LeasedMessage> {
+    let get = GetMessages::new(1, TERM);
     store.get(queue, get).now_or_never()?.ok()?.messages.pop()
 }
 
-// B2: the first attempt was applied, whatever the storage says about the second.
+// The first attempt was applied, whatever the storage says about the second.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_after_a_lost_answer_leaves_a_change_in_doubt() {
     for refusal in [StoreErrorKind::Throttled, StoreErrorKind::Unavailable, StoreErrorKind::Unauthorized] {
@@ -140,11 +141,10 @@ async fn an_owner_stopped_in_its_deletion_does_not_claim_it() {
 /// Lets the lease run out; another worker takes the message and deletes it.
 fn done_by_another(inner: &Storage, queue: &QueueName) {
     let _ = tokio::time::advance(TERM + SECOND).now_or_never();
-    let taken = take(&**inner.queues(), queue).unwrap().message;
+    let taken = take(inner.queues(), queue).unwrap().message;
     inner.queues().delete(queue, &taken, ExpiredReceipt::Refuse).now_or_never().unwrap().unwrap();
 }
 
-// B14
 #[tokio::test(start_paused = true)]
 async fn a_throttled_deletion_is_tried_as_long_as_its_lease() {
     for ambiguous in [false, true] {
@@ -176,7 +176,6 @@ async fn a_throttled_release_is_tried_as_long_as_its_lease() {
     assert_eq!(scene.faulty.calls_of(Operation::Update), 4);
 }
 
-// B13
 #[tokio::test(start_paused = true)]
 async fn a_late_completion_has_time_for_its_request() {
     let scene = Scene::new().await;
@@ -187,7 +186,6 @@ async fn a_late_completion_has_time_for_its_request() {
     assert_eq!(scene.faulty.calls_of(Operation::Delete), 1);
 }
 
-// B13
 #[tokio::test(start_paused = true)]
 async fn a_lease_near_its_end_does_not_hurry_a_common_deletion() {
     let scene = Scene::new().await;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
+use crate::runtime::Runtime;
+use crate::settings::Metadata;
+use crate::storage::QueueName;
 use crate::storage::{
     ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, Storage, StoreErrorKind,
 };
@@ -26,10 +27,9 @@ async fn many_leased(
     for number in 0..count {
         storage.queues().put(&queue, PutMessage::new(number.to_string())).await.unwrap();
     }
-    let renewer = LeaseRenewer::on_this_runtime();
+    let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
     let requested = Instant::now();
-    let received =
-        storage.queues().get(&queue, GetMessages { count, visibility: TERM }).await.unwrap().messages;
+    let received = storage.queues().get(&queue, GetMessages::new(count, TERM)).await.unwrap().messages;
     let terms = LeaseTerms { visibility: TERM, max_run_time: Duration::from_secs(86_400), expired };
     let lease = |message: &LeasedMessage| {
         let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
@@ -41,7 +41,6 @@ async fn many_leased(
     (faulty, queue, renewer, leases)
 }
 
-// F9, F10
 #[tokio::test(start_paused = true)]
 async fn batch_delete_answers_for_each_message() {
     let (faulty, queue, renewer, leases) = many_leased(5, ExpiredReceipt::Refuse).await;
@@ -74,7 +73,6 @@ async fn batch_delete_answers_for_each_message() {
     assert_eq!(faulty.calls_of(Operation::DeleteAll), 1);
 }
 
-// F9
 #[tokio::test(start_paused = true)]
 async fn ambiguous_batch_delete_is_resolved_per_message() {
     let lost_answer = Fault::DropAnswer(StoreErrorKind::Timeout);
@@ -90,7 +88,6 @@ async fn ambiguous_batch_delete_is_resolved_per_message() {
     }
 }
 
-// I5
 #[tokio::test(start_paused = true)]
 async fn expired_leases_are_batch_deleted_only_if_configured() {
     for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {

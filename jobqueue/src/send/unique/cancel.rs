@@ -1,30 +1,31 @@
 //! Cancels unique work by its key.
 
-use super::record::{ClaimState, Record, Records};
 use crate::error::{Error, ErrorKind};
-use crate::fifo;
+use crate::group_log;
 use crate::message::QueueMessage;
-use crate::queue::typed::Queue;
+use crate::queue_core::Queue;
+use crate::send::unique::record::{ClaimState, Record, Records};
 
 impl<M: QueueMessage> Queue<M> {
-    /// Cancels the job that a [unique send](crate::queue::SendRequest::unique_for) has sent under `key`, for instance a delayed job, if
-    /// nobody has received it yet. Any process can do so. The key is then free: the next unique send stores its message.
+    /// Cancels the job that a [unique send](crate::queue::SendRequest::unique_for) has sent under `key`, for instance a
+    /// delayed job, if no worker has received it yet. Any process can do so. The key is then free: the next unique send
+    /// stores its message.
     ///
     /// Returns true if the job is cancelled: it will not run. Returns false if there is nothing to cancel:
     ///
     /// - nothing was sent under the key within its window;
-    /// - somebody has received the job, even if it was put back since; a job that is delayed for more than 7 days
+    /// - a worker has received the job, even if it was put back since; a job that is delayed for more than 7 days
     ///   counts as received after its first hop;
     /// - its sender died before it recorded which message it had stored.
     ///
     /// This holds on every storage: the key's record keeps the message's first receipt, which is valid until the
-    /// message is received. Therefore everybody who may read the container `jobqueue-unique` can cancel such jobs.
+    /// message is received. Therefore any program that may read the container `jobqueue-unique` can cancel such jobs.
     ///
     /// To reschedule a job, send it again after this has returned true. A process that dies between the two has
     /// cancelled it.
     ///
     /// # Errors
-    /// - [`Conflict`](ErrorKind::Conflict), retryable: somebody is sending or cancelling under the key.
+    /// - [`Conflict`](ErrorKind::Conflict), retryable: another process is sending or cancelling under the key.
     /// - [`Unknown`](ErrorKind::Unknown): an answer was lost, and the message may be deleted or not. The key is held
     ///   for 45 seconds; then the next sender sends under the same id.
     /// - [`Storage`](ErrorKind::Storage): the storage failed, and nothing was cancelled.
@@ -52,16 +53,18 @@ impl<M: QueueMessage> Queue<M> {
     pub async fn cancel_unique(&self, key: &str) -> Result<bool, Error> {
         let core = self.core();
         let records = Records::new(core, M::KIND, key)?;
-        let now = core.options.clock.now();
+        let now = core.now();
         let (claim, stored) = match records.hold(now, super::PENDING).await? {
             ClaimState::Held(claim, stored) => (*claim, stored),
             ClaimState::Nothing => return Ok(false),
             ClaimState::Busy => {
-                let text = "somebody is sending or cancelling under this key; try again";
+                let text = "another process is sending or cancelling under this key; try again";
                 return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
             }
         };
-        match fifo::cancel_message(core, claim.value.position, &stored).await {
+        let position = claim.value.position;
+        let cancelled = group_log::cancel_message(&core.groups, core.store(), position, &stored).await;
+        match cancelled {
             Ok(true) => {
                 records.finish(claim, Record::into_void).await;
                 Ok(true)

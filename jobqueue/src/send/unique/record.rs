@@ -5,28 +5,27 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::entropy;
+use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind};
-use crate::fifo::EntryRef;
+use crate::group_log::EntryRef;
 #[cfg(feature = "sqlite")]
 use crate::json_blob::ExclusiveBlobs;
 use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
-use crate::name::{BlobName, ContainerName};
-use crate::queue::queue_core::QueueCore;
-use crate::queue::unreceived::{Stored, Unreceived, millis};
-use crate::settings::metadata::Metadata;
+use crate::queue_core::QueueCore;
+use crate::runtime::Runtime;
+use crate::settings::Metadata;
+use crate::storage::{BlobName, ContainerName};
 use crate::storage::{StoreError, StoreErrorKind};
+use crate::undelivered::{StoredMessage, UndeliveredRef};
 
-/// The container of the records.
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
 /// The maximum size of a record in bytes: an id of 1,024 bytes, all of them escaped, and some hundred bytes more.
 const MAX_BYTES: u64 = 16 * 1024;
 
 /// The record of a key: who has sent, and until when that holds. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
-    /// The job's id.
-    pub(super) id: String,
+pub(crate) struct Record {
+    pub(crate) id: String,
     /// Identifies the sender or canceller that wrote the record: several may use the same id.
     #[serde(default)]
     nonce: String,
@@ -34,33 +33,33 @@ pub(super) struct Record {
     sent: bool,
     /// The time until which the sender may send.
     pending_until: u64,
-    /// The end of the window.
     until: u64,
     /// The stored message, so that it can be cancelled; `None` if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    message: Option<Unreceived>,
+    message: Option<UndeliveredRef>,
     /// The job's position in its FIFO group. A cancellation gives it up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) position: Option<EntryRef>,
+    pub(crate) position: Option<EntryRef>,
     /// True if a former sender, which died or got no answer, may have stored a message under this id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) taken_over: bool,
 }
 
 impl Record {
-    pub(super) fn pending(id: String, now: SystemTime, pending: Duration, window: Duration) -> Self {
-        let (pending_until, until) = (millis(now + pending), millis(now + window));
+    pub(crate) fn pending(id: String, runtime: &Runtime, pending: Duration, window: Duration) -> Self {
+        let now = runtime.now();
+        let (pending_until, until) = (unix_millis(now + pending), unix_millis(now + window));
         let (sent, taken_over, message, position) = (false, false, None, None);
-        Self { id, nonce: nonce(), sent, pending_until, until, message, position, taken_over }
+        Self { id, nonce: nonce(runtime), sent, pending_until, until, message, position, taken_over }
     }
 
     /// Returns the record of a stored message, which can be cancelled if it is known.
-    pub(super) fn into_sent(self, message: Option<&Stored>) -> Self {
-        Self { sent: true, message: message.map(Unreceived::from), ..self }
+    pub(super) fn into_sent(self, message: Option<&StoredMessage>) -> Self {
+        Self { sent: true, message: message.map(UndeliveredRef::from), ..self }
     }
 
     /// Returns the record with the job's position in its FIFO group.
-    pub(super) fn at(self, position: Option<EntryRef>) -> Self {
+    pub(crate) fn at(self, position: Option<EntryRef>) -> Self {
         Self { position, ..self }
     }
 
@@ -75,13 +74,13 @@ impl Record {
 }
 
 /// Returns a random name for one sender or canceller.
-fn nonce() -> String {
-    format!("{:016x}", entropy::random::<u64>())
+fn nonce(runtime: &Runtime) -> String {
+    format!("{:016x}", runtime.random_u64())
 }
 
 /// The result of claiming a key.
 #[derive(Debug)]
-pub(super) enum Claim {
+pub(crate) enum Claim {
     /// The caller owns the key and must send under the record's id.
     Owned(Version<Record>),
     /// Another sender has sent under this id.
@@ -91,7 +90,7 @@ pub(super) enum Claim {
 /// The result of claiming a key in a transaction.
 #[cfg(feature = "sqlite")]
 #[derive(Debug)]
-pub(super) enum Exclusive {
+pub(crate) enum Exclusive {
     /// The caller owns the key and must send under the record's id.
     Owned(Record),
     /// Another sender has sent under this id.
@@ -104,8 +103,7 @@ pub(super) enum Exclusive {
 #[derive(Debug)]
 pub(super) enum ClaimState {
     /// The job was sent, and the key is held: others wait as they do for a sender.
-    Held(Box<Version<Record>>, Stored),
-    /// There is nothing to cancel.
+    Held(Box<Version<Record>>, StoredMessage),
     Nothing,
     /// Another process is sending or cancelling.
     Busy,
@@ -118,10 +116,10 @@ enum Ownership<T> {
 }
 
 #[derive(Debug)]
-pub(super) struct Records(JsonBlob<Record>);
+pub(crate) struct Records(JsonBlob<Record>);
 
 impl Records {
-    pub(super) fn new(core: &QueueCore, kind: &str, key: &str) -> Result<Self, Error> {
+    pub(crate) fn new(core: &QueueCore, kind: &str, key: &str) -> Result<Self, Error> {
         let mut hash = Sha256::new();
         for part in [kind, key] {
             hash.update((part.len() as u64).to_le_bytes());
@@ -129,7 +127,7 @@ impl Records {
         }
         let digest: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         let name = BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{digest}", core.name))?;
-        let blob = JsonBlob::new(core.storage.blobs(), name, MAX_BYTES);
+        let blob = JsonBlob::new(core.storage.blobs(), core.runtime(), name, MAX_BYTES);
         // Tells a sweep when the record is obsolete.
         Ok(Self(blob.with_metadata(|record: &Record| {
             let expires = record.until.max(record.pending_until) / 1000 + 1;
@@ -138,14 +136,14 @@ impl Records {
     }
 
     /// Tries to claim the key; `None` if another sender is about to send.
-    pub(super) async fn claim(&self, mine: Record, now: SystemTime) -> Result<Option<Claim>, Error> {
+    pub(crate) async fn claim(&self, mine: Record, now: SystemTime) -> Result<Option<Claim>, Error> {
         let claimed = self.0.change(Known::Absent, claim(&mine, now)).await;
         let claimed = match claimed {
             // A sweep may hold the record for a moment and remove it.
             Err(e) if is_raced(e.kind()) => return Ok(None),
             claimed => claimed.map_err(|e| {
                 let retryable = e.is_retryable();
-                Error::new(ErrorKind::Rejected, "nothing was sent: claiming the key of unique work failed")
+                Error::new(ErrorKind::Rejected, "the message is not stored: claiming its unique key failed")
                     .with_retryable(retryable)
                     .with_source(e)
             })?,
@@ -185,8 +183,8 @@ impl Records {
     }
 
     /// Holds a key under which a message was sent, for at most `pending`.
-    pub(super) async fn hold(&self, now: SystemTime, pending: Duration) -> Result<ClaimState, Error> {
-        let (this, until, nonce) = (millis(now), millis(now + pending), nonce());
+    pub(crate) async fn hold(&self, now: SystemTime, pending: Duration) -> Result<ClaimState, Error> {
+        let (this, until, nonce) = (unix_millis(now), unix_millis(now + pending), nonce(self.0.runtime()));
         let hold = |found: Option<Record>| {
             let Some(found) = found else { return Edit::Keep(Ownership::Other(ClaimState::Nothing)) };
             match (found.sent, this < found.until, this < found.pending_until) {
@@ -208,13 +206,13 @@ impl Records {
             (Ownership::Other(state), _) => return Ok(state),
             (Ownership::Mine, None) => return Ok(ClaimState::Nothing),
         };
-        let message = version.value.message.as_ref().map(Unreceived::stored);
+        let message = version.value.message.as_ref().map(UndeliveredRef::stored);
         Ok(message.map_or(ClaimState::Nothing, |message| ClaimState::Held(Box::new(version), message)))
     }
 
     /// Records the result as `outcome` makes it from the record. If this fails, the record stays pending, and the
     /// next sender sends under the same id.
-    pub(super) async fn finish(&self, mine: Version<Record>, outcome: impl Fn(Record) -> Record) {
+    pub(crate) async fn finish(&self, mine: Version<Record>, outcome: impl Fn(Record) -> Record) {
         let own = mine.value.clone();
         let finish = |found: Option<Record>| match found {
             Some(found) if found.is_pending_of(&own) => Edit::Write(outcome(found), true),
@@ -222,9 +220,9 @@ impl Records {
         };
         match self.0.change(Known::Version(mine), finish).await {
             Ok(changed) if changed.result => {}
-            Ok(_) => tracing::debug!("the record of unique work was changed by another"),
+            Ok(_) => tracing::debug!("the record of the unique job was changed by another process"),
             Err(error) => {
-                tracing::warn!(record = %self.0.name(), %error, "unique work was sent and could not be recorded; it may be sent again under the same id");
+                tracing::warn!(record = %self.0.name(), %error, "the unique job was sent but could not be recorded; send it again under the same id");
             }
         }
     }
@@ -235,7 +233,7 @@ fn claim(
     mine: &Record,
     now: SystemTime,
 ) -> impl Fn(Option<Record>) -> Edit<Record, Ownership<Option<String>>> + use<'_> {
-    let now = millis(now);
+    let now = unix_millis(now);
     move |found| {
         let Some(found) = found else { return Edit::Write(mine.clone(), Ownership::Mine) };
         match (found.sent, now < found.until, now < found.pending_until) {
@@ -255,10 +253,10 @@ fn claim(
 /// Returns the error of a cancellation that could not begin.
 fn not_cancelled(error: StoreError) -> Error {
     if error.kind() == StoreErrorKind::Corrupt {
-        return Error::new(ErrorKind::Undecodable, "the record of unique work is damaged; delete it")
+        return Error::new(ErrorKind::Undecodable, "the record of the unique job is damaged; delete it")
             .with_source(error);
     }
     let retryable = error.is_retryable() || error.is_ambiguous();
-    let text = "nothing was cancelled: the key of unique work could not be read or held; try again";
+    let text = "the job is not cancelled: its unique key could not be read or locked; try again";
     Error::new(ErrorKind::Storage, text).with_retryable(retryable).with_source(error)
 }

@@ -1,12 +1,10 @@
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::memory::TokioClock;
-use crate::name::QueueName;
-use crate::queue::{Queue, QueueCoreOptions};
+use crate::queue_core::{Queue, QueueCoreOptions};
+use crate::storage::QueueName;
 use crate::storage::Storage;
 
 #[derive(Debug, Serialize, Deserialize, jobqueue_derive::QueueMessage)]
@@ -19,7 +17,7 @@ struct Report {
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn reports(storage: &Storage) -> Queue<Report> {
-    let options = QueueCoreOptions { clock: Arc::new(TokioClock::new()), ..QueueCoreOptions::default() };
+    let options = QueueCoreOptions::default();
     Queue::of(QueueCore::open(storage, QueueName::new("reports").unwrap(), options).await.unwrap())
 }
 

@@ -108,7 +108,8 @@ impl Behaviour {
     }
 }
 
-/// The service's silence about throttled changes: Azure Storage does not promise that what it answered by 503 was not applied.
+/// The service's silence about throttled changes: Azure Storage does not promise that a change answered with 503 was
+/// not applied.
 pub(super) struct Doubt(StdRng);
 
 impl Doubt {
@@ -142,7 +143,7 @@ impl Faulty {
     ///
     /// It needs tokio's clock: use it on paused time. Planned faults replace the profile's own, but not its delays.
     pub fn azure_like(storage: &Storage, profile: AzureLike) -> Self {
-        Self::distant(storage, Shape::AZURE, profile)
+        Self::distant(storage, Shape::of_azure(storage), profile)
     }
 
     /// Wraps `storage` with the behaviour of `profile` on the way to it.
@@ -158,9 +159,9 @@ impl Faulty {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::QueueName;
-    use crate::settings::metadata::Metadata;
+    use crate::settings::Metadata;
     use crate::storage::PutMessage;
+    use crate::storage::QueueName;
 
     /// Returns how many of 1,000 puts were acknowledged, refused and left uncertain, and the number of stored
     /// messages.

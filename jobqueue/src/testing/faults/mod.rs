@@ -21,16 +21,16 @@
 //! # }
 //! ```
 
+mod around;
 mod azure_like;
-mod blobs;
 mod plan;
-mod queues;
 mod still;
 
 use std::sync::Arc;
 
-use crate::storage::{BlobStore, Operation, QueueStore, Storage};
+use crate::storage::{Guarantees, Operation, Storage};
 
+use around::Planned;
 pub use azure_like::AzureLike;
 pub(super) use azure_like::lost;
 use plan::Plan;
@@ -41,19 +41,19 @@ pub(super) use still::StillClock;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use jobqueue::{JobError, QueueMessage, Storage, Worker, memory}; use serde::{Deserialize, Serialize};
-/// # use std::{sync::Arc, time::Duration};
+/// # use jobqueue::{JobError, QueueMessage, Runtime, Worker, memory}; use serde::{Deserialize, Serialize};
+/// # use std::time::Duration;
 /// # #[derive(Serialize, Deserialize, QueueMessage)]
 /// # #[message(queue = "mails", kind = "mail")] struct Mail {}
 /// # async fn deliver(_: Mail) -> Result<(), JobError> { Ok(()) }
 /// use jobqueue::storage::{Operation, StoreErrorKind};
 /// use jobqueue::testing::faults::{Fault, Faulty};
 ///
-/// let faulty = Faulty::new(&Storage::memory());
+/// let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
 /// faulty.storage().queue::<Mail>().await?.send(&Mail {}).await?;
 /// // The answer to the deletion is lost: the job is not run again nevertheless.
 /// faulty.plan(Operation::DeleteAll, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
-/// let worker = Worker::builder(faulty.storage()).handle(deliver).virtual_time(Arc::new(memory::TokioClock::new()));
+/// let worker = Worker::builder(faulty.storage()).handle(deliver);
 /// let report = worker.build()?.run_until(tokio::time::sleep(Duration::from_secs(120))).await?;
 /// assert_eq!(report.completed + report.uncertain, 1);
 /// # Ok(()) }
@@ -87,7 +87,8 @@ impl Faulty {
     /// Wraps `storage` as [`new`](Self::new) does, so that workers delete the message of each job by itself, as on Azure: by
     /// [`Operation::Delete`] instead of [`Operation::DeleteAll`].
     pub fn deleting_one_by_one(storage: &Storage) -> Self {
-        let shape = Shape { commits_together: false, ..Shape::of(storage) };
+        let mut shape = Shape::of(storage);
+        shape.guarantees.commits_together = false;
         Self::distant(storage, shape, AzureLike::default())
     }
 
@@ -107,9 +108,8 @@ impl Faulty {
 
     fn over(storage: &Storage, shape: Shape, plan: Plan) -> Self {
         let plan = Arc::new(plan);
-        let queues = Queues { inner: Arc::clone(storage.queues()), plan: Arc::clone(&plan), shape };
-        let blobs = Blobs { inner: Arc::clone(storage.blobs()), plan: Arc::clone(&plan) };
-        let storage = Storage::new(Arc::new(queues), Arc::new(blobs), storage.description());
+        let planned = Arc::new(Planned { plan: Arc::clone(&plan), shape });
+        let storage = Storage::from(storage.stores().intercepted(&planned));
         Self { storage, plan }
     }
 
@@ -155,38 +155,21 @@ impl Faulty {
     }
 }
 
-/// The queue half of the storage under the plan.
-#[derive(Debug)]
-struct Queues {
-    inner: Arc<dyn QueueStore>,
-    plan: Arc<Plan>,
-    shape: Shape,
-}
-
 /// The storage's description of itself.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
-    commits_together: bool,
-    checks_expiry: bool,
+    guarantees: Guarantees,
     notifies: bool,
 }
 
 impl Shape {
-    const AZURE: Self = Self { commits_together: false, checks_expiry: false, notifies: false };
-
     fn of(storage: &Storage) -> Self {
-        let queues = storage.queues();
-        Self {
-            commits_together: queues.commits_together(),
-            checks_expiry: queues.checks_expiry(),
-            notifies: true,
-        }
+        Self { guarantees: storage.queues().guarantees(), notifies: true }
     }
-}
 
-/// The blob half of the storage under the plan.
-#[derive(Debug)]
-struct Blobs {
-    inner: Arc<dyn BlobStore>,
-    plan: Arc<Plan>,
+    /// Returns the shape of Azure Storage, where `storage` throttles as it does.
+    fn of_azure(storage: &Storage) -> Self {
+        let throttles_by_shard = storage.queues().guarantees().throttles_by_shard;
+        Self { guarantees: Guarantees { throttles_by_shard, ..Guarantees::default() }, notifies: false }
+    }
 }

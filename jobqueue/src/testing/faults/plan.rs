@@ -89,7 +89,6 @@ impl Plan {
         Self { doubt: Some(Mutex::new(doubt)), ..Self::default() }
     }
 
-    /// Makes a call.
     async fn call<T>(&self, perform: impl Future<Output = T> + Send) -> T {
         match &self.still {
             Some(clock) => clock.answer(perform),

@@ -4,31 +4,29 @@
 //! continue: when it is resumed, time has passed, as after SIGSTOP and SIGCONT. A killed process is never polled again
 //! and runs no destructors before the runtime ends, as after SIGKILL.
 
-use std::cell::RefCell;
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
+use crate::runtime::TaskGate;
 use crate::sync::lock;
 
-thread_local! {
-    static CURRENT: RefCell<Option<Process>> = const { RefCell::new(None) };
-}
-
-/// A simulated process on this thread's runtime. Cheap to clone; all clones are the same process.
+/// A simulated process: the [gate](TaskGate) of the tasks of one [`Runtime`](crate::Runtime). Cheap to clone; all clones
+/// are the same process.
 ///
-/// A process owns the tasks that [`run`](Self::run) polls, and those that the library starts from there: workers, their
+/// A process owns the tasks that its runtime starts: those of a storage with this runtime, of its workers, their
 /// deliveries and their leases. Tasks that a handler starts by `tokio::spawn` do not belong to it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// use jobqueue::Runtime;
 /// use jobqueue::testing::simulation::Process;
+/// use std::sync::Arc;
 /// use std::time::Duration;
 ///
 /// let process = Process::default();
-/// let job = tokio::spawn(process.run(tokio::time::sleep(Duration::from_secs(1))));
+/// let runtime = Runtime::new().with_task_gate(Arc::new(process.clone()));
+/// let job = runtime.spawn(tokio::time::sleep(Duration::from_secs(1)));
 /// process.stop();                                          // SIGSTOP: nothing is polled, time goes on
 /// tokio::time::sleep(Duration::from_secs(60)).await;
 /// assert!(!job.is_finished());
@@ -55,16 +53,6 @@ enum Life {
 }
 
 impl Process {
-    /// Returns the process whose task is being polled on this thread.
-    pub(crate) fn current() -> Option<Self> {
-        CURRENT.with_borrow(Clone::clone)
-    }
-
-    /// Runs a future as a task of this process, together with all tasks that it starts through the library.
-    pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        in_process(Some(self.clone()), future)
-    }
-
     /// Polls no task of this process until [`resume`](Self::resume).
     pub fn stop(&self) {
         let mut state = self.lock();
@@ -101,23 +89,29 @@ impl Process {
         self.lock().life == Life::Killed
     }
 
-    fn poll<T>(&self, context: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
-        let mut state = self.lock();
-        match state.life {
-            Life::Running => {}
-            Life::Stopped => {
-                state.waiting.push(context.waker().clone());
-                return Poll::Pending;
-            }
-            Life::Killed => return Poll::Pending,
-        }
-        drop(state);
-        let _entered = Entered(CURRENT.replace(Some(self.clone())));
-        poll(context)
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.0)
+    }
+}
+
+impl TaskGate for Process {
+    fn poll(
+        &self,
+        context: &mut Context<'_>,
+        poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>,
+    ) -> Poll<()> {
+        let mut state = self.lock();
+        match state.life {
+            Life::Running => {
+                drop(state);
+                poll(context)
+            }
+            Life::Stopped => {
+                state.waiting.push(context.waker().clone());
+                Poll::Pending
+            }
+            Life::Killed => Poll::Pending,
+        }
     }
 }
 
@@ -125,29 +119,6 @@ impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Process").field(&self.lock().life).finish()
     }
-}
-
-/// A guard that restores the process that was being polled on the thread, also after a panic.
-struct Entered(Option<Process>);
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        CURRENT.set(self.0.take());
-    }
-}
-
-/// Makes a future part of the process that is being polled on this thread, if there is one.
-pub(super) fn in_current_process<F: Future>(future: F) -> impl Future<Output = F::Output> + use<F> {
-    in_process(Process::current(), future)
-}
-
-async fn in_process<F: Future>(process: Option<Process>, future: F) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|context| match &process {
-        None => future.as_mut().poll(context),
-        Some(process) => process.poll(context, |context| future.as_mut().poll(context)),
-    })
-    .await
 }
 
 #[cfg(test)]
@@ -158,10 +129,11 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::task::spawn;
+    use crate::runtime::Runtime;
 
-    /// Counts seconds in a task that a task of the process has started.
+    /// Counts seconds in a task of the process.
     fn counting(process: &Process) -> Arc<AtomicU32> {
+        let runtime = Runtime::new().with_task_gate(Arc::new(process.clone()));
         let seconds = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&seconds);
         let count = async move {
@@ -170,7 +142,7 @@ mod tests {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
         };
-        tokio::spawn(process.run(async { spawn(count).await }));
+        drop(runtime.spawn(count));
         seconds
     }
 

@@ -20,7 +20,6 @@ use super::trace::trace;
 use super::weather::Profile;
 use super::worker::{Make, Slot};
 use crate::clock::Clock;
-use crate::entropy::seeded::seed as enter_seed;
 use crate::error::Error;
 use crate::storage::Storage;
 use crate::worker::WorkerBuilder;
@@ -222,7 +221,6 @@ impl Builder {
                 shared.keep_calls();
             }
             let shared = Arc::new(shared);
-            let _seeded = enter_seed(seed, Arc::clone(&shared.clock));
             self.live(shared, incidents).await
         });
         runtime.shutdown_background();

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::ledger::Fact;
+use super::ledger::{Fact, subject};
 use super::shared::Shared;
 use crate::job::JobInfo;
 
 /// Records a handler's effects outside the framework. It is an extractor: `State<Effects>`. An effect that happens
-/// twice without a cause is a finding.
+/// twice in one run, or again after a run that was done, without a cause, is a finding.
 #[derive(Clone)]
 pub struct Effects {
     pub(super) shared: Arc<Shared>,
@@ -18,8 +18,9 @@ pub struct Effects {
 impl Effects {
     /// Records an effect of a job.
     pub fn happened(&self, name: &str, job: &JobInfo) {
-        let (name, id) = (name.into(), Arc::clone(&job.id));
-        self.shared.ledger.note(&self.node, Fact::Effect { name, id });
+        let (name, id) = (name.into(), subject(&job.source, &job.id));
+        let (inserted, delivery) = (job.inserted, job.dequeue_count);
+        self.shared.ledger.note(&self.node, Fact::Effect { name, id, inserted, delivery });
     }
 }
 

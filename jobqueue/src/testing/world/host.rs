@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::ledger::{Fact, Ledger};
-use crate::clock::Clock;
-use crate::task::process::Process;
+use crate::runtime::Runtime;
+use crate::testing::simulation::Process;
 
 /// A simulated process, as the connections of its storage see it. Cheap to clone.
 #[derive(Clone)]
 pub struct Host {
     pub(super) name: Arc<str>,
     pub(super) process: Process,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(super) runtime: Runtime,
     pub(super) ledger: Arc<Ledger>,
     pub(super) quiet: Arc<AtomicBool>,
     pub(super) seed: u64,
@@ -28,14 +28,14 @@ impl Host {
         &self.name
     }
 
-    /// Returns the process itself: its connections must end when it is killed, and hear nothing while it is stopped.
+    /// Returns the process itself: its connections must end when it is killed, and receive nothing while it is stopped.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Returns the clock of the process, which may be wrong.
-    pub fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.clock)
+    /// Returns the runtime of the process: its tasks, and its clock, which may be wrong.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
 
     /// Returns a seed of its own for the randomness of its connections.
@@ -53,7 +53,7 @@ impl Host {
         !self.is_judge && !self.quiet.load(Ordering::Relaxed)
     }
 
-    /// Records that a connection of the process was disturbed: a reason for what follows.
+    /// Records that a connection of the process was disturbed, which explains later findings.
     pub fn disturbed(&self, text: impl Into<String>) {
         self.ledger.note(&self.name, Fact::Incident(text.into()));
     }

@@ -58,7 +58,7 @@ pub enum Incident {
         /// The time by which the clock is ahead, in milliseconds.
         millis: i64,
     },
-    /// A worker is told to stop, and another process starts.
+    /// A worker shuts down, and another process starts.
     Restart {
         /// The worker.
         worker: usize,

@@ -1,10 +1,10 @@
-//! The ledger: everything that happened in a world, in order.
+//! The ledger: all events of a world, in order.
 //!
 //! A job is named by its id; a job from a source of its own is named by both: `/shop 17`.
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
@@ -62,12 +62,61 @@ pub enum Fact {
         /// The earliest time at which the message may expire.
         expires: Option<Duration>,
     },
+    /// A process puts a message of a job into a queue: a sender, or the library itself.
+    PutBegan {
+        /// The job.
+        id: Arc<str>,
+        /// The queue as the storage knows it: a shard, or a dead-letter queue.
+        queue: Arc<str>,
+    },
+    /// The storage answered a put.
+    Put {
+        /// The job.
+        id: Arc<str>,
+        /// The queue as the storage knows it.
+        queue: Arc<str>,
+        /// The answer to the put.
+        verdict: Verdict,
+        /// The earliest time at which the message may expire.
+        expires: Option<Duration>,
+    },
+    /// A process received a message of a job.
+    Received {
+        /// The job.
+        id: Arc<str>,
+        /// The queue as the storage knows it.
+        queue: Arc<str>,
+        /// The time at which the message was inserted. It tells the messages of one job apart.
+        inserted: SystemTime,
+        /// The dequeue count of the message.
+        delivery: u32,
+        /// The number of the first entry after the process asked for messages: its lease began then at the earliest.
+        asked: usize,
+    },
+    /// The storage acknowledged the deletion of a message of a job.
+    Deleted {
+        /// The job.
+        id: Arc<str>,
+        /// The queue as the storage knows it.
+        queue: Arc<str>,
+    },
+    /// A change of a message of a job failed, was late or was given up, as its process sees it.
+    CallFailed {
+        /// The job.
+        id: Arc<str>,
+        /// The operation.
+        operation: Operation,
+        /// The way in which it failed.
+        how: &'static str,
+    },
     /// A handler started.
     RunBegan {
         /// The number of the run in this world.
         run: u64,
         /// The job.
         id: Arc<str>,
+        /// The time at which its message was inserted.
+        inserted: SystemTime,
         /// The dequeue count of its message.
         delivery: u32,
         /// The number of the attempt.
@@ -88,6 +137,8 @@ pub enum Fact {
     Settled {
         /// The job; empty if the message could not be read.
         id: Arc<str>,
+        /// The time at which the message was inserted; `None` if it could not be read.
+        inserted: Option<SystemTime>,
         /// The dequeue count.
         delivery: u32,
         /// The outcome.
@@ -99,6 +150,10 @@ pub enum Fact {
         name: Arc<str>,
         /// The job.
         id: Arc<str>,
+        /// The time at which the message was inserted whose handler had the effect.
+        inserted: SystemTime,
+        /// The dequeue count of that message.
+        delivery: u32,
     },
     /// A dead letter is put back: its job may run again.
     Redriven {
@@ -121,7 +176,7 @@ pub enum Fact {
         /// The fault of the call.
         fault: Fault,
     },
-    /// A process was killed, frozen, resumed or started, or an account failed.
+    /// A process was killed, frozen, resumed or cut off, its clock was set or its worker ended, or an account failed.
     Incident(String),
     /// A note of the scenario.
     Noted(String),
@@ -133,6 +188,11 @@ impl Fact {
         match self {
             Self::SendBegan { id, .. }
             | Self::Sent { id, .. }
+            | Self::PutBegan { id, .. }
+            | Self::Put { id, .. }
+            | Self::Received { id, .. }
+            | Self::Deleted { id, .. }
+            | Self::CallFailed { id, .. }
             | Self::RunBegan { id, .. }
             | Self::RunEnded { id, .. }
             | Self::Settled { id, .. }
@@ -173,13 +233,17 @@ impl Ledger {
         self.begun.elapsed()
     }
 
-    /// Records a fact and returns its number.
     pub(super) fn note(&self, node: &Arc<str>, fact: Fact) -> usize {
         let at = self.now();
         let mut entries = lock(&self.entries);
         let number = entries.len();
         entries.push(Entry { number, at, node: Arc::clone(node), fact });
         number
+    }
+
+    /// Returns the number that the next fact gets.
+    pub(super) fn len(&self) -> usize {
+        lock(&self.entries).len()
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {

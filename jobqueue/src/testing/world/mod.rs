@@ -11,7 +11,13 @@
 //!   frozen process, a lost answer or a redrive in between;
 //! - a message that waits forever;
 //! - more attempts than the queue's settings allow;
+//! - a job that is done and dies, or is done while its dead letter is left;
+//! - two handlers of a job at once, although the first one has not lost its lease;
 //! - a worker that settles a message whose lease it has lost.
+//!
+//! The ledger records each message that a process puts, receives and deletes, so that it also knows the jobs that the library or a handler
+//! sends. A cause excuses the job that it concerns and no other: a call for a message of this job that failed, or an incident of the
+//! process that had its lease, between the request for the message and its next delivery.
 //!
 //! ```
 //! # use jobqueue::{JobError, JobInfo, QueueMessage, State}; use serde::{Deserialize, Serialize};
@@ -46,6 +52,7 @@ mod checks;
 mod effects;
 mod host;
 mod incident;
+mod known_messages;
 mod ledger;
 mod node;
 mod observe;
@@ -53,6 +60,7 @@ mod shared;
 mod shrink;
 mod trace;
 mod weather;
+mod witness;
 mod worker;
 
 pub use builder::{Builder, Finding, Run};

@@ -11,15 +11,16 @@ use tokio::task::JoinHandle;
 use super::ledger::{Fact, Verdict, subject};
 use super::shared::{Shared, World};
 use super::weather::{BreakPoint, Then, View};
+use super::witness::Witness;
 use crate::clock::Clock;
-use crate::entropy;
 use crate::error::Error;
 use crate::message::QueueMessage;
-use crate::queue::{Queue, SendOptions, Sent};
+use crate::queue_core::Queue;
+use crate::send::{SendOptions, Sent};
 use crate::sharded::Sharded;
 use crate::storage::{Operation, Storage};
 use crate::sync::lock;
-use crate::task::process::Process;
+use crate::testing::simulation::Process;
 
 /// A simulated process of a world. Cheap to clone; all clones are the same process.
 #[derive(Clone)]
@@ -38,13 +39,17 @@ impl Node {
         shared.enter(&process);
         let clock = Arc::new(SkewedClock { right: Arc::clone(&shared.clock), ahead: AtomicI64::new(0) });
         let view = |(account, storage): (usize, &Storage)| {
-            let (shared, node) = (Arc::clone(shared), Arc::clone(&name));
-            View { shared, node, process: process.clone(), account, breaks: Arc::clone(&breaks) }.of(storage)
+            let breaks = Arc::clone(&breaks);
+            let (own, node) = (Arc::clone(shared), Arc::clone(&name));
+            let view = View { shared: own, node, process: process.clone(), account, breaks };
+            Witness::of(&view.of(storage), shared, &name, account)
         };
-        let own = Arc::clone(&clock) as Arc<dyn Clock>;
-        let accounts = shared.accounts_for(&name, &process, &own);
-        let accounts: Vec<Storage> = accounts.iter().enumerate().map(view).collect();
-        let storage = spread(accounts, shared.shards, own);
+        let runtime = shared.runtime.clone().with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        let runtime = runtime.with_task_gate(Arc::new(process.clone()));
+        let accounts = shared.accounts_for(&name, &process, &runtime);
+        let accounts = accounts.into_iter().map(|storage| storage.with_runtime(runtime.clone()));
+        let accounts: Vec<Storage> = accounts.collect::<Vec<_>>().iter().enumerate().map(view).collect();
+        let storage = spread(accounts, shared.shards);
         Self { name, shared: Arc::clone(shared), process, storage, clock, breaks }
     }
 
@@ -66,11 +71,6 @@ impl Node {
     /// Returns the storage as this process sees it: with latency and faults.
     pub fn storage(&self) -> Storage {
         self.storage.clone()
-    }
-
-    /// Returns the clock of this process, which may be wrong.
-    pub fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.clock) as Arc<dyn Clock>
     }
 
     /// Sets the clock ahead of the true time, or behind it.
@@ -126,20 +126,20 @@ impl Node {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        tokio::spawn(self.process.run(future))
+        self.storage.runtime().spawn(future)
     }
 
-    /// Opens the queue of `M` like [`Storage::queue_on_virtual_time`]. Retries for a minute while the storage fails.
+    /// Opens the queue of `M` like [`Storage::queue`]. Retries for a minute while the storage fails.
     ///
     /// # Errors
-    /// Those of [`Storage::queue_on_virtual_time`].
+    /// Those of [`Storage::queue`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may have been created; nothing else has changed.
     pub async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
         let mut tries = 0;
         loop {
-            match self.storage.queue_on_virtual_time(self.clock()).await {
+            match self.storage.queue().await {
                 Err(_) if tries < 60 => tries += 1,
                 opened => return opened,
             }
@@ -155,11 +155,11 @@ impl Node {
     /// # Cancel safety
     /// As [`Queue::send`].
     pub async fn send<M: QueueMessage>(&self, queue: &Queue<M>, message: &M) -> Result<Sent, Error> {
-        let id = entropy::uuid_v4().to_string();
+        let id = self.storage.runtime().uuid_v4().to_string();
         self.send_with(queue, message, &id, SendOptions::new()).await
     }
 
-    /// The same under an id, with options: for sending again what may not have been stored.
+    /// Sends under an id, with options: for repeating a send with an unknown outcome.
     ///
     /// # Errors
     /// As [`Queue::send`].
@@ -202,7 +202,6 @@ impl Node {
     }
 }
 
-/// Returns the verdict in the answer to a send.
 pub(super) fn verdict<T>(answer: &Result<T, Error>) -> Verdict {
     match answer {
         Ok(_) => Verdict::Acknowledged,
@@ -213,17 +212,16 @@ pub(super) fn verdict<T>(answer: &Result<T, Error>) -> Verdict {
     }
 }
 
-/// Returns one storage of all accounts.
-pub(super) fn spread(accounts: Vec<Storage>, shards: u32, clock: Arc<dyn Clock>) -> Storage {
+pub(super) fn spread(accounts: Vec<Storage>, shards: u32) -> Storage {
     let home = accounts.first().cloned();
     if accounts.len() == 1 && shards <= 1 {
         return home.unwrap_or_else(Storage::memory);
     }
-    let builder = Sharded::builder().default_shards(shards.max(1)).clock(clock);
+    let builder = Sharded::builder().default_shards(shards.max(1));
     let named = accounts.into_iter().enumerate().map(|(n, storage)| (format!("account{n}"), storage));
     let built = named.fold(builder, |builder, (name, storage)| builder.account(name, storage)).build();
     match (built, home) {
-        (Ok(sharded), _) => sharded.storage(),
+        (Ok(sharded), _) => Storage::from(sharded.stores()),
         (Err(_), Some(home)) => home,
         (Err(_), None) => Storage::memory(),
     }

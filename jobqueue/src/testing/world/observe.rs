@@ -25,11 +25,13 @@ impl Observer {
     /// Records the outcome of a delivery.
     pub(super) fn hear(&self, event: &Event) {
         let Event::Finished { job, outcome, .. } = event else { return };
-        let (id, delivery) = match job {
-            Some(job) => (subject(&job.source, &job.id), job.dequeue_count),
-            None => ("".into(), 0),
+        let (id, inserted, delivery) = match job {
+            Some(job) => (subject(&job.source, &job.id), Some(job.inserted), job.dequeue_count),
+            None => ("".into(), None, 0),
         };
-        self.shared.ledger.note(&self.node, Fact::Settled { id, delivery, outcome: outcome.clone() });
+        self.shared
+            .ledger
+            .note(&self.node, Fact::Settled { id, inserted, delivery, outcome: outcome.clone() });
     }
 }
 
@@ -66,6 +68,7 @@ impl Service<Job> for Observed<JobService> {
         let began = Fact::RunBegan {
             run,
             id: Arc::clone(&id),
+            inserted: info.inserted,
             delivery: info.dequeue_count,
             attempt: info.attempt,
             max_attempts: info.max_attempts,

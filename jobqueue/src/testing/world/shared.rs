@@ -11,15 +11,17 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::host::Host;
+use super::known_messages::KnownMessages;
 use super::ledger::{Entry, Fact, Ledger};
 use super::node::{Node, spread};
 use super::weather::{Profile, Weather};
 use crate::clock::Clock;
 use crate::memory;
+use crate::runtime::Runtime;
 use crate::storage::Storage;
 use crate::sync::lock;
-use crate::task::process::Process;
 use crate::testing::faults::{Call, Faulty, StillClock};
+use crate::testing::simulation::Process;
 
 /// Opens an account whose time is the clock's.
 pub(super) type Open =
@@ -47,6 +49,8 @@ const MAX_CALLS: u64 = 25_000;
 pub(super) struct Shared {
     pub(super) profile: Profile,
     pub(super) clock: Arc<dyn Clock>,
+    /// The right clock and the seed, for the accounts and the judges. Each process adds its own clock and gate.
+    pub(super) runtime: Runtime,
     pub(super) accounts: Vec<Storage>,
     pub(super) backing: Backing,
     /// The accounts to which each process has a connection of its own.
@@ -58,6 +62,7 @@ pub(super) struct Shared {
     quiet: Arc<AtomicBool>,
     calls: AtomicU64,
     runs: AtomicU64,
+    pub(super) messages: KnownMessages,
     processes: Mutex<Vec<Process>>,
     /// All storage calls, if they are recorded.
     log: Option<Mutex<String>>,
@@ -68,11 +73,12 @@ impl Shared {
         let (accounts, shards) = spread;
         let wall = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
         let clock: Arc<dyn Clock> = Arc::new(memory::TokioClock::at(wall));
+        let runtime = Runtime::virtual_time(Arc::clone(&clock)).with_seed(seed);
         let (ledger, quiet) = (Arc::new(Ledger::new()), Arc::default());
         let judge = Host {
             name: "judge".into(),
             process: Process::default(),
-            clock: Arc::clone(&clock),
+            runtime: runtime.clone(),
             ledger: Arc::clone(&ledger),
             quiet: Arc::clone(&quiet),
             seed,
@@ -80,11 +86,11 @@ impl Shared {
         };
         let mut connected = Vec::new();
         let account = |_| match backing {
-            Backing::AzureLike => memory::open_with_clock(Arc::clone(&clock)),
+            Backing::AzureLike => memory::open_on(runtime.clone()),
             Backing::Still(open) => {
                 let still = StillClock::of(Arc::clone(&clock));
                 let storage = still.answer(open(Arc::clone(&still) as Arc<dyn Clock>));
-                Faulty::still(&storage, still).storage()
+                Faulty::still(&storage.with_runtime(runtime.clone()), still).storage()
             }
             Backing::Connected(begin) => {
                 let open = begin(Arc::clone(&clock));
@@ -99,6 +105,7 @@ impl Shared {
             backing: backing.clone(),
             connected,
             clock,
+            runtime,
             shards,
             weather: (0..accounts.max(1)).map(|_| Weather::default()).collect(),
             ledger,
@@ -106,18 +113,14 @@ impl Shared {
             quiet,
             calls: AtomicU64::new(0),
             runs: AtomicU64::new(0),
+            messages: KnownMessages::default(),
             processes: Mutex::default(),
             log: None,
         }
     }
 
     /// Returns the accounts for a process: with connections of its own, where the storage has some.
-    pub(super) fn accounts_for(
-        &self,
-        name: &Arc<str>,
-        process: &Process,
-        clock: &Arc<dyn Clock>,
-    ) -> Vec<Storage> {
+    pub(super) fn accounts_for(&self, name: &Arc<str>, process: &Process, runtime: &Runtime) -> Vec<Storage> {
         if self.connected.is_empty() {
             return self.accounts.clone();
         }
@@ -125,7 +128,7 @@ impl Shared {
             open(&Host {
                 name: Arc::clone(name),
                 process: process.clone(),
-                clock: Arc::clone(clock),
+                runtime: runtime.clone(),
                 ledger: Arc::clone(&self.ledger),
                 quiet: Arc::clone(&self.quiet),
                 seed: self.draw(),
@@ -145,7 +148,7 @@ impl Shared {
         self.log = Some(Mutex::default());
     }
 
-    /// Returns a random number of the world's own sequence, independent of those that the library draws.
+    /// Returns a random number of the world's own sequence, independent of the library's.
     pub(super) fn draw(&self) -> u64 {
         lock(&self.rng).random()
     }
@@ -227,9 +230,9 @@ impl World {
         &self.shared.accounts
     }
 
-    /// Returns the storage of all accounts, without faults and latency: for judging, not for working.
+    /// Returns the storage of all accounts, without faults and latency, with the right clock: for judging, not for working.
     pub fn storage(&self) -> Storage {
-        spread(self.shared.accounts.clone(), self.shared.shards, self.clock())
+        spread(self.shared.accounts.clone(), self.shared.shards)
     }
 
     /// Returns the storage's clock, which is right.

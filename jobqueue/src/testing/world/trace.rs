@@ -58,12 +58,19 @@ fn line(fact: &Fact) -> String {
     match fact {
         Fact::SendBegan { id, queue } => format!("sends {id} to {queue}"),
         Fact::Sent { id, verdict, .. } => format!("sent {id}: {verdict:?}"),
+        Fact::PutBegan { id, queue } => format!("puts {id} into {queue}"),
+        Fact::Put { id, queue, verdict, .. } => format!("put {id} into {queue}: {verdict:?}"),
+        Fact::Received { id, queue, delivery, .. } => format!("got {id} from {queue}, delivery {delivery}"),
+        Fact::Deleted { id, queue } => format!("deleted {id} from {queue}"),
+        Fact::CallFailed { id, operation, how } => format!("  ! {operation} of {id} {how}"),
         Fact::RunBegan { run, id, delivery, attempt, .. } => {
             format!("run {run} of {id} begins, attempt {attempt}, delivery {delivery}")
         }
         Fact::RunEnded { run, id, end } => format!("run {run} of {id}: {end:?}"),
-        Fact::Settled { id, delivery, outcome } => format!("settled {id}, delivery {delivery}: {outcome:?}"),
-        Fact::Effect { name, id } => format!("effect {name} of {id}"),
+        Fact::Settled { id, delivery, outcome, .. } => {
+            format!("settled {id}, delivery {delivery}: {outcome:?}")
+        }
+        Fact::Effect { name, id, .. } => format!("effect {name} of {id}"),
         Fact::Redriven { id } => format!("{id} redriven"),
         Fact::TakenAway { id, why } => format!("{id} {why}"),
         Fact::Fault { operation, subject, fault } => format!("  ! {operation} {subject}: {fault:?}"),

@@ -10,8 +10,8 @@ use super::ledger::Fact;
 use super::shared::{Backing, Shared};
 use crate::storage::{Operation, Storage, StoreErrorKind};
 use crate::sync::lock;
-use crate::task::process::Process;
 use crate::testing::faults::{AzureLike, Call, Fault, Faulty, lost};
+use crate::testing::simulation::Process;
 
 /// The rates of faults and incidents in a world.
 #[derive(Debug, Clone)]

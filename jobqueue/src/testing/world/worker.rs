@@ -74,10 +74,10 @@ impl Slot {
         let stop = CancellationToken::new();
         (state.node, state.stop) = (Some(node.clone()), stop.clone());
         drop(state);
-        self.shared.ledger.note(node.name(), Fact::Incident("starts".to_owned()));
+        self.shared.ledger.note(node.name(), Fact::Noted("starts".to_owned()));
         let observer = Observer { shared: Arc::clone(&self.shared), node: Arc::clone(node.name()) };
         let effects = Effects { shared: Arc::clone(&self.shared), node: Arc::clone(node.name()) };
-        let builder = Worker::builder(node.storage()).virtual_time(node.clock()).state(effects);
+        let builder = Worker::builder(node.storage()).state(effects);
         let builder = (self.make)(builder, &node).layer(observer.clone());
         let worker = match builder.on_event(move |event| observer.hear(event)).build() {
             Ok(worker) => worker,
@@ -125,7 +125,6 @@ impl Slot {
         stop.cancel();
     }
 
-    /// Ends the worker permanently.
     pub(super) fn close(&self) {
         lock(&self.state).closed = true;
         self.restart();

@@ -1,8 +1,8 @@
 //! Adds limits to a worker that is put together.
 
-use super::settings::{HandlerLimits, QueueLimits};
+use super::WorkerBuilder;
 use crate::message::QueueMessage;
-use crate::worker::builder::WorkerBuilder;
+use crate::worker::limits::{HandlerLimits, QueueLimits};
 
 impl WorkerBuilder {
     /// Limits a queue within this worker: its concurrency, and its weight among the worker's queues.

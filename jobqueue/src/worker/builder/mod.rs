@@ -1,6 +1,8 @@
 //! The builder of a worker.
 
 mod build;
+mod limits;
+mod records;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,18 +14,17 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::background::{Background, BackgroundContext};
-use super::circuit::CircuitBreaker;
-use super::dead_letter_hook::DeadLettered;
-use super::hook::Hook;
-use super::shared::Options;
+use super::options::WorkerOptions;
+use super::pacing::CircuitBreaker;
 use crate::claim_check::SweptContainer;
 use crate::clock::WITHOUT_END;
+use crate::delivery::{DeadLettered, DeliveryOptions, Hook};
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Observers};
 use crate::handler::{Handler, Job, JobService, Registration, States};
 use crate::job::JobInfo;
 use crate::job::outcome::{BoxError, JobError, Verdict};
-use crate::queue::QueueCoreOptions;
+use crate::queue_core::QueueCoreOptions;
 use crate::settings::SettingOverrides;
 use crate::storage::{ExpiredReceipt, Storage};
 
@@ -55,9 +56,9 @@ type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
 ///     .state(Smtp { relay: "mx.example.org" })
 ///     .concurrency(16)                                     // handlers at once, over all queues
 ///     .max_run_time(Duration::from_secs(600))              // then a job is cancelled and counts as failed
-///     .shutdown_timeout(Duration::from_secs(10))           // what running handlers get to finish
+///     .shutdown_timeout(Duration::from_secs(10))           // the time for running handlers to finish
 ///     .on_event(|event| if let Event::PollFailed { error, .. } = event { eprintln!("{error}") })
-///     .build()?;                                           // says what is missing or does not fit
+///     .build()?;                                           // returns an error that names the mistake
 /// let report = worker.run_until_idle().await?;             // in a service: `run_until(shutdown_signal())`
 /// assert_eq!(report.completed, 1);
 /// # Ok(()) }
@@ -69,7 +70,8 @@ pub struct WorkerBuilder {
     repeated_state: Option<&'static str>,
     registrations: Vec<(Option<String>, Registration)>,
     layers: Vec<Wrap>,
-    pub(super) options: Options,
+    options: WorkerOptions,
+    deliveries: DeliveryOptions,
     core: QueueCoreOptions,
     events: Observers,
     background: Vec<Background>,
@@ -89,7 +91,8 @@ impl WorkerBuilder {
             repeated_state: None,
             registrations: Vec::new(),
             layers: Vec::new(),
-            options: Options { swept, ..Options::default() },
+            options: WorkerOptions { swept, ..WorkerOptions::default() },
+            deliveries: DeliveryOptions::default(),
             core: QueueCoreOptions::default(),
             events: Observers::default(),
             background: Vec::new(),
@@ -165,7 +168,7 @@ impl WorkerBuilder {
     /// A handler whose lease is about to end is dropped before another worker can get its message, even if its grace lasts for
     /// longer, unless [`late_completion`](Self::late_completion) is on. A handler that blocks its thread cannot be dropped.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
-        self.options.cancel_grace = grace.min(WITHOUT_END);
+        self.deliveries.cancel_grace = grace.min(WITHOUT_END);
         self
     }
 
@@ -224,7 +227,7 @@ impl WorkerBuilder {
         mut self,
         policy: impl Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync + 'static,
     ) -> Self {
-        self.options.retry_policy = Some(Arc::new(policy));
+        self.deliveries.retry_policy = Some(Arc::new(policy));
         self
     }
 
@@ -253,7 +256,7 @@ impl WorkerBuilder {
     /// This costs a request for each job that is delivered a second time, and two for each job with a payload in a
     /// blob. The default is off: the worker remembers the last 10,000 of these jobs in memory.
     pub fn durable_completions(mut self, record: bool) -> Self {
-        self.options.durable_completions = record;
+        self.deliveries.durable_completions = record;
         self
     }
 
@@ -264,15 +267,16 @@ impl WorkerBuilder {
         self
     }
 
-    /// Calls `listener` for every [`Event`] of the worker, and for what its handlers send. The listener must return quickly. If it
-    /// panics, the worker logs that and continues. [`Storage::on_event`] also hears the requests to the storage.
+    /// Calls `listener` for every [`Event`] of the worker and of the sends of its handlers. The listener must return
+    /// quickly. If it panics, the worker logs that and continues. [`Storage::on_event`] also reports the requests to
+    /// the storage.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events.add(listener);
         self
     }
 
     /// Calls `hook` for each message that this worker has dead-lettered, after the dead letter is stored. Use it to
-    /// alert somebody, or to record the failure in the application's own data.
+    /// send an alert, or to record the failure in the application's own data.
     ///
     /// The hook is called once for most dead letters, but not for all: it is not called if the process dies at that
     /// moment, nor for messages that are dead-lettered by hand
@@ -304,16 +308,7 @@ impl WorkerBuilder {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.options.dead_letter_hooks.add(hook);
-        self
-    }
-
-    /// Renews leases on the current runtime instead of a separate thread, and takes the time from `clock`. For tests
-    /// on paused time.
-    #[cfg(feature = "testing")]
-    pub fn virtual_time(mut self, clock: Arc<dyn crate::clock::Clock>) -> Self {
-        self.core.clock = clock;
-        self.options.renewer_on_this_runtime = true;
+        self.deliveries.dead_letter_hooks.add(hook);
         self
     }
 

@@ -3,16 +3,13 @@
 //! This module knows numbers and times, and nothing of messages. The poller fetches a message only when its queue has a
 //! slot, and a token if the rate is limited, so that no leased message waits for a limit.
 
-mod builder;
 mod rate;
 mod settings;
 mod shares;
 mod slots;
-mod snooze;
 
 pub use rate::RateLimit;
 pub use settings::{HandlerLimits, QueueLimits};
 
 pub(super) use settings::LimitSettings;
 pub(super) use slots::{Occupied, QueueSlots, Slot, Slots};
-pub(super) use snooze::Snooze;

@@ -19,7 +19,7 @@ use crate::sync::lock;
 ///
 /// Jobs begin at even intervals unless [`burst`](Self::burst) allows more. Each attempt counts. The worker does not fetch
 /// messages that would wait for the limit, so that other workers can have them;
-/// [`WorkerBuilder::limit`](crate::WorkerBuilder::limit) says what holds for queues of several kinds.
+/// [`WorkerBuilder::limit`](crate::WorkerBuilder::limit) describes queues of several kinds.
 ///
 /// ```
 /// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
@@ -107,7 +107,7 @@ impl RateLimit {
         }
     }
 
-    /// Takes a token if there is one and nobody waits for it; otherwise returns the time until the next.
+    /// Takes a token if one is free and no other caller waits for it; otherwise returns the time until the next.
     pub(super) fn try_take(&self) -> Result<Token, Duration> {
         let Ok(_turn) = self.inner.turn.try_lock() else { return Err(self.inner.interval) };
         match self.take_now() {
@@ -147,7 +147,6 @@ impl fmt::Debug for RateLimit {
 }
 
 impl Token {
-    /// Spends the token.
     pub(super) fn spend(mut self) {
         self.limit = None;
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::rate::RateLimit;
 use super::shares::{Share, Shares};
+use crate::delivery::Registry;
 use crate::error::{Error, ErrorKind};
-use crate::name::QueueName;
 use crate::presence::{KindLimits, ListeningQueue};
-use crate::worker::registry::Registry;
+use crate::storage::QueueName;
 
 /// Limits one queue within one worker. Given to [`WorkerBuilder::limit_queue`](crate::WorkerBuilder::limit_queue).
 ///
@@ -93,7 +93,6 @@ impl HandlerLimits {
     }
 }
 
-/// The limits of a worker.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct LimitSettings {
     queues: BTreeMap<String, QueueLimits>,
@@ -118,11 +117,11 @@ pub(super) struct Resolved<W> {
 }
 
 impl LimitSettings {
-    pub(super) fn limit_queue(&mut self, queue: String, limits: QueueLimits) {
+    pub(in crate::worker) fn limit_queue(&mut self, queue: String, limits: QueueLimits) {
         self.queues.insert(queue, limits);
     }
 
-    pub(super) fn limit_handler(&mut self, kind: &'static str, limits: HandlerLimits) {
+    pub(in crate::worker) fn limit_handler(&mut self, kind: &'static str, limits: HandlerLimits) {
         self.handlers.insert(kind, limits);
     }
 
@@ -131,9 +130,7 @@ impl LimitSettings {
         let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
         for (queue, limits) in &self.queues {
             if !registry.0.keys().any(|name| name.as_str() == queue) {
-                return fail(format!(
-                    "a limit was given for the queue `{queue}`, on which there is no handler"
-                ));
+                return fail(format!("a limit was set for the queue `{queue}`, which has no handler"));
             }
             if limits.concurrency == Some(0) {
                 return fail(format!(
@@ -146,7 +143,7 @@ impl LimitSettings {
         }
         for (kind, limits) in &self.handlers {
             if !registry.0.values().any(|queue| queue.kinds().any(|handled| handled == *kind)) {
-                return fail(format!("a limit was given for the kind `{kind}`, which has no handler"));
+                return fail(format!("a limit was set for the kind `{kind}`, which has no handler"));
             }
             if limits.concurrency == Some(0) {
                 return fail(format!(
@@ -181,7 +178,7 @@ impl LimitSettings {
         Resolved { shares: Shares::new(concurrency, queues, counts), handlers, rates }
     }
 
-    /// Adds the limits of a queue and its kinds to what the worker's record says of it.
+    /// Adds the limits of a queue and its kinds to its entry in the worker's record.
     pub(in crate::worker) fn shown(&self, queue: ListeningQueue) -> ListeningQueue {
         let own = self.queues.get(queue.name.as_str()).and_then(|limits| limits.concurrency);
         let limits = queue.kinds.iter().filter_map(|kind| {

@@ -14,13 +14,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::rate::{RateLimit, Token};
 use super::settings::{HandlerLimit, LimitSettings};
 use super::shares::{Grant, Shares};
+use crate::delivery::Registry;
 use crate::sync::lock;
-use crate::worker::registry::Registry;
 
 /// The shortest time for which a message is put back whose handler has reached its limit.
 const HANDLER_IS_BUSY: Duration = Duration::from_secs(1);
 
-/// The slots of a worker.
 #[derive(Debug, Clone)]
 pub(in crate::worker) struct Slots {
     core: Arc<Core>,
@@ -68,7 +67,6 @@ impl Slots {
 }
 
 impl QueueSlots {
-    /// Returns the number of slots that are free for the queue, and the most that it can have.
     pub(in crate::worker) fn free_and_most(&self) -> (usize, usize) {
         let shares = lock(&self.core.shares);
         (shares.free(self.queue), shares.most(self.queue))
@@ -104,7 +102,6 @@ impl QueueSlots {
         lock(&self.core.shares).note_backlog(self.queue, has_backlog);
     }
 
-    /// Returns the slot as a delivery holds it.
     pub(in crate::worker) fn occupied(&self, slot: Slot) -> Occupied {
         Occupied { slots: self.clone(), held: Mutex::new(Held::Slot(slot)) }
     }

@@ -74,7 +74,7 @@ impl CircuitBreaker {
 
 /// The circuit's permission for a poller to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Permit {
+pub(in crate::worker) enum Permit {
     /// Fetch for all free slots.
     Closed,
     /// Fetch one message, to test whether jobs succeed again.
@@ -87,7 +87,7 @@ pub(super) enum Permit {
 
 /// A change of the circuit that the worker reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(in crate::worker) enum Change {
     Opened(Duration),
     Closed,
 }
@@ -115,7 +115,7 @@ struct State {
 /// The one delivery that tests an open circuit. If it is dropped without an outcome, for instance with its task,
 /// another probe may follow.
 #[derive(Debug)]
-pub(super) struct Probe {
+pub(in crate::worker) struct Probe {
     circuit: Arc<Circuit>,
     number: u64,
 }
@@ -194,7 +194,7 @@ impl Circuit {
                 was_open.then_some(Change::Closed)
             }
             Some(false) if state.open_until.is_some() => {
-                // Deliveries that were running when the circuit opened tell nothing new.
+                // Deliveries that were running when the circuit opened are no new evidence.
                 is_probe.then(|| {
                     state.pause = (state.pause * 2).min(terms.longest);
                     state.open_until = Some(Instant::now() + state.pause);
@@ -278,7 +278,6 @@ mod tests {
         assert_eq!(circuit.permit(), Permit::Closed);
     }
 
-    // D8
     #[tokio::test(start_paused = true)]
     async fn the_end_of_another_delivery_does_not_end_the_probe() {
         let circuit = opened();

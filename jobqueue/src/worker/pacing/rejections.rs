@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The rate of one worker, over all its queues.
 #[derive(Debug)]
-pub(super) struct Rejections {
+pub(in crate::worker) struct Rejections {
     /// The rate per second; `None` for no limit.
     per_second: Option<u32>,
     lifted: AtomicBool,
@@ -38,7 +38,7 @@ struct State {
 
 impl Rejections {
     /// Returns a limiter. A rate of zero counts as one per second.
-    pub(super) fn new(per_second: Option<u32>) -> Self {
+    pub(in crate::worker) fn new(per_second: Option<u32>) -> Self {
         let (per_second, now) = (per_second.map(|rate| rate.max(1)), Instant::now());
         let permits = per_second.unwrap_or(0).into();
         Self {
@@ -49,7 +49,7 @@ impl Rejections {
     }
 
     /// Removes the limit from now on.
-    pub(super) fn lift(&self) {
+    pub(in crate::worker) fn lift(&self) {
         self.lifted.store(true, Ordering::Relaxed);
     }
 

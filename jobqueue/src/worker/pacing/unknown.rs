@@ -4,7 +4,8 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::entropy;
+use crate::delivery::MessageClass;
+use crate::runtime::Runtime;
 use crate::sync::lock;
 
 /// The pause before each fetch of a worker that knows none of its messages.
@@ -17,20 +18,9 @@ const WEIGHT: f64 = 0.125;
 /// A share that makes no difference.
 const NONE: f64 = 0.01;
 
-/// A worker's view of a message, as far as this module needs it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// The worker can run the message.
-    Known,
-    /// The message's handler has reached a limit.
-    OverLimit,
-    /// No handler of the worker knows the kind or the version.
-    Unknown,
-}
-
-/// The share of messages for other workers among the latest ones of a queue.
+/// The ratio of messages for other workers among the latest ones of a queue.
 #[derive(Debug, Default)]
-pub(super) struct UnknownShare(Mutex<Latest>);
+pub(super) struct UnknownRatio(Mutex<Latest>);
 
 #[derive(Debug, Default)]
 struct Latest {
@@ -41,15 +31,14 @@ struct Latest {
     doublings: u32,
 }
 
-impl UnknownShare {
-    /// Records a message.
-    pub(super) fn note(&self, seen: Seen) {
+impl UnknownRatio {
+    pub(super) fn note(&self, class: MessageClass) {
         let mut latest = lock(&self.0);
-        if seen != Seen::Unknown {
+        if class != MessageClass::Unknown {
             latest.doublings = 0;
         }
-        latest.unknown = seen == Seen::Unknown;
-        if seen != Seen::Known {
+        latest.unknown = class == MessageClass::Unknown;
+        if class != MessageClass::Known {
             latest.share += (1.0 - latest.share) * WEIGHT;
         } else if latest.share > 0.0 {
             latest.share -= latest.share * WEIGHT;
@@ -58,7 +47,7 @@ impl UnknownShare {
 
     /// Returns the pause before the next fetch, which leaves the queue to other workers. `may_be_long` is false if the
     /// last fetch was full: messages that this worker knows may wait behind unknown ones.
-    pub(super) fn pause(&self, may_be_long: bool) -> Duration {
+    pub(super) fn pause(&self, may_be_long: bool, runtime: &Runtime) -> Duration {
         let mut latest = lock(&self.0);
         if !may_be_long {
             latest.doublings = 0;
@@ -69,7 +58,7 @@ impl UnknownShare {
             return Duration::ZERO;
         }
         let pause = LONGEST.mul_f64(latest.share) * (1 << latest.doublings);
-        entropy::jitter(pause.min(LONGEST_WITHOUT_BACKLOG), 0.5..=1.0)
+        runtime.jitter(pause.min(LONGEST_WITHOUT_BACKLOG), 0.5..=1.0)
     }
 }
 
@@ -78,39 +67,39 @@ mod tests {
     use super::*;
 
     /// Returns the share after rounds that brought one unknown message each.
-    fn after(rounds: u32) -> UnknownShare {
-        let share = UnknownShare::default();
+    fn after(rounds: u32) -> UnknownRatio {
+        let share = UnknownRatio::default();
         for _ in 0..rounds {
-            share.note(Seen::Unknown);
-            let _ = share.pause(true);
+            share.note(MessageClass::Unknown);
+            let _ = share.pause(true, &Runtime::new());
         }
         share
     }
 
     #[test]
     fn who_knows_little_pauses_and_who_learns_does_not() {
-        let share = UnknownShare::default();
-        share.note(Seen::Known);
-        assert_eq!(share.pause(true), Duration::ZERO);
+        let share = UnknownRatio::default();
+        share.note(MessageClass::Known);
+        assert_eq!(share.pause(true, &Runtime::new()), Duration::ZERO);
         let share = after(40);
-        let pause = share.pause(false);
+        let pause = share.pause(false, &Runtime::new());
         assert!(pause >= LONGEST.mul_f64(0.49) && pause <= LONGEST, "{pause:?}");
-        (0..40).for_each(|_| share.note(Seen::Known));
-        assert_eq!(share.pause(true), Duration::ZERO);
+        (0..40).for_each(|_| share.note(MessageClass::Known));
+        assert_eq!(share.pause(true, &Runtime::new()), Duration::ZERO);
     }
 
     #[test]
     fn pauses_grow_while_there_is_nothing_but_a_few_unknown_messages() {
         let share = after(40);
         // A fetch that finds nothing changes nothing.
-        let pause = share.pause(true);
+        let pause = share.pause(true, &Runtime::new());
         assert!(pause >= LONGEST_WITHOUT_BACKLOG / 2 && pause <= LONGEST_WITHOUT_BACKLOG, "{pause:?}");
-        for short in [Seen::Known, Seen::OverLimit] {
+        for short in [MessageClass::Known, MessageClass::OverLimit] {
             let share = after(40);
             share.note(short);
-            assert!(share.pause(true) <= LONGEST, "{short:?}");
+            assert!(share.pause(true, &Runtime::new()) <= LONGEST, "{short:?}");
         }
-        share.note(Seen::Unknown);
-        assert!(share.pause(false) <= LONGEST, "a backlog");
+        share.note(MessageClass::Unknown);
+        assert!(share.pause(false, &Runtime::new()) <= LONGEST, "a backlog");
     }
 }

@@ -1,22 +1,22 @@
-//! Attempts are bounded and counted (I11).
+//! Attempts are bounded and counted.
 
 use std::time::Duration;
 
-use super::doubled::has_copies;
+use super::evidence::{Job, Run};
 use super::{Evidence, Finding};
 use crate::job::outcome::Outcome;
 use crate::testing::world::ledger::{Entry, Fact, RunEnd};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (id, entries) in evidence.by_job() {
+    for job in evidence.jobs() {
         let mut failures = 0;
-        for entry in &entries {
+        for entry in &job.entries {
             match &entry.fact {
                 Fact::RunBegan { attempt, max_attempts, .. } if attempt > max_attempts => {
                     found.push(Finding {
                         what: "a job has too many attempts",
-                        subject: id.to_string(),
+                        subject: job.id.to_string(),
                         detail: format!("attempt {attempt} of {max_attempts} began at {:?}", entry.at),
                     });
                 }
@@ -26,12 +26,11 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                 _ => {}
             }
         }
-        let uncounted = uncounted(evidence, &id, &entries);
-        found.extend(uncounted.filter(|_| !has_copies(evidence, &entries, usize::MAX)));
+        found.extend(job.by_message().iter().find_map(|runs| uncounted(evidence, &job, runs)));
         if failures > 1_000 {
             found.push(Finding {
                 what: "a job fails without end",
-                subject: id.to_string(),
+                subject: job.id.to_string(),
                 detail: format!("{failures} failures were reported"),
             });
         }
@@ -42,32 +41,28 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 /// The time after a release in which a worker that is shutting down has ended. It does not pass while its process is stopped.
 const SHUTDOWN: Duration = Duration::from_secs(60);
 
-/// A failed run whose worker put the message back, after which the job runs again under the same number. The failure
-/// of a handler that a shutdown has cancelled costs no attempt.
-fn uncounted(evidence: &Evidence, id: &str, entries: &[&Entry]) -> Option<Finding> {
-    let redriven = entries.iter().any(|entry| matches!(entry.fact, Fact::Redriven { .. }));
-    let runs = entries.iter().filter(|_| !redriven).filter_map(|entry| match &entry.fact {
-        Fact::RunBegan { run, delivery, attempt, .. } => Some((*entry, *run, *delivery, *attempt)),
-        _ => None,
-    });
-    runs.clone().find_map(|(began, run, delivery, attempt)| {
-        let has_failed = entries.iter().any(|entry| {
-            matches!(entry.fact, Fact::RunEnded { run: ended, end: RunEnd::Failed, .. } if ended == run)
-        });
-        let put_back = entries.iter().find(|entry| {
-            entry.node == began.node
-                && entry.number > began.number
-                && matches!(&entry.fact, Fact::Settled { delivery: of, outcome: Outcome::Released(_), .. } if *of == delivery)
+/// A failed run whose worker put the message back, after which it is delivered again under the same attempt. The failure of a handler
+/// that a shutdown has cancelled costs no attempt.
+fn uncounted(evidence: &Evidence, job: &Job<'_>, runs: &[Run<'_>]) -> Option<Finding> {
+    let failed = runs.iter().filter(|run| matches!(run.end, Some((RunEnd::Failed, _))));
+    failed.clone().find_map(|run| {
+        let put_back = job.entries.iter().find(|entry| {
+            entry.node == run.began.node
+                && entry.number > run.began.number
+                && matches!(&entry.fact, Fact::Settled { inserted, delivery, outcome: Outcome::Released(_), .. } if (*inserted, *delivery) == (Some(run.message), run.delivery))
         })?;
         if shuts_down(evidence, put_back) {
             return None;
         }
-        let again = runs.clone().find(|(entry, _, _, again)| entry.number > put_back.number && *again <= attempt);
-        let (again, ..) = again.filter(|_| has_failed)?;
+        let again =
+            runs.iter().find(|again| again.began.number > put_back.number && again.attempt <= run.attempt)?;
         Some(Finding {
             what: "a failed attempt is not counted",
-            subject: id.to_owned(),
-            detail: format!("attempt {attempt} failed in {}, and began anew at {:?}", began.node, again.at),
+            subject: job.id.to_string(),
+            detail: format!(
+                "attempt {} failed in {}, and began anew at {:?}",
+                run.attempt, run.began.node, again.began.at
+            ),
         })
     })
 }
@@ -94,4 +89,62 @@ fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    /// Returns the history of job `j` in process `w`: these facts, a second apart.
+    fn history(facts: Vec<Fact>) -> Evidence {
+        let entry =
+            |(number, fact)| Entry { number, at: Duration::from_secs(number as u64), node: "w".into(), fact };
+        let history = facts.into_iter().enumerate().map(entry).collect();
+        Evidence { history, ..Evidence::default() }
+    }
+
+    fn began(run: u64, attempt: u32) -> Fact {
+        Fact::RunBegan {
+            run,
+            id: "j".into(),
+            inserted: SystemTime::UNIX_EPOCH,
+            delivery: 1,
+            attempt,
+            max_attempts: 3,
+        }
+    }
+
+    fn failed_and_released() -> [Fact; 2] {
+        let id: Arc<str> = "j".into();
+        let outcome = Outcome::Released(Duration::ZERO);
+        [
+            Fact::RunEnded { run: 1, id: Arc::clone(&id), end: RunEnd::Failed },
+            Fact::Settled { id, inserted: Some(SystemTime::UNIX_EPOCH), delivery: 1, outcome },
+        ]
+    }
+
+    #[test]
+    fn attempt_beyond_the_maximum_is_found() {
+        assert!(check(&history(vec![began(1, 3)])).is_empty());
+        let found = check(&history(vec![began(1, 4)]));
+        assert_eq!(found[0].what, "a job has too many attempts");
+    }
+
+    #[test]
+    fn failure_that_is_not_counted_is_found() {
+        let facts = |again| {
+            let [failed, released] = failed_and_released();
+            vec![began(1, 1), failed, released, began(2, again)]
+        };
+        assert!(check(&history(facts(2))).is_empty());
+        let found = check(&history(facts(1)));
+        assert_eq!(found[0].what, "a failed attempt is not counted");
+        // The failure of a handler that a shutdown has cancelled costs no attempt.
+        let mut told = facts(1);
+        told.insert(0, Fact::Noted("told to stop".to_owned()));
+        assert!(check(&history(told)).is_empty());
+    }
 }

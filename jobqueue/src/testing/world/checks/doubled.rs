@@ -1,118 +1,117 @@
-//! Each further run of a job has a cause (I2, I5, I6).
+//! A job that is done neither runs again nor dies without a cause.
 
-use std::sync::Arc;
-use std::time::Duration;
-
+use super::evidence::{Job, Run, is_of_dead_letters};
 use super::{Evidence, Finding};
 use crate::job::outcome::Outcome;
-use crate::storage::Operation;
-use crate::testing::world::ledger::{Entry, Fact, RunEnd, Verdict};
-
-/// The maximum time between leasing a message and starting its handler, in a process that was frozen in between.
-const LEASED: Duration = Duration::from_secs(120);
-/// The time before a message's expiry at which its lease may end.
-const LAST_MOMENT: Duration = Duration::from_secs(3);
+use crate::testing::world::ledger::{Entry, Fact};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (id, entries) in evidence.by_job() {
-        let runs: Vec<Run<'_>> = runs(&entries);
-        for pair in runs.windows(2) {
-            if let [first, second] = pair
-                && first.end == Some(RunEnd::Done)
-                && !has_cause(evidence, &entries, first, second)
-            {
-                found.push(Finding {
-                    what: "a job ran twice without a cause",
-                    subject: id.to_string(),
-                    detail: format!(
-                        "it was done at {:?} in {}, and ran again at {:?} in {}",
-                        first.ended, first.node, second.began.at, second.began.node
-                    ),
-                });
-                break;
-            }
+    for job in evidence.jobs() {
+        let pairs = job.runs.iter().zip(job.runs.iter().skip(1));
+        let ran_again = pairs.clone().find(|(first, second)| {
+            first.is_done() && first.has_ended(second.began.number) && !has_cause(&job, first, second)
+        });
+        found.extend(ran_again.map(|(first, second)| Finding {
+            what: "a job ran twice without a cause",
+            subject: job.id.to_string(),
+            detail: format!(
+                "it was done in {} (run {}), and ran again at {:?} in {}",
+                first.began.node, first.number, second.began.at, second.began.node
+            ),
+        }));
+        found.extend(died(&job));
+        if evidence.dead.contains(&**job.id) {
+            found.extend(left_behind(&job));
         }
     }
     found
 }
 
-struct Run<'a> {
-    began: &'a Entry,
-    node: &'a Arc<str>,
-    delivery: u32,
-    end: Option<RunEnd>,
-    ended: Option<Duration>,
-}
-
-fn runs<'a>(entries: &[&'a Entry]) -> Vec<Run<'a>> {
-    let mut runs = Vec::new();
-    for entry in entries {
-        let Fact::RunBegan { run, delivery, .. } = &entry.fact else { continue };
-        let end = entries.iter().find_map(|other| match &other.fact {
-            Fact::RunEnded { run: ended, end, .. } if ended == run => Some((*end, other.at)),
-            _ => None,
-        });
-        let (end, ended) = end.unzip();
-        runs.push(Run { began: entry, node: &entry.node, delivery: *delivery, end, ended });
-    }
-    runs
-}
-
-/// Returns whether an event explains that a job ran again after it was done.
-fn has_cause(evidence: &Evidence, entries: &[&Entry], first: &Run<'_>, second: &Run<'_>) -> bool {
-    // A fault occurred in its process, or in a call of its process, before the second run began.
-    let broke = evidence.history.iter().any(|entry| {
-        entry.node == *first.node
-            && entry.at + LEASED > first.began.at
-            && entry.number < second.began.number
-            && matches!(entry.fact, Fact::Fault { .. } | Fact::Incident(_))
-    });
-    // The two runs overlap because the first had lost its lease; a fault occurred before that too.
-    let settled = entries.iter().any(|entry| {
-        entry.node == *first.node
-            && matches!(&entry.fact, Fact::Settled { delivery, outcome: Outcome::Completed, .. } if *delivery == first.delivery)
-            && entry.number < second.began.number
-    });
-    let copies = has_copies(evidence, entries, second.began.number);
-    let redriven = entries
+/// Returns whether an event of this job, or of the process that had its lease, explains that it ran again after it was done.
+pub(super) fn has_cause(job: &Job<'_>, first: &Run<'_>, second: &Run<'_>) -> bool {
+    let copies = first.message != second.message && job.has_copies(second.began.number);
+    // Runs of other messages in between do not matter: the lease of this message is that of its last run.
+    let same = job
+        .runs
         .iter()
-        .any(|entry| matches!(entry.fact, Fact::Redriven { .. }) && entry.number < second.began.number);
-    // A frozen process continues with a message that it leased before the first run began.
-    let is_late = second.delivery < first.delivery;
-    copies || redriven || is_late || is_about_to_expire(entries, second) || (broke && !settled)
+        .rev()
+        .find(|run| run.began.number < second.began.number && run.message == second.message);
+    let lost = same.is_some_and(|run| job.may_lose_lease(run, second.began.number));
+    copies || lost || job.is_about_to_expire(second.began)
 }
 
-/// Returns whether the run began shortly before its message expired: a lease cannot be renewed up to the last moment.
-fn is_about_to_expire(entries: &[&Entry], run: &Run<'_>) -> bool {
-    entries.iter().any(|entry| match &entry.fact {
-        Fact::Sent { expires: Some(expires), .. } => run.began.at + LAST_MOMENT > *expires,
-        _ => false,
-    })
-}
-
-/// Returns whether two messages of the job may exist: it was sent twice, or the answer to a put was lost.
-pub(super) fn has_copies(evidence: &Evidence, entries: &[&Entry], before: usize) -> bool {
-    let sends: Vec<&&Entry> =
-        entries.iter().filter(|entry| matches!(entry.fact, Fact::SendBegan { .. })).collect();
-    let [send] = sends.as_slice() else { return true };
-    let told = entries.iter().find(|entry| matches!(entry.fact, Fact::Sent { .. }));
-    if told.is_none_or(|told| !matches!(told.fact, Fact::Sent { verdict: Verdict::Acknowledged, .. })) {
-        return true;
-    }
-    // Another process was told of the job, which has taken over the send of one that died.
-    if told.is_some_and(|told| told.node != send.node) {
-        return true;
-    }
-    let until = told.map_or(before, |told| told.number);
-    // The put of its sender failed, or its sender died.
-    evidence.history.iter().any(|entry| {
-        let is_put = |operation| matches!(operation, Operation::Put | Operation::PutAll);
-        let failed = match &entry.fact {
-            Fact::Fault { operation, .. } => is_put(*operation),
-            Fact::Incident(_) => true,
-            _ => false,
+/// A job that was done is dead-lettered.
+fn died(job: &Job<'_>) -> Option<Finding> {
+    job.entries.iter().find_map(|entry| {
+        let Fact::Settled { inserted, outcome: Outcome::DeadLettered(reason), .. } = &entry.fact else {
+            return None;
         };
-        failed && entry.node == send.node && (send.number..until).contains(&entry.number)
+        let is_before = |run: &&Run<'_>| run.is_done() && run.has_ended(entry.number);
+        let done = job.runs.iter().find(is_before)?;
+        let is_explained = match *inserted == Some(done.message) {
+            true => job.may_lose_lease(done, entry.number),
+            false => job.has_copies(entry.number),
+        };
+        (!is_explained && !job.is_about_to_expire(entry)).then(|| Finding {
+            what: "a job that was done is dead-lettered",
+            subject: job.id.to_string(),
+            detail: format!(
+                "run {} was done, and {} dead-lettered it as {reason} at {:?}",
+                done.number, entry.node, entry.at
+            ),
+        })
     })
+}
+
+/// A job was done after it was dead-lettered, and its letter is left.
+fn left_behind(job: &Job<'_>) -> Option<Finding> {
+    let is_letter =
+        |entry: &&&Entry| matches!(&entry.fact, Fact::PutBegan { queue, .. } if is_of_dead_letters(queue));
+    let letter = job.entries.iter().rev().find(is_letter)?;
+    let last = job.runs.last().filter(|run| run.is_done() && run.began.number > letter.number)?;
+    let unsettled = job.entries.iter().any(|entry| {
+        entry.node == letter.node
+            && (letter.number..last.began.number).contains(&entry.number)
+            && matches!(entry.fact, Fact::CallFailed { .. })
+    });
+    let stopped = job.was_stopped(&letter.node, letter.number, last.began.number);
+    (!unsettled && !stopped && !job.has_copies(last.began.number)).then(|| Finding {
+        what: "a job is done, and its dead letter is left",
+        subject: job.id.to_string(),
+        detail: format!(
+            "{} wrote the letter at {:?}, and run {} was done",
+            letter.node, letter.at, last.number
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::testing::world::ledger::RunEnd;
+
+    #[test]
+    fn dead_letter_of_a_job_that_is_done_is_found() {
+        let facts = [
+            Fact::PutBegan { id: "j".into(), queue: "orders-poison".into() },
+            Fact::RunBegan {
+                run: 1,
+                id: "j".into(),
+                inserted: SystemTime::UNIX_EPOCH,
+                delivery: 2,
+                attempt: 2,
+                max_attempts: 3,
+            },
+            Fact::RunEnded { run: 1, id: "j".into(), end: RunEnd::Done },
+        ];
+        let entry = |(number, fact)| Entry { number, at: Duration::ZERO, node: "w".into(), fact };
+        let history = facts.into_iter().enumerate().map(entry).collect();
+        let mut evidence = Evidence { history, ..Evidence::default() };
+        assert!(check(&evidence).is_empty());
+        evidence.dead.insert("j".to_owned());
+        assert_eq!(check(&evidence)[0].what, "a job is done, and its dead letter is left");
+    }
 }

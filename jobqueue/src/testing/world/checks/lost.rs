@@ -1,25 +1,32 @@
-//! No acknowledged job is lost (I1, I12).
+//! No acknowledged job is lost.
 
 use std::time::Duration;
 
+use super::evidence::{Job, is_of_dead_letters};
 use super::{Evidence, Finding};
-use crate::testing::world::ledger::{Fact, RunEnd, Verdict};
+use crate::job::outcome::Outcome;
+use crate::testing::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let end = evidence.history.last().map(|entry| entry.at).unwrap_or_default();
     let mut found = Vec::new();
-    for (id, entries) in evidence.by_job() {
-        let acknowledged = entries.iter().rev().find_map(|entry| match &entry.fact {
-            Fact::Sent { verdict: Verdict::Acknowledged, expires, .. } => Some((entry.at, *expires)),
-            _ => None,
-        });
-        let Some((at, expires)) = acknowledged else { continue };
-        let done = entries.iter().any(|entry| matches!(entry.fact, Fact::RunEnded { end: RunEnd::Done, .. }));
-        let expired = expires.is_some_and(|expires| expires < end + Duration::from_secs(1));
-        if !done && !expired && !evidence.dead.contains(&*id) && !evidence.accounted.contains(&*id) {
+    for job in evidence.jobs() {
+        let Some(at) = acknowledged(&job) else { continue };
+        let is_kept =
+            [&evidence.dead, &evidence.left, &evidence.accounted].iter().any(|ids| ids.contains(&**job.id));
+        let done =
+            job.entries.iter().any(|entry| matches!(entry.fact, Fact::RunEnded { end: RunEnd::Done, .. }));
+        let expired = job.expires().any(|expires| expires < end + Duration::from_secs(1));
+        if !done && !expired && !is_kept && !was_cancelled(&job) {
+            let is_duplicate =
+                |fact: &Fact| matches!(fact, Fact::Settled { outcome: Outcome::Duplicate, .. });
+            let what = match job.entries.iter().any(|entry| is_duplicate(&entry.fact)) {
+                true => "a job that was never done is settled as a duplicate",
+                false => "an acknowledged job is lost",
+            };
             found.push(Finding {
-                what: "an acknowledged job is lost",
-                subject: id.to_string(),
+                what,
+                subject: job.id.to_string(),
                 detail: format!(
                     "it was acknowledged at {at:?}, and neither ran to its end nor is it dead-lettered"
                 ),
@@ -27,4 +34,30 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Returns the time at which a sender was told that the job is stored. Only for jobs that the library sends itself the answer to the put
+/// is the answer to the send.
+fn acknowledged(job: &Job<'_>) -> Option<Duration> {
+    let is_recorded = job.entries.iter().any(|entry| matches!(entry.fact, Fact::SendBegan { .. }));
+    let is_answer = |fact: &Fact| match fact {
+        Fact::Sent { verdict, .. } => *verdict == Verdict::Acknowledged,
+        Fact::Put { verdict, queue, .. } => {
+            !is_recorded && *verdict == Verdict::Acknowledged && !is_of_dead_letters(queue)
+        }
+        _ => false,
+    };
+    job.entries.iter().rev().find(|entry| is_answer(&entry.fact)).map(|entry| entry.at)
+}
+
+/// Returns whether the library took a message back that it had just sent itself: its process deleted it without having received it.
+fn was_cancelled(job: &Job<'_>) -> bool {
+    let is_recorded = job.entries.iter().any(|entry| matches!(entry.fact, Fact::SendBegan { .. }));
+    let mut deleted = job.entries.iter().filter(|entry| matches!(entry.fact, Fact::Deleted { .. }));
+    !is_recorded
+        && deleted.any(|entry| {
+            let is_receiver =
+                |other: &&&Entry| other.node == entry.node && matches!(other.fact, Fact::Received { .. });
+            !job.entries.iter().any(|other| is_receiver(&other))
+        })
 }

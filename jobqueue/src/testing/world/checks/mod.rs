@@ -2,42 +2,23 @@
 
 mod attempts;
 mod doubled;
+mod effects;
+mod evidence;
 mod lost;
 mod quiet;
 mod refused;
 mod stale;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
+use evidence::{Evidence, is_of_dead_letters};
 pub(super) use quiet::{drained, waiting};
 
 use super::builder::Finding;
-use super::ledger::{Entry, Fact, subject};
-use super::shared::Shared;
+use super::known_messages::job_of;
+use super::ledger::Fact;
+use super::shared::{Shared, World};
 use crate::storage::{MAX_MESSAGES, Storage};
-
-/// The evidence that the checks read.
-pub(super) struct Evidence {
-    pub(super) history: Vec<Entry>,
-    /// The ids in the dead-letter queues at the end.
-    pub(super) dead: BTreeSet<String>,
-    /// The ids of jobs that were removed on purpose: cancelled, purged, cleared.
-    pub(super) accounted: BTreeSet<String>,
-}
-
-impl Evidence {
-    /// Returns the entries of each job, in order.
-    pub(super) fn by_job(&self) -> BTreeMap<Arc<str>, Vec<&Entry>> {
-        let mut jobs: BTreeMap<Arc<str>, Vec<&Entry>> = BTreeMap::new();
-        for entry in &self.history {
-            if let Some(id) = entry.fact.job() {
-                jobs.entry(Arc::clone(id)).or_default().push(entry);
-            }
-        }
-        jobs
-    }
-}
 
 /// Returns the findings of all promises.
 pub(super) async fn all(shared: &Shared) -> Vec<Finding> {
@@ -47,40 +28,48 @@ pub(super) async fn all(shared: &Shared) -> Vec<Finding> {
         _ => None,
     });
     let accounted = accounted.collect();
-    let evidence = Evidence { dead: dead(&shared.accounts).await, history, accounted };
+    let (dead, left) = stored(&shared.accounts).await;
+    let evidence = Evidence { history, dead, left, accounted };
     let mut findings = lost::check(&evidence);
     findings.extend(refused::check(&evidence));
     findings.extend(doubled::check(&evidence));
+    findings.extend(effects::check(&evidence));
     findings.extend(attempts::check(&evidence));
     findings.extend(stale::check(&evidence));
     findings
 }
 
-/// Returns the ids of all dead letters. Nothing else uses the queues by now.
-async fn dead(accounts: &[Storage]) -> BTreeSet<String> {
-    let mut ids = BTreeSet::new();
+impl World {
+    /// Returns whether the message of a run may have been delivered again before an entry of the history, because the process of the run was
+    /// killed, stopped or cut off while it had the lease, or because a change of the message failed there. For rules of your own: nothing
+    /// else excuses that another process has the message.
+    pub fn may_lose_lease(&self, run: u64, before: usize) -> bool {
+        let evidence = Evidence { history: self.history(), ..Evidence::default() };
+        let mut jobs = evidence.jobs().into_iter();
+        jobs.any(|job| {
+            let own = job.runs.iter().find(|began| began.number == run);
+            own.is_some_and(|own| job.may_lose_lease(own, before))
+        })
+    }
+}
+
+/// Returns the ids of all dead letters, and those of all other messages. Nothing else uses the queues by now.
+async fn stored(accounts: &[Storage]) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut dead, mut left) = (BTreeSet::new(), BTreeSet::new());
     for account in accounts {
         let queues = account.queues();
         for queue in queues.list_queues("").await.unwrap_or_default() {
-            if !queue.as_str().contains("-poison") {
-                continue;
-            }
-            let get = crate::storage::GetMessages { count: MAX_MESSAGES, visibility: HOLD };
+            let ids = if is_of_dead_letters(queue.as_str()) { &mut dead } else { &mut left };
+            let get = crate::storage::GetMessages::new(MAX_MESSAGES, HOLD);
             while let Ok(got) = queues.get(&queue, get).await
                 && !got.messages.is_empty()
             {
                 let texts = got.messages.iter().filter_map(|message| message.text.as_deref().ok());
-                ids.extend(texts.filter_map(id));
+                ids.extend(texts.filter_map(job_of).map(|id| id.to_string()));
             }
         }
     }
-    ids
+    (dead, left)
 }
 
 const HOLD: std::time::Duration = std::time::Duration::from_secs(5);
-
-fn id(text: &str) -> Option<String> {
-    let event: serde_json::Value = serde_json::from_str(text).ok()?;
-    let source = event.get("source")?.as_str()?;
-    Some(subject(source, event.get("id")?.as_str()?).to_string())
-}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Finding;
-use crate::name::QueueName;
+use crate::storage::QueueName;
 use crate::storage::{GetMessages, MAX_MESSAGES, Storage};
 use crate::testing::world::shared::Shared;
 
@@ -28,11 +28,14 @@ pub(in crate::testing::world) async fn waiting(shared: &Shared) -> Vec<Finding> 
     for account in &shared.accounts {
         for queue in worked_on(account).await {
             // Messages that are visible now, and those that would become visible.
-            let get = GetMessages { count: MAX_MESSAGES, visibility: Duration::from_secs(1) };
+            let get = GetMessages::new(MAX_MESSAGES, Duration::from_secs(1));
             let got = account.queues().get(&queue, get).await.map(|got| got.messages).unwrap_or_default();
             let texts = got.iter().filter_map(|message| message.text.as_deref().ok());
             // A schedule continues to send.
-            let ids = texts.filter_map(super::id).filter(|id| !id.starts_with("schedule/"));
+            let ids = texts
+                .filter_map(super::job_of)
+                .map(|id| id.to_string())
+                .filter(|id| !id.starts_with("schedule/"));
             let mut subjects: Vec<String> = ids.collect();
             if subjects.is_empty() && count(account, &queue).await > 0 {
                 subjects.push(queue.to_string());
@@ -59,7 +62,7 @@ async fn messages(accounts: &[Storage]) -> u64 {
 
 async fn worked_on(account: &Storage) -> Vec<QueueName> {
     let mut queues = account.queues().list_queues("").await.unwrap_or_default();
-    queues.retain(|queue| !queue.as_str().contains("-poison"));
+    queues.retain(|queue| !super::is_of_dead_letters(queue.as_str()));
     queues
 }
 

@@ -1,0 +1,97 @@
+//! The event of a dead letter.
+
+use bytes::Bytes;
+
+use super::leased_job::{Content, LeasedJob};
+use super::rejection::Rejection;
+use crate::envelope::{DeadLetterNote, Envelope, EventDigest, History, JsonText, Parsed, Payload, parse};
+use crate::error::{Error, ErrorKind};
+use crate::job::outcome::printable;
+use crate::queue_core::rfc3339;
+use crate::storage::PeekedMessage;
+
+/// The kind of dead letters whose text is not an event: `data` holds the text, byte for byte.
+pub(crate) const UNREADABLE_KIND: &str = "jobqueue.unreadable";
+
+/// The source of these dead letters. Their id is the storage's id, which stays the same at every delivery.
+pub(crate) const UNREADABLE_SOURCE: &str = "/jobqueue/external";
+
+/// The maximum length of a worker's name in a dead letter, in characters.
+const MAX_WORKER_CHARS: usize = 200;
+
+pub(crate) fn dead_envelope(
+    job: &LeasedJob,
+    rejection: &Rejection,
+    attempts: u32,
+) -> Result<Envelope, Error> {
+    let mut envelope = match &*job.content() {
+        // Kept whole: there is no room in it for the attributes of a dead letter.
+        Content::Event(envelope) if job.is_unwritable => wrap_unwritable(job, envelope)?,
+        Content::Event(envelope) => (**envelope).clone(),
+        Content::Unreadable(text) => wrap_unreadable(job, text.as_deref())?,
+    };
+    envelope.history.attempts = envelope.history.attempts.saturating_add(attempts);
+    envelope.history.last_error = Some(printable(&rejection.detail, crate::envelope::MAX_ERROR_CHARS));
+    envelope.dead_letter = Some(DeadLetterNote {
+        reason: rejection.reason.as_str().to_owned(),
+        queue: job.core.name.as_str().to_owned(),
+        message: Some(job.lease.message_id().to_string()),
+        time: rfc3339(Some(job.core.now()))?,
+        deliveries: job.dequeue_count,
+        worker: Some(job.core.options.worker.chars().take(MAX_WORKER_CHARS).collect()),
+    });
+    Ok(envelope)
+}
+
+fn wrap_unwritable(job: &LeasedJob, event: &Envelope) -> Result<Envelope, Error> {
+    let as_it_came = Envelope { history: History::default(), ..event.clone() };
+    let mut wrapped = wrap_unreadable(job, Some(&as_it_came.to_json()?))?;
+    wrapped.history.attempts = event.history.attempts;
+    Ok(wrapped)
+}
+
+fn wrap_unreadable(job: &LeasedJob, text: Option<&str>) -> Result<Envelope, Error> {
+    let payload = match text {
+        None => Payload::None,
+        Some(text) => {
+            let json = serde_json::to_vec(text).map_err(|e| {
+                Error::new(ErrorKind::Undecodable, "the text cannot be stored in a dead letter")
+                    .with_source(e)
+            })?;
+            Payload::Json(JsonText::written_by_serde_json(json))
+        }
+    };
+    let id = job.lease.message_id().to_string();
+    let mut envelope = Envelope::new(id, UNREADABLE_SOURCE, UNREADABLE_KIND, payload);
+    envelope.content_type = Some("text/plain".into());
+    Ok(envelope)
+}
+
+/// Identifies one end of a job as a dead letter: the copies of one dead letter share it; another end of the job
+/// differs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct DeathOf {
+    pub(crate) event: EventDigest,
+    /// The id of the message that was dead-lettered.
+    pub(crate) message: String,
+}
+
+impl DeathOf {
+    /// Returns the end that a dead letter records; `None` if it records none.
+    pub(crate) fn of(dead_letter: &Envelope) -> Option<Self> {
+        let message = dead_letter.dead_letter.as_ref()?.message.clone()?;
+        Some(Self { event: dead_letter.digest(), message })
+    }
+}
+
+/// Returns the original text from a dead letter of kind [`UNREADABLE_KIND`].
+pub(crate) fn unwrap_unreadable(envelope: &Envelope, data: &Bytes) -> Option<String> {
+    (*envelope.kind == *UNREADABLE_KIND).then(|| serde_json::from_slice(data).ok()).flatten()
+}
+
+pub(crate) fn events(lying: &[PeekedMessage]) -> impl Iterator<Item = Envelope> + '_ {
+    lying.iter().filter_map(|message| match parse(message.text.as_deref().ok()?) {
+        Ok(Parsed::Event(event)) => Some(*event),
+        _ => None,
+    })
+}

@@ -1,0 +1,109 @@
+//! The disposition of a message, and the report of a delivery.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::deferral::Cause;
+use super::leased_job::{HeldJob, LeasedJob};
+use super::rejection::Rejection;
+use crate::error::Error;
+use crate::job::JobInfo;
+use crate::job::outcome::{Outcome, chain};
+use crate::trace::TraceContext;
+
+/// The disposition of a delivery's message.
+#[derive(Debug)]
+pub(crate) enum Disposition {
+    /// It is deleted: its handler has finished.
+    Complete,
+    /// It is deleted: its job was done before, or another message of the job replaces it.
+    Discard,
+    /// It is put back for `wait`, and its attempt counts as failed.
+    Retry { wait: Duration, error: String },
+    /// It moves to the dead-letter queue.
+    DeadLetter(Rejection),
+    /// It is put back for this time, without costing an attempt.
+    Release(Duration),
+    /// It is put back for `wait`, without costing an attempt, because its handler asked for that.
+    Snooze { wait: Duration, error: String },
+    /// It is put back for this time, without costing an attempt, because its handler has reached a limit.
+    OverLimit(Duration),
+    /// It is put back until its condition is met, without costing an attempt; `detail` names the condition.
+    Defer { cause: Cause, detail: String },
+    /// Nothing: the lease is lost.
+    Abandon,
+    /// Nothing: a shutdown has released it while its handler was running.
+    TakenOver,
+}
+
+impl Disposition {
+    /// Returns the error that led to this, in one line.
+    pub(super) fn error(&self) -> Option<String> {
+        match self {
+            Self::Retry { error, .. } | Self::Snooze { error, .. } => Some(error.clone()),
+            Self::DeadLetter(rejection) => Some(rejection.detail.clone()),
+            Self::Defer { cause, detail } => Some(format!("{}: {detail}", cause.reason())),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct DeliveryReport {
+    /// The job; `None` if the message is not a job.
+    pub(crate) job: Option<Arc<JobInfo>>,
+    /// The outcome: that of a lost lease until the message is settled.
+    pub(crate) outcome: Outcome,
+    /// The time that the handler ran; zero if it did not.
+    pub(crate) ran: Duration,
+    /// The time until the delivery.
+    pub(crate) waited: Duration,
+    /// The error in one line.
+    pub(crate) error: Option<String>,
+    /// True if the lease ended before it was renewed.
+    pub(crate) lease_expired: bool,
+    /// The job of a message that is still to be deleted, by [`delete_together`](super::delete_together).
+    pub(crate) undeleted: Option<HeldJob>,
+    /// The context in which the handler has run, if a tracer has made it.
+    pub(super) process: Option<TraceContext>,
+}
+
+impl DeliveryReport {
+    /// Returns the report of a delivery that has begun; `waited` is the time until then.
+    pub(super) fn new(waited: Duration) -> Self {
+        Self {
+            job: None,
+            outcome: Outcome::LeaseLost,
+            ran: Duration::ZERO,
+            waited,
+            error: None,
+            lease_expired: false,
+            undeleted: None,
+            process: None,
+        }
+    }
+
+    /// Records the answer to an attempt to settle the delivery. If it has failed, the message becomes visible again
+    /// when its lease runs out.
+    pub(super) fn settled(&mut self, leased_job: &LeasedJob, settled: Result<Outcome, Error>) {
+        match settled {
+            Ok(outcome) => self.outcome = outcome,
+            Err(error) => {
+                leased_job.lease.abandon();
+                let text = chain(&error);
+                tracing::warn!(queue = %leased_job.core.name, error = %text, "settling the delivery failed");
+                self.outcome = Outcome::LeaseLost;
+                self.error.get_or_insert(text);
+            }
+        }
+    }
+
+    /// Returns the code of a failed attempt to settle the delivery.
+    pub(super) fn settle_error(&self) -> Option<&'static str> {
+        match self.outcome {
+            Outcome::LeaseLost => Some("lease_lost"),
+            Outcome::CompletedUncertain => Some("uncertain"),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Calls the hooks, and decides about a delivery whose hook has failed.
+
+use super::context::HandlerOutput;
+use super::deferral::Cause;
+use super::disposition::Disposition;
+use super::hook::{Hook, HookContext, Waiting};
+use super::leased_job::LeasedJob;
+use super::rejection::Rejection;
+use super::state::DeliveryState;
+use crate::error::{Error, ErrorKind};
+use crate::job::JobInfo;
+use crate::job::outcome::chain;
+
+impl DeliveryState {
+    pub(super) fn has_hooks(&self, job: &JobInfo) -> bool {
+        self.hooks_of(job).next().is_some()
+    }
+
+    /// Asks the hooks whether the handler may run; `None` if it may.
+    pub(super) async fn admit(
+        &self,
+        leased_job: &LeasedJob,
+        job: &JobInfo,
+        waiting: Waiting<'_>,
+    ) -> Result<Option<Disposition>, Box<Disposition>> {
+        for hook in self.hooks_of(job) {
+            let decided = hook.admit(self.hook_context(leased_job, job), waiting).await;
+            if let Some(disposition) = decided.map_err(|error| failed(leased_job, &error))? {
+                return Ok(Some(disposition));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls the hooks because the job is done. If one of them fails, returns the disposition of the message instead.
+    pub(super) async fn completing(
+        &self,
+        leased_job: &LeasedJob,
+        job: &JobInfo,
+        output: &HandlerOutput,
+    ) -> Result<(), Box<Disposition>> {
+        for hook in self.hooks_of(job) {
+            let context = self.hook_context(leased_job, job);
+            let called = hook.completing(context, output.result.as_deref(), output.handed_over).await;
+            called.map_err(|error| failed(leased_job, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Calls the hooks because the message is about to be moved to the dead-letter queue.
+    pub(super) async fn dead_lettering(
+        &self,
+        leased_job: &LeasedJob,
+        job: &JobInfo,
+        rejection: &Rejection,
+    ) -> Result<(), Box<Disposition>> {
+        for hook in self.hooks_of(job) {
+            let context = self.hook_context(leased_job, job);
+            let called = hook.dead_lettering(context, rejection.reason.as_str(), &rejection.detail).await;
+            called.map_err(|error| failed(leased_job, &error))?;
+        }
+        Ok(())
+    }
+
+    fn hooks_of(&self, job: &JobInfo) -> impl Iterator<Item = &dyn Hook> {
+        self.hooks.iter().map(|hook| &**hook).filter(|hook| hook.applies_to(job))
+    }
+
+    fn hook_context<'a>(&'a self, leased_job: &'a LeasedJob, job: &'a JobInfo) -> HookContext<'a> {
+        HookContext { storage: &self.storage, job, message: leased_job.lease.message_id(), leased_job }
+    }
+}
+
+/// Returns the disposition of a message whose hook failed: it is delivered again, but not forever if that cannot help.
+fn failed(leased_job: &LeasedJob, error: &Error) -> Box<Disposition> {
+    let detail = format!("a hook of the job failed: {}", chain(error));
+    tracing::warn!(queue = %leased_job.core.name, error = %chain(error), "a hook of the job failed; the message stays in its queue");
+    Box::new(match error.kind() {
+        ErrorKind::LeaseLost => Disposition::Abandon,
+        // A new attempt finds out whether the change was made.
+        _ if error.is_retryable() || error.is_outcome_unknown() || error.is_lease_uncertain() => {
+            Disposition::Defer { cause: Cause::Hook, detail }
+        }
+        _ => Disposition::Defer { cause: Cause::BrokenHook, detail },
+    })
+}

@@ -1,0 +1,68 @@
+//! One delivery: a leased message until its end.
+//!
+//! ```text
+//!                 executor ─────────────────────────────────────────────────────────┐
+//!  message ──► decode ──► LeasedJob ──► admit ──► RunnableJob ──► run ──► Disposition ──► settle ──► DeliveryReport
+//!   (lease)                               │  hooks, limits         │ handler             │
+//!                                         └── Disposition ─────────┴─────────────────────┘
+//! ```
+//!
+//! The worker hands over a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A [`Disposition`] says
+//! what becomes of the message; `settle` does it, by the `message_changes` of a [`LeasedJob`] and by `dead_letter`.
+//! Programs that receive by hand use the same steps without a handler. This module knows no worker.
+
+mod admit;
+mod completed;
+mod completion;
+mod context;
+mod dead_envelope;
+mod dead_letter;
+mod dead_letter_hook;
+mod decode;
+mod deferral;
+mod disposition;
+mod durable;
+mod executor;
+mod forged_history;
+mod hook;
+mod hooks;
+mod leased_job;
+mod message_changes;
+mod native_dead_letter;
+mod order_position;
+mod past_dead_letters;
+mod progress;
+mod registry;
+mod rejection;
+mod run;
+mod run_record;
+mod saved;
+mod settle;
+mod shrink_history;
+mod slot;
+mod snooze;
+mod state;
+mod unwritable;
+
+pub use context::Context;
+pub(crate) use dead_envelope::{DeathOf, UNREADABLE_KIND, UNREADABLE_SOURCE, events, unwrap_unreadable};
+pub(crate) use dead_letter::dead_letter_by_hand;
+pub use dead_letter_hook::DeadLettered;
+pub(crate) use decode::{Incoming, Kinds, decode, lease_only};
+pub(crate) use deferral::{Cause, defer};
+pub(crate) use disposition::{DeliveryReport, Disposition};
+pub(crate) use durable::{COMPLETED, ONCE};
+pub(crate) use executor::Executor;
+pub(crate) use hook::{Hook, HookContext, Waiting};
+pub(crate) use leased_job::LeasedJob;
+pub(crate) use order_position::{end_turn, keep_expected, position_of};
+pub use past_dead_letters::PastDeadLetter;
+pub(crate) use past_dead_letters::{add_past_dead_letter, past_dead_letters};
+pub(crate) use progress::{load_saved, save_progress};
+pub(crate) use registry::{QueueHandlers, Registry};
+pub(crate) use rejection::Rejection;
+pub(crate) use saved::{from_json, to_json};
+pub(crate) use shrink_history::HistoryTrim;
+pub(crate) use slot::{DeliverySlot, MessageClass};
+pub(crate) use snooze::Snooze;
+pub(crate) use state::{DeliveryOptions, DeliveryState};

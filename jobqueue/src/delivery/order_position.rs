@@ -1,0 +1,69 @@
+//! The position of a delivered message in its FIFO group: it is confirmed while the job runs or waits, and given up at the job's end.
+//!
+//! Messages that an application receives by hand come in any order, but they give up their positions too: the next job
+//! of the key must not wait forever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::leased_job::LeasedJob;
+use crate::error::Error;
+use crate::group_log::{EndState, GRACE, InOrder, Millis};
+
+/// A put-back of at least this length is recorded in the log. It is shorter than the jobs behind it wait at least.
+const RECORDED_DELAY: Duration = Duration::from_secs(60);
+
+/// The interval at which a worker confirms that the message of a running job exists.
+const HEARTBEAT: Duration = Duration::from_secs(GRACE.as_secs() / 3);
+
+/// Returns the entry and the turn of this delivery if it belongs to a FIFO group that has a log.
+pub(crate) fn position_of(job: &LeasedJob) -> Option<InOrder> {
+    if job.core.orders_groups {
+        return None;
+    }
+    let read = || job.with_envelope(|envelope| InOrder::of(envelope, job.dequeue_count)).flatten();
+    *job.in_order.get_or_init(read)
+}
+
+/// Ends the position of a job that is done or about to be dead-lettered, if it belongs to a FIFO group.
+///
+/// # Errors
+/// The log cannot be changed, or a newer delivery of the message has the turn: then the lease is lost.
+pub(crate) async fn end_turn(job: &LeasedJob, end: EndState) -> Result<(), Error> {
+    let Some(position) = position_of(job) else { return Ok(()) };
+    job.core.groups.end(position, end, job.core.now()).await
+}
+
+/// Confirms at intervals, while the handler runs, that the message exists.
+pub(crate) fn keep_expected(job: &LeasedJob) {
+    let Some(InOrder { entry, .. }) = position_of(job) else { return };
+    let Ok(log) = job.core.groups.of(&entry) else { return };
+    let lease = Arc::downgrade(&job.lease);
+    let runtime = job.core.runtime().clone();
+    drop(job.core.runtime().spawn(async move {
+        loop {
+            tokio::time::sleep(HEARTBEAT).await;
+            if lease.upgrade().is_none_or(|lease| lease.loss().is_some()) {
+                return;
+            }
+            let due = Millis::from(runtime.now()).after(GRACE);
+            if let Err(error) = log.change(move |log| log.extend(&entry, due)).await {
+                tracing::debug!(%error, "the group log does not show that the job is running; it may lose its position");
+            }
+        }
+    }));
+}
+
+/// Records that the message is about to be put back for `delay`, so that the jobs behind it do not call it
+/// overdue.
+pub(super) async fn extend_due(job: &LeasedJob, delay: Duration) {
+    let Some(InOrder { entry, .. }) = position_of(job).filter(|_| delay >= RECORDED_DELAY) else { return };
+    let due = Millis::from(job.core.now()).after(delay + GRACE);
+    let recorded = match job.core.groups.of(&entry) {
+        Ok(log) => log.change(move |log| log.extend(&entry, due)).await,
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = recorded {
+        tracing::debug!(queue = %job.core.name, %error, "the group log does not show that the message is delayed; it may lose its position");
+    }
+}

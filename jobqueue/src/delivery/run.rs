@@ -1,0 +1,325 @@
+//! Runs a handler until it returns or must stop, and judges how it ended.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::Instant;
+use tracing::{Instrument, Span};
+
+use super::admit::RunnableJob;
+use super::context::{Context, HandlerOutput};
+use super::disposition::{DeliveryReport, Disposition};
+use super::executor::{Executor, panic_text};
+use super::leased_job::LeasedJob;
+use super::rejection::Rejection;
+use super::run_record::RunRecord;
+use super::slot::DeliverySlot;
+use crate::event::Event;
+use crate::handler::{Job, is_snooze, recover};
+use crate::job::outcome::{JobError, Reason, Verdict, chain, printable};
+use crate::job::{BoxError, JobInfo};
+use crate::lease::Loss;
+use crate::storage::{Backoff, MAX_VISIBILITY};
+use crate::trace::{OpenSpan, Step};
+
+/// The maximum length of ids and kinds in spans, in characters.
+const MAX_ID_CHARS: usize = 1_024;
+
+/// The reason why a handler has not succeeded.
+enum HandlerEnd {
+    /// It, or a layer around it, returned this error.
+    Failed(BoxError),
+    Panicked(Box<dyn Any + Send>),
+    /// An operator has cancelled the job; the error is what the handler returned then.
+    Cancelled(Option<String>),
+    LeaseLost,
+    MaxRunTime,
+    Shutdown,
+}
+
+/// The answer of a handler: a panic, or what it returned.
+type Returned = Result<Result<(), BoxError>, Box<dyn Any + Send>>;
+
+impl HandlerEnd {
+    fn of(returned: Returned) -> Result<(), Self> {
+        returned.map_err(Self::Panicked)?.map_err(Self::Failed)
+    }
+
+    /// Returns the code of the failure; `None` for a handler that comes back later.
+    fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::Failed(error) => (!is_snooze(error)).then_some("handler_error"),
+            Self::Panicked(_) => Some("panic"),
+            Self::Cancelled(_) => Some("cancelled"),
+            Self::LeaseLost => Some("lease_lost"),
+            Self::MaxRunTime => Some("max_run_time"),
+            Self::Shutdown => Some("shutdown"),
+        }
+    }
+}
+
+impl Executor {
+    /// Runs the handler, and decides the disposition of the message. Reports how long the handler ran.
+    pub(super) async fn run(
+        &self,
+        leased_job: &Arc<LeasedJob>,
+        runnable: RunnableJob<'_>,
+        slot: &dyn DeliverySlot,
+        report: &mut DeliveryReport,
+    ) -> Disposition {
+        let RunnableJob { mut info, registration, message } = runnable;
+        let state = &self.state;
+        if !leased_job.lease.may_begin() {
+            // What it did could not be settled, and the job runs again elsewhere.
+            return Disposition::Abandon;
+        }
+        // The job has one owner while the tracer gives it a context, so that it is not copied.
+        report.job = None;
+        let mut process_span = self.open_span(leased_job, &info);
+        let process = process_span.context();
+        if let Some(context) = process {
+            Arc::make_mut(&mut info).trace = context;
+        }
+        report.job = Some(Arc::clone(&info));
+        report.process = process;
+        let started = Instant::now();
+        let record = RunRecord::begin(state, &info, started, leased_job.settings.timeout);
+        let run = record.as_ref().map(|record| Arc::clone(&record.run));
+        let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), state, &self.snooze, run);
+        let _stopped_when_dropped = StopWhenDropped(&context);
+        state.events.tell(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
+        let number = state.enter(leased_job);
+        let mut job = Job::new(Arc::clone(&info), Arc::clone(&state.states), message);
+        job.insert(context.clone());
+        let called = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();
+        let is_logged = process.is_none() || state.events.log_spans();
+        let ended = {
+            // Each is pinned here: a future that is moved into another one lies in this one twice.
+            let handler = pin!(crate::trace::scope(info.trace, called));
+            // The span is made inside that of the tracer, so that it becomes its child.
+            let logged =
+                async { handler.instrument(if is_logged { log_span(&info) } else { Span::none() }).await };
+            let logged = pin!(logged);
+            let traced = pin!(process_span.run(logged));
+            self.supervise(leased_job, &context, record.as_ref(), traced).await
+        };
+        report.ran = started.elapsed();
+        process_span.end(None, ended.as_ref().err().and_then(HandlerEnd::code));
+        drop(record);
+        if state.leave(number).is_none() {
+            // A shutdown has taken over the message and released it.
+            return Disposition::TakenOver;
+        }
+        // A message whose lease has expired must be deleted before the slot is free: this worker might receive it again.
+        if ended.is_ok() && leased_job.lease.loss().is_none() {
+            slot.handler_is_done();
+        }
+        let ended = ended.map(|()| std::mem::take(&mut *context.left()));
+        self.conclude(leased_job, &info, registration.defaults.backoff, ended).await
+    }
+
+    /// Decides the disposition of the message after its handler has ended. `backoff` is that of the message type. After
+    /// a
+    /// success the hooks are called, and the message stays until all of them have succeeded.
+    async fn conclude(
+        &self,
+        leased_job: &LeasedJob,
+        info: &JobInfo,
+        backoff: Option<Backoff>,
+        ended: Result<HandlerOutput, HandlerEnd>,
+    ) -> Disposition {
+        match ended {
+            Ok(output) => match self.state.completing(leased_job, info, &output).await {
+                Ok(()) => Disposition::Complete,
+                Err(disposition) => {
+                    output.keep_with(leased_job);
+                    *disposition
+                }
+            },
+            Err(HandlerEnd::Failed(error)) => self.judge(info, &recover(error), backoff, true),
+            Err(HandlerEnd::Panicked(panic)) => {
+                let text = format!("the handler panicked: {}", panic_text(&*panic));
+                self.judge(info, &JobError::retry(text), backoff, true)
+            }
+            Err(HandlerEnd::MaxRunTime) => {
+                let limit = leased_job.core.options.max_run_time;
+                let text = format!("the job exceeded its maximum run time of {limit:?}");
+                self.judge(info, &JobError::retry(text), backoff, true)
+            }
+            Err(HandlerEnd::Cancelled(error)) => self.after_cancellation(info, error.as_deref()),
+            Err(HandlerEnd::LeaseLost) => Disposition::Abandon,
+            Err(HandlerEnd::Shutdown) => {
+                self.state.count_cancelled();
+                Disposition::Release(Duration::ZERO)
+            }
+        }
+    }
+
+    /// Starts the tracer's span of a handler.
+    fn open_span(&self, leased_job: &LeasedJob, job: &JobInfo) -> OpenSpan {
+        if !self.state.events.trace() {
+            return OpenSpan::none();
+        }
+        let (sender, tracestate, is_first) = leased_job.sender();
+        let is_first = is_first && job.attempt == 1;
+        let tracestate = tracestate.as_deref();
+        self.state.events.span(|| Step::Process { job, sender, tracestate, is_first })
+    }
+
+    /// Ends a job that an operator has cancelled and whose handler has not succeeded; `error` is the handler's error.
+    fn after_cancellation(&self, job: &JobInfo, error: Option<&str>) -> Disposition {
+        let cancelled = self.state.cancelled(job);
+        let by = cancelled.unwrap_or_else(|| Rejection::new(Reason::CANCELLED, "cancelled"));
+        Disposition::DeadLetter(match error {
+            Some(error) => Rejection::new(by.reason, format!("{}; the handler returned: {error}", by.detail)),
+            None => by,
+        })
+    }
+
+    /// Decides about a failed attempt. `backoff` is that of the message type, if it declares one; with `ask_policy` the
+    /// application's policy is asked first. A policy that panics decides nothing.
+    pub(super) fn judge(
+        &self,
+        job: &JobInfo,
+        error: &JobError,
+        backoff: Option<Backoff>,
+        ask_policy: bool,
+    ) -> Disposition {
+        let own = error.verdict();
+        let verdict = match self.state.options.retry_policy.as_ref().filter(|_| ask_policy) {
+            None => own,
+            Some(policy) => match catch_unwind(AssertUnwindSafe(|| policy(error, job))) {
+                Ok(verdict) => verdict.unwrap_or(own),
+                Err(_) => {
+                    tracing::error!(queue = %job.queue, "the retry policy panicked; the error's own verdict applies");
+                    own
+                }
+            },
+        };
+        let error = error.chain();
+        let wait = match verdict {
+            Verdict::Snooze(wait) => return Disposition::Snooze { wait, error },
+            Verdict::DeadLetter => {
+                return Disposition::DeadLetter(Rejection::of_attempt(Reason::REJECTED, error));
+            }
+            _ if job.attempt >= job.max_attempts => {
+                return Disposition::DeadLetter(Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, error));
+            }
+            Verdict::Retry => backoff.unwrap_or_default().delay(job.attempt, self.core.runtime()),
+            Verdict::RetryAfter(wait) => wait.min(MAX_VISIBILITY),
+        };
+        Disposition::Retry { wait, error }
+    }
+
+    /// Runs the handler until it returns or must stop; in the latter case gives it the cancel grace, as long as no
+    /// other worker has the job.
+    async fn supervise(
+        &self,
+        leased_job: &LeasedJob,
+        context: &Context,
+        record: Option<&RunRecord<'_>>,
+        mut handler: Pin<&mut impl Future<Output = Returned>>,
+    ) -> Result<(), HandlerEnd> {
+        // In blocks, so that no token is made for a handler that does not wait.
+        let lost = async { leased_job.lease.lost().cancelled().await };
+        let cancelled = async {
+            match record {
+                Some(record) => record.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        let interruption = tokio::select! {
+            biased;
+            returned = &mut handler => {
+                // The token may have fired during the handler's last poll.
+                return match interruption(leased_job) {
+                    Some(interruption) => interrupted(leased_job, interruption, Some(returned)),
+                    None => HandlerEnd::of(returned),
+                };
+            }
+            () = lost => interruption(leased_job).unwrap_or(HandlerEnd::LeaseLost),
+            () = self.state.cancel.cancelled() => HandlerEnd::Shutdown,
+            () = cancelled => HandlerEnd::Cancelled(None),
+        };
+        context.stop();
+        // Boxed, because most handlers are not interrupted.
+        let returned = Box::pin(in_grace(leased_job, self.state.options.cancel_grace, handler)).await;
+        let interruption = match (interruption, leased_job.lease.loss()) {
+            // The lease was held when the handler was interrupted, and is lost since.
+            (HandlerEnd::Shutdown | HandlerEnd::Cancelled(_), Some(Loss::Taken | Loss::Expired)) => {
+                HandlerEnd::LeaseLost
+            }
+            (interruption, _) => interruption,
+        };
+        interrupted(leased_job, interruption, returned)
+    }
+}
+
+/// Fires the token of the handler, and of what it has started, when the delivery ends, also half-way.
+struct StopWhenDropped<'c>(&'c Context);
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn log_span(info: &JobInfo) -> Span {
+    tracing::info_span!(
+        "process",
+        "otel.kind" = "consumer",
+        "messaging.system" = "jobqueue",
+        "messaging.operation.name" = "process",
+        "messaging.destination.name" = %info.queue,
+        "messaging.message.id" = printable(&info.id, MAX_ID_CHARS),
+        kind = printable(&info.kind, MAX_ID_CHARS),
+        attempt = info.attempt,
+        trace = %info.trace.trace_id(),
+    )
+}
+
+/// Waits for a handler whose token has fired, for its grace at most. During a shutdown or a cancellation the lease is still renewed. As
+/// soon as it is lost, however, the handler has time until shortly before another worker can get the message.
+async fn in_grace(
+    leased_job: &LeasedJob,
+    grace: Duration,
+    handler: Pin<&mut impl Future<Output = Returned>>,
+) -> Option<Returned> {
+    let lost = async {
+        leased_job.lease.lost().cancelled().await;
+        tokio::time::sleep(leased_job.lease.grace(grace)).await;
+    };
+    tokio::select! {
+        biased;
+        returned = handler => Some(returned),
+        () = tokio::time::sleep(grace) => None,
+        () = lost => None,
+    }
+}
+
+/// Returns the end of a handler that was interrupted: it returned after its token had fired, or not in time.
+fn interrupted(
+    leased_job: &LeasedJob,
+    interruption: HandlerEnd,
+    returned: Option<Returned>,
+) -> Result<(), HandlerEnd> {
+    match (returned, interruption) {
+        // The lease is still held.
+        (Some(Ok(Ok(()))), HandlerEnd::Shutdown | HandlerEnd::Cancelled(_)) => Ok(()),
+        (Some(Ok(Ok(()))), HandlerEnd::LeaseLost) if leased_job.lease.may_end_late() => Ok(()),
+        (Some(Ok(Err(error))), HandlerEnd::Cancelled(_)) => Err(HandlerEnd::Cancelled(Some(chain(&*error)))),
+        (_, interruption) => Err(interruption),
+    }
+}
+
+/// Returns why the handler must stop, as far as its lease says so.
+fn interruption(leased_job: &LeasedJob) -> Option<HandlerEnd> {
+    leased_job.lease.loss().map(|loss| match loss {
+        Loss::MaxRunTime => HandlerEnd::MaxRunTime,
+        Loss::Taken | Loss::Expired => HandlerEnd::LeaseLost,
+    })
+}

@@ -1,0 +1,48 @@
+//! The document that a checkpoint holds.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::error::{Error, ErrorKind};
+
+/// The checkpoint of a message: one JSON document for progress and steps.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Saved {
+    /// The progress that the handler saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) progress: Option<Box<RawValue>>,
+    /// The results of finished steps, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) steps: BTreeMap<String, Box<RawValue>>,
+}
+
+impl Saved {
+    pub(crate) fn progress(&self) -> Option<&str> {
+        self.progress.as_deref().map(RawValue::get)
+    }
+
+    /// Returns the result of a step as JSON.
+    pub(crate) fn step(&self, name: &str) -> Option<&str> {
+        self.steps.get(name).map(|result| result.get())
+    }
+}
+
+pub(crate) fn to_json<T: Serialize + ?Sized>(progress: &T) -> Result<String, Error> {
+    serde_json::to_string(progress).map_err(|e| {
+        Error::new(ErrorKind::Invalid, "the checkpoint cannot be written as JSON").with_source(e)
+    })
+}
+
+pub(crate) fn from_json<T: DeserializeOwned>(json: &str) -> Result<T, Error> {
+    serde_json::from_str(json).map_err(|e| {
+        let text = format!(
+            "the checkpoint is not of the requested type (line {}, column {}); keep accepting the form that former releases saved",
+            e.line(),
+            e.column()
+        );
+        Error::new(ErrorKind::Undecodable, text)
+    })
+}

@@ -1,0 +1,192 @@
+//! Settles a delivery: does with its message what was decided.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, record_end, record_end_for_others};
+use super::dead_letter_hook::DeadLettered;
+use super::deferral::{Cause, defer};
+use super::disposition::{DeliveryReport, Disposition};
+use super::executor::Executor;
+use super::leased_job::LeasedJob;
+use super::rejection::Rejection;
+use super::slot::DeliverySlot;
+use crate::error::{Error, ErrorKind};
+use crate::job::JobInfo;
+use crate::job::outcome::{Outcome, chain};
+use crate::lease::{LeaseError, Loss};
+use crate::storage::MAX_VISIBILITY;
+use crate::trace::{OpenSpan, Step};
+
+impl Executor {
+    /// Does with the message what was decided, in a span of the tracer if there is one, and completes the report.
+    pub(super) async fn settle(
+        &self,
+        leased_job: &LeasedJob,
+        disposition: Disposition,
+        slot: &dyn DeliverySlot,
+        mut report: DeliveryReport,
+    ) -> DeliveryReport {
+        report.error = report.error.or(disposition.error());
+        let mut span = match disposition {
+            Disposition::Abandon | Disposition::TakenOver => OpenSpan::none(),
+            _ => self.settle_span(leased_job, &report),
+        };
+        let settling = async {
+            let job = report.job.clone();
+            let settled = match disposition {
+                Disposition::Complete => self.complete(leased_job).await,
+                Disposition::Discard => match leased_job.complete().await {
+                    Ok(()) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => Ok(Outcome::Duplicate),
+                    Err(error) => Err(error.into()),
+                },
+                // The rare ends are boxed, so that they do not enlarge the future of every delivery.
+                Disposition::Retry { wait, error } => {
+                    Box::pin(leased_job.retry(wait, &error)).await.map(|()| Outcome::Retried(wait))
+                }
+                Disposition::DeadLetter(rejection) => {
+                    Box::pin(self.reject(leased_job, job, rejection, slot)).await
+                }
+                Disposition::Release(wait) | Disposition::OverLimit(wait) => {
+                    Box::pin(release(leased_job, wait)).await
+                }
+                Disposition::Snooze { wait, .. } => {
+                    leased_job.end_wait();
+                    Box::pin(release(leased_job, wait)).await
+                }
+                Disposition::Defer { cause, detail } => {
+                    Box::pin(self.put_off(leased_job, job, cause, &detail, slot)).await
+                }
+                Disposition::Abandon => {
+                    report.lease_expired = leased_job.lease.loss() == Some(Loss::Expired);
+                    leased_job.lease.abandon();
+                    Ok(Outcome::LeaseLost)
+                }
+                Disposition::TakenOver => Ok(Outcome::Released(Duration::ZERO)),
+            };
+            report.settled(leased_job, settled);
+        };
+        span.run(pin!(settling)).await;
+        span.end(Some(report.outcome.name()), report.settle_error());
+        report
+    }
+
+    fn settle_span(&self, leased_job: &LeasedJob, report: &DeliveryReport) -> OpenSpan {
+        if !self.state.events.trace() {
+            return OpenSpan::none();
+        }
+        let process = report.process;
+        let sender = if process.is_some() { None } else { leased_job.sender().0 };
+        let id = leased_job.with_envelope(|event| Arc::clone(&event.id));
+        self.state.events.span(|| Step::Settle {
+            queue: &leased_job.core.name,
+            id: id.as_deref(),
+            messages: 1,
+            process,
+            messages_of: sender.as_slice(),
+        })
+    }
+
+    /// Puts the message back until its condition is met, or dead-letters it when it has waited long enough.
+    #[allow(clippy::too_many_arguments, reason = "the fields of a deferral, and what a dead letter needs")]
+    async fn put_off(
+        &self,
+        leased_job: &LeasedJob,
+        job: Option<Arc<JobInfo>>,
+        cause: Cause,
+        detail: &str,
+        slot: &dyn DeliverySlot,
+    ) -> Result<Outcome, Error> {
+        match defer(leased_job, cause, detail).await? {
+            Ok(wait) => Ok(Outcome::Released(wait)),
+            // The hook has failed for long enough.
+            Err(rejection) if cause == Cause::BrokenHook => {
+                self.dead_letter(leased_job, job, rejection).await
+            }
+            Err(rejection) => self.reject(leased_job, job, rejection, slot).await,
+        }
+    }
+
+    /// Dead-letters a message: records the attempt if there was one, calls the hooks, and moves the message. The rate
+    /// bounds the dead letters of messages that did not run.
+    async fn reject(
+        &self,
+        leased_job: &LeasedJob,
+        job: Option<Arc<JobInfo>>,
+        mut rejection: Rejection,
+        slot: &dyn DeliverySlot,
+    ) -> Result<Outcome, Error> {
+        if !rejection.attempted
+            && let Err(wait) = slot.reject()
+        {
+            return release(leased_job, wait).await;
+        }
+        let Some(hooked) = job.as_deref().filter(|job| self.state.has_hooks(job)) else {
+            record_end(leased_job, &mut rejection).await?;
+            return self.dead_letter(leased_job, job, rejection).await;
+        };
+        match record_end_for_others(leased_job, &mut rejection).await {
+            // Waiting will not help: the event has no room, or the storage refuses for good.
+            Err(error) if error.kind() == ErrorKind::LeaseLost => return Err(error),
+            Err(error) if error.kind() != ErrorKind::LeaseUncertain && !error.is_retryable() => {
+                tracing::error!(queue = %hooked.queue, error = %chain(&error), "a failed attempt cannot be recorded");
+            }
+            // Jobs behind it would start although this one may run again.
+            Err(error) => return stay(leased_job, error).await,
+            Ok(()) => {}
+        }
+        if let Err(disposition) = self.state.dead_lettering(leased_job, hooked, &rejection).await {
+            let Disposition::Defer { cause, detail } = *disposition else {
+                leased_job.lease.abandon();
+                return Ok(Outcome::LeaseLost);
+            };
+            if let Ok(wait) = defer(leased_job, cause, &detail).await? {
+                return Ok(Outcome::Released(wait));
+            }
+            tracing::error!(queue = %hooked.queue, detail, "dead-lettered although a hook of the job failed");
+        }
+        self.dead_letter(leased_job, job, rejection).await
+    }
+
+    /// Moves the message to the dead-letter queue, and calls the application's hooks. If the copy cannot be stored, the
+    /// message stays and is tried again later.
+    async fn dead_letter(
+        &self,
+        leased_job: &LeasedJob,
+        job: Option<Arc<JobInfo>>,
+        rejection: Rejection,
+    ) -> Result<Outcome, Error> {
+        if let Err(error) = dead_letter(leased_job, &rejection).await {
+            return stay(leased_job, error).await;
+        }
+        let Rejection { reason, detail, .. } = rejection;
+        let dead = || DeadLettered {
+            job,
+            queue: leased_job.core.name.clone(),
+            reason: reason.clone(),
+            error: detail,
+        };
+        self.state.options.dead_letter_hooks.call(dead).await;
+        Ok(Outcome::DeadLettered(reason))
+    }
+}
+
+async fn release(leased_job: &LeasedJob, wait: Duration) -> Result<Outcome, Error> {
+    let wait = wait.min(MAX_VISIBILITY);
+    leased_job.release_uncounted(wait).await?;
+    Ok(Outcome::Released(wait))
+}
+
+/// Leaves a message in its queue that could not be dead-lettered, to be tried again later.
+async fn stay(leased_job: &LeasedJob, error: Error) -> Result<Outcome, Error> {
+    if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) {
+        return Err(error);
+    }
+    tracing::error!(
+        queue = %leased_job.core.name,
+        error = %chain(&error),
+        "dead letter not stored; the message stays in its queue"
+    );
+    release(leased_job, DEAD_LETTER_RETRY).await
+}

@@ -1,0 +1,35 @@
+//! The place of a delivery in its worker, which bounds what may happen at once.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+/// The worker's data about a message before its handler runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MessageClass {
+    Known,
+    /// The message's handler has reached a limit.
+    OverLimit,
+    /// No handler of the worker knows the kind or the version.
+    Unknown,
+}
+
+/// The slot of one delivery. The worker frees it when it is dropped.
+pub(crate) trait DeliverySlot: Send + Sync {
+    fn classify(&self, class: MessageClass);
+
+    /// Returns `Ok` if the handler of `kind` may begin now, else the time for which the message is put back.
+    fn admit(&self, kind: &str) -> Result<(), Duration>;
+
+    /// Returns `Ok` if a message that did not run may be dead-lettered now, else the time for which it is put back.
+    fn reject(&self) -> Result<(), Duration>;
+
+    /// Frees the slot for another handler: this one has finished, and its message is about to be deleted.
+    fn handler_is_done(&self);
+
+    /// Frees the slot for another delivery until [`take`](Self::take): this one waits before its handler runs.
+    fn leave(&self);
+
+    /// Waits for a slot after [`leave`](Self::leave). Cancel-safe.
+    fn take(&self) -> BoxFuture<'_, ()>;
+}

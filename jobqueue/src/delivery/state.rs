@@ -1,0 +1,160 @@
+//! The state shared by the deliveries of all queues of a worker.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+use super::completed::Completed;
+use super::dead_letter_hook::DeadLetterHooks;
+use super::hook::Hook;
+use super::leased_job::LeasedJob;
+use super::rejection::Rejection;
+use crate::error::Error;
+use crate::event::Observers;
+use crate::handler::States;
+use crate::job::JobInfo;
+use crate::job::outcome::{JobError, Reason, Verdict};
+use crate::lease::LeaseRenewer;
+use crate::message::QueueMessage;
+use crate::presence::Tracker;
+use crate::queue_core::{QueueCore, QueueCoreOptions};
+use crate::storage::QueueName;
+use crate::storage::Storage;
+use crate::sync::lock;
+
+/// The application's policy about failures.
+pub(crate) type RetryPolicy = Arc<dyn Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync>;
+
+pub(crate) struct DeliveryOptions {
+    /// The time that a handler has after its token has fired.
+    pub(crate) cancel_grace: Duration,
+    pub(crate) retry_policy: Option<RetryPolicy>,
+    pub(crate) durable_completions: bool,
+    pub(crate) dead_letter_hooks: DeadLetterHooks,
+}
+
+impl Default for DeliveryOptions {
+    fn default() -> Self {
+        Self {
+            cancel_grace: Duration::from_secs(2),
+            retry_policy: None,
+            durable_completions: false,
+            dead_letter_hooks: DeadLetterHooks::default(),
+        }
+    }
+}
+
+pub(crate) struct DeliveryState {
+    pub(crate) storage: Storage,
+    pub(crate) options: DeliveryOptions,
+    pub(crate) states: Arc<States>,
+    pub(crate) hooks: Vec<Arc<dyn Hook>>,
+    pub(crate) events: Arc<Observers>,
+    /// Fires when running handlers must stop.
+    pub(crate) cancel: CancellationToken,
+    pub(super) completed: Completed,
+    queue_options: Mutex<QueueCoreOptions>,
+    /// The deliveries with running handlers. A shutdown releases the ones that do not end.
+    running: Mutex<BTreeMap<u64, Arc<LeasedJob>>>,
+    next_run: AtomicU64,
+    /// The number of handlers that a shutdown has cancelled and that ended within the grace.
+    cancelled: AtomicU64,
+    /// The queues that handlers send to.
+    opened: Mutex<HashMap<QueueName, Arc<OnceCell<Arc<QueueCore>>>>>,
+    /// The data of the worker's record; empty if it keeps none.
+    tracker: OnceLock<Arc<Tracker>>,
+}
+
+impl DeliveryState {
+    pub(crate) fn new(
+        storage: Storage,
+        options: DeliveryOptions,
+        queue_options: QueueCoreOptions,
+        states: States,
+        hooks: Vec<Arc<dyn Hook>>,
+    ) -> Self {
+        Self {
+            events: Arc::clone(storage.observers()),
+            storage,
+            options,
+            states: Arc::new(states),
+            hooks,
+            cancel: CancellationToken::new(),
+            completed: Completed::default(),
+            queue_options: Mutex::new(queue_options),
+            running: Mutex::default(),
+            next_run: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
+            opened: Mutex::default(),
+            tracker: OnceLock::new(),
+        }
+    }
+
+    /// Makes one renewer for all queues. If there is none, opening a queue says why.
+    pub(crate) fn prepare(&self) {
+        lock(&self.queue_options).renewer = LeaseRenewer::of(self.storage.runtime()).ok();
+    }
+
+    pub(crate) fn renewer(&self) -> Option<LeaseRenewer> {
+        lock(&self.queue_options).renewer.clone()
+    }
+
+    pub(crate) fn queue_options(&self) -> QueueCoreOptions {
+        lock(&self.queue_options).clone()
+    }
+
+    /// Opens the queue of `M` once.
+    pub(crate) async fn core<M: QueueMessage>(&self, name: &str) -> Result<Arc<QueueCore>, Error> {
+        let name = QueueName::new(name)?;
+        let options = QueueCoreOptions { defaults: M::DEFAULTS, ..self.queue_options() };
+        // Callers wait for each other only if they want the same queue.
+        let cell = Arc::clone(lock(&self.opened).entry(name.clone()).or_default());
+        let open = || QueueCore::open(&self.storage, name, options);
+        cell.get_or_try_init(open).await.map(Arc::clone)
+    }
+
+    /// Returns the data of the worker's record, if it keeps one.
+    pub(crate) fn tracker(&self) -> Option<&Arc<Tracker>> {
+        self.tracker.get()
+    }
+
+    pub(crate) fn set_tracker(&self, tracker: &Arc<Tracker>) {
+        drop(self.tracker.set(Arc::clone(tracker)));
+    }
+
+    /// Returns the end of a job that an operator has cancelled; `None` for any other job.
+    pub(super) fn cancelled(&self, job: &JobInfo) -> Option<Rejection> {
+        let by = self.tracker()?.cancelled_by(job)?;
+        Some(Rejection::new(Reason::CANCELLED, format!("cancelled by {by}")))
+    }
+
+    /// Records that a handler starts. Returns the number of its run.
+    pub(super) fn enter(&self, leased_job: &Arc<LeasedJob>) -> u64 {
+        let number = self.next_run.fetch_add(1, Ordering::Relaxed);
+        lock(&self.running).insert(number, Arc::clone(leased_job));
+        number
+    }
+
+    /// Records that a handler has ended; `None` if a shutdown has taken over its delivery.
+    pub(super) fn leave(&self, number: u64) -> Option<Arc<LeasedJob>> {
+        lock(&self.running).remove(&number)
+    }
+
+    /// Takes over the deliveries of handlers that do not end.
+    pub(crate) fn take_running(&self) -> Vec<Arc<LeasedJob>> {
+        std::mem::take(&mut *lock(&self.running)).into_values().collect()
+    }
+
+    pub(super) fn count_cancelled(&self) {
+        self.cancelled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of handlers that a shutdown has cancelled and that ended within the grace.
+    pub(crate) fn cancelled_handlers(&self) -> u64 {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+}

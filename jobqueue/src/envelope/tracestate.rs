@@ -1,0 +1,19 @@
+//! The `tracestate` of a message.
+
+use super::Envelope;
+
+/// The extension attribute with the `tracestate`, as CloudEvents' extension for distributed tracing names it.
+const STATE: &str = "tracestate";
+
+/// Writes the `tracestate` into a message, unless it has one.
+pub(crate) fn keep_state(envelope: &mut Envelope, state: &str) {
+    if !envelope.extensions.contains_key(STATE) {
+        // The name is allowed, and every text can be written.
+        drop(envelope.insert_header(STATE, state));
+    }
+}
+
+/// Returns the `tracestate` of a message.
+pub(crate) fn state_of(envelope: &Envelope) -> Option<String> {
+    serde_json::from_str(envelope.extensions.get(STATE)?.get()).ok()
+}

@@ -1,0 +1,117 @@
+//! Cancels a job that no receiver has leased yet, and removes its entry from the group log.
+
+use std::sync::Arc;
+
+use super::entry::EntryRef;
+use super::log::{Abandoned, CancelBegun, DeletionOutcome, Millis};
+use super::store::{GroupLogs, LogBlob};
+use crate::error::{Error, ErrorKind};
+use crate::storage::{ExpiredReceipt, Queues, StoreError, StoreErrorKind};
+use crate::undelivered::{StoredMessage, UndeliveredRef, delete_undelivered};
+
+/// The reason why a job was not cancelled.
+#[derive(Debug)]
+pub(crate) struct CancelError {
+    pub(crate) error: Error,
+    /// True if the message may be deleted although the cancellation reports an error.
+    pub(crate) perhaps: bool,
+}
+
+impl CancelError {
+    fn of_deletion(error: StoreError) -> Self {
+        if !error.is_ambiguous() {
+            return Self { perhaps: false, error: error.into() };
+        }
+        let retryable = error.is_retryable();
+        let text = "the outcome of the cancellation is unknown: the job may run or have completed; try again";
+        let error = Error::new(ErrorKind::Unknown, text).with_retryable(retryable).with_source(error);
+        Self { perhaps: true, error }
+    }
+}
+
+/// Deletes the message of a job before its first delivery, and the job's entry if it has one. Returns false if the
+/// message was received.
+///
+/// # Errors
+/// The outcome is unknown, or the job was not cancelled; [`CancelError::perhaps`] distinguishes the two.
+pub(crate) async fn cancel_message(
+    logs: &GroupLogs,
+    store: &Queues,
+    position: Option<EntryRef>,
+    stored: &StoredMessage,
+) -> Result<bool, CancelError> {
+    let cancelled = match position {
+        Some(entry) => cancel_in_order(logs, store, entry, stored).await,
+        None => delete_undelivered(store, &logs.queue, &logs.runtime, stored)
+            .await
+            .map_err(CancelError::of_deletion),
+    };
+    match cancelled {
+        Ok(true) if stored.may_be_duplicated => {
+            let text = "one copy is cancelled; an answer to the send was lost, and another copy may run";
+            Err(CancelError { perhaps: true, error: Error::new(ErrorKind::Unknown, text) })
+        }
+        cancelled => cancelled,
+    }
+}
+
+async fn cancel_in_order(
+    logs: &GroupLogs,
+    store: &Queues,
+    entry: EntryRef,
+    stored: &StoredMessage,
+) -> Result<bool, CancelError> {
+    let perhaps = |error| CancelError { error, perhaps: true };
+    let untouched = |error| CancelError { error, perhaps: false };
+    let now = Millis::from(logs.runtime.now());
+    let nonce = logs.runtime.random_u64() >> 11;
+    let log = logs.of(&entry).map_err(|error| untouched(error.into()))?;
+    let message = UndeliveredRef::from(stored);
+    let copies = match log.change(move |log| log.begin_cancel(&entry, nonce, &message, now)).await {
+        Ok(CancelBegun::Marked { copies }) => copies,
+        Ok(CancelBegun::TooLate) => return Ok(false),
+        Err(error) => return Err(untouched(error)),
+    };
+    let deleted = match delete_undelivered(store, &logs.queue, &logs.runtime, stored).await {
+        Ok(deleted) => deleted,
+        // The send whose answer was lost may still have stored another copy; only a later delivery can show it.
+        Err(error) if error.is_ambiguous() => return Err(CancelError::of_deletion(error)),
+        Err(error) => {
+            drop(log.change(move |log| log.end_cancel(&entry, nonce, false, now)).await);
+            return Err(CancelError::of_deletion(error));
+        }
+    };
+    match log.change(move |log| log.end_cancel(&entry, nonce, deleted, now)).await {
+        Ok(cancelled) => Ok(cancelled),
+        Err(error) if !deleted || !copies => {
+            tracing::debug!(queue = %logs.queue, %error, "the entry of a cancelled message was not removed; the jobs behind it will skip it");
+            Ok(deleted)
+        }
+        Err(error) => Err(perhaps(error)),
+    }
+}
+
+impl GroupLogs {
+    /// Completes a cancellation whose initiator crashed.
+    ///
+    /// # Errors
+    /// The fate of the message is unknown. Try again.
+    pub(crate) async fn finish_abandoned(
+        &self,
+        log: &Arc<LogBlob>,
+        abandoned: Abandoned,
+        store: &Queues,
+    ) -> Result<(), Error> {
+        let message = abandoned.message.message();
+        let outcome = match store.delete(&self.queue, &message, ExpiredReceipt::Allow).await {
+            Ok(()) => DeletionOutcome::Deleted,
+            // The message was deleted before, is leased on a storage that does not distinguish the two, or has another
+            // id here.
+            Err(e) if e.kind() == StoreErrorKind::MessageNotFound => DeletionOutcome::Unknown,
+            Err(e) if e.is_lease_lost() => DeletionOutcome::Received,
+            Err(e) => return Err(e.into()),
+        };
+        let now = Millis::from(self.runtime.now());
+        log.change(move |log| log.finish_abandoned(&abandoned, outcome, now)).await
+    }
+}

@@ -1,0 +1,47 @@
+//! The attributes by which the messages of a FIFO group are known.
+
+use super::entry::{EntryRef, Turn};
+use crate::envelope::Envelope;
+use crate::runtime::Runtime;
+
+/// The attribute that marks events of a FIFO group.
+pub(crate) const HEADER: &str = "inorder";
+/// The attribute that distinguishes several messages of one job.
+const COPY: &str = "fifocopy";
+
+/// A delivered message of a FIFO group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InOrder {
+    pub(crate) entry: EntryRef,
+    pub(crate) turn: Turn,
+}
+
+impl InOrder {
+    /// Returns the group, job and turn of a delivery; `None` if the event belongs to no FIFO group.
+    pub(crate) fn of(envelope: &Envelope, delivery: u32) -> Option<Self> {
+        if !envelope.extensions.contains_key(HEADER) {
+            return None;
+        }
+        let entry = EntryRef::new(envelope.key.as_deref()?, envelope.digest());
+        let copy = envelope.extensions.get(COPY);
+        let copy = copy.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+        let copy = copy.and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
+        Some(Self { entry, turn: Turn { copy, delivery } })
+    }
+}
+
+/// Gives a FIFO event a copy number of its own before it is stored as a message. Returns the number.
+pub(crate) fn restamp(envelope: &mut Envelope, runtime: &Runtime) -> Option<u64> {
+    if !envelope.extensions.contains_key(HEADER) {
+        return None;
+    }
+    // 53 bits: every JSON reader keeps all their digits.
+    let copy = runtime.random_u64() >> 11;
+    envelope.insert_header(COPY, &format!("{copy:014x}")).ok()?;
+    Some(copy)
+}
+
+/// Returns whether an event keeps to the order of its key.
+pub(crate) fn is_in_order(envelope: &Envelope) -> bool {
+    envelope.extensions.contains_key(HEADER) && envelope.key.is_some()
+}

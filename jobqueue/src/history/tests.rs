@@ -1,0 +1,218 @@
+//! The pace and the size of what is written, on paused time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::blobs::BlobJournal;
+use super::*;
+use crate::job::outcome::Outcome;
+use crate::job::{JobInfo, TraceContext};
+use crate::storage::{
+    ContainerName, JournalEntry, JournalPage, JournalQuery, Operation, QueueName, Storage, StoreError,
+    StoreErrorKind, list_all,
+};
+use crate::testing::faults::{Fault, Faulty};
+use crate::{Runtime, memory};
+
+const KEPT: Duration = Duration::from_secs(86_400);
+
+fn job(id: &str, key: &str) -> JobInfo {
+    JobInfo {
+        id: Arc::from(id),
+        kind: Arc::from("letter"),
+        version: 1,
+        queue: QueueName::new("letters").unwrap(),
+        source: Arc::from("//shop"),
+        key: Some(Arc::from(key)),
+        attempt: 1,
+        max_attempts: 5,
+        dequeue_count: 1,
+        sent: None,
+        inserted: SystemTime::UNIX_EPOCH,
+        expires: None,
+        headers: BTreeMap::new(),
+        trace: TraceContext::new(1, 1, 1).unwrap(),
+    }
+}
+
+fn push(buffer: &JournalBuffer, id: &str, key: &str) {
+    buffer.push(&job(id, key), &Outcome::Completed, Duration::ZERO, None);
+}
+
+fn buffer() -> Arc<JournalBuffer> {
+    Arc::new(JournalBuffer::new("w", Runtime::paused()))
+}
+
+/// A journal that takes its time for an append, and refuses the entries of one id.
+#[derive(Debug, Default)]
+struct Slow {
+    delay: Duration,
+    refused: &'static str,
+    appends: Mutex<Vec<Arc<[JournalEntry]>>>,
+}
+
+#[async_trait]
+impl JournalStore for Slow {
+    async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
+        sleep(self.delay).await;
+        if entries.iter().any(|entry| *entry.id == *self.refused) {
+            return Err(StoreError::new(StoreErrorKind::TooLarge, "append", "journal"));
+        }
+        self.appends.lock().unwrap().push(entries);
+        Ok(())
+    }
+
+    async fn search(&self, _: &JournalQuery) -> Result<JournalPage, StoreError> {
+        Ok(JournalPage::default())
+    }
+
+    async fn expire(&self, _: SystemTime) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// Runs the writer of a journal while a job ends every 20 ms for a minute.
+async fn run_for_a_minute(journal: &Arc<Slow>) {
+    let (buffer, ended) = (buffer(), CancellationToken::new());
+    let store = Arc::clone(journal) as Arc<dyn JournalStore>;
+    let write = run_journal_writer(store, Runtime::paused(), Arc::clone(&buffer), KEPT, ended.clone());
+    let write = tokio::spawn(write);
+    for number in 0..3_000 {
+        push(&buffer, &number.to_string(), "key");
+        sleep(Duration::from_millis(20)).await;
+    }
+    ended.cancel();
+    write.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn busy_worker_writes_every_15_seconds() {
+    for delay in [Duration::ZERO, Duration::from_millis(100)] {
+        let journal = Arc::new(Slow { delay, ..Slow::default() });
+        run_for_a_minute(&journal).await;
+        let appends = journal.appends.lock().unwrap();
+        assert!((4..=6).contains(&appends.len()), "{} appends of {delay:?}", appends.len());
+        assert_eq!(appends.iter().map(|entries| entries.len()).sum::<usize>(), 3_000);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_entries_do_not_hold_up_later_ones() {
+    let journal = Arc::new(Slow { refused: "7", ..Slow::default() });
+    run_for_a_minute(&journal).await;
+    let appends = journal.appends.lock().unwrap();
+    let written: Vec<_> = appends.iter().flat_map(|entries| entries.iter()).collect();
+    assert!((1_500..3_000).contains(&written.len()), "{} entries", written.len());
+    assert_eq!(&*written[written.len() - 1].id, "2999");
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_keys_are_cut_and_found() {
+    let (buffer, key) = (buffer(), "ä".repeat(20_000));
+    push(&buffer, "a", &format!("x{key}"));
+    let entries = &buffer.take()[0];
+    let kept = entries[0].key.as_deref().unwrap();
+    assert_eq!(kept.len(), 1_023, "the end of a character");
+    assert_eq!(kept_text(&format!("x{key}")), kept);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_entries_and_appends_are_limited_in_bytes() {
+    let (buffer, key) = (buffer(), "k".repeat(1_024));
+    for number in 0..32_768 {
+        push(&buffer, &number.to_string(), &key);
+    }
+    let bytes =
+        |entries: &[JournalEntry]| entries.iter().map(|e| e.key.as_ref().unwrap().len()).sum::<usize>();
+    let appends = buffer.take();
+    assert!((7..=8).contains(&appends.len()), "{} appends", appends.len());
+    for entries in &appends {
+        assert!(bytes(entries) <= 1024 * 1024 + 4_096, "{} bytes", bytes(entries));
+    }
+    assert!(buffer.take().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_bytes_are_written_before_their_time() {
+    let (buffer, key, began) = (buffer(), "k".repeat(1_024), Instant::now());
+    for number in 0..1_100 {
+        push(&buffer, &number.to_string(), &key);
+    }
+    tokio::time::timeout(Duration::from_secs(1), buffer.full()).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+fn entries(numbers: std::ops::Range<u64>, error: &str) -> Arc<[JournalEntry]> {
+    let buffer = buffer();
+    push(&buffer, "id", "key");
+    let model = buffer.take()[0][0].clone();
+    let entry = |number| JournalEntry {
+        ended: SystemTime::UNIX_EPOCH + Duration::from_secs(number),
+        number,
+        error: Some(Arc::from(error)),
+        ..model.clone()
+    };
+    numbers.map(entry).collect()
+}
+
+fn journal_of(storage: &Storage) -> BlobJournal {
+    BlobJournal::new(Arc::clone(&storage.stores().blobs), Runtime::paused())
+}
+
+fn everything() -> JournalQuery {
+    let mut query = JournalQuery::default();
+    query.limit = 1_000;
+    query
+}
+
+#[tokio::test(start_paused = true)]
+async fn segment_ends_before_an_append_would_make_it_too_large() {
+    let storage = memory::open_on(Runtime::paused());
+    let journal = journal_of(&storage);
+    let error = "e".repeat(100_000);
+    journal.append(entries(0..30, &error)).await.unwrap();
+    journal.append(entries(30..90, &error)).await.unwrap();
+    let container = ContainerName::new("jobqueue-history").unwrap();
+    let blobs = list_all(&*storage.stores().blobs, &container, "").await.unwrap();
+    assert_eq!(blobs.len(), 2);
+    assert_eq!(journal.search(&everything()).await.unwrap().entries.len(), 90);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_append_leaves_nothing_in_the_segment() {
+    // Quiet: the planned refusal shall be the only fault of the two writes.
+    let faulty = Faulty::quiet(&memory::open_on(Runtime::paused()));
+    let journal = journal_of(&faulty.storage());
+    journal.append(entries(0..2, "a")).await.unwrap();
+    faulty.plan(Operation::PutBlob, 1, Fault::Refuse(StoreErrorKind::Unavailable));
+    journal.append(entries(2..4, "a")).await.unwrap_err();
+    journal.append(entries(4..6, "a")).await.unwrap();
+    let found = journal.search(&everything()).await.unwrap().entries;
+    assert_eq!(found.iter().map(|entry| entry.number).collect::<Vec<_>>(), [5, 4, 1, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn search_is_incomplete_at_a_segment_that_is_too_large() {
+    // Quiet: the planned refusal shall be the only fault of the search.
+    let faulty = Faulty::quiet(&memory::open_on(Runtime::paused()));
+    for start in [10, 20, 30] {
+        journal_of(&faulty.storage()).append(entries(start..start + 5, "a")).await.unwrap();
+    }
+    // The newest segment is read first.
+    faulty.plan(Operation::GetBlob, 2, Fault::Refuse(StoreErrorKind::TooLarge));
+    let journal = journal_of(&faulty.storage());
+    let page = journal.search(&everything()).await.unwrap();
+    assert_eq!(page.entries.len(), 5);
+    let before = SystemTime::UNIX_EPOCH + Duration::from_secs(20) - Duration::from_micros(1);
+    assert_eq!(page.searched_to, Some(before));
+    let mut further = everything();
+    further.until = page.searched_to;
+    let page = journal.search(&further).await.unwrap();
+    assert_eq!(page.entries.len(), 5);
+    assert_eq!(page.searched_to, None);
+}

@@ -1,0 +1,40 @@
+//! Writes an envelope as the text of a message, with its payload in a blob if the text would be too large.
+
+use bytes::Bytes;
+
+use super::queue::QueueCore;
+use crate::envelope::{Envelope, Payload, StoredReference, fits, may_fit, to_wire};
+use crate::error::{Error, ErrorKind};
+use crate::settings::MessageEncoding;
+
+/// Renders the envelope. If the text is too large, the payload moves to a blob, which is not written yet.
+pub(crate) fn fit(
+    core: &QueueCore,
+    envelope: &mut Envelope,
+    data: Bytes,
+    encoding: MessageEncoding,
+) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
+    // Checked here, so that a payload that is too large by itself is not copied into a text first.
+    let inline = matches!(envelope.payload, Payload::Json(_) | Payload::Binary(_));
+    if !inline || may_fit(data.len()) {
+        let json = envelope.to_json()?;
+        if fits(&json, encoding) {
+            return Ok((to_wire(json, encoding), None));
+        }
+    }
+    let too_large = |text: String| Err(Error::new(ErrorKind::TooLarge, text));
+    if !inline {
+        return too_large("the event's attributes alone are too large for a message".to_owned());
+    }
+    let (bytes, limit) = (data.len() as u64, core.claim_checks.max_bytes());
+    if bytes > limit {
+        return too_large(format!("the payload has {bytes} bytes; {limit} are allowed"));
+    }
+    let reference = core.claim_checks.reference(&core.name, &data);
+    envelope.payload = Payload::Stored(reference.clone());
+    let json = envelope.to_json()?;
+    if !fits(&json, encoding) {
+        return too_large("the event's attributes alone are too large for a message".to_owned());
+    }
+    Ok((to_wire(json, encoding), Some((reference, data))))
+}

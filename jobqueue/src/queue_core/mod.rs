@@ -1,0 +1,25 @@
+//! One queue of a storage without its message type, and the [`Queue`] of a message type around it.
+//!
+//! The rooms [`send`](crate::send), [`receive`](crate::receive), [`delivery`](crate::delivery) and
+//! [`dead_letters`](crate::dead_letters) stand on it; they add methods to `Queue`.
+
+mod blobs;
+mod errors;
+mod fit;
+mod idle;
+mod moment;
+mod open;
+mod queue;
+mod settings_cache;
+mod typed;
+mod wait;
+
+pub(crate) use blobs::{copy_blobs, references, remove_blobs};
+pub(crate) use errors::payload_error;
+pub(crate) use fit::fit;
+pub(crate) use idle::Idle;
+pub(crate) use moment::rfc3339;
+pub(crate) use open::ensure;
+pub(crate) use queue::{OWN_SOURCES, QueueCore, QueueCoreOptions};
+pub use typed::Queue;
+pub(crate) use wait::wait_until_below;

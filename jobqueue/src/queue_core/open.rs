@@ -1,0 +1,71 @@
+//! Opens queues, and creates those that are missing.
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind};
+use crate::group_log::GroupLogs;
+use crate::settings::Metadata;
+use crate::storage::QueueName;
+use crate::storage::{Queues, StoreError, StoreErrorKind};
+
+/// The maximum time to wait until a queue that is being deleted can be created again.
+const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);
+
+/// Makes sure that a queue exists, and returns its metadata. Creates it with empty `logs` if it is missing; waits
+/// while a deleted queue of this name is being removed.
+pub(crate) async fn ensure(
+    store: &Queues,
+    name: &QueueName,
+    metadata: &Metadata,
+    logs: Option<&GroupLogs>,
+) -> Result<Metadata, Error> {
+    let mut wait = Duration::from_millis(500);
+    let give_up = tokio::time::Instant::now() + WAIT_FOR_DELETION;
+    loop {
+        let found = match store.queue_metadata(name).await {
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, metadata, logs).await,
+            found => found,
+        };
+        match found {
+            Ok(metadata) => return Ok(metadata),
+            Err(e)
+                if e.kind() == StoreErrorKind::QueueBeingDeleted && tokio::time::Instant::now() < give_up =>
+            {
+                tracing::info!(queue = %name, "the queue is being deleted; waiting to create it again");
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(Duration::from_secs(10));
+            }
+            Err(e) => {
+                let retryable = e.is_retryable();
+                let text = format!("opening the queue `{name}` failed");
+                return Err(Error::new(ErrorKind::Storage, text).with_retryable(retryable).with_source(e));
+            }
+        }
+    }
+}
+
+async fn create(
+    store: &Queues,
+    name: &QueueName,
+    metadata: &Metadata,
+    logs: Option<&GroupLogs>,
+) -> Result<Metadata, StoreError> {
+    if let Some(logs) = logs {
+        let is_missing = || async {
+            match store.queue_metadata(name).await {
+                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(true),
+                found => found.map(|_| false),
+            }
+        };
+        // The logs of a deleted queue of this name. Deliveries skip entries that cannot be removed.
+        if let Err(error) = logs.clear_stale(is_missing).await {
+            tracing::debug!(queue = %name, %error, "clearing the group logs of a deleted queue failed");
+        }
+    }
+    match store.create_queue(name, metadata).await {
+        Ok(_) => Ok(metadata.clone()),
+        // Another process was faster, or an operator has created it with other settings: those hold.
+        Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => store.queue_metadata(name).await,
+        Err(e) => Err(e),
+    }
+}

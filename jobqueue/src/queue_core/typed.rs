@@ -1,0 +1,116 @@
+//! The queue as applications see it. Each of the rooms `send`, `receive` and `dead_letters` adds its methods to it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::queue::{QueueCore, QueueCoreOptions};
+use crate::error::Error;
+use crate::message::QueueMessage;
+use crate::settings::QueueSettings;
+use crate::storage::QueueName;
+use crate::storage::{Storage, StoreErrorKind};
+
+/// A queue of messages of type `M`. Cheap to clone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::{QueueMessage, Storage};
+/// use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+///
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "mails", kind = "mail")]
+/// struct Mail {
+///     #[message(email)]
+///     to: String,
+/// }
+///
+/// let storage = Storage::memory();
+/// let mails = storage.queue::<Mail>().await?;
+/// mails.send(&Mail { to: "ada@example.org".into() }).await?;
+/// mails.send(&Mail { to: "bob@example.org".into() }).delay(Duration::from_secs(60)).await?;
+/// assert_eq!(mails.approximate_len().await?, 2);
+/// # Ok(()) }
+/// ```
+pub struct Queue<M> {
+    core: Arc<QueueCore>,
+    message: PhantomData<fn() -> M>,
+}
+
+impl Storage {
+    /// Opens the queue of `M`, [`QueueMessage::QUEUE`]. Creates it with the defaults of the type if it does not
+    /// exist.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad name, [`Storage`](crate::ErrorKind::Storage) if the storage
+    /// fails or a permission is missing.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the queue may have been created; nothing else has changed.
+    pub async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
+        self.queue_named(M::QUEUE).await
+    }
+
+    /// Opens a queue of `M` under another name.
+    ///
+    /// # Errors
+    /// Those of [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the queue may have been created; nothing else has changed.
+    pub async fn queue_named<M: QueueMessage>(&self, name: &str) -> Result<Queue<M>, Error> {
+        let options = QueueCoreOptions { defaults: M::DEFAULTS, ..QueueCoreOptions::default() };
+        Ok(Queue::of(QueueCore::open(self, QueueName::new(name)?, options).await?))
+    }
+}
+
+impl<M: QueueMessage> Queue<M> {
+    pub(crate) fn of(core: Arc<QueueCore>) -> Self {
+        Self { core, message: PhantomData }
+    }
+
+    /// Returns the queue's name.
+    pub fn name(&self) -> &QueueName {
+        &self.core.name
+    }
+
+    /// Returns the settings of this queue, at most 30 seconds old.
+    ///
+    /// # Cancel safety
+    /// This only reads; dropping the future changes nothing.
+    pub async fn settings(&self) -> Arc<QueueSettings> {
+        self.core.fresh_settings().await
+    }
+
+    /// Deletes all messages, including those of running jobs. A sweep deletes their payload blobs later.
+    ///
+    /// # Errors
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. Clear the queue again: until then, a job in order whose
+    /// message is gone may hold up the next of its key, for some eight minutes.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, all, none or (on shards) some messages may be deleted. Clear the queue again.
+    pub async fn clear(&self) -> Result<(), Error> {
+        match self.core.store().clear(&self.core.name).await {
+            Err(e) if e.kind() != StoreErrorKind::QueueNotFound => Err(e.into()),
+            _ => Ok(self.core.groups.clear().await?),
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<QueueCore> {
+        &self.core
+    }
+}
+
+impl<M> Clone for Queue<M> {
+    fn clone(&self) -> Self {
+        Self { core: Arc::clone(&self.core), message: PhantomData }
+    }
+}
+
+impl<M> fmt::Debug for Queue<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Queue").field(&self.core.name).finish()
+    }
+}

@@ -1,0 +1,12 @@
+//! Receives messages without a worker, and looks at queues.
+
+mod backlog;
+mod by_hand;
+mod manual_delivery;
+mod peek;
+
+pub use backlog::Backlog;
+pub use manual_delivery::Delivery;
+#[cfg(feature = "schedule")]
+pub(crate) use peek::is_waiting;
+pub(crate) use peek::read_text;

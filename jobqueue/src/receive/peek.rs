@@ -1,0 +1,60 @@
+//! Looks at messages without leasing them.
+
+use crate::codec::decode_any_version;
+use crate::delivery::events;
+use crate::envelope::{Identity, Parsed, parse};
+use crate::error::{Error, ErrorKind};
+use crate::message::{DecodeError, QueueMessage};
+use crate::queue_core::{Queue, QueueCore, payload_error};
+use crate::storage::MAX_MESSAGES;
+
+impl<M: QueueMessage> Queue<M> {
+    /// Returns up to 32 visible messages without leasing them.
+    ///
+    /// # Errors
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. A message that cannot be read is an error in the
+    /// list.
+    ///
+    /// # Cancel safety
+    /// This only reads; dropping the future changes nothing.
+    pub async fn peek(&self) -> Result<Vec<Result<M, Error>>, Error> {
+        let peeked = self.core().store().peek(&self.core().name, MAX_MESSAGES).await?;
+        let mut messages = Vec::with_capacity(peeked.len());
+        for message in peeked {
+            messages.push(match &message.text {
+                Ok(text) => read_text(self.core(), text).await,
+                Err(problem) => Err(Error::new(ErrorKind::Undecodable, problem.clone())),
+            });
+        }
+        Ok(messages)
+    }
+}
+
+/// Decodes a text as `M`.
+pub(crate) async fn read_text<M: QueueMessage>(core: &QueueCore, text: &str) -> Result<M, Error> {
+    let envelope = match parse(text)? {
+        Parsed::Bare(json) => return Ok(read_payload(core, None, json.as_bytes())?),
+        Parsed::Event(envelope) => envelope,
+    };
+    if !M::accepts(&envelope.kind) {
+        return Err(Error::new(ErrorKind::Undecodable, "the message is of another kind"));
+    }
+    let data = core.claim_checks.payload(&core.name, &envelope.payload).await;
+    Ok(read_payload(core, envelope.version, &data.map_err(payload_error)?)?)
+}
+
+fn read_payload<M: QueueMessage>(
+    core: &QueueCore,
+    version: Option<u32>,
+    data: &[u8],
+) -> Result<M, DecodeError> {
+    let version = version.or(core.settings().raw_version);
+    decode_any_version(version, data).map(|(_, message)| message)
+}
+
+/// Returns whether a message of this job is among the first that a peek returns.
+#[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
+pub(crate) async fn is_waiting(core: &QueueCore, job: &Identity) -> bool {
+    let Ok(lying) = core.store().peek(&core.name, MAX_MESSAGES).await else { return false };
+    events(&lying).any(|found| found.identity() == *job)
+}

@@ -1,0 +1,29 @@
+//! Cancels sent jobs before their first delivery.
+
+use super::sent::Sent;
+use crate::error::Error;
+use crate::group_log;
+use crate::message::QueueMessage;
+use crate::queue_core::Queue;
+
+impl<M: QueueMessage> Queue<M> {
+    /// Cancels a job whose message no worker has received yet. Returns false if a worker has received the message or it
+    /// no longer exists. Any process can cancel a unique job by its key: [`cancel_unique`](Self::cancel_unique).
+    ///
+    /// # Errors
+    /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not. Either an answer to the
+    ///   cancellation was lost, or an answer to the send, so that a second message may be stored. Of a job [in
+    ///   order](crate::SendOptions::in_order) no second message runs; after a lost answer to its cancellation, the
+    ///   next job of its key completes the cancellation.
+    /// - [`Storage`](crate::ErrorKind::Storage): the storage failed, and the job is not cancelled.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not be deleted. The message of a job in order may also be
+    /// deleted later.
+    pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
+        let Some(stored) = &sent.stored else { return Ok(false) };
+        let core = self.core();
+        let cancelled = group_log::cancel_message(&core.groups, core.store(), sent.position, stored).await;
+        cancelled.map_err(|not| not.error)
+    }
+}

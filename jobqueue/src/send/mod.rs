@@ -1,0 +1,42 @@
+//! Sends messages.
+//!
+//! ```text
+//! SendRequest ─► Draft (validated, encoded) ─► Prepared (text, blob, position) ─► dispatch: blob, position, put ─► Sent
+//! ```
+//!
+//! `request` collects the options, `prepare` writes the text, `dispatch` and `many` store one message or a list, and `put` repeats what
+//! was throttled or got no answer. `unique` sends one message for a key in a window of time.
+
+mod cancel;
+mod dispatch;
+mod errors;
+mod groups;
+mod history_reserve;
+mod many;
+mod options;
+mod prepare;
+mod put;
+mod request;
+mod resend;
+mod sent;
+mod stored_text;
+mod unique;
+
+pub(crate) use dispatch::dispatch;
+#[cfg(feature = "sqlite")]
+pub(crate) use dispatch::sent_in_transaction;
+pub(crate) use errors::send_error;
+pub use many::SendItem;
+pub(crate) use many::dispatch_all;
+pub use options::SendOptions;
+#[cfg(feature = "sqlite")]
+pub(crate) use prepare::Prepared;
+pub(crate) use prepare::{Draft, Purpose, new_id, prepare, prepare_envelope, render_draft};
+pub(crate) use request::ready_to_send;
+pub use request::{All, One, SendFuture, SendRequest, Unique};
+pub use sent::Sent;
+pub(crate) use stored_text::message_of;
+pub use unique::SendUniqueOutcome;
+#[cfg(feature = "sqlite")]
+pub(crate) use unique::send_unique_exclusively;
+pub(crate) use unique::{CONTAINER as UNIQUE, send_unique};

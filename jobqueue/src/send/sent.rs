@@ -1,0 +1,46 @@
+//! The result of a send.
+
+use std::sync::Arc;
+
+use crate::group_log::EntryRef;
+use crate::undelivered::StoredMessage;
+
+/// A sent message. [`Queue::cancel`](crate::Queue::cancel) can cancel its job.
+///
+/// Whoever holds it knows that the job is stored: it runs to its end or becomes a dead letter, unless it is cancelled,
+/// expires, or was done before. Keep the [id](Self::id) to find the job again, in logs or by
+/// [`Admin::explain`](crate::admin::Admin::explain).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+/// # let storage = Storage::memory();
+/// let mails = storage.queue::<Mail>().await?;
+/// let sent = mails.send(&Mail { to: "ada@example.org".into() }).id("welcome-1").await?;
+/// assert_eq!(sent.id(), "welcome-1");
+/// assert!(mails.cancel(&sent).await?);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    pub(super) id: Arc<str>,
+    /// The stored message; `None` if the job was done already.
+    pub(super) stored: Option<StoredMessage>,
+    /// The job's position in its FIFO group.
+    pub(super) position: Option<EntryRef>,
+}
+
+impl Sent {
+    /// Returns the job's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns whether the job was completed before this send, so that no message was stored. The framework
+    /// recognises only a job that is sent [in order](crate::SendOptions::in_order) again under an id of yours, with the same
+    /// key and payload.
+    pub fn was_done(&self) -> bool {
+        self.stored.is_none()
+    }
+}

@@ -1,0 +1,6 @@
+//! Azure Service Bus: queues of a namespace, with the blobs of another storage.
+//!
+//! It is the crate [`jobqueue_servicebus`], whose page says how the service differs from the contract of the port.
+
+#[doc(inline)]
+pub use jobqueue_servicebus::{Answer, Network, Options, Request, Socket};

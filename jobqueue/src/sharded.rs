@@ -1,0 +1,5 @@
+//! Storage that spreads each queue over several physical queues, in one or several accounts.
+
+pub(crate) use jobqueue_storage::sharded::MAPS;
+#[doc(inline)]
+pub use jobqueue_storage::sharded::{Builder, MAX_SHARDS, Sharded, Unpolled};

@@ -1,0 +1,6 @@
+//! A storage of queues and blobs in one SQLite file on one machine, shared by any number of processes.
+//!
+//! It is the crate [`jobqueue_sqlite`], whose page has its promises and limits.
+
+#[doc(inline)]
+pub use jobqueue_sqlite::{Options, Synchronous, backup, put_blob_in, put_in, rusqlite};

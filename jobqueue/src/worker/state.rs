@@ -1,0 +1,80 @@
+//! The state that all parts of a running worker share.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use super::health::WorkerHealth;
+use super::options::WorkerOptions;
+use super::pacing::Rejections;
+use super::report::Report;
+use crate::delivery::{DeliveryReport, DeliveryState, Registry};
+use crate::history::JournalBuffer;
+use crate::storage::QueueName;
+use crate::storage::StoreError;
+use crate::sync::lock;
+
+/// The shared parts of a worker.
+pub(super) struct WorkerState {
+    pub(super) deliveries: Arc<DeliveryState>,
+    pub(super) registry: Registry,
+    pub(super) options: WorkerOptions,
+    pub(super) health: WorkerHealth,
+    pub(super) rejections: Arc<Rejections>,
+    report: Mutex<Report>,
+    failure: Mutex<Option<StoreError>>,
+    /// The journal of ended jobs; empty if the worker keeps none.
+    journal: OnceLock<Arc<JournalBuffer>>,
+}
+
+impl WorkerState {
+    pub(super) fn new(deliveries: DeliveryState, registry: Registry, options: WorkerOptions) -> Self {
+        Self {
+            deliveries: Arc::new(deliveries),
+            registry,
+            rejections: Arc::new(Rejections::new(options.rejections_per_second)),
+            options,
+            health: WorkerHealth::default(),
+            report: Mutex::default(),
+            failure: Mutex::default(),
+            journal: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn set_journal(&self, journal: &Arc<JournalBuffer>) {
+        drop(self.journal.set(Arc::clone(journal)));
+    }
+
+    /// Records a delivery that has ended in the report, the health, the journal and the worker's record.
+    pub(super) fn record(&self, queue: &QueueName, report: &DeliveryReport) {
+        let DeliveryReport { job, outcome, ran, error, .. } = report;
+        self.report().count(outcome);
+        if report.lease_expired {
+            self.health.lease_expired();
+        }
+        if let (Some(journal), Some(job)) = (self.journal.get(), job.as_deref()) {
+            journal.push(job, outcome, *ran, error.as_deref());
+        }
+        if let Some(tracker) = self.deliveries.tracker() {
+            tracker.count(queue.as_str(), job.as_deref(), outcome, *ran);
+        }
+    }
+
+    pub(super) fn show_circuit(&self, queue: &QueueName, is_open: bool) {
+        self.health.circuit(queue, is_open);
+        if let Some(tracker) = self.deliveries.tracker() {
+            tracker.circuit(queue.as_str(), is_open);
+        }
+    }
+
+    pub(super) fn report(&self) -> MutexGuard<'_, Report> {
+        lock(&self.report)
+    }
+
+    /// Makes the worker end with `error`, if it is the first.
+    pub(super) fn fail(&self, error: StoreError) {
+        lock(&self.failure).get_or_insert(error);
+    }
+
+    pub(super) fn take_failure(&self) -> Option<StoreError> {
+        lock(&self.failure).take()
+    }
+}
