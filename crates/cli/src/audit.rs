@@ -29,7 +29,7 @@ impl AuditFile {
             self.0.sync_data()
         });
         if let Err(error) = written {
-            say(&format!("the change was made, and could not be recorded in the audit file: {error}"));
+            say(&format!("the change was made, but could not be recorded in the audit file: {error}"));
         }
     }
 }

@@ -21,7 +21,6 @@ pub(crate) struct Config {
     path: Option<PathBuf>,
 }
 
-/// A storage with a name.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Context {
@@ -113,7 +112,7 @@ impl Context {
     }
 }
 
-/// Returns what is wrong and where. The parser's own text may quote a value, which may be a secret.
+/// Returns the problem and its line. The parser's own text is not used, because it may quote a secret.
 fn problem(error: &toml::de::Error, text: &str) -> String {
     let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
     match error.message() {

@@ -8,7 +8,7 @@ use crate::exit::Failure;
 use crate::session::Session;
 use crate::text::clean;
 
-/// Asks for a word to be typed; anything else refuses. Without a terminal nobody can answer, so that `--yes` is needed.
+/// Asks the user to type a word, and refuses on any other input. Without a terminal, `--yes` is required.
 pub(crate) async fn typed(
     yes: bool,
     question: &str,
@@ -35,7 +35,7 @@ pub(crate) async fn typed(
     };
     match answer.trim() == word {
         true => Ok(()),
-        false => Err(Failure::Refused("the answer is another one: nothing was changed".to_owned())),
+        false => Err(Failure::Refused("the answer does not match: nothing was changed".to_owned())),
     }
 }
 

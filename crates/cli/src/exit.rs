@@ -7,7 +7,7 @@ use jobqueue::{Error, ErrorKind};
 
 use crate::text::{clean, colour_is_wanted};
 
-/// The reason why a command did not do what it was asked for.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The storage or the system failed.
@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     NothingMatched(String),
     /// The change was not allowed or not confirmed.
     Refused(String),
-    /// A signal ended the command; the text says what was done until then.
+    /// A signal ended the command; the text contains the changes made so far.
     Interrupted(String),
     /// The reader of the output has gone away.
     ClosedPipe,

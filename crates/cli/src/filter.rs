@@ -13,7 +13,7 @@ pub(crate) struct Filter {
     /// Only jobs of this kind
     #[arg(long)]
     kind: Option<String>,
-    /// Only those that died for this reason, such as attempts_exhausted
+    /// Only dead letters with this reason, such as attempts_exhausted
     #[arg(long)]
     reason: Option<String>,
     /// Only those with this text in their id, key, error or message
@@ -22,10 +22,10 @@ pub(crate) struct Filter {
     /// Only the job with this id; may be repeated
     #[arg(long)]
     id: Vec<String>,
-    /// Only those that died at least this long ago
+    /// Only dead letters that are at least this old
     #[arg(long, value_name = "TIME", value_parser = duration)]
     older_than: Option<Duration>,
-    /// Only those that died less than this long ago
+    /// Only dead letters that are younger than this
     #[arg(long, value_name = "TIME", value_parser = duration)]
     younger_than: Option<Duration>,
 }

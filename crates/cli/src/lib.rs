@@ -5,7 +5,7 @@
 //!
 //! | exit code | meaning |
 //! |--:|---|
-//! | 0 | The command did what it was asked for. |
+//! | 0 | The command succeeded. |
 //! | 1 | The command failed. |
 //! | 2 | The arguments or the configuration are wrong. |
 //! | 3 | Nothing matched: there is no such queue or job. |
@@ -32,7 +32,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::Cli;
+use crate::commands::Cli;
 use crate::exit::Failure;
 
 /// Runs the command of the program's arguments, and returns its exit code.

@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
-/// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Output {
     /// Columns for people; they may change in any release.
@@ -52,7 +51,7 @@ fn json_line<T: Serialize>(value: &T) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(|e| Failure::Failed(format!("the result is not JSON: {e}")))
 }
 
-/// Prints lines, and ends quietly once nobody reads them.
+/// Prints lines. A closed pipe ends the program without an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     if text.is_empty() {
         return Ok(());
@@ -71,7 +70,7 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{}", crate::text::clean(text));
 }
 
-/// Returns an empty table with these columns; those that begin with `#` hold numbers.
+/// Returns an empty table with these columns; columns whose name begins with `#` hold numbers.
 pub(crate) fn table(columns: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

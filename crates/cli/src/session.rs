@@ -1,4 +1,4 @@
-//! The storage that a command works on, and what it may do there.
+//! The storage of a command, and its access to it.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub(crate) enum Need {
     Create,
 }
 
-/// The chosen storage, and what the command may do there.
+/// The chosen storage, and the command's access to it.
 pub(crate) struct Session {
     /// The operator's view.
     pub(crate) admin: Admin,
@@ -50,7 +50,7 @@ impl Session {
         let choice = choose(global)?;
         if !choice.explicit && matches!(need, Need::Change | Need::Create) {
             return Err(Failure::Usage(format!(
-                "a change needs its storage named: add --context or --storage, or set {VARIABLE}; the default context is for reading only"
+                "a change needs an explicit storage: add --context or --storage, or set {VARIABLE}; the default context is for reading only"
             )));
         }
         let file = choice.storage.trim().strip_prefix("sqlite:").map(str::to_owned);
@@ -87,7 +87,7 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
     let config = Config::read(global.config.as_deref())?;
     let Some(name) = global.context.as_ref().or(config.default.as_ref()) else {
         return Err(Failure::Usage(format!(
-            "no storage is named: set {VARIABLE} to a storage string such as sqlite:jobs.db, or add --storage, or --context with a context of the configuration file"
+            "no storage given: set {VARIABLE} to a storage string such as sqlite:jobs.db, or add --storage, or --context with a context of the configuration file"
         )));
     };
     let context = config.context(name)?;
@@ -104,7 +104,7 @@ fn require_file(file: &str) -> Result<(), Failure> {
     match Path::new(file).exists() {
         true => Ok(()),
         false => Err(Failure::NothingMatched(format!(
-            "there is no file `{file}`; programs create it when they open the storage, and `jobqueue queue create` does"
+            "there is no file `{file}`; it is created when a program opens the storage, or by `jobqueue queue create`"
         ))),
     }
 }

@@ -12,7 +12,7 @@ pub(crate) fn colour_is_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Escapes what could control a terminal or change the direction of writing. Anybody may have written the text.
+/// Escapes characters that control a terminal or change the direction of writing. The text is untrusted.
 pub(crate) fn clean(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len());
     for c in text.chars() {
@@ -66,7 +66,7 @@ pub(crate) fn time(at: std::time::SystemTime) -> String {
 
 /// Reads a length of time such as `90s`, `2h 30m` or `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let problem = || format!("`{}` is not a length of time; write for example 90s, 2h30m or 7d", clean(text));
+    let problem = || format!("`{}` is not a duration; write for example 90s, 2h30m or 7d", clean(text));
     let span: jiff::Span = text.parse().map_err(|_| problem())?;
     let signed = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| problem())?;
     Duration::try_from(signed).map_err(|_| problem())

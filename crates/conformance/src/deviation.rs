@@ -21,8 +21,6 @@ pub enum Deviation {
     MetadataSizeNotChecked,
     /// Expired messages are counted until the next operation on the queue. Azurite.
     CountKeepsExpired,
-    /// The storage can only be polled: it has no notifier.
-    PollOnly,
     /// A get does not tell when the next message becomes visible.
     NextVisibleUnknown,
     /// Durations are refused or rounded up to whole seconds. Azure itself, and Azurite.
@@ -52,59 +50,72 @@ pub enum Deviation {
     /// A get may return fewer messages than are visible, though not none. Service Bus, from queues that require sessions: each message
     /// is one of another session, and the first does not wait for the others.
     GetMayBeShort,
-    /// A receipt whose lease is over is refused as expired, also when somebody else has got the message since, or its time to live
-    /// is over. Service Bus, by the clock of the adapter, and from queues that require sessions: a session that is lost says nothing about its message.
+    /// A receipt whose lease has ended is refused as expired, even if another client has received the message since, or
+    /// its time to live has passed. Service Bus: by the clock of the adapter, and on queues that require sessions,
+    /// where a lost session does not reveal the state of its message.
     EndedLeaseIsExpired,
 }
 
 impl Deviation {
-    /// Returns the names of the promises that a storage with this deviation breaks. The suite then requires that it does break
-    /// them. The other deviations are asserted in the promises that they touch.
-    pub(super) fn breaks(self) -> &'static [&'static str] {
+    /// Returns the promises that a storage with this deviation breaks, each with the text of the expectation that fails. The suite then
+    /// requires that it fails there: any other failure breaks the promise. The other deviations are asserted in the promises that
+    /// they touch.
+    pub(super) fn breaks(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::LockOfFixedLength => &[
-                "get::tells_the_time_of_return",
-                "update::extends_the_lease",
-                "update::does_not_prolong_life",
+                ("get::tells_the_time_of_return", "LeasedMessage"),
+                ("update::extends_the_lease", "it became visible all the same"),
+                ("update::does_not_prolong_life", "the storage refused"),
                 // Nothing shortens a lock that goes on.
-                "subscriptions::notify_of_a_release_with_a_delay",
+                ("subscriptions::notify_of_a_release_with_a_delay", "no notification came"),
             ],
             Self::RenewalKeepsReceipt => &[
-                "update::gives_a_new_receipt",
-                "update::ends_the_old_receipt",
-                "receipt::is_used_up_by_one_of_many_updates",
+                ("update::gives_a_new_receipt", "the old receipt again"),
+                ("update::ends_the_old_receipt", "accepted; expected"),
+                ("receipt::is_used_up_by_one_of_many_updates", "successes"),
             ],
             Self::PutReceiptCancelsDelayOnly => &[
-                "metadata::counts_no_deleted_messages",
-                "put::receipt_deletes",
-                "put::receipt_updates",
-                "put::receipt_outlives_the_delay",
-                "peek::does_not_touch_receipts",
-                "update::tells_the_time_of_return",
-                "update::does_not_hide_beyond_expiry",
-                "update::may_hide_until_expiry",
-                "delete::removes_one_message",
-                "delete::all_answers_in_order",
-                "delete::all_removes_many",
+                ("put::receipt_deletes", NOT_FOUND),
+                ("put::receipt_updates", NOT_FOUND),
+                ("put::receipt_outlives_the_delay", NOT_FOUND),
+                ("peek::does_not_touch_receipts", NOT_FOUND),
+                ("update::tells_the_time_of_return", NOT_FOUND),
+                ("update::does_not_hide_beyond_expiry", "refused with MessageNotFound"),
+                ("update::may_hide_until_expiry", NOT_FOUND),
             ],
-            Self::PeekShowsLeased => &["get::hides_the_message", "peek::shows_no_invisible_messages"],
-            Self::ClearKeepsLeased => &["clear::removes_all_messages", "clear::ends_receipts"],
-            Self::ExpiredNeverAllowed => {
-                &["receipt::that_expired_deletes_if_unclaimed", "receipt::that_expired_updates_if_unclaimed"]
-            }
+            Self::PeekShowsLeased => &[
+                ("get::hides_the_message", "visible to a peek"),
+                ("peek::shows_no_invisible_messages", "an invisible message was shown"),
+            ],
+            Self::ClearKeepsLeased => &[
+                ("clear::removes_all_messages", "messages: 1 is not 0"),
+                ("clear::ends_receipts", "accepted; expected"),
+            ],
+            Self::ExpiredNeverAllowed => &[
+                ("receipt::that_expired_deletes_if_unclaimed", "the storage refused"),
+                ("receipt::that_expired_updates_if_unclaimed", "the storage refused"),
+            ],
             Self::ExternalClock => &[
-                "ttl::ends_receipts",
-                "receipt::that_expired_does_not_delete",
-                "receipt::that_expired_does_not_update",
+                ("ttl::ends_receipts", "expected [MessageNotFound]"),
+                ("receipt::that_expired_does_not_delete", "refused with MessageNotFound"),
+                ("receipt::that_expired_does_not_update", "refused with MessageNotFound"),
+                ("delete::all_refuses_an_expired_one", "refused with MessageNotFound"),
             ],
-            Self::ReleaseEndsReceipt => &["receipt::of_a_release_has_expired"],
+            Self::ReleaseEndsReceipt => &[RELEASE_ENDS_RECEIPT],
             Self::EndedLeaseIsExpired => &[
-                "ttl::ends_receipts",
-                "receipt::of_a_predecessor_does_not_delete",
-                "receipt::of_a_predecessor_does_not_update",
-                "receipt::of_a_predecessor_is_refused_if_claimed",
+                ("ttl::ends_receipts", "expected [MessageNotFound]"),
+                ("receipt::of_a_predecessor_does_not_delete", "refused with LeaseExpired"),
+                ("receipt::of_a_predecessor_does_not_update", "refused with LeaseExpired"),
+                ("receipt::of_a_predecessor_is_refused_if_claimed", "refused with LeaseExpired"),
+                ("delete::all_refuses_a_predecessor", "refused with LeaseExpired"),
             ],
             _ => &[],
         }
     }
 }
+
+/// The refusal of a receipt that is good for no message.
+const NOT_FOUND: &str = "the storage refused: MessageNotFound";
+
+const RELEASE_ENDS_RECEIPT: (&str, &str) =
+    ("receipt::of_a_release_has_expired", "refused with MessageNotFound");

@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::Broken;
-use jobqueue::QueueName;
 use jobqueue::storage::BlobName;
 use jobqueue::storage::{
-    BlobProperties, BlobStore, ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, LeaseState,
-    LeasedMessage, MessageRef, PeekedMessage, PopReceipt, PutBlob, PutMessage, PutOutcome, QueueStore,
-    Storage, StoreError, StoreErrorKind, UpdateMessage, Updated,
+    BlobLeases, BlobProperties, BlobStore, ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, LeaseState,
+    LeasedMessage, MessageRef, PeekedMessage, PopReceipt, PutBlob, PutMessage, PutOutcome, Queues, Storage,
+    StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
+use jobqueue::{QueueName, Runtime};
 
 /// A time that does not run out while a promise is tried, in real time too.
 pub(super) const LONG: Duration = secs(600);
@@ -26,16 +26,20 @@ pub(super) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// Returns a lease id that no other lease has.
+pub(super) fn lease_id() -> LeaseId {
+    LeaseId::random(&Runtime::new())
+}
+
 /// Returns whether two instants are at most `tolerance` apart.
 pub(super) fn near(left: SystemTime, right: SystemTime, tolerance: Duration) -> bool {
     let apart = left.duration_since(right).or_else(|_| right.duration_since(left));
     apart.is_ok_and(|apart| apart <= tolerance)
 }
 
-/// A queue in a test.
 #[derive(Debug, Clone)]
 pub(super) struct TestQueue {
-    pub(super) store: Arc<dyn QueueStore>,
+    pub(super) store: Arc<Queues>,
     pub(super) name: QueueName,
 }
 
@@ -80,7 +84,6 @@ impl TestQueue {
         }
     }
 
-    /// Puts a message and gets it.
     pub(super) async fn put_and_get(
         &self,
         text: &str,
@@ -138,23 +141,23 @@ pub(super) fn with_receipt(message: &MessageRef, receipt: &PopReceipt) -> Messag
     MessageRef { id: message.id.clone(), receipt: receipt.clone() }
 }
 
-/// A blob in a test.
 #[derive(Debug, Clone)]
 pub(super) struct TestBlob {
     pub(super) store: Arc<dyn BlobStore>,
+    storage: Storage,
     pub(super) name: BlobName,
 }
 
 impl TestBlob {
     pub(super) fn new(storage: &Storage, name: BlobName) -> Self {
-        Self { store: Arc::clone(storage.blobs()), name }
+        Self { store: Arc::clone(storage.blobs()), storage: storage.clone(), name }
     }
 
     /// Returns another blob in the same container.
     pub(super) fn sibling(&self, name: &str) -> Result<Self, Broken> {
         let name = BlobName::new(self.name.container().clone(), name);
         let name = name.map_err(|error| Broken::new(error.to_string()))?;
-        Ok(Self { store: Arc::clone(&self.store), name })
+        Ok(Self { name, ..self.clone() })
     }
 
     pub(super) async fn write(&self, data: &'static str) -> Result<BlobProperties, StoreError> {
@@ -189,34 +192,37 @@ impl TestBlob {
         Ok(self.properties().await?.lease)
     }
 
+    pub(super) fn leases(&self) -> Result<&dyn BlobLeases, StoreError> {
+        Ok(&**self.storage.leases()?)
+    }
+
     pub(super) async fn acquire(&self, seconds: u64, id: LeaseId) -> Result<LeaseId, StoreError> {
-        self.store.acquire_lease(&self.name, LeaseDuration::Finite(secs(seconds)), &id).await
+        self.leases()?.acquire_lease(&self.name, LeaseDuration::Finite(secs(seconds)), &id).await
     }
 
     pub(super) async fn acquire_forever(&self, id: LeaseId) -> Result<LeaseId, StoreError> {
-        self.store.acquire_lease(&self.name, LeaseDuration::Infinite, &id).await
+        self.leases()?.acquire_lease(&self.name, LeaseDuration::Infinite, &id).await
     }
 
     pub(super) async fn renew(&self, id: LeaseId) -> Result<LeaseId, StoreError> {
-        self.store.renew_lease(&self.name, &id).await
+        self.leases()?.renew_lease(&self.name, &id).await
     }
 
     pub(super) async fn change(&self, id: LeaseId, to: LeaseId) -> Result<LeaseId, StoreError> {
-        self.store.change_lease(&self.name, &id, &to).await
+        self.leases()?.change_lease(&self.name, &id, &to).await
     }
 
     pub(super) async fn release(&self, id: LeaseId) -> Result<(), StoreError> {
-        self.store.release_lease(&self.name, &id).await
+        self.leases()?.release_lease(&self.name, &id).await
     }
 
-    /// Begins a break of `seconds`.
     pub(super) async fn break_in(&self, seconds: u64) -> Result<Duration, StoreError> {
-        self.store.break_lease(&self.name, Some(secs(seconds))).await
+        self.leases()?.break_lease(&self.name, Some(secs(seconds))).await
     }
 
     /// Takes the lease for a minute; returns its id.
     pub(super) async fn leased(&self) -> Result<LeaseId, Broken> {
-        let id = LeaseId::random();
+        let id = lease_id();
         self.acquire(60, id).await?;
         Ok(id)
     }

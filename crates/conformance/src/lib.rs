@@ -28,6 +28,7 @@ mod promise;
 mod blobs;
 mod deviation;
 mod fixture;
+mod journal;
 mod leases;
 mod queues;
 mod runner;
@@ -44,8 +45,10 @@ pub use subject::Subject;
 
 /// Returns all promises, in the order of the port's operations.
 pub fn promises() -> &'static [Promise] {
-    static ALL: LazyLock<Vec<Promise>> =
-        LazyLock::new(|| [queues::all(), subscribe::PROMISES.to_vec(), blobs::all(), leases::all()].concat());
+    static ALL: LazyLock<Vec<Promise>> = LazyLock::new(|| {
+        [queues::all(), subscribe::PROMISES.to_vec(), blobs::all(), leases::all(), journal::PROMISES.to_vec()]
+            .concat()
+    });
     &ALL
 }
 

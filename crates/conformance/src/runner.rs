@@ -14,6 +14,7 @@ use super::{Broken, Promise, Subject, promises};
 pub struct Report {
     storage: String,
     kept: usize,
+    skipped: Vec<&'static str>,
     broken: Vec<(&'static str, Broken)>,
 }
 
@@ -21,6 +22,11 @@ impl Report {
     /// Returns the number of promises that were kept.
     pub fn kept(&self) -> usize {
         self.kept
+    }
+
+    /// Returns the names of the promises of powers that the storage does not have. They were not checked.
+    pub fn skipped(&self) -> &[&'static str] {
+        &self.skipped
     }
 
     /// Returns the promises that were not kept, by name.
@@ -36,12 +42,17 @@ impl Report {
         assert!(self.broken.is_empty(), "{self}");
     }
 
-    fn of(storage: &str, results: impl IntoIterator<Item = (&'static str, Result<(), Broken>)>) -> Self {
-        let mut report = Self { storage: storage.to_owned(), kept: 0, broken: Vec::new() };
+    fn of(
+        storage: &str,
+        results: impl IntoIterator<Item = (&'static str, Option<Result<(), Broken>>)>,
+    ) -> Self {
+        let (skipped, broken) = (Vec::new(), Vec::new());
+        let mut report = Self { storage: storage.to_owned(), kept: 0, skipped, broken };
         for (name, result) in results {
             match result {
-                Ok(()) => report.kept += 1,
-                Err(broken) => report.broken.push((name, broken)),
+                None => report.skipped.push(name),
+                Some(Ok(())) => report.kept += 1,
+                Some(Err(broken)) => report.broken.push((name, broken)),
             }
         }
         report
@@ -50,7 +61,8 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} promises kept, {} broken", self.storage, self.kept, self.broken.len())?;
+        let (kept, skipped, broken) = (self.kept, self.skipped.len(), self.broken.len());
+        write!(f, "{}: {kept} promises kept, {skipped} skipped, {broken} broken", self.storage)?;
         for (name, broken) in &self.broken {
             write!(f, "\n  {name}: {broken}")?;
         }
@@ -90,10 +102,13 @@ pub async fn run_all(make_subject: impl AsyncFn() -> Subject, concurrency: usize
     Report::of(&storage, done.into_iter().map(|(_, name, result, _)| (name, result)))
 }
 
-/// Checks one promise. A storage that panics breaks that promise, not the run.
-async fn attempt(promise: &Promise, subject: &Subject) -> Result<(), Broken> {
+/// Checks one promise, unless the storage does not have its power. A storage that panics breaks that promise, not the run.
+async fn attempt(promise: &Promise, subject: &Subject) -> Option<Result<(), Broken>> {
+    if !promise.concerns(subject) {
+        return None;
+    }
     let outcome = AssertUnwindSafe(promise.run(subject)).catch_unwind().await;
-    outcome.unwrap_or_else(|_| {
+    Some(outcome.unwrap_or_else(|_| {
         Err(Broken::new("the storage or the promise panicked; the message is in the test's output"))
-    })
+    }))
 }

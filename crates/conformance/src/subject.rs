@@ -107,9 +107,10 @@ impl Subject {
         self.deviations.contains(&deviation)
     }
 
-    /// Returns whether a declared deviation breaks a promise.
-    pub(super) fn breaks(&self, promise: &str) -> bool {
-        self.deviations.iter().any(|deviation| deviation.breaks().contains(&promise))
+    /// Returns where the declared deviations break a promise: the texts of its expectations that may fail.
+    pub(super) fn breaks(&self, promise: &str) -> Vec<&'static str> {
+        let all = self.deviations.iter().flat_map(|deviation| deviation.breaks());
+        all.filter(|(name, _)| *name == promise).map(|(_, place)| *place).collect()
     }
 
     /// Returns the greatest error of an instant that the storage reports.

@@ -11,24 +11,22 @@
 //!
 //! let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
 //! let dashboard = Dashboard::new(admin).access(|parts| match parts.headers.get("x-user") {
-//!     Some(name) => Access::new(name.to_str().unwrap_or("somebody"), AccessLevel::Operate),
+//!     Some(name) => Access::new(name.to_str().unwrap_or("unknown"), AccessLevel::Operate),
 //!     None => Access::forbidden(),
 //! });
 //! Router::new().nest_service("/ops/jobs", dashboard.router())
 //! # }
 //! ```
 //!
-//! The pages need no JavaScript; with it they follow what happens. They load nothing from other hosts.
+//! The pages work without JavaScript; with it they update themselves. They load nothing from other hosts.
 //!
 //! Without the feature `pages`, the crate has the routers of [`metrics`], [`scale`] and [`health`] alone, for a worker that serves nothing
-//! else; with the feature `keda` it has the external scaler of KEDA as well.
+//! else.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pages")]
 mod browser;
 pub mod health;
-#[cfg(feature = "keda")]
-pub mod keda;
 pub mod metrics;
 pub mod scale;
 pub mod snapshot;

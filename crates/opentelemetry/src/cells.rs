@@ -1,7 +1,7 @@
 //! The numbers of each kind of job in each queue.
 //!
-//! An instrument hashes all attributes of every record, and a job would pay that several times. So what can be added up is added up here,
-//! and given to the instruments when somebody reads them.
+//! An instrument hashes all attributes of every record, several times per job. So sums are accumulated here, and passed
+//! to the instruments when they are collected.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use jobqueue::QueueName;
 use opentelemetry::metrics::{Counter, UpDownCounter};
 use opentelemetry::{KeyValue, StringValue};
 
+use crate::attributes::{destination, outcome_of};
 use crate::conventions as names;
-use crate::listener::{destination, outcome_of};
 
 /// The greatest number of kinds, in all queues. A program has few, and they do not grow while it runs.
 const MOST: usize = 200;
@@ -113,7 +113,8 @@ impl Cells {
         cell
     }
 
-    /// Returns the cell of a kind that a message names. A message of somebody else can name any kind: those count as one.
+    /// Returns the cell of a message's kind. Unknown kinds share one cell, because messages of other programs may have
+    /// any kind.
     pub(crate) fn of(&self, queue: &QueueName, kind: Option<&str>) -> Arc<Cell> {
         kind.and_then(|kind| self.find(queue, kind)).unwrap_or_else(|| self.own(queue, names::OTHER))
     }

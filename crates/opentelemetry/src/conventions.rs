@@ -1,7 +1,7 @@
 //! The names of OpenTelemetry's semantic conventions for messaging, and this crate's own.
 //!
 //! The conventions are of version 1.44.0, where those for messaging are in development: names may change there, and then here.
-//! `tests/conventions.rs` compares them with the conventions' own model.
+//! `tests/opentelemetry/conventions.rs` compares them with the conventions' own model.
 
 /// The address of the version's schema.
 pub(crate) const SCHEMA: &str = "https://opentelemetry.io/schemas/1.44.0";
@@ -46,7 +46,6 @@ pub(crate) const REASON: &str = "jobqueue.reason";
 pub(crate) const CAUSE: &str = "jobqueue.cause";
 pub(crate) const STORAGE_OPERATION: &str = "jobqueue.storage.operation";
 
-/// The metrics of this crate.
 pub(crate) const QUEUE_LENGTH: &str = "jobqueue.queue.length";
 pub(crate) const QUEUE_OLDEST: &str = "jobqueue.queue.oldest_age";
 pub(crate) const QUEUE_IN_FLIGHT: &str = "jobqueue.queue.in_flight";

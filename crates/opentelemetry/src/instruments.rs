@@ -22,7 +22,7 @@ pub(crate) struct Instruments {
     /// Told by [`Cells::tell`] only, as those in flight.
     pub(crate) attempts: Counter<u64>,
     pub(crate) in_flight: UpDownCounter<i64>,
-    /// The state of circuits. When it is read, the numbers of all jobs are told.
+    /// The state of circuits. Its collection also reports the accumulated counts of jobs.
     _circuit: ObservableGauge<u64>,
 }
 
@@ -39,9 +39,9 @@ const DEAD_LETTERS: About = (names::JOB_DEAD_LETTERS, "{message}", "Number of de
 const LOST: About = (names::LEASE_LOST, "{lease}", "Number of leases that were lost.");
 const RENEWALS: About = (names::LEASE_RENEWALS, "{renewal}", "Number of renewals of leases, by outcome.");
 const TRANSACTIONS: About =
-    (names::STORAGE_TRANSACTIONS, "{request}", "Number of requests to the storage, as it bills them.");
+    (names::STORAGE_TRANSACTIONS, "{request}", "Number of requests to the storage, as billed.");
 const THROTTLED: About =
-    (names::STORAGE_THROTTLED, "{answer}", "Number of answers by which the storage asked to slow down.");
+    (names::STORAGE_THROTTLED, "{answer}", "Number of requests that the storage throttled.");
 
 impl Instruments {
     pub(crate) fn new(meter: &Meter, cells: &Arc<Cells>) -> Self {
@@ -76,8 +76,8 @@ impl Instruments {
     }
 }
 
-/// Returns the gauge of circuits, which also tells the numbers that are added up between two readings. They go through counters of their
-/// own: of two observable ones with equal attributes, one would be lost.
+/// Returns the gauge of circuits, whose collection also reports the counts accumulated since the last one. The counts
+/// have counters of their own, because, of two observable instruments with equal attributes one would be lost.
 fn circuit(
     meter: &Meter,
     cells: Arc<Cells>,

@@ -1,12 +1,14 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod cells;
 mod contexts;
 mod conventions;
 mod instruments;
 mod listener;
 mod queues;
+mod shared;
 mod span;
 mod telemetry;
 mod text;

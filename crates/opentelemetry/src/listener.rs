@@ -6,9 +6,10 @@ use std::time::Duration;
 use jobqueue::{Event, JobInfo, QueueName, Reason};
 use opentelemetry::{KeyValue, StringValue};
 
+use crate::attributes::{destination, error_type, outcome_of};
 use crate::conventions as names;
 use crate::instruments::Instruments;
-use crate::telemetry::Shared;
+use crate::shared::Shared;
 
 /// The metrics of one storage.
 pub(crate) struct Listener {
@@ -33,7 +34,7 @@ impl Listener {
                     let attributes = [self.system.clone(), destination(queue), name];
                     instruments.consumed.add(*messages as u64, &attributes);
                 }
-                // A view may drop the gauge that tells these numbers when it is read.
+                // A view may drop the gauge whose collection reports these counts.
                 self.shared.cells.tell(&instruments.attempts, &instruments.in_flight);
             }
             Event::Started { job, waited } => self.started(instruments, job, *waited),
@@ -111,21 +112,6 @@ impl Listener {
             instruments.wait.record(waited.as_secs_f64(), cell.attributes());
         }
     }
-}
-
-/// Returns the attribute for a queue.
-pub(crate) fn destination(queue: &QueueName) -> KeyValue {
-    KeyValue::new(names::DESTINATION, Arc::<str>::from(queue))
-}
-
-/// Returns the attribute for an error.
-pub(crate) fn error_type(code: &'static str) -> KeyValue {
-    KeyValue::new(names::ERROR_TYPE, code)
-}
-
-/// Returns the attribute for an outcome.
-pub(crate) fn outcome_of(name: &'static str) -> KeyValue {
-    KeyValue::new(names::OUTCOME, name)
 }
 
 /// Returns the code of a reason of the framework. Applications and messages can name others, without bound.

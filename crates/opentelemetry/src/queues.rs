@@ -10,11 +10,11 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::ObservableGauge;
 use tokio::time::Instant;
 
+use crate::attributes::destination;
 use crate::conventions::{QUEUE_LENGTH, QUEUE_OLDEST};
-use crate::listener::destination;
 use crate::telemetry::Telemetry;
 
-/// The intervals after which numbers that could not be read again are told no more.
+/// The number of intervals after which unreadable figures are no longer reported.
 const STALE: u32 = 3;
 
 /// The numbers of the queues, as they were last read.
@@ -57,7 +57,7 @@ impl Telemetry {
         let (admin, readings) = (Admin::new(storage.clone()), Readings::default());
         let gauges = self.gauges(&readings);
         Ok(async move {
-            // Dropped with the future: then nothing is told any more.
+            // Dropped with the future, which ends the reports.
             let _told = Told { readings: Arc::clone(&readings), _gauges: gauges };
             let mut interval = tokio::time::interval(every);
             interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -78,7 +78,8 @@ impl Telemetry {
         };
         let lengths = Arc::clone(readings);
         let length = meter.u64_observable_gauge(QUEUE_LENGTH).with_unit("{message}");
-        let length = length.with_description("About how many messages a queue has, invisible ones included.");
+        let length =
+            length.with_description("Approximate number of messages in a queue, invisible ones included.");
         let length = length.with_callback(move |observer| {
             for (queue, reading) in all(&lengths) {
                 observer.observe(reading.length, &[queue]);

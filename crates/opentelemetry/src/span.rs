@@ -1,4 +1,4 @@
-//! A started span, and what it measures.
+//! A started span with its measurements.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -8,11 +8,11 @@ use jobqueue::trace::{Span, TraceContext};
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt};
 use opentelemetry::{Context, KeyValue};
 
+use crate::attributes::{destination, error_type};
 use crate::cells::Cell;
 use crate::contexts::trace_context;
 use crate::conventions as names;
-use crate::listener::{destination, error_type};
-use crate::telemetry::Shared;
+use crate::shared::Shared;
 
 /// The histogram of a span's duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use crate::contexts::span_context;
 use crate::conventions::{JOBQUEUE, SCHEMA, SERVICE_BUS};
 use crate::instruments::Instruments;
 use crate::listener::Listener;
+use crate::shared::{Options, Shared};
 use crate::tracer::JobTracer;
 
 /// The spans and metrics of storages, queues and workers. Cheap to clone.
@@ -33,24 +34,6 @@ use crate::tracer::JobTracer;
 #[derive(Clone)]
 pub struct Telemetry {
     shared: Arc<Shared>,
-}
-
-/// The parts of the telemetry that all observed storages share.
-pub(crate) struct Shared {
-    /// The tracer; `None` if no spans are made.
-    pub(crate) tracer: Option<BoxedTracer>,
-    pub(crate) meter: Meter,
-    /// The instruments; `None` if nothing is measured.
-    pub(crate) instruments: Option<Instruments>,
-    pub(crate) options: Options,
-    pub(crate) cells: Arc<Cells>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Options {
-    pub(crate) always_linked: bool,
-    pub(crate) receive_spans: bool,
-    pub(crate) log_spans: bool,
 }
 
 impl Telemetry {

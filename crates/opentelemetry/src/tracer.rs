@@ -7,11 +7,11 @@ use jobqueue::{JobInfo, QueueName};
 use opentelemetry::trace::{Link, SpanBuilder, SpanKind, TraceContextExt};
 use opentelemetry::{Context, KeyValue};
 
+use crate::attributes::destination;
 use crate::contexts::span_context;
 use crate::conventions as names;
-use crate::listener::destination;
+use crate::shared::Shared;
 use crate::span::{InFlight, JobSpan, Measured};
-use crate::telemetry::Shared;
 use crate::text::{plain, plain_shared};
 
 /// The greatest number of links of a span: as many as the SDK keeps by default.

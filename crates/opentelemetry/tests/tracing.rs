@@ -1,7 +1,9 @@
-//! Together with `tracing-opentelemetry`: spans of the crate `tracing` and those of jobs are in one tree.
+//! Together with `tracing-opentelemetry`: spans of the crate `tracing` and those of jobs are in one tree. A program of
+//! its own: a subscriber of one thread misses what another thread reached first.
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "opentelemetry/support.rs"]
 mod support;
 
 use jobqueue::{Context, JobError};

@@ -30,12 +30,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
         _ => global.output.list(&found.batches, || overview(&found))?,
     }
     if !found.complete {
-        say("there are more batches than a list goes through");
+        say("there are more batches than one listing returns");
     }
     Ok(())
 }
 
-/// Returns the tree of all batches: below a batch those that its children have begun.
+/// Returns the tree of all batches: below each batch the batches of its children.
 fn overview(found: &BatchList) -> comfy_table::Table {
     let mut rows = table(&["BATCH", "CHILD", "#CHILDREN", "#DONE", "#FAILED", "STATE", "CHANGED"]);
     for (depth, batch) in found.tree() {
@@ -101,21 +101,18 @@ fn detail(batch: &BatchDetail) -> String {
     text
 }
 
-/// Says what releases a batch that a dead child holds up.
+/// Returns a hint for a batch that is blocked by a dead-lettered child.
 fn hint(batch: &BatchDetail) -> String {
     let dead = batch.open.iter().find(|child| child.place == "dead");
     let hint = dead.and_then(|child| Some((child.queue.as_deref()?, &child.job)));
     let inner = batch.open.iter().find_map(|child| child.batch.as_deref());
     if let (None, Some(inner)) = (&hint, inner) {
-        return format!(
-            "\nA batch that a child has begun holds it up: `jobqueue batches {}`\n",
-            clean(inner)
-        );
+        return format!("\nA nested batch blocks it: `jobqueue batches {}`\n", clean(inner));
     }
     hint.map_or_else(String::new, |(queue, job)| {
         let (queue, job) = (clean(queue), clean(job));
         format!(
-            "\nA dead child holds the batch up until it is done: `jobqueue dead redrive {queue} --id {job}`\n"
+            "\nA dead-lettered child blocks the batch until it is redriven: `jobqueue dead redrive {queue} --id {job}`\n"
         )
     })
 }

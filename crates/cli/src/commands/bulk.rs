@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     /// Takes at most this many a second
     #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
-    /// Only tells what would be done; others do not see the dead letters meanwhile
+    /// Only reports the changes; meanwhile the dead letters are invisible to others
     #[arg(long)]
     dry_run: bool,
 }
@@ -136,13 +136,13 @@ fn text(report: &BulkReport, purges: bool) -> String {
 fn verdict(report: &BulkReport, stop: &CancellationToken) -> Result<(), Failure> {
     if stop.is_cancelled() && report.stopped.is_some() {
         let text = format!(
-            "interrupted after {} dead letters; nothing is lost, and the same command goes on",
+            "interrupted after {} dead letters; run the same command again to continue",
             report.count
         );
         return Err(Failure::Interrupted(text));
     }
     if let Some(cause) = &report.stopped {
-        return Err(Failure::Failed(format!("ended before all were looked at: {cause}")));
+        return Err(Failure::Failed(format!("ended before all dead letters were examined: {cause}")));
     }
     match (report.count, report.skipped.len()) {
         (0, 0) => Err(Failure::NothingMatched("no dead letter matches".to_owned())),

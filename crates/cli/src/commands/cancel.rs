@@ -14,7 +14,7 @@ use crate::text::clean;
 pub(crate) struct Arguments {
     #[command(flatten)]
     job: JobArguments,
-    /// Only tells what came of an earlier request
+    /// Only shows the result of an earlier request
     #[arg(long)]
     status: bool,
 }
@@ -37,20 +37,20 @@ pub(crate) async fn run(
     confirm::production(&session, global.yes, &change, stop).await?;
     let report = session.admin.cancel(&job).await?;
     global.output.value(&report, || match report.workers {
-        0 => "requested; no worker listens to the queue: the request stands for the next that starts"
+        0 => "requested; no worker serves the queue, so the next worker to start handles the request"
             .to_owned(),
-        workers => format!("requested; {workers} workers were told. Add --status to see what came of it"),
+        workers => format!("requested from {workers} workers. Add --status to see the result"),
     })
 }
 
 fn text(cancellation: &Cancellation) -> String {
     match cancellation {
-        Cancellation::None => "nobody has asked for it, or the answer is older than a day".to_owned(),
+        Cancellation::None => "not requested, or the request is older than a day".to_owned(),
         Cancellation::Requested { by, at } => {
             format!("requested by {} at {}; no worker has answered yet", clean(by), clean(at))
         }
         Cancellation::Cancelled => "cancelled: the job is a dead letter".to_owned(),
-        Cancellation::Completed => "the job was completed all the same".to_owned(),
+        Cancellation::Completed => "the job completed before it could be cancelled".to_owned(),
         Cancellation::DeadLettered => "the job is a dead letter for another reason".to_owned(),
         other => format!("{other:?}"),
     }

@@ -56,7 +56,7 @@ impl Cost {
     /// Returns the estimate in a sentence. Without prices, the storage bills nothing.
     pub(super) fn text(&self, prices: Option<Prices>) -> String {
         let requests = format!(
-            "about {} requests to queues and {} writes of records a day while nothing happens, and {} for jobs at the rate of the present workers",
+            "about {} requests to queues and {} writes of records a day when idle, and {} for jobs at the workers' current rate",
             count(self.idle),
             count(self.records),
             count(self.jobs)

@@ -19,9 +19,9 @@ pub(crate) enum Command {
     List(ListArguments),
     /// Shows one dead letter, with its history
     Show(ShowArguments),
-    /// Puts dead letters back into their queue, with all their attempts
+    /// Puts dead letters back into their queue, with their full number of attempts
     Redrive(bulk::Arguments),
-    /// Deletes dead letters with their payloads; there is no way back
+    /// Deletes dead letters with their payloads; this cannot be undone
     Purge(bulk::Arguments),
 }
 
@@ -31,10 +31,10 @@ pub(crate) struct ListArguments {
     queue: String,
     #[command(flatten)]
     filter: Filter,
-    /// Looks past the first 32 dead letters by receiving them and putting them back
+    /// Lists more than the first 32 dead letters by receiving them and putting them back
     #[arg(long)]
     deep: bool,
-    /// The most dead letters to list, with --deep
+    /// The maximum number of dead letters to list, with --deep
     #[arg(long, value_name = "COUNT", default_value_t = 1_000, requires = "deep")]
     limit: usize,
 }
@@ -45,10 +45,10 @@ pub(crate) struct ShowArguments {
     queue: String,
     /// The id of the job
     id: String,
-    /// Looks past the first 32 dead letters by receiving them and putting them back
+    /// Lists more than the first 32 dead letters by receiving them and putting them back
     #[arg(long)]
     deep: bool,
-    /// Prints the payload and nothing else, from its blob if it is in one
+    /// Prints only the payload, read from its blob if necessary
     #[arg(long)]
     payload: bool,
 }
@@ -71,7 +71,7 @@ async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToke
         Output::Table => global.output.list(&page.letters, || overview(&page.letters))?,
     }
     if !page.complete {
-        say(&format!("looked at {} dead letters only; add --deep to look at all", page.looked_at));
+        say(&format!("showing {} dead letters only; add --deep to list all", page.looked_at));
     }
     Ok(())
 }
@@ -102,7 +102,7 @@ async fn show(global: &Global, arguments: ShowArguments, stop: &CancellationToke
     let filter = DeadLetterFilter::new().ids([id.as_str()]);
     let (session, page) = look(global, (&queue, &filter), deep.then_some(1), stop).await?;
     let Some(letter) = page.letters.first() else {
-        let more = if page.complete { "" } else { "; add --deep to look at all" };
+        let more = if page.complete { "" } else { "; add --deep to search all" };
         let text = format!("none of {} dead letters of `{queue}` has the id `{id}`{more}", page.looked_at);
         return Err(Failure::NothingMatched(text));
     };

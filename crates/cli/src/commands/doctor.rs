@@ -1,4 +1,4 @@
-//! `doctor`: whether the storage can be used, and what stands out.
+//! `doctor`: checks the storage.
 
 use clap::Args;
 use jobqueue::admin::QueueOverview;
@@ -16,7 +16,7 @@ use crate::text::{cell, things};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Only looks at this queue; may be repeated
+    /// Checks only this queue; may be repeated
     #[arg(long)]
     queue: Vec<String>,
     #[command(flatten)]
@@ -32,7 +32,6 @@ enum Verdict {
     Failed,
 }
 
-/// A check with its result.
 #[derive(Serialize)]
 struct Check {
     check: &'static str,
@@ -104,7 +103,7 @@ async fn queue_checks(session: &Session, queue: &QueueOverview) -> Vec<Check> {
         warnings => Check::new("settings", name, Verdict::Warning, warnings.join("; ")),
     });
     if queue.paused {
-        checks.push(Check::new("paused", name, Verdict::Warning, "workers leave the queue alone"));
+        checks.push(Check::new("paused", name, Verdict::Warning, "workers fetch nothing from the queue"));
     }
     if queue.dead_letters > 0 {
         let detail = format!("about {}; `jobqueue dead list` shows them", queue.dead_letters);
@@ -119,7 +118,7 @@ async fn queue_checks(session: &Session, queue: &QueueOverview) -> Vec<Check> {
     checks
 }
 
-/// Tells what to change about the settings that the queue has in the storage itself.
+/// Reports settings in the storage's own queue that should be changed.
 async fn advice(session: &Session, queue: &QueueName) -> Vec<Check> {
     let name = Some(queue.as_str());
     let all = match session.admin.storage().queues().advice(queue).await {
@@ -136,7 +135,7 @@ async fn advice(session: &Session, queue: &QueueName) -> Vec<Check> {
     all.into_iter().map(check).collect()
 }
 
-/// Tells who works, and what that costs.
+/// Reports the workers and their cost.
 async fn workers(session: &Session, prices: Prices) -> Vec<Check> {
     let found = session.admin.all_workers().await;
     let cost = found.as_deref().map(Cost::of).ok();
@@ -155,7 +154,7 @@ async fn workers(session: &Session, prices: Prices) -> Vec<Check> {
 async fn clock(session: &Session) -> Check {
     let measured = match session.admin.clock_skew().await {
         Err(error) if error.kind() == ErrorKind::Forbidden => {
-            let detail = "not measured: the access of this context does not allow to inspect";
+            let detail = "not measured: the access of this context does not include `inspect`";
             return Check::new("clock", None, Verdict::Ok, detail);
         }
         measured => measured,

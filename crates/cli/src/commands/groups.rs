@@ -50,9 +50,9 @@ fn name(entry: &GroupEntry) -> &str {
 
 fn state(entry: &GroupEntry, is_first: bool) -> &'static str {
     match entry {
-        GroupEntry { skipped: true, .. } => "given up: holds nobody up",
+        GroupEntry { skipped: true, .. } => "abandoned: blocks no other job",
         GroupEntry { cancelling: true, .. } => "is being cancelled",
-        GroupEntry { overdue: true, .. } => "overdue: its message does not come",
+        GroupEntry { overdue: true, .. } => "overdue: its message has not arrived",
         GroupEntry { announced: true, .. } => "its sender has not confirmed it",
         _ if is_first => "runs or is next",
         _ => "waits",

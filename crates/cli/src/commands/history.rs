@@ -20,22 +20,28 @@ pub(crate) struct Arguments {
     /// Only jobs with this id
     #[arg(long)]
     id: Option<String>,
+    /// Only jobs with this key
+    #[arg(long)]
+    key: Option<String>,
     /// Only jobs of this kind
     #[arg(long)]
     kind: Option<String>,
     /// Only jobs with this outcome: completed, completed_uncertain or dead_lettered
     #[arg(long)]
     outcome: Option<String>,
+    /// Only jobs whose error contains this text
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
     /// Only jobs that ended less than this long ago
     #[arg(long, value_name = "TIME", value_parser = duration)]
     younger_than: Option<Duration>,
     /// Only jobs that ended at least this long ago
     #[arg(long, value_name = "TIME", value_parser = duration)]
     older_than: Option<Duration>,
-    /// Only jobs that ended at this time or earlier, to go on where a search has ended
+    /// Only jobs that ended at this time or earlier, to continue a search
     #[arg(long, value_name = "RFC 3339", value_parser = moment, conflicts_with = "older_than")]
     until: Option<SystemTime>,
-    /// The most jobs to list: the newest
+    /// The maximum number of jobs to list, newest first
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
 }
@@ -48,7 +54,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
         _ => global.output.list(&page.jobs, || overview(&page.jobs))?,
     }
     if let Some(time) = &page.searched_to {
-        say(&format!("all that ended after {time} was searched; for more, add --until {time}"));
+        say(&format!("searched all jobs that ended after {time}; add --until {time} for more"));
     }
     Ok(())
 }
@@ -62,11 +68,17 @@ fn filter(arguments: &Arguments) -> HistoryFilter {
     if let Some(id) = &arguments.id {
         filter = filter.id(id);
     }
+    if let Some(key) = &arguments.key {
+        filter = filter.key(key);
+    }
     if let Some(kind) = &arguments.kind {
         filter = filter.kind(kind);
     }
     if let Some(outcome) = &arguments.outcome {
         filter = filter.outcome(outcome);
+    }
+    if let Some(text) = &arguments.error {
+        filter = filter.error(text);
     }
     if let Some(since) = arguments.younger_than.and_then(|age| now.checked_sub(age)) {
         filter = filter.since(since);

@@ -1,4 +1,4 @@
-//! `leaders`: who leads what.
+//! `leaders`: the leaderships and their holders.
 
 use comfy_table::Table;
 use jobqueue::admin::LeaderOverview;

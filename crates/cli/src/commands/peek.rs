@@ -16,10 +16,10 @@ use crate::text::{cell, optional};
 pub(crate) struct Arguments {
     /// The name of the queue
     queue: String,
-    /// Looks past the first 32 messages by receiving them and putting them back: workers do not see them meanwhile
+    /// Lists more than the first 32 messages by receiving them and putting them back; meanwhile they are invisible to workers
     #[arg(long)]
     deep: bool,
-    /// The most jobs to look at, with --deep
+    /// The maximum number of jobs to list, with --deep
     #[arg(long, value_name = "COUNT", default_value_t = 1_000, requires = "deep")]
     limit: usize,
 }

@@ -19,9 +19,9 @@ pub(crate) enum Command {
     Show(Name),
     /// Creates a queue, and the SQLite file if it is missing
     Create(Name),
-    /// Has workers leave the queue alone; they notice within 30 seconds and finish what they run
+    /// Pauses the queue: workers stop fetching within 30 seconds and finish their running jobs
     Pause(Name),
-    /// Has workers fetch from the queue again; they notice within 30 seconds
+    /// Resumes the queue: workers fetch again within 30 seconds
     Resume(Name),
     /// Compares or changes the settings of a queue
     #[command(subcommand)]
@@ -34,7 +34,6 @@ pub(crate) struct Name {
     queue: String,
 }
 
-/// The result of a change of a queue.
 #[derive(Serialize)]
 struct Changed<'a> {
     queue: &'a str,

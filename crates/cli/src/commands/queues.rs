@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     /// Repeats the list until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// The time between two lists; each costs a request, and three for each queue
+    /// The time between two lists; each costs one request, and three for each queue
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s", requires = "watch")]
     interval: Duration,
 }

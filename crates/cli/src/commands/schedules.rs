@@ -1,4 +1,4 @@
-//! `schedules`: their next runs, and what an operator does to them.
+//! `schedules`: lists, pauses, resumes and triggers schedules.
 
 use std::time::SystemTime;
 
@@ -19,24 +19,23 @@ use crate::text::{cell, clean, optional, time};
 pub(crate) enum Command {
     /// Lists the schedules with their next runs
     List,
-    /// Has a schedule leave out what comes due; its leader notices within 30 seconds
+    /// Pauses a schedule: its leader skips due slots, from 30 seconds later at the latest
     Pause {
         /// The name of the schedule
         name: String,
     },
-    /// Has a paused schedule go on
+    /// Resumes a paused schedule
     Resume {
         /// The name of the schedule
         name: String,
     },
-    /// Has a schedule send a job now, whatever its times are; its leader notices within 30 seconds
+    /// Triggers a schedule: its leader sends a job within 30 seconds, whatever its timetable
     Trigger {
         /// The name of the schedule
         name: String,
     },
 }
 
-/// The result of a change of a schedule.
 #[derive(Serialize)]
 struct Changed<'a> {
     schedule: &'a str,
@@ -67,7 +66,7 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
                 global,
                 &name,
                 changed,
-                ("is triggered", "was triggered already, and its leader has not sent the job yet"),
+                ("is triggered", "was already triggered, and its leader has not sent the job yet"),
             )
         }
     }

@@ -58,7 +58,7 @@ struct Options {
     /// The time before which the job does not run
     #[arg(long, value_name = "TIME", value_parser = duration)]
     delay: Option<Duration>,
-    /// The time after which the job vanishes, done or not
+    /// The time after which the job expires, even if it has not run
     #[arg(long, value_name = "TIME", value_parser = duration)]
     ttl: Option<Duration>,
     /// An attribute of the event
@@ -90,14 +90,14 @@ pub(crate) async fn run(
     let mut sent = Vec::new();
     let result = send_all(&session, &arguments, &mut sent, stop).await;
     if arguments.dry_run {
-        say("the input is valid as far as it can be known without the types; nothing was sent");
+        say("the input is valid as far as it can be checked without the types; nothing was sent");
     } else {
         global.output.list(&sent, || overview(&sent))?;
     }
     result
 }
 
-/// Sends all jobs of the input, one by one. Whatever ends it, `sent` has those that were sent.
+/// Sends all jobs of the input, one by one. After an error, `sent` has the jobs sent so far.
 async fn send_all(
     session: &Session,
     arguments: &Arguments,
@@ -193,7 +193,7 @@ fn open(file: &Path) -> Result<Box<dyn BufRead>, Failure> {
     Ok(Box::new(BufReader::new(opened)))
 }
 
-/// Says at which line it ended, and what was sent before.
+/// Adds the line and the number of jobs sent before it to an error.
 fn at_line(failure: Failure, number: u64, sent: usize) -> Failure {
     let more = |text: String| format!("line {number}: {text} ({sent} jobs were sent before it)");
     match failure {

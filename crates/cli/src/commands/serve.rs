@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     /// Refuses all changes
     #[arg(long)]
     read_only: bool,
-    /// States that a proxy stands before it which decides who may look; needs --read-only
+    /// States that a proxy in front authenticates the viewers; needs --read-only
     #[arg(long, requires = "read_only")]
     behind_proxy: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) async fn run(
     if !is_local && credentials.is_none() && !arguments.behind_proxy {
         let (user, password) = VARIABLES;
         return Err(Failure::Usage(format!(
-            "{} can be reached by other machines: set {user} and {password}, or add --read-only --behind-proxy if a proxy decides who may look",
+            "{} can be reached by other machines: set {user} and {password}, or add --read-only --behind-proxy if a proxy authenticates the viewers",
             arguments.listen
         )));
     }
@@ -65,7 +65,7 @@ pub(crate) async fn run(
     }
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
-    // The checks ask for no credentials: an orchestrator has none, and they tell nothing else.
+    // The checks need no credentials: an orchestrator has none, and they expose nothing else.
     let router = dashboard.router().merge(health::router_of(snapshots));
     let router = match is_local && credentials.is_none() {
         true => only_for_this_machine(router),
@@ -75,7 +75,7 @@ pub(crate) async fn run(
     crate::output::print(&format!("http://{address}/"))?;
     if let Some(context) = production.filter(|_| !arguments.read_only) {
         crate::output::say(&format!(
-            "`{context}` is a production context, and these pages ask for confirmation of a purge only"
+            "`{context}` is a production context, and these pages ask for confirmation before a purge only"
         ));
     }
     let stopped = stop.clone();
@@ -91,9 +91,7 @@ fn credentials() -> Result<Option<(String, String)>, Failure> {
         }
         (Some(user), Some(password)) => Ok(Some((user, password))),
         (None, None) => Ok(None),
-        _ => {
-            Err(Failure::Usage(format!("{} and {} are set together or not at all", VARIABLES.0, VARIABLES.1)))
-        }
+        _ => Err(Failure::Usage(format!("set both {} and {}, or neither", VARIABLES.0, VARIABLES.1))),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::text::clean;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Shows what would be changed
+    /// Shows the changes without making them
     Plan(PlanArguments),
     /// Makes the changes
     Apply(Wanted),
@@ -22,7 +22,7 @@ pub(crate) enum Command {
 pub(crate) struct PlanArguments {
     #[command(flatten)]
     wanted: Wanted,
-    /// Ends with exit code 1 if anything is to be changed, for checks of drift
+    /// Exits with code 1 if a setting differs, for drift checks
     #[arg(long)]
     check: bool,
 }
@@ -31,10 +31,10 @@ pub(crate) struct PlanArguments {
 pub(crate) struct Wanted {
     /// The name of the queue
     queue: String,
-    /// The settings that are wanted; others stay as they are
+    /// The settings to change; others are kept
     #[arg(value_name = "NAME=VALUE", value_parser = pair)]
     settings: Vec<(String, String)>,
-    /// The setting to be removed, so that its default holds
+    /// The setting to remove, so that its default applies
     #[arg(long, value_name = "NAME")]
     unset: Vec<String>,
 }
@@ -71,7 +71,7 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
 
 async fn plan(session: &Session, wanted: &Wanted) -> Result<SettingsPlan, Failure> {
     if wanted.settings.is_empty() && wanted.unset.is_empty() {
-        return Err(Failure::Usage("no setting is named: write NAME=VALUE or --unset NAME".to_owned()));
+        return Err(Failure::Usage("no setting given: write NAME=VALUE or --unset NAME".to_owned()));
     }
     let set = wanted.settings.iter().map(|(name, value)| (name.as_str(), Some(value.as_str())));
     let unset = wanted.unset.iter().map(|name| (name.as_str(), None));

@@ -1,4 +1,4 @@
-//! `workers`: who is present, and what they run.
+//! `workers`: the running workers and their jobs.
 
 use clap::Args;
 use comfy_table::Table;
@@ -100,7 +100,7 @@ fn running(workers: &[WorkerOverview]) -> Table {
     rows
 }
 
-/// Returns a number of seconds as a length of time; anybody may have written the number.
+/// Formats a number of seconds as a duration. The number may come from an untrusted message.
 fn seconds(number: f64) -> String {
     std::time::Duration::try_from_secs_f64(number).map_or_else(|_| "-".to_owned(), age)
 }

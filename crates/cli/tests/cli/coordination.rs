@@ -12,7 +12,6 @@ fn mail(number: usize) -> Mail {
     Mail { to: format!("{number}@example.org") }
 }
 
-/// Does something with the storage of a place.
 fn with(place: &Place, work: impl AsyncFnOnce(Storage)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { work(Storage::connect(&place.storage).await.unwrap()).await });
@@ -38,7 +37,8 @@ fn schedules_are_listed_paused_triggered_and_resumed() {
     with(&place, lead);
     let schedules = place.json(&["schedules", "list"]);
     check("schedules", &schedules);
-    assert_eq!((&schedules[0]["name"], &schedules[0]["queue"]), (&"nightly".into(), &"mails".into()));
+    assert_eq!(schedules[0]["name"], "nightly");
+    assert_eq!(schedules[0]["queue"], "mails");
     assert!(place.ok(&["schedules", "list"]).contains("0 0 * * * Europe/Berlin"));
     for (verb, changed) in
         [("pause", true), ("pause", false), ("trigger", true), ("trigger", false), ("resume", true)]
@@ -73,7 +73,8 @@ fn batch_shows_the_dead_child_that_holds_it_up() {
     check("batches", &batches);
     let batch = place.json(&["batches", "mosaic"]);
     check("batch_detail", &batch);
-    assert_eq!((&batch["done"], &batch["open"][0]["place"]), (&2.into(), &"dead".into()), "{batch}");
+    assert_eq!(batch["done"], 2, "{batch}");
+    assert_eq!(batch["open"][0]["place"], "dead", "{batch}");
     let text = place.ok(&["batches", "mosaic"]);
     for part in [
         "waits for its children",

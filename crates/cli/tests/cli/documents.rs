@@ -80,7 +80,7 @@ fn help_of_each_command_says_what_each_argument_is() {
 #[test]
 fn each_command_is_in_the_readme_and_in_the_guide() {
     let readme = include_str!("../../README.md");
-    let guide = include_str!("../../../jobqueue/src/docs/operating.md");
+    let guide = include_str!("../../../../jobqueue/src/docs/operating.md");
     for command in jobqueue_cli::command().get_subcommands() {
         let name = command.get_name();
         assert!(readme.contains(&format!("`{name}")), "README: {name}");

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 const SCHEMA: &str = include_str!("../../schema/output.schema.json");
 
-/// Checks a document against a definition.
 pub(crate) fn check(definition: &str, document: &Value) {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
     let part = &schema["$defs"][definition];

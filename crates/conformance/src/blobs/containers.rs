@@ -37,7 +37,9 @@ promises! { "container";
     /// Deleting a container deletes its blobs, leased ones too.
     async fn can_be_deleted_with_leased_blobs(subject) {
         let blob = subject.blob().await?;
-        blob.leased().await?;
+        if subject.storage().leases().is_ok() {
+            blob.leased().await?;
+        }
         blob.store.delete_container(blob.name.container()).await?;
         refused(blob.read().await, &[K::ContainerNotFound, K::ContainerBeingDeleted, K::BlobNotFound])?;
     }

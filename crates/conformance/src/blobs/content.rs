@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
+use super::super::Broken;
 use super::super::check::refused;
-use super::super::fixture::secs;
+use super::super::fixture::{TestBlob, secs};
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{LeaseState, PutBlob, StoreErrorKind as K};
 
@@ -130,5 +131,43 @@ promises! { "blob";
             let listed = blob.store.list_blobs(blob.name.container(), name, None).await?.blobs;
             ensure_eq!(listed.first().map(|(name, _)| name.as_str()), Some(name), "name listed");
         }
+    }
+
+    /// Content and metadata change in one step: a reader never sees those of two writes.
+    async fn is_written_in_one_step(subject) {
+        let blob = subject.missing_blob().await?;
+        let write = |text: &'static str| {
+            let options = PutBlob::new().with_metadata(Metadata::new().with("is", text));
+            blob.write_with(text, options)
+        };
+        write("one").await?;
+        let writing = async {
+            for _ in 0..20 {
+                write("two").await?;
+                write("one").await?;
+            }
+            Ok::<_, Broken>(())
+        };
+        let reading = async {
+            for _ in 0..40 {
+                let read = blob.store.get_blob(&blob.name, 100).await?;
+                let text = read.properties.metadata.get("is").map(str::as_bytes);
+                ensure_eq!(text, Some(&*read.data), "metadata beside content");
+                tokio::task::yield_now().await;
+            }
+            Ok::<_, Broken>(())
+        };
+        let (written, read) = futures_util::future::join(writing, reading).await;
+        written?;
+        read?;
+    }
+
+    /// A detached handle sees the same blobs, and its writes are seen.
+    async fn is_the_same_through_a_detached_handle(subject) {
+        let blob = subject.blob().await?;
+        let detached = TestBlob::new(&subject.storage().detached(), blob.name.clone());
+        ensure_eq!(&*detached.read().await?, b"first", "content through the detached handle");
+        detached.write("second").await?;
+        ensure_eq!(&*blob.read().await?, b"second", "content that the detached handle wrote");
     }
 }

@@ -5,13 +5,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::super::check::refused;
-use jobqueue::storage::{LeaseDuration, LeaseId, LeaseState, StoreErrorKind as K};
+use super::super::fixture::lease_id;
+use jobqueue::storage::{LeaseDuration, LeaseState, StoreErrorKind as K};
 
-promises! { "acquire";
+promises! { "acquire" if crate::leases::are_granted;
     /// An available lease is taken under the proposed id.
     async fn takes_an_available_lease(subject) {
         let blob = subject.blob().await?;
-        let id = LeaseId::random();
+        let id = lease_id();
         ensure_eq!(blob.acquire(60, id).await?, id, "id");
         ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
     }
@@ -29,15 +30,15 @@ promises! { "acquire";
     async fn is_refused_while_another_holds(subject) {
         let blob = subject.blob().await?;
         let id = blob.leased().await?;
-        refused(blob.acquire(60, LeaseId::random()).await, &[K::LeaseAlreadyPresent])?;
-        refused(blob.acquire_forever(LeaseId::random()).await, &[K::LeaseAlreadyPresent])?;
+        refused(blob.acquire(60, lease_id()).await, &[K::LeaseAlreadyPresent])?;
+        refused(blob.acquire_forever(lease_id()).await, &[K::LeaseAlreadyPresent])?;
         blob.renew(id).await?;
     }
 
     /// Of many who acquire at once, one succeeds.
     async fn has_one_winner(subject) {
         let blob = subject.blob().await?;
-        let tries = join_all((0..20).map(|_| blob.acquire(60, LeaseId::random()))).await;
+        let tries = join_all((0..20).map(|_| blob.acquire(60, lease_id()))).await;
         let won: Vec<_> = tries.iter().filter_map(|answer| answer.as_ref().ok()).collect();
         ensure_eq!(won.len(), 1, "winners");
         blob.renew(*won[0]).await?;
@@ -46,16 +47,16 @@ promises! { "acquire";
     /// A blob that does not exist cannot be leased.
     async fn needs_a_blob(subject) {
         let blob = subject.missing_blob().await?;
-        refused(blob.acquire(60, LeaseId::random()).await, &[K::BlobNotFound])?;
+        refused(blob.acquire(60, lease_id()).await, &[K::BlobNotFound])?;
     }
 
     /// A lease lasts 15 to 60 whole seconds, or is infinite; other durations are refused.
     async fn takes_15_to_60_seconds(subject) {
         let blob = subject.blob().await?;
-        let id = LeaseId::random();
+        let id = lease_id();
         for bad in [0, 14_000, 15_500, 61_000, 4_294_967_295_000] {
             let duration = LeaseDuration::Finite(Duration::from_millis(bad));
-            refused(blob.store.acquire_lease(&blob.name, duration, &id).await, &[K::InvalidInput])?;
+            refused(blob.leases()?.acquire_lease(&blob.name, duration, &id).await, &[K::InvalidInput])?;
         }
         ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state after refusals");
         for good in [15, 60] {
@@ -68,7 +69,7 @@ promises! { "acquire";
     async fn is_refused_while_breaking(subject) {
         let blob = subject.blob().await?;
         let id = blob.breaking().await?;
-        for proposed in [id, LeaseId::random()] {
+        for proposed in [id, lease_id()] {
             refused(blob.acquire(60, proposed).await, &[K::LeaseAlreadyPresent, K::LeaseBroken])?;
         }
     }
@@ -79,7 +80,7 @@ promises! { "acquire";
         let former = blob.broken().await?;
         blob.acquire(60, former).await?;
         blob.break_in(0).await?;
-        blob.acquire(60, LeaseId::random()).await?;
+        blob.acquire(60, lease_id()).await?;
         ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
     }
 

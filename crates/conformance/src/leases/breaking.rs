@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::super::check::refused;
+use super::super::fixture::lease_id;
 use super::super::fixture::secs;
 use super::super::{Broken, Subject};
-use jobqueue::storage::{LeaseId, LeaseState, StoreErrorKind as K};
+use jobqueue::storage::{LeaseState, StoreErrorKind as K};
 
 /// Returns an error unless `left` is the rest of `whole` a moment later.
 fn about(subject: &Subject, left: Duration, whole: u64) -> Result<(), Broken> {
@@ -13,7 +14,7 @@ fn about(subject: &Subject, left: Duration, whole: u64) -> Result<(), Broken> {
     Ok(())
 }
 
-promises! { "break";
+promises! { "break" if crate::leases::are_granted;
     /// A break of no time ends the lease at once.
     async fn of_zero_ends_the_lease(subject) {
         let blob = subject.blob().await?;
@@ -35,30 +36,30 @@ promises! { "break";
     /// A break never takes longer than the lease would have.
     async fn takes_no_longer_than_the_lease(subject) {
         let blob = subject.blob().await?;
-        blob.acquire(20, LeaseId::random()).await?;
+        blob.acquire(20, lease_id()).await?;
         about(subject, blob.break_in(60).await?, 20)?;
     }
 
     /// A break without a period lets a finite lease run out.
     async fn without_period_waits_for_the_end(subject) {
         let blob = subject.blob().await?;
-        blob.acquire(30, LeaseId::random()).await?;
-        about(subject, blob.store.break_lease(&blob.name, None).await?, 30)?;
+        blob.acquire(30, lease_id()).await?;
+        about(subject, blob.leases()?.break_lease(&blob.name, None).await?, 30)?;
         ensure_eq!(blob.lease_state().await?, LeaseState::Breaking, "state");
     }
 
     /// A break without a period ends an infinite lease at once.
     async fn without_period_ends_an_infinite_lease(subject) {
         let blob = subject.blob().await?;
-        blob.acquire_forever(LeaseId::random()).await?;
-        ensure_eq!(blob.store.break_lease(&blob.name, None).await?, secs(0), "time left");
+        blob.acquire_forever(lease_id()).await?;
+        ensure_eq!(blob.leases()?.break_lease(&blob.name, None).await?, secs(0), "time left");
         ensure_eq!(blob.lease_state().await?, LeaseState::Broken, "state");
     }
 
     /// An infinite lease is broken in the period given.
     async fn of_an_infinite_lease_takes_its_time(subject) {
         let blob = subject.blob().await?;
-        blob.acquire_forever(LeaseId::random()).await?;
+        blob.acquire_forever(lease_id()).await?;
         about(subject, blob.break_in(40).await?, 40)?;
         ensure_eq!(blob.lease_state().await?, LeaseState::Breaking, "state");
     }
@@ -82,7 +83,7 @@ promises! { "break";
         ensure_eq!(blob.lease_state().await?, LeaseState::Broken, "state");
     }
 
-    /// A lease that nobody has held cannot be broken.
+    /// A blob without a lease has none to break.
     async fn needs_a_lease(subject) {
         let blob = subject.blob().await?;
         refused(blob.break_in(0).await, &[K::LeaseNotPresent])?;
@@ -94,7 +95,7 @@ promises! { "break";
         let blob = subject.blob().await?;
         let id = blob.leased().await?;
         for bad in [Duration::from_secs(61), Duration::from_millis(1500)] {
-            refused(blob.store.break_lease(&blob.name, Some(bad)).await, &[K::InvalidInput])?;
+            refused(blob.leases()?.break_lease(&blob.name, Some(bad)).await, &[K::InvalidInput])?;
         }
         blob.renew(id).await?;
     }

@@ -1,13 +1,14 @@
 //! Promises of changing the id of a blob's lease.
 
 use super::super::check::refused;
-use jobqueue::storage::{LeaseId, LeaseState, StoreErrorKind as K};
+use super::super::fixture::lease_id;
+use jobqueue::storage::{LeaseState, StoreErrorKind as K};
 
-promises! { "change";
+promises! { "change" if crate::leases::are_granted;
     /// The holder changes the id; the new one holds, the old one does not.
     async fn hands_over_to_the_new_id(subject) {
         let blob = subject.blob().await?;
-        let (old, new) = (blob.leased().await?, LeaseId::random());
+        let (old, new) = (blob.leased().await?, lease_id());
         ensure_eq!(blob.change(old, new).await?, new, "id");
         refused(blob.renew(old).await, &[K::LeaseIdMismatch])?;
         ensure_eq!(blob.renew(new).await?, new, "id");
@@ -16,7 +17,7 @@ promises! { "change";
     /// A change can be repeated, so that a lost answer does no harm.
     async fn can_be_repeated(subject) {
         let blob = subject.blob().await?;
-        let (old, new) = (blob.leased().await?, LeaseId::random());
+        let (old, new) = (blob.leased().await?, lease_id());
         blob.change(old, new).await?;
         ensure_eq!(blob.change(old, new).await?, new, "id");
         ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
@@ -26,14 +27,14 @@ promises! { "change";
     async fn is_refused_to_others(subject) {
         let blob = subject.blob().await?;
         let id = blob.leased().await?;
-        refused(blob.change(LeaseId::random(), LeaseId::random()).await, &[K::LeaseIdMismatch])?;
+        refused(blob.change(lease_id(), lease_id()).await, &[K::LeaseIdMismatch])?;
         blob.renew(id).await?;
     }
 
     /// A lease that was never taken has no id to change.
     async fn needs_a_lease(subject) {
         let blob = subject.blob().await?;
-        let changed = blob.change(LeaseId::random(), LeaseId::random()).await;
+        let changed = blob.change(lease_id(), lease_id()).await;
         refused(changed, &[K::LeaseNotPresent, K::LeaseIdMismatch])?;
     }
 
@@ -41,7 +42,7 @@ promises! { "change";
     async fn is_refused_while_breaking(subject) {
         let blob = subject.blob().await?;
         let id = blob.breaking().await?;
-        let changed = blob.change(id, LeaseId::random()).await;
+        let changed = blob.change(id, lease_id()).await;
         refused(changed, &[K::LeaseBroken, K::LeaseIdMismatch, K::LeaseNotPresent])?;
     }
 
@@ -49,7 +50,7 @@ promises! { "change";
     async fn is_refused_when_broken(subject) {
         let blob = subject.blob().await?;
         let id = blob.broken().await?;
-        let changed = blob.change(id, LeaseId::random()).await;
+        let changed = blob.change(id, lease_id()).await;
         refused(changed, &[K::LeaseBroken, K::LeaseIdMismatch, K::LeaseNotPresent])?;
     }
 }

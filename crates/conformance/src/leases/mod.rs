@@ -9,6 +9,12 @@ mod renew;
 mod writes;
 
 use super::Promise;
+use jobqueue::Storage;
+
+/// Returns whether the storage has the power that these promises are of.
+fn are_granted(storage: &Storage) -> bool {
+    storage.blob_powers().leases.is_some()
+}
 
 pub(super) fn all() -> Vec<Promise> {
     [

@@ -1,10 +1,11 @@
 //! Promises of renewing a blob's lease.
 
 use super::super::check::refused;
-use jobqueue::storage::{LeaseId, LeaseState, StoreErrorKind as K};
+use super::super::fixture::lease_id;
+use jobqueue::storage::{LeaseState, StoreErrorKind as K};
 
-promises! { "renew";
-    /// The holder renews, and is told its own id.
+promises! { "renew" if crate::leases::are_granted;
+    /// The holder can renew, and the answer contains its lease id.
     async fn is_for_the_holder(subject) {
         let blob = subject.blob().await?;
         let id = blob.leased().await?;
@@ -15,7 +16,7 @@ promises! { "renew";
     /// An infinite lease can be renewed, and stays infinite.
     async fn is_for_infinite_leases_too(subject) {
         let blob = subject.blob().await?;
-        let id = LeaseId::random();
+        let id = lease_id();
         blob.acquire_forever(id).await?;
         ensure_eq!(blob.renew(id).await?, id, "id");
         ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
@@ -25,13 +26,13 @@ promises! { "renew";
     async fn is_refused_to_others(subject) {
         let blob = subject.blob().await?;
         blob.leased().await?;
-        refused(blob.renew(LeaseId::random()).await, &[K::LeaseIdMismatch])?;
+        refused(blob.renew(lease_id()).await, &[K::LeaseIdMismatch])?;
     }
 
     /// A lease that was never taken cannot be renewed.
     async fn needs_a_lease(subject) {
         let blob = subject.blob().await?;
-        refused(blob.renew(LeaseId::random()).await, &[K::LeaseNotPresent, K::LeaseIdMismatch])?;
+        refused(blob.renew(lease_id()).await, &[K::LeaseNotPresent, K::LeaseIdMismatch])?;
     }
 
     /// A lease that was given up cannot be renewed.
@@ -47,7 +48,7 @@ promises! { "renew";
         let blob = subject.blob().await?;
         let id = blob.breaking().await?;
         refused(blob.renew(id).await, &[K::LeaseBroken])?;
-        refused(blob.renew(LeaseId::random()).await, &[K::LeaseBroken, K::LeaseIdMismatch])?;
+        refused(blob.renew(lease_id()).await, &[K::LeaseBroken, K::LeaseIdMismatch])?;
     }
 
     /// A broken lease cannot be renewed, not even by its former holder.
@@ -55,13 +56,13 @@ promises! { "renew";
         let blob = subject.blob().await?;
         let id = blob.broken().await?;
         refused(blob.renew(id).await, &[K::LeaseBroken])?;
-        refused(blob.renew(LeaseId::random()).await, &[K::LeaseBroken, K::LeaseIdMismatch])?;
+        refused(blob.renew(lease_id()).await, &[K::LeaseBroken, K::LeaseIdMismatch])?;
     }
 
     /// A blob that does not exist has no lease to renew.
     async fn needs_a_blob(subject) {
         let blob = subject.missing_blob().await?;
-        refused(blob.renew(LeaseId::random()).await, &[K::BlobNotFound])?;
+        refused(blob.renew(lease_id()).await, &[K::BlobNotFound])?;
     }
 
     /// A lease that another took over after a release cannot be renewed by the former holder.

@@ -2,9 +2,10 @@
 
 use super::super::Deviation;
 use super::super::check::{refused, refused_unless};
-use jobqueue::storage::{LeaseId, LeaseState, PutBlob, StoreErrorKind as K};
+use super::super::fixture::lease_id;
+use jobqueue::storage::{LeaseState, PutBlob, StoreErrorKind as K};
 
-promises! { "write";
+promises! { "write" if crate::leases::are_granted;
     /// A leased blob cannot be written without the lease's id.
     async fn to_a_leased_blob_needs_the_id(subject) {
         let blob = subject.blob().await?;
@@ -27,7 +28,7 @@ promises! { "write";
     async fn under_another_id_is_refused(subject) {
         let blob = subject.blob().await?;
         blob.leased().await?;
-        refused(blob.write_as(LeaseId::random(), "second").await, &[K::LeaseIdMismatch])?;
+        refused(blob.write_as(lease_id(), "second").await, &[K::LeaseIdMismatch])?;
         ensure_eq!(&*blob.read().await?, b"first", "content");
     }
 
@@ -35,7 +36,7 @@ promises! { "write";
     async fn under_a_lease_needs_one(subject) {
         let blob = subject.blob().await?;
         let kinds = &[K::LeaseNotPresent, K::LeaseIdMismatch];
-        refused(blob.write_as(LeaseId::random(), "second").await, kinds)?;
+        refused(blob.write_as(lease_id(), "second").await, kinds)?;
         let former = blob.leased().await?;
         blob.release(former).await?;
         refused(blob.write_as(former, "second").await, kinds)?;
@@ -51,12 +52,12 @@ promises! { "write";
         ensure_eq!(blob.lease_state().await?, LeaseState::Breaking, "state");
     }
 
-    /// A blob whose lease is being broken can be written by nobody else.
+    /// A blob whose lease is being broken can be written by the holder only.
     async fn by_others_is_refused_while_breaking(subject) {
         let blob = subject.blob().await?;
         blob.breaking().await?;
         refused(blob.write("second").await, &[K::LeaseIdMissing])?;
-        refused(blob.write_as(LeaseId::random(), "second").await, &[K::LeaseIdMismatch])?;
+        refused(blob.write_as(lease_id(), "second").await, &[K::LeaseIdMismatch])?;
     }
 
     /// A blob whose lease was broken can be written by all, which makes the lease available.
@@ -71,7 +72,7 @@ promises! { "write";
     async fn under_a_broken_lease_is_refused(subject) {
         let blob = subject.blob().await?;
         let id = blob.broken().await?;
-        for lease in [id, LeaseId::random()] {
+        for lease in [id, lease_id()] {
             refused(blob.write_as(lease, "second").await, &[K::LeaseNotPresent, K::LeaseIdMismatch])?;
         }
         ensure_eq!(&*blob.read().await?, b"first", "content");
@@ -80,7 +81,7 @@ promises! { "write";
     /// A blob that does not exist cannot be written under a lease.
     async fn to_a_missing_blob_has_no_lease(subject) {
         let blob = subject.missing_blob().await?;
-        let written = blob.write_with("x", PutBlob::new().with_lease(LeaseId::random())).await;
+        let written = blob.write_with("x", PutBlob::new().with_lease(lease_id())).await;
         let deviates = subject.deviates(Deviation::LeaseOnMissingBlobIgnored);
         refused_unless(deviates, written, &[K::LeaseNotPresent, K::LeaseIdMismatch, K::BlobNotFound])?;
     }
@@ -98,7 +99,7 @@ promises! { "write";
         let blob = subject.blob().await?;
         let id = blob.leased().await?;
         refused(blob.store.delete_blob(&blob.name, None).await, &[K::LeaseIdMissing])?;
-        let other = LeaseId::random();
+        let other = lease_id();
         refused(blob.store.delete_blob(&blob.name, Some(&other)).await, &[K::LeaseIdMismatch])?;
         blob.store.delete_blob(&blob.name, Some(&id)).await?;
         refused(blob.read().await, &[K::BlobNotFound])?;

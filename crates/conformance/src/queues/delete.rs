@@ -2,8 +2,9 @@
 
 use futures_util::future::join_all;
 
-use super::super::check::refused;
-use super::super::fixture::{LONG, secs};
+use super::super::Deviation;
+use super::super::check::{refused, refused_unless};
+use super::super::fixture::{LONG, STALE, secs};
 use jobqueue::storage::{ExpiredReceipt, PutMessage, StoreErrorKind as K};
 
 promises! { "delete";
@@ -20,9 +21,10 @@ promises! { "delete";
     /// Deleting a message leaves the others.
     async fn removes_one_message(subject) {
         let queue = subject.queue().await?;
-        let (one, two) = (queue.put("one").await?, queue.put("two").await?);
-        queue.delete(&one.message).await?;
-        ensure_eq!(queue.get_one(LONG).await?.message.id, two.message.id, "the one left");
+        let one = queue.put_and_get("one", LONG).await?.message;
+        let two = queue.put("two").await?.message;
+        queue.delete(&one).await?;
+        ensure_eq!(queue.get_one(LONG).await?.message.id, two.id, "the one left");
     }
 
     /// Deleting a message twice finds nothing the second time.
@@ -47,7 +49,7 @@ promises! { "delete";
         let queue = subject.queue().await?;
         let mut messages = Vec::new();
         for text in ["one", "two", "three"] {
-            messages.push(queue.put(text).await?.message);
+            messages.push(queue.put_and_get(text, LONG).await?.message);
         }
         queue.delete(&messages[1]).await?;
         let answers = queue.store.delete_all(&queue.name, messages, ExpiredReceipt::Refuse).await;
@@ -56,11 +58,42 @@ promises! { "delete";
         ensure_eq!(queue.count().await?, 0, "messages");
     }
 
+    /// Of messages deleted together, one that a successor has got is refused, also if expired receipts are allowed.
+    async fn all_refuses_a_predecessor(subject) {
+        for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
+            let queue = subject.queue().await?;
+            let stale = queue.put_and_get("claimed", secs(1)).await?.message;
+            subject.advance(secs(1)).await;
+            let successor = queue.get_one(LONG).await?.message;
+            let own = queue.put_and_get("own", LONG).await?.message;
+            let mut answers = queue.store.delete_all(&queue.name, vec![stale, own], expired).await;
+            ensure_eq!(answers.len(), 2, "answers");
+            refused(answers.remove(0), STALE)?;
+            answers.remove(0)?;
+            queue.delete(&successor).await?;
+        }
+    }
+
+    /// Of messages deleted together, one whose lease has run out is refused, and stays.
+    async fn all_refuses_an_expired_one(subject) {
+        let queue = subject.queue().await?;
+        let late = queue.put_and_get("late", secs(1)).await?.message;
+        subject.advance(secs(1)).await;
+        let deviates = subject.deviates(Deviation::ExpiryNotChecked);
+        let mut answers = queue.store.delete_all(&queue.name, vec![late], ExpiredReceipt::Refuse).await;
+        ensure_eq!(answers.len(), 1, "answers");
+        refused_unless(deviates, answers.remove(0), &[K::LeaseExpired])?;
+        ensure_eq!(queue.get(1, LONG).await?.len(), usize::from(!deviates), "messages");
+    }
+
     /// Many messages can be deleted together.
     async fn all_removes_many(subject) {
         let queue = subject.queue().await?;
-        let puts = queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 40]).await;
-        let messages = puts.into_iter().map(|put| put.map(|put| put.message)).collect::<Result<_, _>>()?;
+        for put in queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 40]).await {
+            put?;
+        }
+        let messages: Vec<_> = queue.get_all(LONG).await?.into_iter().map(|leased| leased.message).collect();
+        ensure_eq!(messages.len(), 40, "messages");
         for answer in queue.store.delete_all(&queue.name, messages, ExpiredReceipt::Refuse).await {
             answer?;
         }

@@ -135,7 +135,7 @@ promises! { "get";
         ensure_eq!(shared, subject.deviates(Deviation::BatchSharesReceipt), "a shared receipt");
     }
 
-    /// The answer tells when the message becomes visible again.
+    /// The answer contains the time at which the message becomes visible again.
     async fn tells_the_time_of_return(subject) {
         let queue = subject.queue().await?;
         queue.put("text").await?;
@@ -143,7 +143,7 @@ promises! { "get";
         ensure!(near(got.next_visible, got.inserted + secs(500), subject.tolerance()), "{got:?}");
     }
 
-    /// The answer tells in how long the next message becomes visible.
+    /// The answer contains the time until the next message becomes visible.
     async fn tells_when_the_next_becomes_visible(subject) {
         let queue = subject.queue().await?;
         queue.put_with(PutMessage::new("second").with_visibility_delay(secs(200))).await?;
@@ -161,10 +161,18 @@ promises! { "get";
         }
     }
 
-    /// Nothing is told about a next message where there is none.
+    /// The answer from an empty queue contains no time of a next message.
     async fn tells_nothing_about_an_empty_queue(subject) {
         let queue = subject.queue().await?;
         let received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
         ensure_eq!(received.next_visible_in, None, "the next");
+    }
+
+    /// A message whose lease runs out counts a dequeue at its next get, as one that is released does.
+    async fn counts_after_a_timeout(subject) {
+        let queue = subject.queue().await?;
+        queue.put_and_get("text", secs(1)).await?;
+        subject.advance(secs(1)).await;
+        ensure_eq!(queue.get_one(LONG).await?.dequeue_count, 2, "dequeue count");
     }
 }

@@ -93,7 +93,7 @@ promises! { "metadata";
     /// The length falls when messages are deleted.
     async fn counts_no_deleted_messages(subject) {
         let queue = subject.queue().await?;
-        let first = queue.put("one").await?.message;
+        let first = queue.put_and_get("one", super::super::fixture::LONG).await?.message;
         queue.put("two").await?;
         queue.delete(&first).await?;
         ensure_eq!(queue.count().await?, 1, "messages");

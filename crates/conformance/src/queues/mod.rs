@@ -8,6 +8,7 @@ mod list;
 mod metadata;
 mod missing;
 mod peek;
+mod powers;
 mod put;
 mod receipt;
 mod text;
@@ -31,6 +32,7 @@ pub(super) fn all() -> Vec<Promise> {
         delete::PROMISES,
         receipt::PROMISES,
         clear::PROMISES,
+        powers::PROMISES,
     ]
     .concat()
 }

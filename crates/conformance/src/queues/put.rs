@@ -27,7 +27,7 @@ promises! { "put";
         ensure_eq!(queue.get_all(LONG).await?.len(), 2, "messages");
     }
 
-    /// The answer tells when the message was inserted, becomes visible and expires.
+    /// The answer contains the times of insertion, visibility and expiry.
     async fn tells_the_times(subject) {
         let queue = subject.queue().await?;
         let message = PutMessage::new("text").with_visibility_delay(secs(100)).with_ttl(Some(secs(1000)));
@@ -132,6 +132,44 @@ promises! { "put";
             let text = place.map(|place| format!("text {place}"));
             ensure_eq!(message.text.ok(), text, "text by place in the batch");
         }
+    }
+
+    /// Messages put together keep their own delays and times to live.
+    @slow
+    async fn all_keeps_delays_and_lives(subject) {
+        let queue = subject.queue().await?;
+        let messages = vec![
+            PutMessage::new("delayed").with_visibility_delay(secs(20)),
+            PutMessage::new("short-lived").with_ttl(Some(secs(1))),
+            PutMessage::new("plain"),
+        ];
+        for put in queue.store.put_all(&queue.name, messages).await {
+            put?;
+        }
+        subject.advance(secs(1)).await;
+        let got = queue.get_all(LONG).await?;
+        let texts: Vec<_> = got.iter().map(|leased| leased.text.as_deref().ok()).collect();
+        ensure_eq!(texts, [Some("plain")], "visible after a second");
+        queue.delete(&got[0].message).await?;
+        subject.advance(secs(20)).await;
+        ensure_eq!(queue.get_one(LONG).await?.text.as_deref(), Ok("delayed"), "visible after the delay");
+    }
+
+    /// Messages put together keep their groups, if the storage orders groups.
+    async fn all_keeps_groups(subject) {
+        let queue = subject.queue().await?;
+        if !queue.store.orders_groups(&queue.name).await? {
+            return Ok(());
+        }
+        let message = |(text, group): (&str, &str)| PutMessage::new(text).with_group(group.to_owned());
+        let messages = [("a1", "a"), ("a2", "a"), ("b1", "b")].map(message);
+        for put in queue.store.put_all(&queue.name, messages.into()).await {
+            put?;
+        }
+        let mut first = queue.get_all(LONG).await?;
+        first.sort_by_key(|leased| leased.text.clone().ok());
+        let texts: Vec<_> = first.iter().filter_map(|leased| leased.text.as_deref().ok()).collect();
+        ensure_eq!(texts, ["a1", "b1"], "the first of each group");
     }
 
     /// A bad message among many is refused alone.

@@ -1,4 +1,4 @@
-//! Promises of fencing: a stale or expired receipt, or that of another message, changes nothing (invariant I5).
+//! Promises of fencing: a stale or expired receipt, or that of another message, changes nothing.
 
 use super::super::check::{refused, refused_unless};
 use super::super::fixture::{LONG, STALE, TestQueue, secs, with_receipt};
@@ -12,7 +12,7 @@ fn late() -> UpdateMessage {
     UpdateMessage::new(LONG).with_expired(ExpiredReceipt::Allow)
 }
 
-/// Returns a message whose lease has run out, and which nobody else has got.
+/// Returns a message whose lease has expired and that no other client has received.
 async fn expired(subject: &Subject) -> Result<(TestQueue, MessageRef), Broken> {
     let queue = subject.queue().await?;
     let message = queue.put_and_get("text", secs(1)).await?.message;
@@ -53,16 +53,16 @@ promises! { "receipt";
         queue.delete(&successor.message).await?;
     }
 
-    /// An expired receipt does not delete, though nobody else has got the message.
+    /// An expired receipt does not delete the message, even if no other client has received it.
     async fn that_expired_does_not_delete(subject) {
         let (queue, message) = expired(subject).await?;
         let deviates = subject.deviates(Deviation::ExpiryNotChecked);
-        ensure_eq!(queue.store.checks_expiry(), !deviates, "what the storage says of itself");
+        ensure_eq!(queue.store.guarantees().checks_expiry, !deviates, "what the storage says of itself");
         refused_unless(deviates, queue.delete(&message).await, &[K::LeaseExpired])?;
         ensure_eq!(queue.get(1, LONG).await?.len(), usize::from(!deviates), "messages");
     }
 
-    /// An expired receipt does not change, though nobody else has got the message.
+    /// An expired receipt does not update the message, even if no other client has received it.
     async fn that_expired_does_not_update(subject) {
         let (queue, message) = expired(subject).await?;
         let deviates = subject.deviates(Deviation::ExpiryNotChecked);
@@ -70,14 +70,14 @@ promises! { "receipt";
         ensure_eq!(queue.get(1, LONG).await?.len(), usize::from(!deviates), "messages");
     }
 
-    /// An expired receipt deletes if expired receipts are allowed and nobody else has got the message.
+    /// An expired receipt deletes the message if expired receipts are allowed and no other client has received it.
     async fn that_expired_deletes_if_unclaimed(subject) {
         let (queue, message) = expired(subject).await?;
         queue.delete_late(&message).await?;
         ensure!(queue.get(1, LONG).await?.is_empty(), "it is still there");
     }
 
-    /// An expired receipt renews if expired receipts are allowed and nobody else has got the message.
+    /// An expired receipt renews the lease if expired receipts are allowed and no other client has the message.
     async fn that_expired_updates_if_unclaimed(subject) {
         let (queue, message) = expired(subject).await?;
         let updated = queue.update_with(&message, late()).await?;
@@ -153,7 +153,7 @@ promises! { "receipt";
         queue.delete(&message).await?;
     }
 
-    /// Of many concurrent updates with one receipt, one succeeds (invariant I7 depends on it).
+    /// Of many concurrent updates with one receipt, one succeeds.
     async fn is_used_up_by_one_of_many_updates(subject) {
         let queue = subject.queue().await?;
         let message = queue.put_and_get("text", LONG).await?.message;

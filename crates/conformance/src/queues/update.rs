@@ -88,7 +88,7 @@ promises! { "update";
         ensure_eq!((got.inserted, got.expires), (put.inserted, put.expires), "times");
     }
 
-    /// The answer tells when the message becomes visible.
+    /// The answer contains the time at which the message becomes visible.
     async fn tells_the_time_of_return(subject) {
         let queue = subject.queue().await?;
         let put = queue.put("text").await?;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use axum::http::request::Parts;
 use jobqueue::admin::{AccessLevel, Admin};
 
-/// The operator who sends a request, and what they may do. [`Dashboard::access`](crate::Dashboard::access) asks for it.
+/// The operator of a request and their rights, as returned by the function of
+/// [`Dashboard::access`](crate::Dashboard::access).
 ///
-/// The rights of the dashboard's [`Admin`] are the most that anybody gets.
+/// The rights of the dashboard's [`Admin`] are the upper limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access(Option<(Arc<str>, AccessLevel)>);
 
@@ -23,16 +24,15 @@ impl Access {
         Self::new(operator, AccessLevel::ReadOnly)
     }
 
-    /// Returns the access of somebody who sees nothing: the answer is 403 to every request, for the style and the scripts too.
+    /// Returns an access without any rights: every request is answered with 403, also those for styles and scripts.
     pub fn forbidden() -> Self {
         Self(None)
     }
 }
 
-/// Returns the access of a request.
 type Resolve = dyn Fn(&Parts) -> Access + Send + Sync;
 
-/// The function of the embedding program that tells the access of a request.
+/// The embedding program's function from a request to its access.
 #[derive(Clone, Default)]
 pub(crate) struct Resolver(Option<Arc<Resolve>>);
 

@@ -31,14 +31,14 @@ pub(crate) struct App {
 #[derive(Debug, Clone)]
 pub(crate) struct AuthorizedRequest {
     pub(crate) app: Arc<App>,
-    /// The view of the operator, with what they may do.
+    /// The operator's view, with their rights.
     pub(crate) admin: Admin,
     /// The relative path to the root of the dashboard.
     pub(crate) base: String,
 }
 
 impl App {
-    /// Makes the next page show what the storage holds now.
+    /// Makes the next page read the storage again.
     pub(crate) fn changed(&self) {
         self.poller.expire();
         self.reads.clear();

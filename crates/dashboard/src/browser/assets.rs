@@ -26,7 +26,6 @@ pub(crate) struct Assets {
     pub(crate) script: Asset,
 }
 
-/// All files.
 pub(crate) static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
     const SCRIPT: &str = "text/javascript; charset=utf-8";
     Assets {

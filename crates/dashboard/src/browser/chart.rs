@@ -7,7 +7,6 @@ use crate::browser::throughput::Minute;
 /// The width of a bar with its gap.
 const STEP: u32 = 8;
 
-/// The height of the bars.
 const HEIGHT: u32 = 96;
 
 /// A bar for each minute: completed jobs below, failed attempts above.
@@ -38,7 +37,6 @@ struct Bar {
 impl askama::filters::HtmlSafe for Chart {}
 
 impl Chart {
-    /// Returns the chart of an hour.
     pub(crate) fn hour(minutes: &[Minute]) -> Self {
         let most = minutes.iter().map(|minute| minute.completed + minute.failed).max().unwrap_or_default();
         let bars = minutes.iter().enumerate().map(|(index, minute)| {

@@ -1,4 +1,4 @@
-//! The dashboard before it runs: what the embedding program decides.
+//! The configuration of the dashboard by the embedding program.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,17 @@ use crate::browser::redact::{Redactor, Shown};
 use crate::browser::routes;
 use crate::snapshot::Snapshots;
 
-/// The default time between two looks at the storage while somebody looks at the dashboard.
+/// The default interval of refreshes while a page is open.
 const REFRESH: Duration = Duration::from_secs(5);
 
 /// The dashboard of a storage. [`router`](Self::router) makes it a part of a web service.
 ///
-/// Whoever reaches it may do what the [`Admin`] may do, unless [`access`](Self::access) or [`credentials`](Self::credentials) say
+/// A client that reaches it has the rights of the [`Admin`], unless [`access`](Self::access) or
+/// [`credentials`](Self::credentials) say
 /// otherwise. An `Admin` of [`Admin::new`] only reads.
 ///
 /// The router also has [`/metrics`](crate::metrics) and [`/scale`](crate::scale), with the same access as the pages. All read the storage
-/// through one [`Snapshots`]: a scrape reads nothing while somebody looks at the pages.
+/// through one [`Snapshots`]: a scrape sends no requests while a page is open.
 ///
 /// ```
 /// use jobqueue::Storage;
@@ -77,7 +78,8 @@ impl Dashboard {
         }
     }
 
-    /// Asks `resolve` for each request who sends it and what they may do, by its headers or by what layers of the embedding program
+    /// Calls `resolve` for the sender and the rights of each request, by its headers or by what layers of the embedding
+    /// program
     /// have put into its extensions.
     pub fn access(mut self, resolve: impl Fn(&Parts) -> Access + Send + Sync + 'static) -> Self {
         self.resolver = Resolver::new(resolve);
@@ -100,11 +102,10 @@ impl Dashboard {
         self
     }
 
-    /// Sets the time between two looks at the storage while somebody looks at the dashboard. The default is 5 seconds, the least is
-    /// 100 milliseconds.
+    /// Sets the interval of refreshes while a page is open. The default is 5 seconds, the minimum 100 milliseconds.
     ///
-    /// One look costs two requests, three for each queue and one for each worker, however many people look. When nobody looks, there
-    /// is one look a minute for another hour, and then none.
+    /// A refresh costs two requests, three for each queue and one for each worker, independent of the number of
+    /// viewers. Without viewers, the dashboard refreshes once a minute for another hour, and then stops.
     pub fn refresh(mut self, interval: Duration) -> Self {
         self.refresh = interval.max(Duration::from_millis(100));
         self

@@ -36,7 +36,7 @@ impl Fields {
 
     pub(crate) fn number<N: std::str::FromStr>(&self, name: &str) -> Result<Option<N>, PageError> {
         let Some(text) = self.text(name) else { return Ok(None) };
-        let problem = |_| PageError::invalid(format!("`{name}` is not a number that can be used"));
+        let problem = |_| PageError::invalid(format!("`{name}` is not a valid number"));
         text.parse().map(Some).map_err(problem)
     }
 
@@ -52,7 +52,7 @@ impl Fields {
     pub(crate) fn duration(&self, name: &str) -> Result<Option<Duration>, PageError> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let problem = || {
-            let text = format!("`{name}` is not a length of time; write for example 90s, 2h30m or 7d");
+            let text = format!("`{name}` is not a duration; write for example 90s, 2h30m or 7d");
             PageError::new(StatusCode::BAD_REQUEST, text)
         };
         let span: jiff::Span = text.parse().map_err(|_| problem())?;

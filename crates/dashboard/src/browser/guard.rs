@@ -45,7 +45,7 @@ fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
         return Err((StatusCode::UNAUTHORIZED, challenge, "name and password, please\n").into_response());
     }
     let Some(admin) = app.resolver.view(&app.admin, &parts) else {
-        return Err((StatusCode::FORBIDDEN, "you may not see this dashboard\n").into_response());
+        return Err((StatusCode::FORBIDDEN, "you have no access to this dashboard\n").into_response());
     };
     let operator = admin.operator().escape_debug();
     if !origin::may_change(&parts.method, &parts.uri, &parts.headers) {

@@ -1,4 +1,4 @@
-//! The pages in the browser: everything that needs the feature `pages`.
+//! The pages in the browser (feature `pages`).
 
 mod access;
 mod app;

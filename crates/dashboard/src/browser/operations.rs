@@ -22,7 +22,7 @@ const KEPT: usize = 50;
 pub(crate) enum Verb {
     Redrive,
     Purge,
-    /// Counts what a redrive or a purge would take.
+    /// Counts the dead letters that a redrive or a purge would process.
     Preview,
 }
 
@@ -35,7 +35,6 @@ pub(crate) struct Order {
     pub(crate) per_second: Option<u32>,
 }
 
-/// The progress of an operation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
     pub(crate) done: u64,
@@ -103,7 +102,6 @@ impl Verb {
     }
 }
 
-/// The operations of this process.
 #[derive(Debug)]
 pub(crate) struct Operations {
     all: Mutex<Vec<Arc<Operation>>>,

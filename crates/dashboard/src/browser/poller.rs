@@ -13,7 +13,7 @@ use crate::browser::throughput::{Minute, Throughput};
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::sync::lock;
 
-/// The time between two looks while nobody looks at the dashboard.
+/// The interval of refreshes without viewers.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// The time after the last viewer for which it still looks.
@@ -25,7 +25,7 @@ pub(crate) struct Look {
     taken: Instant,
     /// The last figures; none if the storage was never read.
     figures: Option<Arc<Snapshot>>,
-    /// The reason why it shows what an earlier look showed.
+    /// The reason why it shows an older snapshot.
     pub(crate) error: Option<String>,
 }
 
@@ -69,14 +69,14 @@ impl Look {
     }
 }
 
-/// Looks at the storage as often as somebody looks at the dashboard.
+/// Refreshes the snapshot of the storage while the dashboard has viewers.
 #[derive(Debug)]
 pub(crate) struct Poller {
     snapshots: Snapshots,
     pub(crate) interval: Duration,
     stop: CancellationToken,
     latest: watch::Sender<Option<Arc<Look>>>,
-    /// Held while one looks: others wait for what it finds.
+    /// Held during a refresh; concurrent callers wait for its result.
     looking: tokio::sync::Mutex<()>,
     outdated: AtomicBool,
     viewers: AtomicUsize,
@@ -101,7 +101,7 @@ impl Poller {
         })
     }
 
-    /// Returns what the storage looks like, as of now or of less than an interval ago.
+    /// Returns a snapshot of the storage that is younger than an interval.
     pub(crate) async fn latest(self: &Arc<Self>) -> Arc<Look> {
         self.keep_running();
         match self.fresh() {
@@ -172,7 +172,7 @@ impl Poller {
     }
 }
 
-/// Looks until the dashboard is dropped or stopped, or nobody has looked at it for an hour.
+/// Refreshes until the dashboard is dropped or stopped, or has had no viewer for an hour.
 async fn run(poller: Weak<Poller>, stop: CancellationToken) {
     let mut seen = Instant::now();
     while let Some(poller) = poller.upgrade() {

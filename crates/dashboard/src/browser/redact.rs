@@ -1,4 +1,4 @@
-//! Hides what the embedding program does not want to show.
+//! Redacts texts that the embedding program hides.
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,13 +46,13 @@ impl Redactor {
         Self(Some(Arc::new(hook)))
     }
 
-    /// Returns what is shown instead of a text.
+    /// Returns the replacement of a text.
     pub(crate) fn apply(&self, shown: &Shown<'_>) -> String {
         let replaced = self.0.as_ref().and_then(|hook| hook(shown));
         replaced.unwrap_or_else(|| shown.text.to_owned())
     }
 
-    /// Returns whether something may be hidden: then a search by text must not tell what it is.
+    /// Returns whether texts may be hidden. Then a search by text is refused, because it would reveal them.
     pub(crate) fn hides(&self) -> bool {
         self.0.is_some()
     }

@@ -27,7 +27,6 @@ const MAX_FORM: usize = 4 * 1024 * 1024;
 
 type Handler = fn(AuthorizedRequest, Fields) -> BoxFuture<'static, Result<Answer, PageError>>;
 
-/// A page.
 #[derive(Clone, Copy)]
 pub(crate) struct Page {
     pub(crate) path: &'static str,
@@ -59,7 +58,6 @@ macro_rules! changes {
     };
 }
 
-/// All pages.
 pub(crate) const PAGES: &[Page] = pages![
     "/" => overview::show,
     // `Router::nest` does not match the root with a slash, so no page links to it.
@@ -94,7 +92,6 @@ pub(crate) const CHANGES: &[Change] = changes![
     "/do/resume-schedule", [ResumeSchedule] => schedules::resume,
 ];
 
-/// Returns the router of all routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let mut router = Router::new();
     for page in PAGES {
@@ -137,11 +134,11 @@ async fn make(
 ) -> Result<Answer, PageError> {
     let access = request.admin.access();
     if !change.needs.iter().any(|action| access.allows(*action)) {
-        // The first one tells the listeners.
+        // The first one notifies the listeners.
         for action in change.needs.iter().take(1) {
             request.admin.require(*action, change.path)?;
         }
-        return Err(PageError::forbidden("you may not do this"));
+        return Err(PageError::forbidden("your access does not include this change"));
     }
     let Form(values) = form.map_err(|rejection| PageError::new(rejection.status(), rejection.body_text()))?;
     let made = (change.make)(request.clone(), Fields::new(values)).await;

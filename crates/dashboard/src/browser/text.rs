@@ -13,7 +13,7 @@ const LINE: usize = 200;
 /// The most bytes of a payload or a checkpoint that are shown.
 pub(crate) const BLOCK: usize = 64 * 1024;
 
-/// Everything but what RFC 3986 calls unreserved.
+/// All characters except the unreserved ones of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns a text as a part of a query.
@@ -30,7 +30,7 @@ fn is_hidden(c: char) -> bool {
             | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Makes what cannot be seen visible: control characters, and those that change the direction of writing.
+/// Makes control characters, and characters that change the direction of writing, visible.
 fn visible(text: &str, keeps_lines: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

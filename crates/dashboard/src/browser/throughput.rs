@@ -28,7 +28,7 @@ pub(crate) struct Throughput {
 }
 
 impl Throughput {
-    /// Adds what has happened since the last look.
+    /// Adds the counts since the last snapshot.
     pub(crate) fn look<'a>(&mut self, now: SystemTime, workers: impl IntoIterator<Item = &'a WorkerRecord>) {
         let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
         let passed = self.current.map_or(0, |current| minute.saturating_sub(current));
@@ -57,7 +57,7 @@ impl Throughput {
         self.looked = Some(now);
     }
 
-    /// Adds what ended within the last minutes, in equal parts.
+    /// Spreads the counts of the last minutes evenly over them.
     fn add(&mut self, queue: &str, ended: Minute, passed: u64) {
         if ended == Minute::default() {
             return;

@@ -106,7 +106,9 @@ impl Tolerance {
             if let Some(time) = queue.failing_for.filter(|time| *time >= self.outage) {
                 let error = queue.error.as_deref().unwrap_or("unknown error");
                 let seconds = time.as_secs();
-                check.reasons.push(format!("the queue `{name}` cannot be reached for {seconds} s: {error}"));
+                check
+                    .reasons
+                    .push(format!("the queue `{name}` has been unreachable for {seconds} s: {error}"));
             }
             check.fails_if(queue.circuit_open, || format!("the circuit of the queue `{name}` is open"));
         }

@@ -6,7 +6,8 @@
 //! | `/ready` | it runs, reaches its storage, and no circuit is open | wait; a restart does not help |
 //!
 //! An outage of the storage makes a worker not ready, but leaves it alive: to restart all workers would not bring the storage back. The body
-//! is JSON: `{"ok": false, "reasons": ["…"]}`. The checks send no requests; they tell what the requests of the worker have met.
+//! is JSON: `{"ok": false, "reasons": ["…"]}`. The checks send no requests; they report the results of the worker's own
+//! requests.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,7 +62,7 @@ pub fn router_with<S: Clone + Send + Sync + 'static>(
 /// read the storage.
 ///
 /// While it is asked, it reads at most once a minute, and not at all if others [read](Snapshots) more often. Its answers say nothing about
-/// the storage, since such a path is often open to everybody.
+/// the storage, since such a path is often public.
 pub fn router_of<S: Clone + Send + Sync + 'static>(snapshots: Snapshots) -> Router<S> {
     let ready = async |State(snapshots): State<Snapshots>| match snapshots.within(AGE).await {
         Ok(_) => told(&Check::default()),

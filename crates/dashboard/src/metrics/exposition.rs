@@ -56,7 +56,6 @@ impl Exposition {
     }
 }
 
-/// Takes one number from figures.
 type Figure<T, N> = fn(&T) -> N;
 
 fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {

@@ -77,22 +77,22 @@ macro_rules! metrics {
 
 metrics! {
     LENGTH = Metric::gauge("jobqueue_queue_length", QUEUE, "Messages in the queue, invisible ones included; approximate");
-    WAITING = Metric::gauge("jobqueue_queue_waiting", QUEUE, "Jobs that a further worker could start now");
-    IN_FLIGHT = Metric::gauge("jobqueue_queue_in_flight", QUEUE, "Jobs that run, as far as workers have told");
+    WAITING = Metric::gauge("jobqueue_queue_waiting", QUEUE, "Jobs that another worker could start now");
+    IN_FLIGHT = Metric::gauge("jobqueue_queue_in_flight", QUEUE, "Running jobs, from the workers' records");
     OLDEST = Metric::gauge("jobqueue_queue_oldest_age", QUEUE, "Age of the oldest of the next 32 visible messages; 0 if none is visible").seconds();
     DEAD = Metric::gauge("jobqueue_queue_dead_letters", QUEUE, "Dead letters of the queue; approximate");
-    PAUSED = Metric::gauge("jobqueue_queue_paused", QUEUE, "1 if workers leave the queue alone");
+    PAUSED = Metric::gauge("jobqueue_queue_paused", QUEUE, "1 if workers fetch nothing from the queue");
     READABLE = Metric::gauge("jobqueue_queue_readable", QUEUE, "0 if the figures of the queue could not be read");
-    WORKERS = Metric::gauge("jobqueue_queue_workers", QUEUE, "Present workers that listen to the queue and are not draining");
+    WORKERS = Metric::gauge("jobqueue_queue_workers", QUEUE, "Workers that serve the queue and are not draining");
     SLOTS = Metric::gauge("jobqueue_queue_slots", QUEUE, "Slots of these workers; queues of one worker share them");
-    CIRCUITS = Metric::gauge("jobqueue_queue_circuits_open", QUEUE, "Workers that fetch nothing from the queue since everything fails");
+    CIRCUITS = Metric::gauge("jobqueue_queue_circuits_open", QUEUE, "Workers that fetch nothing from the queue because all jobs fail");
     DESIRED = Metric::gauge("jobqueue_queue_desired_workers", QUEUE, "Workers that the queue needs, by slots; not rounded");
-    PRESENT = Metric::gauge("jobqueue_workers", &["state"], "Workers by state: running, draining, or stale (gone without a word)");
+    PRESENT = Metric::gauge("jobqueue_workers", &["state"], "Workers by state: running, draining, or stale (ended without a shutdown)");
     DELIVERIES = Metric::gauge("jobqueue_deliveries", &["queue", "kind", "outcome"], "Deliveries that have ended, by outcome").counter();
     RUN_TIME = Metric::gauge("jobqueue_job_run_time", KIND, "Time that handlers ran").seconds().histogram();
     SCRAPE_SUCCESS = Metric::gauge("jobqueue_scrape_success", &[], "1 if the storage could be read");
     SCRAPE_DURATION = Metric::gauge("jobqueue_scrape_duration", &[], "Time that the last reading of the storage took").seconds();
     SCRAPE_AGE = Metric::gauge("jobqueue_scrape_age", &[], "Age of the figures in this answer").seconds();
     REFRESHES = Metric::gauge("jobqueue_scrape_refreshes", &["result"], "Readings of the storage, by result").counter();
-    BUILD = Metric::gauge("jobqueue_exporter_build_info", &["version"], "1; the label tells the version of the exporter");
+    BUILD = Metric::gauge("jobqueue_exporter_build_info", &["version"], "1; the label is the version of the exporter");
 }

@@ -1,7 +1,7 @@
 //! Metrics for Prometheus, in the text format of OpenMetrics.
 //!
-//! [`router`] serves `GET /metrics`. The figures come from the [admin core](jobqueue::admin), so one process tells those of a whole
-//! storage: let Prometheus scrape **one** exporter for each storage, not every worker.
+//! [`router`] serves `GET /metrics`. The figures come from the [admin core](jobqueue::admin) and cover a whole storage:
+//! let Prometheus scrape **one** exporter per storage, not every worker.
 //!
 //! ```
 //! # use jobqueue::Storage; use jobqueue::admin::Admin;
@@ -16,8 +16,8 @@
 //! [`router_of`] with the same [`Snapshots`].
 //!
 //! # Guarantees
-//! - A scrape never sees figures from more than 10 seconds before it; `jobqueue_scrape_age_seconds` tells their age. Several scrapes at a
-//!   time cause one refresh.
+//! - The figures of a scrape are at most 10 seconds old; `jobqueue_scrape_age_seconds` is their age. Concurrent scrapes
+//!   share one refresh.
 //! - If the storage cannot be read, the answer has the metrics of the scrape alone, with `jobqueue_scrape_success 0`. A series that is
 //!   missing is not 0.
 //! - Counters never fall while the process runs. They lack the deliveries between the last record of a worker and its end.
@@ -28,12 +28,10 @@
 //! 52,000 requests a day, about 2 cents at 0.004 USD for 10,000, and another cent for listing the workers, which is billed as a write.
 //!
 //! # Files
-//! [`grafana_dashboard`] and [`alert_rules`] are made from the same [list](ALL). They are in the repository as
-//! `jobqueue-dashboard/grafana/jobqueue.json` and `jobqueue-dashboard/prometheus/alerts.yml`.
+//! `grafana/jobqueue.json` and `prometheus/alerts.yml` in the folder of this crate are a dashboard for Grafana and alert rules for these
+//! metrics. Tests compare the names in them with [`ALL`].
 
-mod alerts;
 mod exposition;
-mod grafana;
 mod list;
 
 use std::time::Duration;
@@ -45,8 +43,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use jobqueue::admin::Admin;
 
-pub use alerts::alert_rules;
-pub use grafana::grafana_dashboard;
 pub use list::{ALL, Kind, Metric};
 
 use crate::snapshot::Snapshots;

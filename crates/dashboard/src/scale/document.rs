@@ -28,7 +28,7 @@ pub struct ScaleFigures {
     /// The figures of the queue. Fractions are rounded to a thousandth in JSON.
     #[serde(flatten)]
     pub figures: QueueFigures,
-    /// The work of the queue in workers, not rounded: what an autoscaler with a tolerance takes.
+    /// The work of the queue in workers, not rounded, for autoscalers with a tolerance.
     pub load: f64,
     /// The number of workers that the queue needs.
     pub desired: u64,

@@ -3,7 +3,7 @@
 //! ```text
 //! GET /scale                                      all queues
 //! GET /scale?queue=thumbnails                     one queue
-//! GET /scale?queue=thumbnails&target_delay=30     the workers it takes until what waits has started within 30 s
+//! GET /scale?queue=thumbnails&target_delay=30     the workers needed to start all waiting jobs within 30 s
 //! GET /scale?queue=thumbnails&slots=16            for workers with 16 slots, whatever the present ones have
 //! ```
 //!
@@ -64,7 +64,7 @@ struct Question {
 }
 
 impl Question {
-    /// Returns the target with what the question changes; `None` for numbers that make no sense.
+    /// Returns the target with the query's parameters; `None` for numbers out of range.
     fn target(&self, target: Target) -> Option<Target> {
         let delay = self
             .target_delay

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::snapshot::{QueueFigures, Snapshot};
 
-/// The slots of a worker that nobody has seen yet: the concurrency of a worker unless configured otherwise. One worker is started
-/// by it; the worker's record then tells the real number.
+/// The number of slots assumed for the first worker: the default concurrency. Once a worker runs, its record has the
+/// real number.
 pub const DEFAULT_SLOTS: f64 = 64.0;
 
 /// The aim of an autoscaler.
@@ -16,7 +16,7 @@ pub const DEFAULT_SLOTS: f64 = 64.0;
 /// load = (waiting + running) ÷ slots of a worker
 /// ```
 ///
-/// By a target delay, what waits now has started within the delay, and what runs keeps its slot:
+/// By a target delay, all waiting jobs start within the delay, and running jobs keep their slots:
 ///
 /// ```text
 /// load = (waiting × mean run time ÷ target delay + running) ÷ slots of a worker
@@ -66,8 +66,8 @@ impl Target {
         self
     }
 
-    /// Returns the work of a queue in workers; `None` if the snapshot does not have the queue: it does not exist, or could not be read
-    /// ([`Snapshot::unreadable`] tells which).
+    /// Returns the work of a queue in workers; `None` if the snapshot lacks the queue, because it does not exist or
+    /// could not be read (see [`Snapshot::unreadable`]).
     pub fn desired(&self, snapshot: &Snapshot, queue: &str) -> Option<Desired> {
         let figures = snapshot.queues.get(queue)?;
         let demands = snapshot.demands.get(queue)?;
@@ -99,7 +99,6 @@ impl Desired {
     }
 }
 
-/// Returns the number of workers for a load.
 pub(super) fn workers(load: f64) -> u64 {
     // Sums of fractions are a little above what they should be. A float converts by saturation.
     (load - 1e-9).ceil().max(0.0) as u64

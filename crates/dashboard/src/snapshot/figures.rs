@@ -16,7 +16,8 @@ pub struct QueueFigures {
     /// It is the number of visible messages, if the storage counts them or a peek has shown all. Otherwise it is the length without the jobs
     /// that run, which includes messages whose delay is not over.
     pub waiting: u64,
-    /// The invisible messages that no worker tells of: delayed, fetched a moment ago, or fetched by a worker without a record.
+    /// Invisible messages that are in no worker's record: delayed, just fetched, or fetched by a worker without a
+    /// record.
     pub hidden: u64,
     /// The age of the oldest of the next 32 visible messages in seconds; `None` if none is visible.
     #[serde(serialize_with = "rounded")]
@@ -40,7 +41,7 @@ pub struct QueueFigures {
     /// The workers that fetch nothing from the queue because everything fails.
     #[serde(skip)]
     pub circuits_open: u64,
-    /// True if workers leave the queue alone.
+    /// True if workers fetch nothing from the queue.
     pub paused: bool,
     /// The jobs that run on workers that are not draining.
     #[serde(skip)]

@@ -1,11 +1,11 @@
-//! The figures of all queues and workers, read from the storage for everybody who asks, at a bounded rate.
+//! The figures of all queues and workers, read from the storage for all requests, at a bounded rate.
 //!
 //! Pages, metrics and autoscalers share [`Snapshots`]: one refresh runs at a time, however many ask. A snapshot that is too old is refused
 //! with a reason: an unknown number is not 0.
 //!
 //! ```text
 //! within(age)  ──► young enough? the last snapshot : one refresh, which all wait for            (pages, metrics)
-//! latest()     ──► the last snapshot at once; a task refreshes it for as long as anybody asks   (autoscalers)
+//! latest()     ──► the last snapshot at once; a task refreshes it while there are requests         (autoscalers)
 //! ```
 //!
 //! # Cost
@@ -87,7 +87,7 @@ struct State {
     /// Fires when the refresh under way has ended.
     under_way: Option<CancellationToken>,
     stats: RefreshStats,
-    /// The last time at which somebody called `latest`.
+    /// The time of the last call of `latest`.
     asked: Option<Instant>,
     is_polling: bool,
     /// The changes that the operators of this process have made.
@@ -133,15 +133,15 @@ impl Snapshots {
         Self::with(self.0.admin.clone(), options)
     }
 
-    /// Returns new snapshots that [`latest`](Self::latest) refreshes at this interval, for as long as somebody asks. The
-    /// default is 10 seconds, the least 100 milliseconds. Each refresh costs [requests](self#cost).
+    /// Returns new snapshots with this refresh interval of [`latest`](Self::latest), which refreshes while there are
+    /// requests. The default is 10 seconds, the minimum 100 milliseconds. Each refresh costs [requests](self#cost).
     #[must_use]
     pub fn every(&self, interval: Duration) -> Self {
         self.change(|options| options.every = interval.max(Duration::from_millis(100)))
     }
 
     /// Returns new snapshots that [`latest`](Self::latest) refuses when they are older than this. The default is 60 seconds.
-    /// A refusal is better than an old number: an autoscaler then keeps what it has.
+    /// A refusal is better than an old number: an autoscaler then keeps its number of workers.
     #[must_use]
     pub fn max_age(&self, age: Duration) -> Self {
         self.change(|options| options.max_age = age)
@@ -154,8 +154,8 @@ impl Snapshots {
         self.change(|options| options.timeout = timeout)
     }
 
-    /// Returns new snapshots whose [demand](Snapshot::demands) is kept for this time. The default is 30 seconds: twice the interval at
-    /// which a worker tells what it runs. A job that was just fetched is in no record yet, and must not look like no work.
+    /// Returns new snapshots whose [demand](Snapshot::demands) is kept for this time. The default is 30 seconds: twice
+    /// the interval of workers' records, because a job that was just fetched is not yet in a record.
     #[must_use]
     pub fn hold(&self, time: Duration) -> Self {
         self.change(|options| options.hold = time)
@@ -186,7 +186,7 @@ impl Snapshots {
     /// If the future is dropped, the refresh goes on for others.
     pub async fn within(&self, age: Duration) -> Result<Arc<Snapshot>, Unavailable> {
         let (asked, changes) = (Instant::now(), self.state().changes);
-        // The age counts from the question: a slow storage does not make everybody ask again.
+        // The age counts from the question: a slow storage does not cause repeated requests.
         let is_new = |snapshot: &Arc<Snapshot>| snapshot.taken + age >= asked && snapshot.changes >= changes;
         // The refresh under way may have begun before the last change; the one after it has not.
         for _ in 0..2 {

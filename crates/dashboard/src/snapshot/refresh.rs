@@ -1,4 +1,4 @@
-//! Takes snapshots: one at a time, and in the background while somebody asks.
+//! Takes snapshots: one at a time, and in the background while there are requests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Snapshot {
     pub queues: BTreeMap<String, QueueFigures>,
     /// The queues that could not be read, with the reasons.
     pub unreadable: BTreeMap<String, String>,
-    /// The queues as the admin core tells of them, those included that could not be read.
+    /// The queues from the admin core, including unreadable ones.
     pub overviews: Vec<QueueOverview>,
     /// The records of all workers, stale ones included.
     pub workers: Vec<WorkerOverview>,
@@ -77,7 +77,7 @@ impl Snapshots {
         }
     }
 
-    /// Returns false, and notes that nobody polls, if nobody has asked for a while.
+    /// Returns false, and marks the task as ended, if there was no request for a while.
     fn is_wanted(&self) -> bool {
         let mut state = self.state();
         state.is_polling = state.asked.is_some_and(|at| at.elapsed() < self.0.options.linger);
@@ -188,7 +188,7 @@ impl Collected {
     }
 }
 
-/// Adds an entry, and removes those that are older than `time`.
+/// Adds an entry, and removes entries older than `time`.
 fn keep<T>(entries: &mut VecDeque<(Instant, T)>, time: Duration, entry: (Instant, T)) {
     entries.retain(|(at, _)| entry.0.saturating_duration_since(*at) <= time);
     entries.push_back(entry);

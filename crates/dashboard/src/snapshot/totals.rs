@@ -63,7 +63,7 @@ impl Totals {
         self.kinds.iter().map(|((queue, kind), totals)| (queue.as_str(), kind.as_str(), totals))
     }
 
-    /// Adds what workers have counted since they were last seen.
+    /// Adds the workers' counts since the last snapshot.
     pub(super) fn add(&mut self, workers: &[WorkerOverview]) {
         for worker in workers {
             let known: BTreeSet<(&str, &str)> = worker

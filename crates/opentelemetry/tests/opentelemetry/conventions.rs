@@ -1,15 +1,12 @@
 //! Names, kinds and units compared with the model of OpenTelemetry's semantic conventions 1.44.0: the files in
 //! `conventions/` are theirs, unchanged (Apache License 2.0).
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use jobqueue::JobError;
 use opentelemetry::trace::SpanKind;
-use support::{Kept, Order, value, worker};
+
+use crate::support::{Kept, Order, value, worker};
 
 const REGISTRY: &str = include_str!("conventions/registry.yaml");
 const ERRORS: &str = include_str!("conventions/error.yaml");
@@ -27,7 +24,6 @@ fn blocks<'m>(model: &'m str, begin: &str) -> BTreeMap<&'m str, &'m str> {
     starts.iter().zip(ends).map(block).collect()
 }
 
-/// Returns the value of a field in a block.
 fn field<'m>(block: &'m str, name: &str) -> &'m str {
     let line = block.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap_or_default();
     line.trim_start_matches(':').trim().trim_matches('"')

@@ -1,16 +1,13 @@
 //! The metrics of queues, workers and storages, and the bounds of their attributes.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jobqueue::storage::{Operation, PutMessage};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, Storage};
-use support::{Invoice, Kept, Order, value, worker};
+
+use crate::support::{Invoice, Kept, Order, value, worker};
 
 /// Returns the sum of the points that have all these attributes.
 fn sum(kept: &Kept, name: &str, wanted: &[(&str, &str)]) -> f64 {
@@ -33,7 +30,8 @@ async fn life_of_jobs_is_counted_and_measured() {
         if order.number == 0 { Err(JobError::dead_letter("no")) } else { Ok(()) }
     };
     let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, report.dead_lettered), (2, 1));
+    assert_eq!(report.completed, 2);
+    assert_eq!(report.dead_lettered, 1);
 
     let orders = ("messaging.destination.name", "orders");
     let kind = ("jobqueue.job.kind", "order");

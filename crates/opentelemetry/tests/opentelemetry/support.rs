@@ -2,10 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
-use std::sync::Arc;
-
-use jobqueue::memory::TokioClock;
-use jobqueue::{QueueMessage, Storage, Worker, WorkerBuilder};
+use jobqueue::{QueueMessage, Runtime, Storage, Worker, WorkerBuilder};
 use jobqueue_opentelemetry::{Telemetry, TelemetryBuilder};
 use opentelemetry::trace::SpanId;
 use opentelemetry::{KeyValue, Value};
@@ -36,7 +33,7 @@ pub struct Letter {
 
 /// Returns a worker on the virtual time of a test.
 pub fn worker(storage: &Storage) -> WorkerBuilder {
-    Worker::builder(storage.clone()).virtual_time(Arc::new(TokioClock::new()))
+    Worker::builder(storage.clone().with_runtime(Runtime::paused()))
 }
 
 /// The providers of a test.

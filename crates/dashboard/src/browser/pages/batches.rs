@@ -1,4 +1,4 @@
-//! Batches: how far they are, and what holds them up.
+//! Batches: their progress and their blocking children.
 
 use askama::Template;
 use jobqueue::admin::{BatchOverview, OpenChild, ParentBatch};

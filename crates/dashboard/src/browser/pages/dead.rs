@@ -107,7 +107,7 @@ pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Resul
 /// Deletes dead letters, if the operator has typed the name of their queue.
 pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     if fields.text("confirm") != Some(fields.required("queue")?) {
-        return Err(PageError::invalid("nothing was deleted: the name of the queue was not typed exactly"));
+        return Err(PageError::invalid("nothing was deleted: the typed name does not match the queue"));
     }
     start(&request, &fields, Verb::Purge)
 }

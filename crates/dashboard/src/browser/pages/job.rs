@@ -1,4 +1,4 @@
-//! A job: what it is, where it stands, why it does not run, what happened to it, and its cancellation.
+//! A job: its data, its state, its obstacles, its history and its cancellation.
 
 use askama::Template;
 use jobqueue::admin::{
@@ -128,7 +128,7 @@ fn standing(
     has_ended: bool,
 ) -> (&'static str, String, Vec<(&'static str, String)>) {
     if has_ended {
-        return ("ended", "It has ended; the journal of the workers says how.".to_owned(), Vec::new());
+        return ("ended", "It has ended; see the history.".to_owned(), Vec::new());
     }
     let reasons = found.reasons.iter().map(|reason| (reason.code, explained(request, found, &reason.text)));
     (place(found.place), explained(request, found, &found.summary), reasons.collect())
@@ -232,8 +232,8 @@ fn cancellation(cancellation: &Cancellation) -> Option<String> {
         }
         Cancellation::Cancelled => "It was cancelled.".to_owned(),
         Cancellation::Completed => "It had completed before it could be cancelled.".to_owned(),
-        Cancellation::DeadLettered => "It had died before it could be cancelled.".to_owned(),
-        _ => "Its cancellation is in a state that this version does not know.".to_owned(),
+        Cancellation::DeadLettered => "It was dead-lettered before it could be cancelled.".to_owned(),
+        _ => "The state of its cancellation is unknown to this version.".to_owned(),
     })
 }
 

@@ -1,4 +1,4 @@
-//! The pages. Each reads, shows what it found, and changes nothing.
+//! The pages. Each reads the storage and changes nothing.
 
 pub(crate) mod batches;
 pub(crate) mod dead;
@@ -27,7 +27,6 @@ use crate::browser::text::{When, line};
 /// The answer to a request that succeeded.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// A page.
     Page(String),
     /// Another page of the dashboard, by its path from the root.
     Go(String),
@@ -125,7 +124,7 @@ impl Layout {
         }
     }
 
-    /// Shows how old the numbers are, and what is wrong with them.
+    /// Shows the age of the figures, and errors in reading them.
     pub(crate) fn with_look(mut self, look: &Look) -> Self {
         self.dead = Some(look.queues().iter().map(|queue| queue.dead_letters).sum());
         self.at = Some(When::of(look.at()));
@@ -133,7 +132,7 @@ impl Layout {
         self
     }
 
-    /// Refreshes the page while it is open. `requests` is what that costs beside the look that all pages share.
+    /// Refreshes the page while it is open. `requests` is its cost beside the shared snapshot.
     pub(crate) fn live(mut self, request: &AuthorizedRequest, look: &Look, requests: u64) -> Self {
         self.events = Some("events".to_owned());
         self.cost = Some(cost(request, look.requests(), requests));
@@ -146,14 +145,14 @@ impl Layout {
         self
     }
 
-    /// Shows what the change before this page has done.
+    /// Shows the result of the preceding change.
     pub(crate) fn noticed(mut self, code: Option<&str>) -> Self {
         self.notice = code.and_then(notice);
         self
     }
 }
 
-/// Says what it costs to keep a page open.
+/// Returns the cost of an open page as text.
 fn cost(request: &AuthorizedRequest, shared: u64, own: u64) -> String {
     let seconds = request.app.poller.interval.as_secs_f64();
     let all = shared + own;
@@ -171,17 +170,17 @@ fn cost(request: &AuthorizedRequest, shared: u64, own: u64) -> String {
 fn notice(code: &str) -> Option<&'static str> {
     Some(match code {
         "created" => "The queue was created.",
-        "exists" => "There is a queue of this name already.",
-        "paused" => "Paused. Workers notice it within 30 seconds; running jobs run on.",
+        "exists" => "A queue of this name exists already.",
+        "paused" => "Paused. Workers notice within 30 seconds; running jobs continue.",
         "resumed" => "Resumed.",
-        "unchanged" => "Nothing was to be changed.",
+        "unchanged" => "No change was needed.",
         "settings" => "The settings were changed. Workers read them within 30 seconds.",
         "sent" => "The job was sent.",
         "cancel" => {
-            "The cancellation was requested. A running job is told within 15 seconds; a waiting job when it is next received."
+            "The cancellation was requested. A running job is cancelled within 15 seconds, a waiting job when it is next received."
         }
         "triggered" => "Requested. The leading worker sends the job within 30 seconds.",
-        "stopping" => "It stops after the dead letter under way.",
+        "stopping" => "It stops after the current dead letter.",
         _ => return None,
     })
 }
@@ -193,7 +192,6 @@ struct ErrorPage {
     text: String,
 }
 
-/// Answers with an error.
 pub(crate) fn error_page(request: &AuthorizedRequest, error: PageError) -> Response {
     let PageError { status, text } = error;
     let layout = Layout::new(request, "", status.canonical_reason().unwrap_or("Error"));

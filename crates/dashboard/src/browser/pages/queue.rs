@@ -1,4 +1,4 @@
-//! A queue: what waits and runs, its settings, and its pause.
+//! A queue: its waiting and running jobs, its settings, and its pause.
 
 use askama::Template;
 use jobqueue::admin::{Action, GroupOverview};

@@ -73,7 +73,6 @@ impl Run {
 pub(crate) struct Message {
     pub(crate) path: String,
     pub(crate) id: String,
-    /// The id as it is, for forms.
     pub(crate) exact_id: String,
     pub(crate) kind: String,
     pub(crate) attempts: u32,

@@ -98,7 +98,7 @@ fn words(schedule: &ScheduleOverview) -> String {
             format!("Every {}", age(std::time::Duration::from_millis(every)))
         }
         (None, Some(every)) => format!("Every {every} ms"),
-        (None, None) => "Not known yet: no leader of this version has run it.".to_owned(),
+        (None, None) => "Unknown: no leader of this version has run it yet.".to_owned(),
     }
 }
 

@@ -26,8 +26,10 @@ struct Search {
     layout: Layout,
     id: String,
     queue: String,
+    key: String,
     kind: String,
     outcome: String,
+    error: String,
     younger: String,
     found: Option<Vec<Found>>,
     ended: Vec<Ended>,
@@ -68,14 +70,16 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         Some(id) => Some(find(&request, &look, id, queue).await?),
         None => None,
     };
-    let journal = request.app.admin.history(&filter(&fields, id)?).await?;
+    let journal = request.app.admin.history(&filter(&request, &fields, id)?).await?;
     let text = |name| fields.text(name).unwrap_or_default().to_owned();
     let page = Search {
         layout: Layout::new(&request, "search", "History").with_look(&look),
         id: id.unwrap_or_default().to_owned(),
         queue: text("queue"),
+        key: fields.exact("key").unwrap_or_default().to_owned(),
         kind: text("kind"),
         outcome: text("outcome"),
+        error: fields.exact("error").unwrap_or_default().to_owned(),
         younger: text("younger"),
         explain: id.zip(queue).map(|(id, queue)| job_path(queue, "", id)),
         found,
@@ -87,7 +91,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
 }
 
 fn older(fields: &Fields, time: &str) -> String {
-    let kept = ["id", "queue", "kind", "outcome", "younger"];
+    let kept = ["id", "queue", "key", "kind", "outcome", "error", "younger"];
     until(kept.into_iter().filter_map(|name| Some((name, fields.exact(name)?))), time)
 }
 
@@ -97,7 +101,16 @@ pub(crate) fn until<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>, time: 
     format!("search?{}", values.collect::<Vec<_>>().join("&"))
 }
 
-fn filter(fields: &Fields, id: Option<&str>) -> Result<HistoryFilter, PageError> {
+fn filter(
+    request: &AuthorizedRequest,
+    fields: &Fields,
+    id: Option<&str>,
+) -> Result<HistoryFilter, PageError> {
+    if request.app.redactor.hides() && (fields.exact("key").is_some() || fields.exact("error").is_some()) {
+        return Err(PageError::forbidden(
+            "texts are hidden here, so jobs cannot be searched by key or error",
+        ));
+    }
     let mut filter = HistoryFilter::new().limit(SHOWN);
     if let Some(id) = id {
         filter = filter.id(id);
@@ -105,11 +118,17 @@ fn filter(fields: &Fields, id: Option<&str>) -> Result<HistoryFilter, PageError>
     if let Some(queue) = fields.text("queue") {
         filter = filter.queue(queue);
     }
+    if let Some(key) = fields.exact("key") {
+        filter = filter.key(key);
+    }
     if let Some(kind) = fields.text("kind") {
         filter = filter.kind(kind);
     }
     if let Some(outcome) = fields.text("outcome") {
         filter = filter.outcome(outcome);
+    }
+    if let Some(text) = fields.exact("error") {
+        filter = filter.error(text);
     }
     if let Some(since) = fields.duration("younger")?.and_then(|age| SystemTime::now().checked_sub(age)) {
         filter = filter.since(since);

@@ -34,7 +34,7 @@ pub(crate) fn moments(
         moments.push(Moment::new(at, format!("{} asked to cancel it", line(by)), String::new(), false));
     }
     moments.sort_by(|one, other| one.order.cmp(&other.order));
-    // The journal and the dead letter tell of the same death.
+    // The journal and the dead letter record the same event.
     moments.dedup_by(|later, earlier| {
         later.is_bad && earlier.is_bad && later.order == earlier.order && later.what == earlier.what
     });

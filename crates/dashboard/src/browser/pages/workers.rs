@@ -1,4 +1,4 @@
-//! The workers: what each runs, since when, and how far it is.
+//! The workers: their jobs, start times and progress.
 
 use askama::Template;
 use jobqueue::admin::{Counters, WorkerOverview};
@@ -35,7 +35,6 @@ struct Worker {
     counters: Vec<Count>,
 }
 
-/// The counters of a kind.
 struct Count {
     queue: String,
     kind: String,

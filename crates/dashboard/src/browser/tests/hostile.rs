@@ -1,4 +1,4 @@
-//! Texts that somebody has written to do harm.
+//! Hostile texts in messages.
 
 use axum::http::StatusCode;
 use jobqueue::Storage;

@@ -60,10 +60,8 @@ async fn every_answer_has_the_headers() {
     }
     for asset in [&ASSETS.style, &ASSETS.icon, &ASSETS.htmx, &ASSETS.sse, &ASSETS.script] {
         let answer = browser.get(&format!("/assets/{}", asset.name)).await;
-        assert_eq!(
-            (answer.status, &answer.headers["x-content-type-options"]),
-            (StatusCode::OK, &"nosniff".parse().unwrap())
-        );
+        assert_eq!(answer.status, StatusCode::OK);
+        assert_eq!(answer.headers["x-content-type-options"], "nosniff");
     }
 }
 
@@ -104,10 +102,9 @@ async fn changing_routes_are_forbidden_to_those_who_only_read() {
         }
     }
     let after = operate(&storage).queue("mails").await.unwrap();
-    assert_eq!(
-        (before.length, before.dead_letters, before.metadata),
-        (after.length, after.dead_letters, after.metadata)
-    );
+    assert_eq!(before.length, after.length);
+    assert_eq!(before.dead_letters, after.dead_letters);
+    assert_eq!(before.metadata, after.metadata);
     let events = events.lock().unwrap();
     assert_eq!(events.len(), CHANGES.len());
     assert!(events.iter().all(|event| matches!(event.result, OperatorResult::Refused(_))), "{events:?}");
@@ -144,10 +141,8 @@ async fn credentials_are_demanded_of_every_route() {
     let browser = Browser::new(dashboard);
     for address in addresses() {
         let answer = browser.get(&address).await;
-        assert_eq!(
-            (answer.status, answer.headers.contains_key("www-authenticate")),
-            (StatusCode::UNAUTHORIZED, true)
-        );
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+        assert!(answer.headers.contains_key("www-authenticate"));
     }
     let with = |password: &str| {
         let text = STANDARD.encode(format!("ada:{password}"));

@@ -47,7 +47,6 @@ pub(super) async fn reject_all(storage: &Storage) {
     let _ = worker.run_until_idle().await.unwrap();
 }
 
-/// The answer to a request.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -85,7 +84,6 @@ impl Browser {
         self.send(Request::get(path).body(Body::empty()).unwrap()).await
     }
 
-    /// Returns a page that has to be there.
     pub(super) async fn page(&self, path: &str) -> String {
         let answer = self.get(path).await;
         assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.text);

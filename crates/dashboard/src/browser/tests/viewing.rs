@@ -22,7 +22,9 @@ async fn pages_show_what_waits_and_what_died() {
     assert!(queue.contains("<bdi>waiting</bdi>") && !queue.contains("<bdi>dead</bdi>"), "{queue}");
     let dead = browser.page("/queues/mails/dead").await;
     assert!(dead.contains("<bdi>dead</bdi>") && dead.contains("no such address: bob@example.org"), "{dead}");
-    assert!(browser.page("/queues/mails/dead?reason=cancelled").await.contains("0 of the 1 dead letters"));
+    assert!(
+        browser.page("/queues/mails/dead?reason=cancelled").await.contains("0 of the 1 listed dead letters")
+    );
     let job = browser.page("/job?queue=mails&id=dead").await;
     assert!(job.contains("Dead-lettered: rejected") && job.contains("do/redrive"), "{job}");
     let job = browser.page("/job?queue=mails&id=waiting").await;
@@ -72,7 +74,7 @@ async fn complete(storage: &Storage, ids: impl Iterator<Item = String>) {
 
 /// Returns the page that continues the search of the journal.
 fn next(page: &str) -> Option<String> {
-    let (before, _) = page.split_once("\">Search what ended before")?;
+    let (before, _) = page.split_once("\">Search jobs that ended before")?;
     let (_, query) = before.rsplit_once("search?")?;
     Some(format!("/search?{}", query.replace("&#38;", "&").replace("&amp;", "&")))
 }
@@ -109,7 +111,7 @@ async fn page_of_a_job_tells_how_far_back_it_looked() {
     let older = browser.page(&next(&page).unwrap()).await;
     assert_eq!(older.matches("<th scope=\"row\" class=\"id\">").count(), 5, "{older}");
     complete(&storage, std::iter::once("once".to_owned())).await;
-    assert!(!browser.page("/job?queue=mails&id=once").await.contains("Search what ended before"));
+    assert!(!browser.page("/job?queue=mails&id=once").await.contains("Search jobs that ended before"));
 }
 
 #[tokio::test]

@@ -1,0 +1,131 @@
+//! The commands and their arguments: a file for each group.
+
+mod backup;
+mod batches;
+mod bulk;
+mod cancel;
+mod cost;
+mod dead;
+mod doctor;
+mod documents;
+mod explain;
+mod groups;
+mod history;
+mod leaders;
+mod peek;
+mod queue;
+mod queues;
+mod schedules;
+mod send;
+mod serve;
+mod settings;
+mod sweep;
+mod workers;
+
+use clap::{Parser, Subcommand};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::{Global, JobArguments};
+use crate::exit::Failure;
+
+/// Inspects and repairs the queues, jobs and dead letters of a storage.
+#[derive(Parser)]
+#[command(name = "jobqueue", version, arg_required_else_help = true)]
+#[command(
+    after_help = "The storage is chosen by --storage, by --context, by the environment variable JOBQUEUE_STORAGE, or by the default \
+context of the configuration file, which is for reading only. Pass storage strings with a key in the environment or in the file, \
+never on the command line.\n\nExit codes: 0 done, 1 failed, 2 wrong arguments, 3 nothing matched, 4 refused, 130 interrupted."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Lists all queues with their waiting jobs and dead letters
+    Queues(queues::Arguments),
+    /// Shows, creates, pauses or resumes a queue, or changes its settings
+    #[command(subcommand)]
+    Queue(queue::Command),
+    /// Lists the next jobs of a queue
+    Peek(peek::Arguments),
+    /// Sends jobs from a file or from standard input
+    Send(send::Arguments),
+    /// Lists, shows, puts back or deletes dead letters
+    #[command(subcommand)]
+    Dead(dead::Command),
+    /// Lists the workers and their running jobs
+    Workers(workers::Arguments),
+    /// Shows the state of a job, and why it does not run
+    Explain(JobArguments),
+    /// Lists, pauses, resumes or triggers schedules
+    #[command(subcommand)]
+    Schedules(schedules::Command),
+    /// Lists the leaderships and their holders
+    Leaders,
+    /// Lists batches, or shows one with the children that block it
+    Batches(batches::Arguments),
+    /// Lists the jobs sent in order, and the job that each waits for
+    Groups(groups::Arguments),
+    /// Searches ended jobs, if workers keep a journal
+    History(history::Arguments),
+    /// Cancels a waiting or running job; it becomes a dead letter
+    Cancel(cancel::Arguments),
+    /// Checks the storage: connection, permissions, settings, workers, orphans
+    Doctor(doctor::Arguments),
+    /// Removes orphaned payloads and expired records, but not batches
+    Sweep(sweep::Arguments),
+    /// Copies a SQLite storage to a new file while it is in use
+    Backup(backup::Arguments),
+    /// Serves the dashboard for the browser, /metrics, /scale, /live and /ready, by default to this machine only
+    Serve(serve::Arguments),
+    /// Prints the completions for a shell
+    Completions(documents::CompletionArguments),
+    /// Prints the manual page, or writes those of all commands
+    Man(documents::ManArguments),
+}
+
+/// Runs a command until it ends or `stop` fires.
+pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failure> {
+    let Cli { global, command } = cli;
+    match command {
+        // They hold messages, or are in the middle of many changes: they end by themselves once `stop` fires.
+        Command::Peek(arguments) => peek::run(&global, arguments, stop).await,
+        Command::Send(arguments) => send::run(&global, arguments, stop).await,
+        Command::Dead(command) => dead::run(&global, command, stop).await,
+        // Its requests end before it does.
+        Command::Serve(arguments) => serve::run(&global, arguments, stop).await,
+        other => {
+            tokio::select! {
+                biased;
+                result = run_droppable(&global, other, stop) => result,
+                () = stop.cancelled() => Err(Failure::Interrupted("interrupted".to_owned())),
+            }
+        }
+    }
+}
+
+/// Runs a command that may be dropped at any time.
+async fn run_droppable(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
+    match command {
+        Command::Queues(arguments) => queues::run(global, arguments).await,
+        Command::Queue(command) => queue::run(global, command, stop).await,
+        Command::Workers(arguments) => workers::run(global, arguments).await,
+        Command::Explain(arguments) => explain::run(global, arguments).await,
+        Command::Schedules(command) => schedules::run(global, command, stop).await,
+        Command::Leaders => leaders::run(global).await,
+        Command::Batches(arguments) => batches::run(global, arguments).await,
+        Command::Groups(arguments) => groups::run(global, arguments).await,
+        Command::History(arguments) => history::run(global, arguments).await,
+        Command::Cancel(arguments) => cancel::run(global, arguments, stop).await,
+        Command::Doctor(arguments) => doctor::run(global, arguments).await,
+        Command::Sweep(arguments) => sweep::run(global, arguments, stop).await,
+        Command::Backup(arguments) => backup::run(global, arguments).await,
+        Command::Completions(arguments) => documents::completions(&arguments),
+        Command::Man(arguments) => documents::man(&arguments),
+        Command::Peek(_) | Command::Send(_) | Command::Dead(_) | Command::Serve(_) => Ok(()),
+    }
+}

@@ -1,0 +1,111 @@
+//! Promises of subscriptions: no caller that waits for a message sleeps through its arrival.
+
+use std::time::Duration;
+
+use super::Broken;
+use super::fixture::{LONG, TestQueue, secs};
+use jobqueue::storage::{PutMessage, Subscription};
+
+fn subscription(queue: &TestQueue) -> Result<Subscription, Broken> {
+    queue.store.subscribe(&queue.name).ok_or_else(|| Broken::new("the storage announces no messages"))
+}
+
+async fn arrives(subscription: &mut Subscription) -> Result<(), Broken> {
+    // The limit is generous, because another process may notify; a good notifier takes microseconds.
+    let wait = tokio::time::timeout(Duration::from_secs(10), subscription.wait()).await;
+    wait.map_err(|_| Broken::new("no notification came"))
+}
+
+/// Drains the pending notifications of a subscription. A storage may notify a new subscription once without cause,
+/// which would hide a missed notification later.
+async fn heard_all(subscription: &mut Subscription, queue: &TestQueue) -> Result<(), Broken> {
+    queue.put_with(PutMessage::new("before").with_visibility_delay(LONG)).await?;
+    arrives(subscription).await?;
+    while tokio::time::timeout(Duration::from_millis(200), subscription.wait()).await.is_ok() {}
+    Ok(())
+}
+
+promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_some();
+    /// A put notifies the subscribers of the queue.
+    async fn notify_of_a_put(subject) {
+        let queue = subject.queue().await?;
+        let mut subscription = subscription(&queue)?;
+        let (notified, put) = futures_util::join!(arrives(&mut subscription), queue.put("text"));
+        put?;
+        notified?;
+    }
+
+    /// A put before the wait is remembered.
+    async fn are_remembered(subject) {
+        let queue = subject.queue().await?;
+        let mut subscription = subscription(&queue)?;
+        queue.put("text").await?;
+        arrives(&mut subscription).await?;
+    }
+
+    /// Several messages put together notify the subscribers.
+    async fn notify_of_a_batch(subject) {
+        let queue = subject.queue().await?;
+        let mut subscription = subscription(&queue)?;
+        queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 3]).await;
+        arrives(&mut subscription).await?;
+    }
+
+    /// A release (an update to zero) notifies the subscribers.
+    async fn notify_of_a_release(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put_and_get("text", LONG).await?.message;
+        let mut subscription = subscription(&queue)?;
+        queue.update(&message, secs(0)).await?;
+        arrives(&mut subscription).await?;
+    }
+
+    /// A put with a delay notifies the subscribers: they may wait for longer than the delay.
+    async fn notify_of_a_delayed_put(subject) {
+        let queue = subject.queue().await?;
+        let mut subscription = subscription(&queue)?;
+        heard_all(&mut subscription, &queue).await?;
+        let delayed = PutMessage::new("text").with_visibility_delay(secs(60));
+        queue.store.put(&queue.name, delayed).await?;
+        arrives(&mut subscription).await?;
+    }
+
+    /// An update that shortens a lease notifies the subscribers: they may wait for its former end.
+    async fn notify_of_a_release_with_a_delay(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put_and_get("text", LONG).await?.message;
+        let mut subscription = subscription(&queue)?;
+        heard_all(&mut subscription, &queue).await?;
+        queue.update(&message, secs(60)).await?;
+        arrives(&mut subscription).await?;
+    }
+
+    /// A subscription may begin before the queue exists.
+    async fn notify_in_a_queue_made_later(subject) {
+        let queue = subject.missing_queue()?;
+        let mut subscription = subscription(&queue)?;
+        queue.store.create_queue(&queue.name, &Default::default()).await?;
+        queue.put("text").await?;
+        arrives(&mut subscription).await?;
+    }
+
+    /// A put notifies all subscribers.
+    async fn notify_every_subscriber(subject) {
+        let queue = subject.queue().await?;
+        let both = [subscription(&queue)?, subscription(&queue)?];
+        queue.put("text").await?;
+        for mut subscription in both {
+            arrives(&mut subscription).await?;
+        }
+    }
+
+    /// A wait that is given up loses no notification.
+    async fn survive_a_wait_given_up(subject) {
+        let queue = subject.queue().await?;
+        let mut subscription = subscription(&queue)?;
+        let given_up = tokio::time::timeout(Duration::ZERO, subscription.wait()).await;
+        drop(given_up);
+        queue.put("text").await?;
+        arrives(&mut subscription).await?;
+    }
+}

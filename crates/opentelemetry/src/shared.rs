@@ -1,0 +1,27 @@
+//! The parts of the telemetry that all observed storages share.
+
+use std::sync::Arc;
+
+use opentelemetry::global::BoxedTracer;
+use opentelemetry::metrics::Meter;
+
+use crate::cells::Cells;
+use crate::instruments::Instruments;
+
+/// The tracer, the instruments, and their options.
+pub(crate) struct Shared {
+    /// The tracer; `None` if no spans are made.
+    pub(crate) tracer: Option<BoxedTracer>,
+    pub(crate) meter: Meter,
+    /// The instruments; `None` if nothing is measured.
+    pub(crate) instruments: Option<Instruments>,
+    pub(crate) options: Options,
+    pub(crate) cells: Arc<Cells>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    pub(crate) always_linked: bool,
+    pub(crate) receive_spans: bool,
+    pub(crate) log_spans: bool,
+}
