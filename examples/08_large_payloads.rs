@@ -1,7 +1,7 @@
 //! Lesson 8: a message larger than a queue can carry.
 //!
-//! Teaches that a payload over 64 KiB travels in a blob (a claim check), is verified when it is read, and is deleted
-//! when its job is done; and that your own files belong into your own blobs. Prints
+//! Teaches that a payload over 64 KiB is stored in a blob (a claim check), verified when it is read, and deleted
+//! when its job is done; and that your own files belong in your own blobs. Prints
 //!
 //! ```text
 //! sent 3000000 letters; blobs now: 1

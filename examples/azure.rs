@@ -96,5 +96,5 @@ async fn open(arguments: &Arguments) -> Result<Storage, Box<dyn std::error::Erro
         println!("right: {}", if is_sas { "shared access signature" } else { "account key" });
         Options::from_connection_string(string)?
     };
-    Ok(options.open().await?)
+    Ok(Storage::open(options).await?)
 }

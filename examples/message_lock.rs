@@ -4,7 +4,7 @@
 //! completed, released or dropped. Prints
 //!
 //! ```text
-//! worked 3.5 s on parcel 1 under a lease of 3 s; nobody else got it
+//! worked 3.5 s on parcel 1 under a lease of 3 s; no other worker got it
 //! completed parcel 1
 //! dropped parcel 2 without a word: it is back, attempt 1, delivery 2
 //! released parcel 2 for later
@@ -48,7 +48,7 @@ async fn run() -> Result<(), Failure> {
     }
     let others = parcels.receive(Duration::ZERO).await?.is_some();
     assert!(!others, "another has got a locked message");
-    println!("worked 3.5 s on parcel 1 under a lease of 3 s; nobody else got it");
+    println!("worked 3.5 s on parcel 1 under a lease of 3 s; no other worker got it");
     delivery.complete().await?;
     println!("completed parcel 1");
 

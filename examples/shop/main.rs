@@ -6,8 +6,9 @@
 //!                                        └── card refused: dead letter
 //! ```
 //!
-//! Teaches how the parts live together: handlers with progress, retries, dead letters, a batch, a schedule, a history of ended jobs,
-//! and the dashboard nested under a path of an application. Open both addresses, order something, and look what becomes of it:
+//! Shows all parts together: handlers with progress, retries, dead letters, a batch, a schedule, a history of ended
+//! jobs,
+//! and the dashboard nested under a path of an application. Open both addresses, order something, and watch it:
 //! one card in eight is refused and becomes a dead letter, which the dashboard puts back. The dashboard has `/jobs/metrics` and
 //! `/jobs/scale` too, and `/live` and `/ready` say how the worker is. Prints
 //!

@@ -56,9 +56,10 @@ def tree(target):
     copy = target / "mutants"
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True)
     changed = mutated()
-    library = "jobqueue/src/lib.rs"
-    changed[library] = (ROOT / library).read_text() + "\nmod mutant;\n"
-    changed["jobqueue/src/mutant.rs"] = SWITCH
+    for source in {path.split("/src/")[0] + "/src" for path in changed}:
+        library = f"{source}/lib.rs"
+        changed[library] = changed.get(library, (ROOT / library).read_text()) + "\nmod mutant;\n"
+        changed[f"{source}/mutant.rs"] = SWITCH
     paths = {path for path in listed.stdout.split("\n") if path and (ROOT / path).is_file()} | set(changed)
     for old in copy.rglob("*"):
         if old.is_file() and old.relative_to(copy).as_posix() not in paths:
@@ -78,18 +79,18 @@ def target_folder():
 
 
 def build(programs, settings=()):
-    """Builds test programs (`lib` is the library's own) with all mutants; returns their paths by name."""
+    """Builds test programs with all mutants; returns their paths by name. The unit tests of a crate have its name, as in Rust."""
     target = target_folder()
     copy = tree(target)
     command = ["cargo", "test", "--locked", "--workspace", "--all-features", "--no-run"]
     for program in programs:
-        command += ["--lib"] if program == "lib" else ["--test", program]
+        command += ["--lib"] if program.startswith("jobqueue") else ["--test", program]
     for setting in settings:
         command += ["--config", setting]
     environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
     built = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
     found = re.findall(r"Executable .*\((.*/([a-z_0-9]+)-[0-9a-f]+)\)", built.stderr)
-    paths = {"lib" if name == "jobqueue" else name: copy / path for path, name in found}
+    paths = {name: copy / path for path, name in found}
     if built.returncode or not set(programs) <= set(paths):
         sys.exit(built.stderr)
     return paths

@@ -24,19 +24,24 @@ LONGEST = 300
 
 
 def place(test):
-    """The file of a test, relative to the root, and its name there: `<file>::<name>`, below tests/tests unless in a package."""
+    """The file of a test, relative to the root, and its name there: `<file>::<name>`, below tests/tests unless in another package."""
     file, name = test.split("::", 1)
-    inside = file.startswith("jobqueue")
+    inside = file.startswith(("jobqueue", "crates/"))
     return (file if inside else f"tests/tests/{file}"), name
+
+
+def package(file):
+    """The folder of the package that a file below `src` belongs to."""
+    return file.split("/src/")[0]
 
 
 def program(test):
     """The test program that holds the test."""
     file, _ = place(test)
-    if file.startswith("jobqueue/src/"):
-        return "lib"
-    if file.startswith("jobqueue-conformance/"):
+    if file.startswith("crates/conformance/"):
         return "conformance"
+    if "/src/" in file:
+        return package(file).replace("crates/", "jobqueue_").replace("-", "_")
     return file.removeprefix("tests/tests/").split("/")[0].removesuffix(".rs")
 
 
@@ -63,24 +68,26 @@ def full_names(path, test):
     file, name = place(test)
     names = re.findall(r"^(\S+): test$", listed, re.MULTILINE)
     found = [one for one in names if one == name or one.endswith(f"::{name}")]
-    if program(test) == "lib":
-        module = file.removeprefix("jobqueue/src/").removesuffix(".rs").removesuffix("/tests").removesuffix("/mod").replace("/", "::")
-        found = [one for one in found if one.startswith(module)]
-    elif program(test) == "conformance":
+    if program(test) == "conformance":
         # Each storage has the promise; the mutants are of this one.
         found = [one for one in found if one.startswith("sqlite::")]
-    elif "/" in file.removeprefix("tests/tests/"):
-        module = file.split("/")[-1].removesuffix(".rs")
-        found = [one for one in found if one == f"{module}::{name}"] or found
+    elif "/src/" in file:
+        module = file.split("/src/")[1].removesuffix(".rs").removesuffix("/tests").removesuffix("/mod").replace("/", "::")
+        found = [one for one in found if one.startswith(module)]
+    else:
+        # The folder is the program; below it, folders and files are modules.
+        modules = file.removeprefix("tests/tests/").removesuffix(".rs").removesuffix("/mod").removesuffix("/main").split("/")[1:]
+        found = [one for one in found if one.startswith("::".join([*modules, ""]))]
     if not found:
         sys.exit(f"{path} does not know {test}")
     return found
 
 
-def run(path, names, switched):
+def run(path, test, names, switched):
     """Runs tests; returns whether they failed, and how."""
     # The folder of the copy's packages: some tests read files of theirs.
-    folder = mutants.target_folder() / "mutants" / ("jobqueue" if path.name.startswith("jobqueue-") else "tests")
+    file, _ = place(test)
+    folder = mutants.target_folder() / "mutants" / ("tests" if program(test) == "conformance" or "/src/" not in file else package(file))
     environment = {**os.environ, "JOBQUEUE_MUTANT": ",".join(switched), "RUST_BACKTRACE": "0"}
     try:
         ran = subprocess.run([path, "--exact", *names], env=environment, capture_output=True, text=True, cwd=folder, timeout=LONGEST)
@@ -96,9 +103,9 @@ def run(path, names, switched):
 def show(path, entry, test):
     """Returns whether a test passes and fails as it must, and how it fails with the mutant."""
     names = full_names(path, test)
-    if run(path, names, [])[0]:
+    if run(path, test, names, [])[0]:
         return False, "**it fails without a mutant, too**"
-    failed, how = run(path, names, [entry["name"], *entry.get("with", [])])
+    failed, how = run(path, test, names, [entry["name"], *entry.get("with", [])])
     return failed, how if failed else "**nothing: it passes**"
 
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::memory::TokioClock;
-use jobqueue::{Event, QueueMessage, Storage, Worker, WorkerBuilder, memory};
+use jobqueue::{Event, QueueMessage, Runtime, Storage, Worker, WorkerBuilder, memory};
 use serde::{Deserialize, Serialize};
 
 /// The message: a name and data. The lease is 30 s; there are 3 attempts.
@@ -37,14 +37,24 @@ pub fn clock() -> Arc<TokioClock> {
     CLOCK.with(Arc::clone)
 }
 
-/// Returns a storage in memory on [`clock`].
-pub fn in_memory() -> Storage {
-    memory::open_with_clock(clock())
+/// Returns the runtime of a test on paused time, with [`clock`].
+pub fn runtime() -> Runtime {
+    Runtime::virtual_time(clock())
 }
 
-/// Returns a worker on paused time and [`clock`].
+/// Returns a storage in memory on [`runtime`].
+pub fn in_memory() -> Storage {
+    memory::open_on(runtime())
+}
+
+/// Returns a worker on paused time: on [`runtime`], unless the storage has a runtime for that.
 pub fn worker(storage: &Storage) -> WorkerBuilder {
-    Worker::builder(storage.clone()).virtual_time(clock())
+    let storage = storage.clone();
+    Worker::builder(if storage.runtime().starts_threads() {
+        storage.with_runtime(runtime())
+    } else {
+        storage
+    })
 }
 
 /// Names in order.

@@ -24,7 +24,7 @@ pub use seed::seed;
 struct Readme;
 
 #[cfg(doctest)]
-#[doc = include_str!("../../jobqueue-conformance/README.md")]
+#[doc = include_str!("../../crates/conformance/README.md")]
 struct ConformanceReadme;
 
 #[cfg(doctest)]

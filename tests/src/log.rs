@@ -1,6 +1,6 @@
 //! Records the log of the whole process at every level. For test programs of their own: a log of one thread misses a
-//! line now and then, because `tracing` remembers for the whole process whether anybody listens to a place in the
-//! code, and asks only the first thread that reaches it.
+//! line now and then, because `tracing` caches for the whole process whether a callsite is enabled, and asks only the
+//! first thread that reaches it.
 
 use std::fmt;
 use std::io;

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use jobqueue::Runtime;
 use jobqueue::storage::{
-    Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, PutBlob, StoreError,
+    BlobLeases, BlobName, BlobPowers, BlobStore, Detach, Intercepted, Interceptor, LeaseDuration, LeaseId,
+    Storage, StoreError,
 };
-use jobqueue::storage::{BlobName, ContainerName};
 
 /// Passes every call on, except for the changed ones.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Patched {
-    inner: Arc<dyn BlobStore>,
     taken: Option<Arc<dyn Fn(LeaseId) + Send + Sync>>,
     renews_anything: bool,
     apart: Option<Arc<dyn BlobStore>>,
@@ -22,18 +21,18 @@ pub struct Patched {
 
 impl Patched {
     /// Returns a store without changes.
-    pub fn new(inner: &Arc<dyn BlobStore>) -> Self {
-        Self { inner: Arc::clone(inner), taken: None, renews_anything: false, apart: None }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Reports the ids of acquired leases, which leaders keep to themselves.
     #[must_use]
-    pub fn on_taken(mut self, tell: impl Fn(LeaseId) + Send + Sync + 'static) -> Self {
-        self.taken = Some(Arc::new(tell));
+    pub fn on_taken(mut self, report: impl Fn(LeaseId) + Send + Sync + 'static) -> Self {
+        self.taken = Some(Arc::new(report));
         self
     }
 
-    /// Renews any lease for anybody; only the returned id shows it.
+    /// Renews any lease under any id; only the returned id shows it.
     #[must_use]
     pub fn renewing_anything(mut self) -> Self {
         self.renews_anything = true;
@@ -46,16 +45,36 @@ impl Patched {
         self.apart = Some(Arc::clone(apart));
         self
     }
+
+    /// Returns a storage with the queues of one and the patched blobs of another.
+    pub fn storage(self, queues: &Storage, blobs: &Storage) -> Storage {
+        let blobs = Intercepted::blobs(Arc::clone(blobs.blobs()), &Arc::new(self));
+        Storage::new(Arc::clone(queues.queues().store()), blobs, "patched")
+    }
 }
 
 impl fmt::Debug for Patched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Patched").field(&self.inner).finish()
+        f.debug_struct("Patched").finish_non_exhaustive()
     }
 }
 
+impl Interceptor for Patched {
+    fn blob_powers(&self, powers: BlobPowers) -> BlobPowers {
+        let leases = powers.leases.map(|inner| Arc::new(PatchedLeases { inner, patched: self.clone() }) as _);
+        let detach = self.apart.clone().map(|apart| Arc::new(Apart(apart)) as _).or(powers.detach);
+        BlobPowers { leases, detach, ..powers }
+    }
+}
+
+#[derive(Debug)]
+struct PatchedLeases {
+    inner: Arc<dyn BlobLeases>,
+    patched: Patched,
+}
+
 #[async_trait]
-impl BlobStore for Patched {
+impl BlobLeases for PatchedLeases {
     async fn acquire_lease(
         &self,
         blob: &BlobName,
@@ -63,60 +82,15 @@ impl BlobStore for Patched {
         proposed: &LeaseId,
     ) -> Result<LeaseId, StoreError> {
         let taken = self.inner.acquire_lease(blob, duration, proposed).await?;
-        if let Some(tell) = &self.taken {
-            tell(taken);
+        if let Some(report) = &self.patched.taken {
+            report(taken);
         }
         Ok(taken)
     }
 
-    fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {
-        match &self.apart {
-            Some(apart) => Arc::clone(apart),
-            None => Arc::new(Self { inner: Arc::clone(&self.inner).detached(), ..(*self).clone() }),
-        }
-    }
-
-    async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        self.inner.create_container(container).await
-    }
-
-    async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        self.inner.delete_container(container).await
-    }
-
-    async fn put_blob(
-        &self,
-        blob: &BlobName,
-        data: Bytes,
-        options: PutBlob,
-    ) -> Result<BlobProperties, StoreError> {
-        self.inner.put_blob(blob, data, options).await
-    }
-
-    async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
-        self.inner.get_blob(blob, max_bytes).await
-    }
-
-    async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
-        self.inner.blob_properties(blob).await
-    }
-
-    async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
-        self.inner.delete_blob(blob, lease).await
-    }
-
-    async fn list_blobs(
-        &self,
-        container: &ContainerName,
-        prefix: &str,
-        marker: Option<&str>,
-    ) -> Result<BlobListing, StoreError> {
-        self.inner.list_blobs(container, prefix, marker).await
-    }
-
     async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError> {
-        match self.renews_anything {
-            true => Ok(LeaseId::random()),
+        match self.patched.renews_anything {
+            true => Ok(LeaseId::random(&Runtime::new())),
             false => self.inner.renew_lease(blob, lease).await,
         }
     }
@@ -137,8 +111,13 @@ impl BlobStore for Patched {
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
         self.inner.break_lease(blob, period).await
     }
+}
 
-    async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
-        self.inner.check_access(container, access).await
+#[derive(Debug)]
+struct Apart(Arc<dyn BlobStore>);
+
+impl Detach<dyn BlobStore> for Apart {
+    fn detached(&self) -> Arc<dyn BlobStore> {
+        Arc::clone(&self.0)
     }
 }

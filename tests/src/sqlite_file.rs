@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use jobqueue::QueueName;
+use jobqueue::Storage;
 use jobqueue::settings::Metadata;
 use jobqueue::sqlite::Options;
-use jobqueue::storage::Storage;
 
 /// Returns the name of the queue.
 pub fn queue() -> QueueName {
@@ -14,7 +14,7 @@ pub fn queue() -> QueueName {
 
 /// Opens the storage, and creates its queue if it is missing.
 pub async fn open(path: &Path) -> Storage {
-    let storage = Options::new(path).open().await.unwrap();
+    let storage = Storage::open(Options::new(path)).await.unwrap();
     storage.queues().create_queue(&queue(), &Metadata::new()).await.unwrap();
     storage
 }

@@ -29,7 +29,7 @@ impl Framework {
         if let Some(client) = &place.in_process {
             options = options.in_process(Arc::clone(client));
         }
-        let storage = options.open().await?;
+        let storage = Storage::open(options).await?;
         let queue = storage.queue_named(queue).await?;
         Ok(Self { storage, queue })
     }

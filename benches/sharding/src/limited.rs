@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use jobqueue::QueueName;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{
-    Access, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind, Subscription, UpdateMessage,
+    Batches, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
+    QueuePowers, QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind, UpdateMessage,
     Updated,
 };
 use rand::rngs::StdRng;
@@ -93,7 +93,7 @@ impl Limited {
             random: StdRng::seed_from_u64(seed),
             counts: Counts::default(),
         };
-        Arc::new(Self { inner: Arc::clone(storage.queues()), limits, state: Mutex::new(state) })
+        Arc::new(Self { inner: Arc::clone(storage.queues().store()), limits, state: Mutex::new(state) })
     }
 
     /// Returns the counts so far.
@@ -171,15 +171,6 @@ impl QueueStore for Limited {
         self.inner.put(queue, message).await
     }
 
-    async fn put_all(
-        &self,
-        queue: &QueueName,
-        messages: Vec<PutMessage>,
-    ) -> Vec<Result<PutOutcome, StoreError>> {
-        // Azure has no request for many.
-        futures_util::future::join_all(messages.into_iter().map(|message| self.put(queue, message))).await
-    }
-
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
         self.ask(queue, "get messages").await?;
         let received = self.inner.get(queue, options).await?;
@@ -215,6 +206,26 @@ impl QueueStore for Limited {
         Ok(())
     }
 
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.inner.clear(queue).await
+    }
+
+    /// Azure has no request for many messages, no notifications, and does not check expiry.
+    fn powers(self: Arc<Self>) -> QueuePowers {
+        QueuePowers { batches: Some(self), ..QueuePowers::default() }
+    }
+}
+
+#[async_trait]
+impl Batches for Limited {
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        futures_util::future::join_all(messages.into_iter().map(|message| self.put(queue, message))).await
+    }
+
     async fn delete_all(
         &self,
         queue: &QueueName,
@@ -223,26 +234,5 @@ impl QueueStore for Limited {
     ) -> Vec<Result<(), StoreError>> {
         let deletes = messages.iter().map(|message| self.delete(queue, message, expired));
         futures_util::future::join_all(deletes).await
-    }
-
-    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.inner.clear(queue).await
-    }
-
-    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
-        self.inner.check_access(queue, access).await
-    }
-
-    /// Azure has no notifications.
-    fn subscribe(&self, _: &QueueName) -> Option<Subscription> {
-        None
-    }
-
-    fn checks_expiry(&self) -> bool {
-        false
-    }
-
-    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
-        self
     }
 }

@@ -46,8 +46,7 @@ pub(crate) fn text(seed: &str, seconds: u64, cells: &[Cell], throttled: &Throttl
             100.0 * setting.load,
         );
     }
-    text +=
-        "\nOne of 8 shards served at 100 messages a second instead of 2,000, the load the same (F86):\n\n";
+    text += "\nOne of 8 shards served at 100 messages a second instead of 2,000, the load the same:\n\n";
     text += "| shard | jobs/s, all well | jobs/s, one throttled |\n|---|--:|--:|\n";
     for (queue, well) in &throttled.well.by_queue {
         let slow = throttled.slow.by_queue.get(queue).copied().unwrap_or_default();

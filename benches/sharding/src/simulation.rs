@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jobqueue::memory::{self, TokioClock};
 use jobqueue::sharded::Sharded;
-use jobqueue::{JobError, Queue, QueueMessage, Storage, Worker};
+use jobqueue::{JobError, Queue, QueueMessage, Runtime, Storage, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -86,20 +86,22 @@ impl Setting {
         let accounts: Vec<_> = accounts.collect();
         // Opened like in another process: with its own connections and its own knowledge of the shards.
         let open = || -> Result<Storage, jobqueue::Error> {
-            let mut builder = Sharded::builder().shards("work", self.shards).clock(clock.clone());
+            let mut builder = Sharded::builder().shards("work", self.shards);
             for (number, (limited, plain)) in accounts.iter().enumerate() {
                 let blobs = Arc::clone(plain.blobs());
-                let account = Storage::new(Arc::clone(limited) as Arc<_>, blobs, "simulated");
+                let account = Storage::new(Arc::clone(limited) as Arc<_>, blobs, "simulated")
+                    .with_runtime(plain.runtime().clone());
                 builder = builder.account(format!("a{number}"), account);
             }
-            Ok(builder.build()?.storage())
+            Ok(Storage::from(builder.build()?.stores()))
         };
         let stop = CancellationToken::new();
         let processes = (self.ideal() / 2_000.0).ceil() as u64;
         let mut tasks = Vec::new();
         for _ in 0..processes {
-            let worker = Worker::builder(open()?).virtual_time(clock.clone()).concurrency(256).handle(work);
-            let (worker, stop) = (worker.build()?, stop.clone());
+            let storage = open()?.with_runtime(Runtime::virtual_time(clock.clone()));
+            let worker = Worker::builder(storage).concurrency(256).handle(work).build()?;
+            let stop = stop.clone();
             tasks.push(tokio::spawn(async move { drop(worker.run_until(stop.cancelled_owned()).await) }));
         }
         let number = Arc::new(AtomicU64::new(0));

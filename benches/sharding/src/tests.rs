@@ -21,7 +21,7 @@ fn an_account_has_a_limit_that_more_accounts_lift() {
     assert!(two.throughput > one.throughput, "{one:?} {two:?}");
 }
 
-/// F86: the throttled shard gets what it can serve; the others lose nothing.
+/// The throttled shard gets what it can serve; the others lose nothing.
 #[test]
 fn throttled_shard_does_not_slow_others_under_load() {
     let (well, slow) = (run(4, 1, 0.6, None), run(4, 1, 0.6, Some(100.0)));

@@ -64,7 +64,7 @@ pub(crate) fn slice(picture: &RgbImage, tile_size: u32, count: u16) -> Result<Ve
 /// Returns into how many slices a picture of this height, in pixels, can be cut: one a row of tiles,
 /// and not more than 256.
 ///
-/// A number that nobody chose by hand is brought into range with `count.clamp(1, max_slices(…))`.
+/// A computed number is brought into range with `count.clamp(1, max_slices(…))`.
 pub(crate) fn max_slices(height: u32, tile_size: u32) -> u16 {
     u16::try_from(cells(height, tile_size)).unwrap_or(MAX_SLICES).min(MAX_SLICES)
 }

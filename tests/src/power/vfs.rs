@@ -25,7 +25,7 @@ struct File {
     watched: *mut Watched,
 }
 
-/// A file that somebody listens to.
+/// A watched file.
 struct Watched {
     recorder: Arc<Recorder>,
     name: String,

@@ -1,8 +1,7 @@
 //! F13: a missing permission is reported before the first message is lost to it.
 
-#![allow(clippy::unwrap_used)]
-
 use jobqueue::QueueName;
+use jobqueue::Storage;
 use jobqueue::azure::Options;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::ContainerName;
@@ -20,7 +19,7 @@ fn options(permissions: &str) -> Options {
 async fn queue_with_one_message() -> QueueName {
     let azurite = Azurite::shared();
     let storage =
-        Options::from_connection_string(&azurite.connection_string()).unwrap().open().await.unwrap();
+        Storage::open(Options::from_connection_string(&azurite.connection_string()).unwrap()).await.unwrap();
     let queue = QueueName::new(format!("access-{}", uuid::Uuid::new_v4().simple())).unwrap();
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     storage.queues().put(&queue, PutMessage::new("job")).await.unwrap();
@@ -59,7 +58,7 @@ async fn missing_permissions_are_named() {
 async fn the_probe_changes_nothing() {
     let queue = queue_with_one_message().await;
     options("raup").probe(&queue, Access::Process).await.unwrap();
-    let storage = options("raup").open().await.unwrap();
+    let storage = Storage::open(options("raup")).await.unwrap();
     let get = GetMessages::new(32, std::time::Duration::from_secs(1));
     let messages = storage.queues().get(&queue, get).await.unwrap().messages;
     assert_eq!(messages.len(), 1);
@@ -79,7 +78,7 @@ async fn blob_permissions_are_probed_without_a_container() {
 #[tokio::test]
 async fn existing_queues_are_found_without_the_right_to_create() {
     let queue = queue_with_one_message().await;
-    let storage = options("raup").open().await.unwrap();
+    let storage = Storage::open(options("raup")).await.unwrap();
     let existed = storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     assert_eq!(existed, Created::Existed);
     let other = storage.queues().create_queue(&queue, &Metadata::new().with("a", "b")).await.unwrap_err();

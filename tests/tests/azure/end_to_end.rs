@@ -1,7 +1,5 @@
 //! The main promises again on Azure Storage (Azurite), in real time, with short leases.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,9 +8,9 @@ use jobqueue::azure::Options;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::settings::{Metadata, SettingOverrides};
 use jobqueue::storage::ContainerName;
-use jobqueue::storage::Storage;
 use jobqueue::{
-    Context, JobError, JobInfo, Outcome, Queue, QueueMessage, Reason, SendOptions, Worker, WorkerBuilder,
+    Context, JobError, JobInfo, Outcome, Queue, QueueMessage, Reason, SendOptions, Storage, Worker,
+    WorkerBuilder,
 };
 use jobqueue_tests::azurite::{Azurite, LogOnFailure};
 use jobqueue_tests::running::Running;
@@ -48,7 +46,7 @@ impl Bench {
     async fn new() -> Self {
         let azurite = Azurite::shared();
         let options = Options::from_connection_string(&azurite.connection_string()).unwrap();
-        let storage = options.open().await.unwrap();
+        let storage = Storage::open(options).await.unwrap();
         let name = format!("orders-{}", uuid::Uuid::new_v4().simple());
         let orders = storage.queue_named(&name).await.unwrap();
         Self { storage, name, orders, _log: azurite.log_on_failure() }
@@ -73,7 +71,8 @@ async fn jobs_are_done_once_each_and_gone() {
     };
     let worker = bench.worker().handle_on(&bench.name, handler).build().unwrap();
     let report = worker.run_until_idle().await.unwrap();
-    assert_eq!((report.completed, bench.orders.approximate_len().await.unwrap()), (40, 0));
+    assert_eq!(report.completed, 40);
+    assert_eq!(bench.orders.approximate_len().await.unwrap(), 0);
     let mut seen = seen.lock().unwrap().clone();
     seen.sort_by_key(|(id, _)| id.parse::<u32>().unwrap());
     assert!(seen.iter().enumerate().all(|(number, run)| *run == (number.to_string(), 1)), "{seen:?}");
@@ -96,7 +95,8 @@ async fn failures_are_retried_then_dead_lettered_and_can_be_put_back() {
     let letters = bench.orders.dead_letters().unwrap();
     let listed = letters.list().await.unwrap();
     assert_eq!(listed.len(), 1);
-    assert_eq!((&*listed[0].id, listed[0].error.as_deref()), (sent.id(), Some("failure 2")));
+    assert_eq!(&*listed[0].id, sent.id());
+    assert_eq!(listed[0].error.as_deref(), Some("failure 2"));
 
     is_mended.store(1, Ordering::SeqCst);
     assert_eq!(letters.redrive(RedriveOptions::new()).await.unwrap().moved, [sent.id()]);
@@ -172,7 +172,8 @@ async fn long_handler_keeps_its_message() {
     short.timeout = Some(Duration::from_secs(4));
     let worker = bench.worker().overrides(short).handle_on(&bench.name, handler).build().unwrap();
     let report = worker.run_until_idle().await.unwrap();
-    assert_eq!((report.completed, report.lease_lost), (1, 0));
+    assert_eq!(report.completed, 1);
+    assert_eq!(report.lease_lost, 0);
     assert!(bench.orders.is_empty().await.unwrap());
 }
 
@@ -206,16 +207,20 @@ async fn shutdown_loses_nothing() {
     let first = Running::start(worker(true)).await;
     started.notified().await;
     let report = first.stop().await;
-    assert_eq!((report.completed, report.is_clean()), (1, true));
+    assert_eq!(report.completed, 1);
+    assert!(report.is_clean());
 
     bench.orders.send(&order("stuck")).await.unwrap();
     let second = Running::start(worker(true)).await;
     started.notified().await;
     let report = second.stop().await;
-    assert_eq!((report.completed, report.cancelled, report.is_clean()), (0, 1, false));
+    assert_eq!(report.completed, 0);
+    assert_eq!(report.cancelled, 1);
+    assert!(!report.is_clean());
 
     let third = worker(false).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((third.completed, runs.load(Ordering::SeqCst)), (1, 3));
+    assert_eq!(third.completed, 1);
+    assert_eq!(runs.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]
@@ -228,7 +233,8 @@ async fn delays_keys_headers_and_settings_arrive() {
     bench.orders.send(&order("later")).with(options).await.unwrap();
     assert!(bench.orders.receive(Duration::ZERO).await.unwrap().is_none());
     let handler = |_: Order, info: JobInfo| async move {
-        assert_eq!((info.key.as_deref(), info.max_attempts), (Some("later"), 7));
+        assert_eq!(info.key.as_deref(), Some("later"));
+        assert_eq!(info.max_attempts, 7);
         assert_eq!(info.headers["tenant"], "blue");
         Ok::<(), JobError>(())
     };

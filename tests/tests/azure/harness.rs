@@ -1,8 +1,6 @@
 //! The promise of the harness: however a test program ends, it leaves neither a running Azurite nor stored data
 //! behind.
 
-#![allow(clippy::unwrap_used)]
-
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -33,7 +31,7 @@ fn a_killed_program_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let is_empty = || std::fs::read_dir(folder.path()).unwrap().next().is_none();
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["a_killed_program_leaves_nothing_behind", "--exact", "--nocapture"])
+        .args(["harness::a_killed_program_leaves_nothing_behind", "--exact", "--nocapture"])
         .env(VICTIM, "1")
         .env("TMPDIR", folder.path())
         .stdout(Stdio::piped())

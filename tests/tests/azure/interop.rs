@@ -1,7 +1,5 @@
 //! Messages of a Python program with the stock packages, seen through the Azure storage.
 
-#![allow(clippy::unwrap_used)]
-
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -15,7 +13,9 @@ use jobqueue_tests::python;
 use serde_json::{Value, json};
 
 async fn storage() -> Storage {
-    Options::from_connection_string(&Azurite::shared().connection_string()).unwrap().open().await.unwrap()
+    Storage::open(Options::from_connection_string(&Azurite::shared().connection_string()).unwrap())
+        .await
+        .unwrap()
 }
 
 #[tokio::test]

@@ -1,11 +1,9 @@
-//! The contracts of durability of `qualification.rs` that do not need SQLite, over Azurite, with workers in processes of
+//! The contracts of durability of `delivery/qualification.rs` that do not need SQLite, over Azurite, with workers in processes of
 //! their own.
 //!
-//! Completion and renewal after expiry (3 and 4) are refused by the worker's own deadline there: the service accepts
-//! an expired receipt until somebody else has the message. Contracts of the caller's transaction (1, 2) and of
+//! Completion and renewal after expiry (3 and 4) are refused by the worker's own deadline there: the service accepts an
+//! expired receipt until another client has the message. Contracts of the caller's transaction (1, 2) and of
 //! contention for a file (9) do not apply.
-
-#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
@@ -20,7 +18,7 @@ use jobqueue_tests::running::Running;
 use jobqueue_tests::say;
 
 async fn open(connection: &str) -> Storage {
-    Options::from_connection_string(connection).unwrap().open().await.unwrap()
+    Storage::open(Options::from_connection_string(connection).unwrap()).await.unwrap()
 }
 
 async fn fresh() -> Storage {
@@ -41,7 +39,8 @@ async fn completes(storage: Storage, queue: &QueueName, attempt: u32) {
     let handler = |_: Task| async { Ok::<(), JobError>(()) };
     let mut running = Running::start(worker(storage).handle_on(queue.as_str(), handler)).await;
     let ended = running.ended().await;
-    assert_eq!((ended.name(), ended.job.unwrap().attempt), ("completed", attempt));
+    assert_eq!(ended.name(), "completed");
+    assert_eq!(ended.job.unwrap().attempt, attempt);
     drop(running.stop().await);
 }
 
@@ -67,7 +66,8 @@ async fn stale_lease_operations_are_refused() {
         first.queues().put(&queue, PutMessage::new("job")).await.unwrap();
         let stale = claim(&first, &queue, 1).await;
         let owner = claim(successor, &queue, 60).await;
-        assert_eq!((owner.message.id.clone(), owner.dequeue_count), (stale.message.id.clone(), 2));
+        assert_eq!(owner.message.id, stale.message.id);
+        assert_eq!(owner.dequeue_count, 2);
         for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
             let deleted = first.queues().delete(&queue, &stale.message, expired).await.unwrap_err();
             assert!(deleted.is_lease_lost(), "{deleted}");
@@ -96,7 +96,7 @@ async fn failed_work_is_retried_by_a_fresh_worker() {
 
 #[tokio::test]
 async fn part_of_a_killed_worker() {
-    let Some(input) = part("part_of_a_killed_worker") else { return };
+    let Some(input) = part("qualification::part_of_a_killed_worker") else { return };
     let (queue, connection) = input.split_once(' ').unwrap();
     let handler = |_: Task| async {
         say!("started");
@@ -114,7 +114,7 @@ async fn work_interrupted_by_sigkill_is_recovered() {
     let (storage, queue) = (fresh().await, unique());
     storage.queue_named::<Task>(queue.as_str()).await.unwrap().send(&task("a")).await.unwrap();
     let input = format!("{queue} {}", Azurite::shared().connection_string());
-    let mut child = Part::start("part_of_a_killed_worker", input);
+    let mut child = Part::start("qualification::part_of_a_killed_worker", input);
     assert_eq!(child.says().as_deref(), Some("started"));
     let _ = child.kill();
     completes(storage, &queue, 1).await;

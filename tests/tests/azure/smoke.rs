@@ -1,15 +1,14 @@
 //! Every operation of the port once over Azurite, by key, by SAS and by token.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use jobqueue::QueueName;
+use jobqueue::Runtime;
 use jobqueue::azure::Options;
 use jobqueue::settings::Metadata;
-use jobqueue::storage::{BlobName, BlobStore, ContainerName};
+use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{
     Condition, Created, ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, LeaseState, PutBlob, PutMessage,
     Storage, StoreErrorKind, UpdateMessage,
@@ -46,8 +45,10 @@ async fn every_queue_operation(storage: &Storage) {
     let got = queues.get(&queue, GetMessages::new(32, MINUTE)).await.unwrap().messages;
     assert_eq!(got.len(), 2);
     let (first, second) = (&got[0], &got[1]);
-    assert_eq!((first.text.as_deref(), first.dequeue_count), (Ok(text), 1));
-    assert_eq!((second.text.as_deref(), second.expires.is_some()), (Ok(""), true));
+    assert_eq!(first.text.as_deref(), Ok(text));
+    assert_eq!(first.dequeue_count, 1);
+    assert_eq!(second.text.as_deref(), Ok(""));
+    assert!(second.expires.is_some());
     let change = |text: Option<&str>| UpdateMessage::new(MINUTE).with_text(text.map(str::to_owned));
     let updated = queues.update(&queue, &first.message, change(Some("new & better"))).await.unwrap();
     let stale = queues.update(&queue, &first.message, change(None)).await.unwrap_err();
@@ -57,7 +58,8 @@ async fn every_queue_operation(storage: &Storage) {
     let released = UpdateMessage::new(Duration::ZERO);
     queues.update(&queue, &fresh, released).await.unwrap();
     let again = queues.get(&queue, GetMessages::new(1, MINUTE)).await.unwrap().messages;
-    assert_eq!((again[0].text.as_deref(), again[0].dequeue_count), (Ok("new & better"), 2));
+    assert_eq!(again[0].text.as_deref(), Ok("new & better"));
+    assert_eq!(again[0].dequeue_count, 2);
     queues.delete(&queue, &again[0].message, ExpiredReceipt::Refuse).await.unwrap();
     let gone = queues.delete(&queue, &again[0].message, ExpiredReceipt::Refuse).await.unwrap_err();
     assert_eq!(gone.kind(), StoreErrorKind::MessageNotFound, "{gone}");
@@ -95,10 +97,9 @@ async fn every_blob_operation(storage: &Storage) {
     let again = blobs.put_blob(&blob, data.clone(), options).await.unwrap_err();
     assert_eq!(again.kind(), StoreErrorKind::BlobAlreadyExists, "{again}");
     let read = blobs.get_blob(&blob, 1024).await.unwrap();
-    assert_eq!(
-        (read.data, read.properties.etag, read.properties.metadata),
-        (data, written.etag.clone(), metadata)
-    );
+    assert_eq!(read.data, data);
+    assert_eq!(read.properties.etag, written.etag);
+    assert_eq!(read.properties.metadata, metadata);
     let large = blobs.get_blob(&blob, 3).await.unwrap_err();
     assert_eq!(large.kind(), StoreErrorKind::TooLarge, "{large}");
     assert_eq!(blobs.get_blob(&blob, 9).await.unwrap().data.len(), 9, "exactly the limit is allowed");
@@ -113,7 +114,7 @@ async fn every_blob_operation(storage: &Storage) {
     assert_eq!(listed.blobs.len(), 1);
     assert_eq!(listed.blobs[0].1, blobs.blob_properties(&blob).await.unwrap());
 
-    every_lease_operation(blobs.as_ref(), &blob).await;
+    every_lease_operation(storage, &blob).await;
 
     blobs.delete_blob(&blob, None).await.unwrap();
     let gone = blobs.get_blob(&blob, 10).await.unwrap_err();
@@ -123,23 +124,24 @@ async fn every_blob_operation(storage: &Storage) {
     assert_eq!(gone.kind(), StoreErrorKind::ContainerNotFound, "{gone}");
 }
 
-async fn every_lease_operation(blobs: &dyn BlobStore, blob: &BlobName) {
-    let (mine, yours) = (LeaseId::random(), LeaseId::random());
+async fn every_lease_operation(storage: &Storage, blob: &BlobName) {
+    let (blobs, leases) = (storage.blobs(), storage.leases().unwrap());
+    let (mine, yours) = (LeaseId::random(&Runtime::new()), LeaseId::random(&Runtime::new()));
     let finite = LeaseDuration::Finite(Duration::from_secs(15));
-    assert_eq!(blobs.acquire_lease(blob, finite, &mine).await.unwrap(), mine);
-    assert_eq!(blobs.acquire_lease(blob, finite, &mine).await.unwrap(), mine);
-    let taken = blobs.acquire_lease(blob, finite, &yours).await.unwrap_err();
+    assert_eq!(leases.acquire_lease(blob, finite, &mine).await.unwrap(), mine);
+    assert_eq!(leases.acquire_lease(blob, finite, &mine).await.unwrap(), mine);
+    let taken = leases.acquire_lease(blob, finite, &yours).await.unwrap_err();
     assert_eq!(taken.kind(), StoreErrorKind::LeaseAlreadyPresent, "{taken}");
-    assert_eq!(blobs.renew_lease(blob, &mine).await.unwrap(), mine);
+    assert_eq!(leases.renew_lease(blob, &mine).await.unwrap(), mine);
     assert_eq!(blobs.blob_properties(blob).await.unwrap().lease, LeaseState::Leased);
     let unleased = blobs.put_blob(blob, Bytes::new(), PutBlob::new()).await.unwrap_err();
     assert_eq!(unleased.kind(), StoreErrorKind::LeaseIdMissing, "{unleased}");
-    assert_eq!(blobs.change_lease(blob, &mine, &yours).await.unwrap(), yours);
+    assert_eq!(leases.change_lease(blob, &mine, &yours).await.unwrap(), yours);
     blobs.put_blob(blob, Bytes::new(), PutBlob::new().with_lease(yours)).await.unwrap();
-    blobs.release_lease(blob, &yours).await.unwrap();
-    blobs.acquire_lease(blob, LeaseDuration::Infinite, &mine).await.unwrap();
-    assert_eq!(blobs.break_lease(blob, Some(Duration::ZERO)).await.unwrap(), Duration::ZERO);
-    let broken = blobs.renew_lease(blob, &mine).await.unwrap_err();
+    leases.release_lease(blob, &yours).await.unwrap();
+    leases.acquire_lease(blob, LeaseDuration::Infinite, &mine).await.unwrap();
+    assert_eq!(leases.break_lease(blob, Some(Duration::ZERO)).await.unwrap(), Duration::ZERO);
+    let broken = leases.renew_lease(blob, &mine).await.unwrap_err();
     assert_eq!(broken.kind(), StoreErrorKind::LeaseBroken, "{broken}");
 }
 
@@ -148,7 +150,7 @@ async fn by_account_key() {
     let azurite = Azurite::shared();
     let _log = azurite.log_on_failure();
     let storage =
-        Options::from_connection_string(&azurite.connection_string()).unwrap().open().await.unwrap();
+        Storage::open(Options::from_connection_string(&azurite.connection_string()).unwrap()).await.unwrap();
     every_queue_operation(&storage).await;
     whole_queue_operations(&storage).await;
     every_blob_operation(&storage).await;
@@ -161,7 +163,7 @@ async fn by_shared_access_signature() {
     let _log = azurite.log_on_failure();
     let sas = sas::account_sas_for("sco", "rwdlacup", "2100-01-01T00:00:00Z");
     let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
-    let storage = Options::from_connection_string(&string).unwrap().open().await.unwrap();
+    let storage = Storage::open(Options::from_connection_string(&string).unwrap()).await.unwrap();
     every_queue_operation(&storage).await;
     every_blob_operation(&storage).await;
 }
@@ -170,7 +172,7 @@ async fn by_shared_access_signature() {
 async fn by_token_over_https() {
     let azurite = Azurite::shared_https();
     let _log = azurite.log_on_failure();
-    let storage = entra(azurite).open().await.unwrap();
+    let storage = Storage::open(entra(azurite)).await.unwrap();
     every_queue_operation(&storage).await;
     every_blob_operation(&storage).await;
 }
@@ -181,7 +183,7 @@ async fn an_unknown_certificate_is_refused() {
     let azurite = Azurite::shared_https();
     let options = Options::from_endpoint(azurite.queue_endpoint()).unwrap();
     let options = options.blob_endpoint(azurite.blob_endpoint()).unwrap();
-    let storage = options.credential(Arc::new(FakeToken::default())).open().await.unwrap();
+    let storage = Storage::open(options.credential(Arc::new(FakeToken::default()))).await.unwrap();
     let error = storage.queues().queue_properties(&QueueName::new("abc").unwrap()).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
 }
@@ -190,7 +192,7 @@ async fn an_unknown_certificate_is_refused() {
 #[tokio::test]
 async fn a_certificate_for_another_host_is_refused() {
     let azurite = Azurite::start_https(Certificate::for_names(&["storage.example"]));
-    let storage = entra(&azurite).open().await.unwrap();
+    let storage = Storage::open(entra(&azurite)).await.unwrap();
     let error = storage.queues().queue_properties(&QueueName::new("abc").unwrap()).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("certificate"), "{error}");
@@ -202,7 +204,7 @@ async fn tokens_need_https() {
     let http = Azurite::shared();
     Options::from_endpoint(http.queue_endpoint()).unwrap_err();
     let by_key = Options::from_connection_string(&http.connection_string()).unwrap();
-    by_key.credential(Arc::new(FakeToken::default())).open().await.unwrap_err();
+    Storage::open(by_key.credential(Arc::new(FakeToken::default()))).await.unwrap_err();
 }
 
 #[tokio::test]

@@ -1,13 +1,10 @@
 //! F13: a worker that lacks a permission names it and does not start, before it has touched a message.
 
-#![allow(clippy::unwrap_used)]
-
 use std::error::Error as _;
 use std::time::Duration;
 
 use jobqueue::azure::Options;
-use jobqueue::storage::Storage;
-use jobqueue::{JobError, QueueMessage, Worker};
+use jobqueue::{JobError, QueueMessage, Storage, Worker};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::sas;
 use serde::{Deserialize, Serialize};
@@ -20,7 +17,7 @@ struct Parcel {
 
 async fn by_key() -> Storage {
     let string = Azurite::shared().connection_string();
-    Options::from_connection_string(&string).unwrap().open().await.unwrap()
+    Storage::open(Options::from_connection_string(&string).unwrap()).await.unwrap()
 }
 
 /// Returns a storage by a signature that allows only `queues` on queues and `blobs` on blobs.
@@ -29,11 +26,11 @@ async fn by_sas(queues: &str, blobs: &str) -> Storage {
     let open = async |permissions: &str| {
         let sas = sas::account_sas(permissions, "2100-01-01T00:00:00Z");
         let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
-        Options::from_connection_string(&string).unwrap().open().await.unwrap()
+        Storage::open(Options::from_connection_string(&string).unwrap()).await.unwrap()
     };
     // One account signature has the same letters for both services.
     let (queues, blobs) = (open(queues).await, open(blobs).await);
-    Storage::new(queues.queues().clone(), blobs.blobs().clone(), "azure:test")
+    Storage::new(queues.queues().store().clone(), blobs.blobs().clone(), "azure:test")
 }
 
 fn unique() -> String {
@@ -84,7 +81,8 @@ async fn the_permissions_of_the_guide_are_enough_for_existing_queues() {
 
     let worker = Worker::builder(by_sas("raup", "rwd").await).handle_on(&name, accept);
     let report = worker.build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, report.dead_lettered), (3, 1));
+    assert_eq!(report.completed, 3);
+    assert_eq!(report.dead_lettered, 1);
     assert_eq!(letters.approximate_len().await.unwrap(), 1);
 }
 
@@ -97,7 +95,8 @@ async fn the_permissions_of_the_guide_are_enough_to_create() {
     producer.send(&parcel("")).await.unwrap();
     let worker = Worker::builder(by_sas("raupc", "rcwd").await).handle_on(&name, accept);
     let report = worker.build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, report.dead_lettered), (1, 1));
+    assert_eq!(report.completed, 1);
+    assert_eq!(report.dead_lettered, 1);
 }
 
 /// A worker of small jobs needs no blobs.

@@ -1,8 +1,6 @@
 //! Lost, late and refused answers (FAULTS section 1) with a complete worker on the Azure storage, and Azurite behind
 //! a proxy: the operation really happens, and the test checks what happens to the job.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -96,7 +94,7 @@ impl Bench {
 }
 
 async fn open(string: &str) -> Storage {
-    Options::from_connection_string(string).unwrap().open().await.unwrap()
+    Storage::open(Options::from_connection_string(string).unwrap()).await.unwrap()
 }
 
 fn note(runs: &Runs, info: &JobInfo) {
@@ -154,15 +152,16 @@ async fn get_without_answer_costs_no_attempt() {
         bench.queues.plan("numofmessages", fault);
         let mut worker = bench.plain_worker().await;
         let ended = worker.ended().await;
-        assert_eq!((ended.name(), ended.job.unwrap().dequeue_count), ("completed", 2));
+        assert_eq!(ended.name(), "completed");
+        assert_eq!(ended.job.unwrap().dequeue_count, 2);
         drop(worker.stop().await);
         assert_eq!(bench.runs(), [(id, 1)]);
         assert_eq!(bench.left().await, 0);
     }
 }
 
-/// F7, F8: a checkpoint that was applied without an answer makes the receipt worthless. The handler is told and not
-/// cancelled, and its success is recorded: the message is delivered again and deleted without running.
+/// F7, F8: a checkpoint that was applied without an answer makes the receipt worthless. The handler gets an error and
+/// is not cancelled, and its success is recorded: the message is delivered again and deleted without running.
 #[tokio::test]
 async fn checkpoint_without_answer_does_not_rerun_the_job() {
     for fault in [Fault::DropAnswer, Fault::Hang, Fault::Truncate(40)] {
@@ -230,7 +229,7 @@ async fn delete_without_answer_is_a_success() {
     }
 }
 
-/// F10: a first delete that finds nothing is no success: somebody else has ended the job.
+/// F10: a first delete that finds nothing is not a success: another worker has ended the job.
 #[tokio::test]
 async fn deleted_message_is_a_lost_lease() {
     let bench = Bench::new().await;
@@ -243,7 +242,8 @@ async fn deleted_message_is_a_lost_lease() {
     bench.given("taken away").await;
     assert_eq!(worker.ended().await.name(), "lease_lost");
     let report = worker.stop().await;
-    assert_eq!((report.completed, report.lease_lost), (0, 1));
+    assert_eq!(report.completed, 0);
+    assert_eq!(report.lease_lost, 1);
 }
 
 /// F11: neither is a delete whose receipt is refused; the message is delivered again and done then.

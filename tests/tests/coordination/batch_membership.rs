@@ -1,8 +1,6 @@
 //! Membership in a batch and the proof of a child's end: counts, a storage's message ids and texts of other programs
 //! prove nothing.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -70,7 +68,7 @@ async fn fan_out(
 }
 
 fn shards(accounts: &[Storage]) -> Sharded {
-    let builder = Sharded::builder().shards("slices", 4).clock(jobqueue_tests::jobs::clock());
+    let builder = Sharded::builder().shards("slices", 4);
     let named = builder.account("a", accounts[0].clone()).account("b", accounts[1].clone());
     named.build().unwrap()
 }
@@ -81,7 +79,10 @@ async fn sharding_the_queue_of_a_batch_loses_no_child() {
     let accounts = vec![in_memory(), in_memory()];
     fan_out(&accounts[0], 0..3).await.unwrap();
     let sharded = shards(&accounts);
-    assert_eq!(run(&sharded.storage(), 600).await, ["join of 3, 0 failed", "slice 0", "slice 1", "slice 2"]);
+    assert_eq!(
+        run(&Storage::from(sharded.stores()), 600).await,
+        ["join of 3, 0 failed", "slice 0", "slice 1", "slice 2"]
+    );
 }
 
 // D1, of a fleet in which some workers know the shards and some do not.
@@ -93,7 +94,10 @@ async fn a_child_tried_under_another_handle_is_run() {
     let plain = worker(&accounts[0]).handle(fail).build().unwrap();
     let _ = plain.run_until(async { tokio::time::sleep(Duration::from_millis(500)).await }).await.unwrap();
     let sharded = shards(&accounts);
-    assert_eq!(run(&sharded.storage(), 900).await, ["join of 2, 0 failed", "slice 0", "slice 1"]);
+    assert_eq!(
+        run(&Storage::from(sharded.stores()), 900).await,
+        ["join of 2, 0 failed", "slice 0", "slice 1"]
+    );
 }
 
 // D2, W-line
@@ -102,7 +106,7 @@ async fn an_event_that_only_says_it_is_a_child_runs_and_ends_nothing() {
     let storage = in_memory();
     let mut batch = storage.batch("b").await.unwrap();
     batch.send_all([Slice(0)]).await.unwrap();
-    let slices = storage.queue_on_virtual_time::<Slice>(jobqueue_tests::jobs::clock()).await.unwrap();
+    let slices = storage.queue::<Slice>().await.unwrap();
     // It comes first, under the child's own number.
     let real = slices.receive(Duration::ZERO).await.unwrap().unwrap();
     for (index, n) in [("0", 100), ("7", 107)] {
@@ -254,7 +258,7 @@ async fn a_sweep_passes_over_folders_of_others() {
     let odd =
         jobqueue::storage::BlobName::new("jobqueue-batches".parse().unwrap(), "not=an=id/notes.txt").unwrap();
     let _ = storage.blobs().put_blob(&odd, "x".into(), jobqueue::storage::PutBlob::new()).await.unwrap();
-    let options = BatchSweepOptions::new().finished(Duration::ZERO).clock(jobqueue_tests::jobs::clock());
+    let options = BatchSweepOptions::new().finished(Duration::ZERO);
     after(60).await;
     assert_eq!(sweep_batches(&storage, options).await.unwrap(), 1);
 }

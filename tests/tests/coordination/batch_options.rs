@@ -1,7 +1,5 @@
 //! Children of batches with the options of any send.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -144,7 +142,7 @@ async fn restart_sends_no_child_in_order_or_unique_twice() {
 #[tokio::test(start_paused = true)]
 async fn child_whose_work_another_job_does_ends_at_once() {
     let storage = in_memory();
-    let queue = storage.queue_on_virtual_time::<Page>(clock()).await.unwrap();
+    let queue = storage.queue::<Page>().await.unwrap();
     // One is under way, and one is done.
     assert!(queue.send(&Page(0)).key("k").unique_for(HOUR).delay(HOUR).await.unwrap().is_sent());
     let done = SendOptions::new().key("o").in_order().id("done").source("/shop");
@@ -180,7 +178,7 @@ async fn options_that_contradict_a_batch_are_refused() {
     let mut batch = storage.batch("b").await.unwrap();
     let shared = batch.send_all([Page(0), Page(1)]).with(SendOptions::new().id("one")).await.unwrap_err();
     assert!(
-        shared.kind() == ErrorKind::Invalid && shared.to_string().contains("its own options"),
+        shared.kind() == ErrorKind::Invalid && shared.to_string().contains("the options of each child"),
         "{shared}"
     );
     let unique = batch.send(&Page(0)).key("k").id("one").unique_for(HOUR).await.unwrap_err();

@@ -1,8 +1,6 @@
 //! Leadership under faults: lost answers, deleted blobs, invalid leases, and random combinations. In paused time on
 //! memory.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +9,7 @@ use jobqueue::leader::Leader;
 use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{Storage, memory};
+use jobqueue::{Runtime, Storage};
 use jobqueue_tests::death;
 use jobqueue_tests::patched::Patched;
 use rand::rngs::StdRng;
@@ -22,8 +20,8 @@ const LEASE: Duration = Duration::from_secs(15);
 const LOST: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
 
 fn candidate(storage: &Storage) -> Leader {
-    let leader = Leader::new(storage, "cop").unwrap().lease(LEASE);
-    leader.poll_interval(Duration::from_secs(1)).virtual_time(Arc::new(memory::TokioClock::new()))
+    let storage = storage.clone().with_runtime(Runtime::paused());
+    Leader::new(&storage, "cop").unwrap().lease(LEASE).poll_interval(Duration::from_secs(1))
 }
 
 fn pair() -> (Storage, Faulty, Leader, Leader) {
@@ -85,8 +83,7 @@ async fn lost_acquire_answer_is_retried_under_the_same_id() {
 #[tokio::test(start_paused = true)]
 async fn renewal_of_another_lease_ends_the_term() {
     let storage = Storage::memory();
-    let lax = Patched::new(storage.blobs()).renewing_anything();
-    let a = candidate(&Storage::new(Arc::clone(storage.queues()), Arc::new(lax), "lax"));
+    let a = candidate(&Patched::new().renewing_anything().storage(&storage, &storage));
     let begun = Instant::now();
     let held = a.lead().await.unwrap();
     held.token().cancelled().await;
@@ -112,7 +109,7 @@ async fn late_renew_answer_does_not_restore_leadership() {
 async fn deleting_the_leader_blob_ends_the_term() {
     let (storage, _, a, b) = pair();
     let first = a.lead().await.unwrap();
-    storage.blobs().break_lease(&lease_blob(), Some(Duration::ZERO)).await.unwrap();
+    storage.leases().unwrap().break_lease(&lease_blob(), Some(Duration::ZERO)).await.unwrap();
     storage.blobs().delete_blob(&lease_blob(), None).await.unwrap();
     first.token().cancelled().await;
     assert!(!a.has_control());
@@ -138,8 +135,7 @@ async fn calls_that_hang_hold_up_no_candidate() {
     let storage = Storage::memory();
     let faulty = Faulty::new(&storage);
     death::now(&faulty);
-    let stuck = Patched::new(faulty.storage().blobs()).apart(storage.blobs());
-    let stuck = Storage::new(Arc::clone(storage.queues()), Arc::new(stuck), "stuck");
+    let stuck = Patched::new().apart(storage.blobs()).storage(&storage, &faulty.storage());
     let leader = Leader::new(&stuck, "cop").unwrap().lease(LEASE);
     let held = timeout(LEASE, leader.lead()).await.expect("it waits for calls of others").unwrap();
     assert!(leader.has_control());

@@ -1,7 +1,5 @@
 //! Schedules as workers run them: fail-over, crashes, missed slots, clock changes. In paused time on memory.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -10,7 +8,7 @@ use jobqueue::clock::Clock;
 use jobqueue::schedule::{CatchUp, Schedule};
 use jobqueue::storage::Operation;
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{ErrorKind, JobError, QueueMessage, Storage, Worker, WorkerBuilder, memory};
+use jobqueue::{ErrorKind, JobError, QueueMessage, Runtime, Storage, Worker, WorkerBuilder, memory};
 use jobqueue_tests::death;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
@@ -62,8 +60,7 @@ fn minutes(count: u32) -> Duration {
 }
 
 fn builder(storage: &Storage, wall: &Arc<Wall>) -> WorkerBuilder {
-    Worker::builder(storage.clone())
-        .virtual_time(Arc::<Wall>::clone(wall))
+    Worker::builder(storage.clone().with_runtime(Runtime::virtual_time(Arc::<Wall>::clone(wall))))
         .handle(|_: Other| async { Ok::<(), JobError>(()) })
 }
 
@@ -288,7 +285,8 @@ async fn clock_far_ahead_follows_the_catch_up_policy() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_may_have_nothing_but_schedules() {
     let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:10Z"));
-    let bare = || Worker::builder(storage.clone()).virtual_time(Arc::<Wall>::clone(&wall));
+    let bare =
+        || Worker::builder(storage.clone().with_runtime(Runtime::virtual_time(Arc::<Wall>::clone(&wall))));
     let worker = bare().schedule_by(every(MINUTE), || Tick {}).build().unwrap();
     assert!(worker.run_until(sleep(minutes(2))).await.unwrap().is_clean());
     assert_eq!(sent(&storage).await, times(["12:01:00", "12:02:00"]));

@@ -1,12 +1,8 @@
 //! Unique work when senders die and answers are lost, its cancellation, and the sweep of its records. In paused time
 //! on memory.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
-use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::clock::{Clock, ManualClock};
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::ContainerName;
 use jobqueue::storage::{Operation, StoreErrorKind};
@@ -30,7 +26,7 @@ fn may() -> Report {
 }
 
 async fn reports(storage: &Storage) -> Queue<Report> {
-    storage.queue_on_virtual_time(Arc::new(jobqueue::memory::TokioClock::new())).await.unwrap()
+    storage.clone().with_runtime(jobqueue_tests::jobs::runtime()).queue().await.unwrap()
 }
 
 /// Receives and deletes the messages. Returns their ids.
@@ -98,7 +94,7 @@ async fn failed_cancel_error_does_not_mention_sending() {
     faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unavailable));
     let error = queue.cancel_unique("may").await.unwrap_err();
     assert!(error.kind() == jobqueue::ErrorKind::Storage && error.is_retryable(), "{error:?}");
-    assert!(error.to_string().contains("nothing was cancelled"), "{error}");
+    assert!(error.to_string().contains("the job is not cancelled"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,9 +121,10 @@ async fn a_sweep_removes_records_whose_window_is_over_and_no_others() {
     queue.send(&may()).unique_for(HOUR).await.unwrap();
     queue.send(&Report { of: "june".into() }).unique_for(HOUR * 24 * 30).await.unwrap();
     sleep(HOUR * 24 * 3).await;
-    let clock = Arc::new(ManualClock::at(jobqueue::clock::SystemClock.now() + HOUR * 24 * 3));
-    let swept = sweep(&storage, SweepOptions::new().clock(clock)).await.unwrap();
-    assert_eq!((swept.seen, swept.removed, swept.failed), (2, 1, 0));
+    let swept = sweep(&storage, SweepOptions::new()).await.unwrap();
+    assert_eq!(swept.seen, 2);
+    assert_eq!(swept.removed, 1);
+    assert_eq!(swept.failed, 0);
     let container = ContainerName::new("jobqueue-unique").unwrap();
     assert_eq!(storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs.len(), 1);
     assert!(queue.send(&may()).unique_for(HOUR).await.unwrap().is_sent());
@@ -143,14 +140,14 @@ async fn a_sweep_spares_a_record_that_is_used_again_meanwhile() {
     sleep(HOUR * 24 * 3).await;
     let faulty = Faulty::new(&storage);
     faulty.plan(Operation::ListBlobs, 4, Fault::DelayAfter(Duration::from_secs(10)));
-    let clock = Arc::new(ManualClock::at(jobqueue::clock::SystemClock.now() + HOUR * 24 * 3));
     let flaky = faulty.storage();
-    let sweeping =
-        tokio::spawn(async move { sweep(&flaky, SweepOptions::new().clock(clock)).await.unwrap() });
+    let sweeping = tokio::spawn(async move { sweep(&flaky, SweepOptions::new()).await.unwrap() });
     sleep(Duration::from_secs(5)).await;
     assert!(queue.send(&may()).unique_for(HOUR).await.unwrap().is_sent());
     let swept = sweeping.await.unwrap();
-    assert_eq!((swept.seen, swept.removed, swept.failed), (1, 0, 0));
+    assert_eq!(swept.seen, 1);
+    assert_eq!(swept.removed, 0);
+    assert_eq!(swept.failed, 0);
     assert!(!queue.send(&may()).unique_for(HOUR).await.unwrap().is_sent());
 }
 
@@ -161,8 +158,7 @@ async fn a_sweep_counts_records_that_it_could_not_remove() {
     let queue = reports(&storage).await;
     queue.send(&may()).unique_for(HOUR).await.unwrap();
     sleep(HOUR * 24 * 3).await;
-    let clock = Arc::new(ManualClock::at(jobqueue::clock::SystemClock.now() + HOUR * 24 * 3));
-    let options = || SweepOptions::new().clock(clock.clone());
+    let options = || SweepOptions::new();
     for (operation, fault) in [
         (Operation::AcquireLease, Fault::Refuse(StoreErrorKind::LeaseAlreadyPresent)),
         (Operation::BlobProperties, Fault::Refuse(StoreErrorKind::Unavailable)),
@@ -170,7 +166,9 @@ async fn a_sweep_counts_records_that_it_could_not_remove() {
     ] {
         faulty.plan(operation, 1, fault);
         let swept = sweep(&storage, options()).await.unwrap();
-        assert_eq!((swept.seen, swept.removed, swept.failed), (1, 0, 1), "{operation:?}");
+        assert_eq!(swept.seen, 1, "{operation:?}");
+        assert_eq!(swept.removed, 0, "{operation:?}");
+        assert_eq!(swept.failed, 1, "{operation:?}");
         // The lease of a sweep that stopped in the middle.
         sleep(Duration::from_secs(20)).await;
     }
@@ -186,9 +184,8 @@ async fn a_sender_waits_for_a_sweep_that_holds_the_record() {
     sleep(HOUR * 24 * 3).await;
     let faulty = Faulty::new(&storage);
     faulty.plan_always(Operation::BlobProperties, Fault::Hang);
-    let clock = Arc::new(ManualClock::at(jobqueue::clock::SystemClock.now() + HOUR * 24 * 3));
     let flaky = faulty.storage();
-    let swept = timeout(Duration::from_secs(5), sweep(&flaky, SweepOptions::new().clock(clock))).await;
+    let swept = timeout(Duration::from_secs(5), sweep(&flaky, SweepOptions::new())).await;
     assert!(swept.is_err(), "the sweep was to die");
     assert!(queue.send(&may()).unique_for(HOUR).await.unwrap().is_sent());
 }
@@ -293,11 +290,13 @@ async fn unanswered_deletion_is_retried_and_doubt_reported() {
             faulty.plan(Operation::Delete, nth, *fault);
         }
         let cancelled = reports(&faulty.storage()).await.cancel_unique("may").await;
-        assert_eq!((cancelled.ok(), faulty.calls_of(Operation::Delete)), (told, asked), "{faults:?}");
+        assert_eq!(cancelled.ok(), told, "{faults:?}");
+        assert_eq!(faulty.calls_of(Operation::Delete), asked, "{faults:?}");
         // The next sender joins only a job that certainly exists.
         let next = delayed(&queue).await;
         let certain = faults == [REFUSED];
-        assert_eq!((next.is_sent(), next.id() == first.id()), (!certain, told.is_none()), "{faults:?}");
+        assert_eq!(next.is_sent(), !certain, "{faults:?}");
+        assert_eq!(next.id() == first.id(), told.is_none(), "{faults:?}");
         assert!(!queue.is_empty().await.unwrap(), "{faults:?}");
     }
 }
@@ -355,7 +354,7 @@ async fn unique_work_is_cancelled_on_sqlite_on_shards_and_on_azurite() {
     for storage in [
         Storage::connect(&file).await.unwrap(),
         Storage::connect(&azurite).await.unwrap(),
-        sharded.build().unwrap().storage(),
+        Storage::from(sharded.build().unwrap().stores()),
     ] {
         let at = storage.description().to_owned();
         let queue = storage.queue::<Report>().await.unwrap();

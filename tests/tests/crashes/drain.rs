@@ -1,4 +1,4 @@
-//! The last process, which nobody kills. It runs the remaining jobs, fixes the cause of the failures, redrives all
+//! The last process, which is not killed. It runs the remaining jobs, fixes the cause of the failures, redrives all
 //! dead letters and runs those, then sends one more job of each key in order.
 
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! Small applications, written from the documentation alone, with the mistakes they made. In paused time on memory.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -12,8 +10,8 @@ use jobqueue::schedule::{CatchUp, Schedule};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
-    Context, ErrorKind, JobError, JobInfo, QueueMessage, SendOptions, State, Storage, Worker, WorkerBuilder,
-    memory,
+    Context, ErrorKind, JobError, JobInfo, QueueMessage, Runtime, SendOptions, State, Storage, Worker,
+    WorkerBuilder, memory,
 };
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +44,7 @@ async fn note(_: Order, info: JobInfo, State(seen): State<Seen>) -> Result<(), J
 }
 
 fn worker(storage: &Storage) -> WorkerBuilder {
-    Worker::builder(storage.clone()).virtual_time(Arc::new(memory::TokioClock::new()))
+    Worker::builder(storage.clone().with_runtime(Runtime::paused()))
 }
 
 /// Runs a worker until it is idle, and returns the jobs that were handled.
@@ -71,10 +69,12 @@ async fn many_are_sent_in_one_request_each_with_its_options() {
     let sent = orders.send_all([(&list[0], options("1")), (&list[1], later)]).await.unwrap();
     let ids: Vec<_> = sent.iter().map(|sent| sent.as_ref().unwrap().id()).collect();
     assert_eq!(ids, ["1", "2"]);
-    assert_eq!((faulty.calls_of(Operation::PutAll), faulty.calls_of(Operation::Put)), (1, 0));
+    assert_eq!(faulty.calls_of(Operation::PutAll), 1);
+    assert_eq!(faulty.calls_of(Operation::Put), 0);
 
     let first = handled(&faulty.storage()).await;
-    assert_eq!((keys(&first), &*first[0].id), (vec!["now"], "1"));
+    assert_eq!(keys(&first), vec!["now"]);
+    assert_eq!(&*first[0].id, "1");
     assert_eq!(first[0].headers["tenant"], "blue");
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(keys(&handled(&faulty.storage()).await), ["other"]);
@@ -163,12 +163,15 @@ async fn external_dead_letters_are_listed_and_redriven_as_is() {
     assert_eq!(dead.peek().await.unwrap(), letters);
     assert_eq!(letters.len(), 3);
     for letter in &letters {
-        assert_eq!((letter.reason.as_str(), &*letter.kind, &*letter.queue), ("unknown", "order", "orders"));
+        assert_eq!(letter.reason.as_str(), "unknown");
+        assert_eq!(&*letter.kind, "order");
+        assert_eq!(&*letter.queue, "orders");
         assert!(letter.time.is_some());
     }
 
     let redriven = dead.redrive(RedriveOptions::new()).await.unwrap();
-    assert_eq!((redriven.moved.len(), redriven.left), (3, 0));
+    assert_eq!(redriven.moved.len(), 3);
+    assert_eq!(redriven.left, 0);
     assert!(dead.is_empty().await.unwrap());
     let seen = Seen::default();
     // A bare payload has no envelope, and with it no key: its message is what tells it.
@@ -182,7 +185,8 @@ async fn external_dead_letters_are_listed_and_redriven_as_is() {
         }
     };
     let report = worker(&storage).state(seen).handle(take).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, report.dead_lettered), (2, 1));
+    assert_eq!(report.completed, 2);
+    assert_eq!(report.dead_lettered, 1);
     bodies.lock().unwrap().sort();
     assert_eq!(*bodies.lock().unwrap(), ["a", "b"]);
     // Now it lies there with a reason.
@@ -209,8 +213,9 @@ async fn missed_slot_gets_a_message_for_its_own_time() {
         let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin").name("nightly").missed(CatchUp::All(7));
         let make = |slot: SystemTime| Report { slot: jiff::Timestamp::try_from(slot).unwrap().to_string() };
         let clock = Arc::<ManualClock>::clone(&clock);
-        let worker =
-            Worker::builder(storage.clone()).virtual_time(clock).schedule_with_slot(nightly, make).build();
+        let worker = Worker::builder(storage.clone().with_runtime(Runtime::virtual_time(clock)))
+            .schedule_with_slot(nightly, make)
+            .build();
         let _ = worker.unwrap().run_until(tokio::time::sleep(Duration::from_secs(90))).await.unwrap();
     };
     lead().await;
@@ -239,7 +244,8 @@ async fn panic_in_message_factory_does_not_end_schedule() {
         Report { slot: jiff::Timestamp::try_from(slot).unwrap().to_string() }
     };
     let every = Schedule::every(Duration::from_secs(60)).name("minutely");
-    let worker = Worker::builder(storage.clone()).virtual_time(clock).schedule_with_slot(every, make);
+    let worker = Worker::builder(storage.clone().with_runtime(Runtime::virtual_time(clock)))
+        .schedule_with_slot(every, make);
     let worker = worker.build().unwrap();
     let _ = worker.run_until(tokio::time::sleep(Duration::from_secs(120))).await.unwrap();
     let reports = storage.queue::<Report>().await.unwrap().peek().await.unwrap();
@@ -272,7 +278,8 @@ async fn slot_whose_message_always_fails_is_skipped() {
             Checked { slot: if bad { String::new() } else { slot } }
         };
         let every = Schedule::every(Duration::from_secs(60)).name("minutely");
-        let worker = Worker::builder(storage.clone()).virtual_time(clock).schedule_with_slot(every, make);
+        let worker = Worker::builder(storage.clone().with_runtime(Runtime::virtual_time(clock)))
+            .schedule_with_slot(every, make);
         let worker = worker.build().unwrap();
         let _ = worker.run_until(tokio::time::sleep(Duration::from_secs(200))).await.unwrap();
         let reports = storage.queue::<Checked>().await.unwrap().peek().await.unwrap();
@@ -292,7 +299,8 @@ async fn storage_failure_skips_no_slot() {
     faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Full));
     let make = |slot: SystemTime| Report { slot: jiff::Timestamp::try_from(slot).unwrap().to_string() };
     let every = Schedule::every(Duration::from_secs(600)).name("seldom");
-    let worker = Worker::builder(faulty.storage()).virtual_time(clock).schedule_with_slot(every, make);
+    let worker = Worker::builder(faulty.storage().with_runtime(Runtime::virtual_time(clock)))
+        .schedule_with_slot(every, make);
     let worker = worker.build().unwrap();
     let running = tokio::spawn(worker.run_until(tokio::time::sleep(Duration::from_secs(1000))));
     tokio::time::sleep(Duration::from_secs(900)).await;

@@ -1,21 +1,19 @@
 //! The answers of a cancellation: it returns true only if the job certainly does not run.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Queue, QueueName, SendOptions};
-use jobqueue_tests::jobs::{Task, clock, in_memory, task};
+use jobqueue_tests::jobs::{Task, in_memory, task};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const LOST_ANSWER: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
 const LOST_REQUEST: Fault = Fault::LoseRequest(StoreErrorKind::Timeout);
 
 async fn tasks(faulty: &Faulty) -> Queue<Task> {
-    faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap()
+    faulty.storage().queue::<Task>().await.unwrap()
 }
 
 // B24: one copy is cancelled, the other runs.

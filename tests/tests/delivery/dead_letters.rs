@@ -1,7 +1,5 @@
 //! The messages of dead letters, read as their type. In paused time on memory.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

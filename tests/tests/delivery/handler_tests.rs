@@ -1,7 +1,5 @@
 //! The tools with which users test their handlers.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use jobqueue::testing::{HandlerTest, run_one};
 use jobqueue::{Context, ErrorKind, JobError, Outcome, QueueMessage, State};
 use jobqueue_tests::jobs::{Task, task};

@@ -1,7 +1,5 @@
 //! The identity of jobs: source and id identify a job, and only proven copies are deleted without running.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::sync::{Arc, Mutex};
 
 use jobqueue::storage::PutMessage;
@@ -101,7 +99,8 @@ async fn an_effect_is_recorded_for_the_jobs_of_one_queue_and_source() {
         .handle(move |_: Task, ctx: Context| effect(ctx))
         .handle(move |_: Other, ctx: Context| other(ctx));
     let report = ran.build().unwrap().run_until(after(30)).await.unwrap();
-    assert_eq!((report.completed, *effects.lock().unwrap()), (3, 3));
+    assert_eq!(report.completed, 3);
+    assert_eq!(*effects.lock().unwrap(), 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,13 +45,16 @@ async fn an_unwritable_dead_letter_queue_runs_no_handler_again() {
             faulty.plan_always(Operation::Put, Fault::Refuse(kind));
             let unwritable = worker(&storage).handle(failing(&runs, error)).build().unwrap();
             let _ = unwritable.run_until(after(3600)).await.unwrap();
-            assert_eq!((runs.load(Ordering::Relaxed), counts(&storage).await), (bound, (1, 0)), "{kind:?}");
+            assert_eq!(runs.load(Ordering::Relaxed), bound, "{kind:?}");
+            assert_eq!(counts(&storage).await, (1, 0), "{kind:?}");
             faulty.heal();
             let mended = worker(&storage).handle(failing(&runs, error)).build().unwrap();
             let _ = mended.run_until(after(120)).await.unwrap();
-            assert_eq!((runs.load(Ordering::Relaxed), counts(&storage).await), (bound, (0, 1)), "{kind:?}");
+            assert_eq!(runs.load(Ordering::Relaxed), bound, "{kind:?}");
+            assert_eq!(counts(&storage).await, (0, 1), "{kind:?}");
             let letter = queue.dead_letters().unwrap().peek().await.unwrap().remove(0);
-            assert_eq!((letter.reason.as_str(), letter.attempts), (reason, bound));
+            assert_eq!(letter.reason.as_str(), reason);
+            assert_eq!(letter.attempts, bound);
             assert!(letter.error.is_some_and(|error| error == "always" || error == "never"));
         }
     }
@@ -72,9 +75,11 @@ async fn a_death_after_the_last_attempt_runs_no_handler_again() {
         faulty.heal();
         let next = worker(&storage).handle(failing(&runs, error)).build().unwrap();
         let _ = next.run_until(after(300)).await.unwrap();
-        assert_eq!((runs.load(Ordering::Relaxed), counts(&storage).await), (bound, (0, 1)));
+        assert_eq!(runs.load(Ordering::Relaxed), bound);
+        assert_eq!(counts(&storage).await, (0, 1));
         let letter = queue.dead_letters().unwrap().peek().await.unwrap().remove(0);
-        assert_eq!((letter.reason.as_str(), letter.attempts), (reason, bound));
+        assert_eq!(letter.reason.as_str(), reason);
+        assert_eq!(letter.attempts, bound);
     }
 }
 

@@ -1,7 +1,5 @@
 //! Leases, deliveries and workers when the storage is slow, silent or busy.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +9,7 @@ use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::worker::CircuitBreaker;
 use jobqueue::{Context, Event, JobError, Outcome, QueueMessage, Storage, WorkerBuilder};
-use jobqueue_tests::jobs::{Log, Task, after, clock, in_memory, outcomes, task, worker};
+use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, task, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -22,7 +20,7 @@ const LOST_ANSWER: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
 async fn a_checkpoint_in_doubt_keeps_what_it_refers_to() {
     for refusal in [StoreErrorKind::Throttled, StoreErrorKind::Unavailable] {
         let faulty = Faulty::new(&in_memory());
-        let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+        let queue = faulty.storage().queue::<Task>().await.unwrap();
         // With a checkpoint the payload moves out too.
         let _ = queue.send(&Task { name: "a".to_owned(), data: "d".repeat(40_000) }).await.unwrap();
         let (plan, runs) = (faulty.clone(), Log::default());
@@ -46,7 +44,8 @@ async fn a_checkpoint_in_doubt_keeps_what_it_refers_to() {
         let built = worker(&faulty.storage()).handle(handler).build().unwrap();
         let report = built.run_until(after(120)).await.unwrap();
         assert_eq!(*runs.lock().unwrap(), ["40000 None", "40000 Some(40000)"], "{refusal:?}");
-        assert_eq!((report.completed, report.dead_lettered), (1, 0));
+        assert_eq!(report.completed, 1);
+        assert_eq!(report.dead_lettered, 0);
     }
 }
 
@@ -54,7 +53,7 @@ async fn a_checkpoint_in_doubt_keeps_what_it_refers_to() {
 #[tokio::test(start_paused = true)]
 async fn a_context_that_outlives_its_worker_holds_no_lease() {
     let storage = in_memory();
-    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
     let kept: Arc<Mutex<Vec<Context>>> = Arc::default();
     let sink = Arc::clone(&kept);
@@ -78,7 +77,7 @@ async fn a_context_that_outlives_its_worker_holds_no_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_get_that_hangs_does_not_hold_up_a_shutdown() {
     let faulty = Faulty::new(&in_memory());
-    let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
     faulty.plan(Operation::Get, 1, Fault::HangAfter);
     let built = worker(&faulty.storage()).handle(async |_: Task| Ok::<(), JobError>(())).build().unwrap();
@@ -91,7 +90,7 @@ async fn a_get_that_hangs_does_not_hold_up_a_shutdown() {
 #[tokio::test(start_paused = true)]
 async fn what_is_fetched_during_a_shutdown_is_put_back_at_once() {
     let faulty = Faulty::new(&in_memory());
-    let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
     faulty.plan(Operation::Get, 1, Fault::DelayAfter(Duration::from_millis(5_500)));
     let built = worker(&faulty.storage()).handle(async |_: Task| Ok::<(), JobError>(())).build().unwrap();
@@ -111,7 +110,7 @@ struct Fast {}
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_is_opened_slowly_holds_up_no_other() {
     let faulty = Faulty::new(&in_memory());
-    let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
     for name in ["slow", "fast"] {
         let _ = queue.send(&task(name)).await.unwrap();
     }
@@ -138,7 +137,8 @@ async fn a_queue_that_is_opened_slowly_holds_up_no_other() {
     };
     let _ = worker(&faulty.storage()).handle(handler).build().unwrap().run_until_idle().await.unwrap();
     let opened = opened.lock().unwrap();
-    assert_eq!((opened[0].0.as_str(), opened.len()), ("fast", 2));
+    assert_eq!(opened[0].0.as_str(), "fast");
+    assert_eq!(opened.len(), 2);
     assert!(opened[0].1 < Duration::from_secs(5), "{opened:?}");
 }
 
@@ -146,7 +146,7 @@ async fn a_queue_that_is_opened_slowly_holds_up_no_other() {
 #[tokio::test(start_paused = true)]
 async fn a_circuit_that_opens_while_a_slot_is_awaited_holds() {
     let storage = in_memory();
-    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
     for number in 0..4 {
         let _ = queue.send(&task(number.to_string())).await.unwrap();
     }
@@ -166,7 +166,7 @@ async fn a_circuit_that_opens_while_a_slot_is_awaited_holds() {
 #[tokio::test(start_paused = true)]
 async fn an_open_circuit_is_tried_by_one_job_while_others_end() {
     let storage = in_memory();
-    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
     for number in 0..12 {
         let _ = queue.send(&task(number.to_string())).await.unwrap();
     }
@@ -199,7 +199,7 @@ async fn an_open_circuit_is_tried_by_one_job_while_others_end() {
 async fn the_longest_duration_is_taken_for_without_end() {
     const MAX: Duration = Duration::MAX;
     let storage = in_memory();
-    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
     for name in ["one", "two", "three", "four"] {
         let _ = queue.send(&task(name)).await.unwrap();
     }
@@ -223,7 +223,8 @@ async fn the_longest_duration_is_taken_for_without_end() {
         std::future::ready(if first { Ok(()) } else { Err(JobError::retry_after(MAX, "down")) })
     };
     let report = built.handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
-    assert_eq!((report.completed, report.retried), (1, 1));
+    assert_eq!(report.completed, 1);
+    assert_eq!(report.retried, 1);
     let snooze = |_: Task| std::future::ready(Err::<(), _>(JobError::snooze(MAX)));
     let _ = queue.send(&task("five")).await.unwrap();
     let report = worker(&storage).handle(snooze).build().unwrap().run_until(after(5)).await.unwrap();
@@ -288,7 +289,7 @@ impl AtOnce {
 async fn a_handler_is_dropped_before_another_worker_has_its_message() {
     let (storage, counts) = (in_memory(), AtOnce::default());
     let faulty = Faulty::new(&storage);
-    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
     refuse_renewals(&faulty);
     let start =
@@ -306,7 +307,7 @@ async fn a_handler_is_dropped_before_another_worker_has_its_message() {
 async fn a_shutdowns_grace_ends_with_the_lease() {
     let (storage, counts) = (in_memory(), AtOnce::default());
     let faulty = Faulty::new(&storage);
-    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
     refuse_renewals(&faulty);
     let stopping = counts.worker(&faulty.storage()).shutdown_timeout(Duration::ZERO).build().unwrap();
@@ -322,7 +323,7 @@ async fn a_shutdowns_grace_ends_with_the_lease() {
 async fn a_cancellations_grace_ends_with_the_lease() {
     let (storage, counts) = (in_memory(), AtOnce::default());
     let faulty = Faulty::new(&storage);
-    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).id("a").await.unwrap();
     let running_at_its_end = Arc::new(Mutex::new(Vec::new()));
     let start = |storage: &Storage| {
@@ -337,7 +338,7 @@ async fn a_cancellations_grace_ends_with_the_lease() {
     };
     let first = start(&faulty.storage());
     after(7).await;
-    let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).clock(clock()).build();
+    let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
     assert_eq!(admin.cancel(&JobReference::new("tasks", "a")).await.unwrap().workers, 1);
     refuse_renewals(&faulty);
     for worker in [first, start(&storage)] {
@@ -349,7 +350,7 @@ async fn a_cancellations_grace_ends_with_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn no_handler_begins_when_its_lease_is_over() {
     let faulty = Faulty::new(&in_memory());
-    let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
     // Its payload is in a blob, which takes longer to come than the lease lasts.
     let _ = queue.send(&Task { name: "a".to_owned(), data: "d".repeat(70_000) }).await.unwrap();
     refuse_renewals(&faulty);

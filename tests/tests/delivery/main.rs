@@ -1,10 +1,25 @@
-//! The steps of one delivery (read, decide, run, settle), and their failures.
+//! The life of a job, from `send` to the end of its delivery and beyond: attempts, leases, payloads, limits, dead letters, releases
+//! of a program side by side.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
+mod applications;
+mod cancellation;
+mod dead_letters;
+mod end_to_end;
 mod forged_attributes;
+mod handler_tests;
+mod identity;
+mod invariants;
 mod large_attributes;
 mod last_attempts;
+mod lease_faults;
+mod limits;
 mod panics;
 mod payload_outages;
+mod payloads;
+mod qualification;
 mod receiving;
+mod redrive;
+mod rolling_deploys;
+mod send_request;

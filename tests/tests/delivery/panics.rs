@@ -111,7 +111,9 @@ async fn a_panic_anywhere_is_a_failed_attempt_and_told() {
         assert!(told.clone().count() == 3 && told.clone().all(|error| error.contains(expected)), "{ends:?}");
         let letters = storage.queue::<Second>().await.unwrap().dead_letters().unwrap();
         let letter = letters.peek().await.unwrap().remove(0);
-        assert_eq!((letter.reason.as_str(), letter.attempts, &*letter.id), ("attempts_exhausted", 3, place));
+        assert_eq!(letter.reason.as_str(), "attempts_exhausted");
+        assert_eq!(letter.attempts, 3);
+        assert_eq!(&*letter.id, place);
     }
 }
 
@@ -132,7 +134,8 @@ async fn a_panic_of_the_circuits_probe_does_not_stop_the_polling() {
             put(&late, 2, "fine").await;
         });
         let report = worker.run_until(after(600)).await.unwrap();
-        assert_eq!((report.completed, report.dead_lettered), (1, 4), "{place}");
+        assert_eq!(report.completed, 1, "{place}");
+        assert_eq!(report.dead_lettered, 4, "{place}");
     }
 }
 
@@ -149,6 +152,7 @@ async fn a_listener_that_panics_hinders_nothing() {
         panic!("boom")
     };
     let report = touchy(&storage).on_event(listener).build().unwrap().run_until(after(120)).await.unwrap();
-    assert_eq!((report.completed, report.dead_lettered), (1, 1));
+    assert_eq!(report.completed, 1);
+    assert_eq!(report.dead_lettered, 1);
     assert!(called.load(Ordering::Relaxed));
 }

@@ -3,8 +3,6 @@
 //!
 //! To test another storage, add an opener.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -183,7 +181,7 @@ async fn failed_work_is_retried_by_a_fresh_worker() {
 
 #[tokio::test]
 async fn part_of_a_killed_worker() {
-    let Some(path) = part("part_of_a_killed_worker") else { return };
+    let Some(path) = part("qualification::part_of_a_killed_worker") else { return };
     let mut terms = SettingOverrides::default();
     terms.timeout = Some(Duration::from_secs(1));
     let handler = |_: Task| async {
@@ -203,7 +201,7 @@ async fn work_interrupted_by_sigkill_is_recovered() {
     let subject = Subject::sqlite();
     let storage = subject.open().await;
     let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
-    let mut child = Part::start("part_of_a_killed_worker", subject.connection());
+    let mut child = Part::start("qualification::part_of_a_killed_worker", subject.connection());
     assert_eq!(child.says().as_deref(), Some("started"));
     let _ = child.kill();
     completes(storage, 1).await;

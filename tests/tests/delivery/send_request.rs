@@ -11,7 +11,7 @@ use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
 const MINUTE: Duration = Duration::from_secs(60);
 
 async fn tasks(storage: &Storage) -> Queue<Task> {
-    storage.queue_on_virtual_time(clock()).await.unwrap()
+    storage.queue().await.unwrap()
 }
 
 /// Runs what is visible within `seconds`, and returns what the handler was told, in order.
@@ -52,7 +52,9 @@ async fn id_key_source_and_headers_reach_the_handler() {
         queue.send(&task("a")).id("one").key("k").source("/shop").header("tenant", "blue").await.unwrap();
     assert_eq!(sent.id(), "one");
     let info = run_one(&storage, 1).await;
-    assert_eq!((&*info.id, info.key.as_deref(), &*info.source), ("one", Some("k"), "/shop"));
+    assert_eq!(&*info.id, "one");
+    assert_eq!(info.key.as_deref(), Some("k"));
+    assert_eq!(&*info.source, "/shop");
     assert_eq!(info.headers.get("tenant").map(String::as_str), Some("blue"));
     assert!(info.sent.is_some_and(|time| time <= clock().now()));
     assert!(info.sent_text().is_some_and(|text| text.ends_with('Z')));
@@ -95,7 +97,8 @@ async fn later_options_replace_earlier_ones_and_headers_add_up() {
         .await
         .unwrap();
     let info = run_one(&storage, 1).await;
-    assert_eq!((&*info.id, info.key.as_deref()), ("data", Some("k")));
+    assert_eq!(&*info.id, "data");
+    assert_eq!(info.key.as_deref(), Some("k"));
     let headers: Vec<_> = info.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(headers, [("a", "1"), ("b", "2")]);
 }
@@ -165,7 +168,7 @@ async fn an_id_for_many_messages_is_refused() {
 async fn a_transaction_refuses_what_it_cannot_keep() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
-    let storage = sqlite::Options::new(&path).open().await.unwrap();
+    let storage = Storage::open(sqlite::Options::new(&path)).await.unwrap();
     let queue: Queue<Task> = storage.queue().await.unwrap();
     let mut connection = rusqlite::Connection::open(&path).unwrap();
     let behavior = rusqlite::TransactionBehavior::Immediate;

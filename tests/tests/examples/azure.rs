@@ -1,7 +1,5 @@
 //! The example `azure` does what it says, by account key and by shared access signature.
 
-#![allow(clippy::unwrap_used)]
-
 use std::process::{Command, Output};
 
 use jobqueue_tests::azurite::{Azurite, KEY};

@@ -1,7 +1,5 @@
 //! `mailing_list` as people run it: alone, in several processes, killed half-way, on Azurite, with bad input.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -1,7 +1,5 @@
 //! `shop` as people play with it: order something, see it done or refused on the dashboard, stop.
 
-#![allow(clippy::unwrap_used)]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;

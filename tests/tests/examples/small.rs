@@ -1,7 +1,5 @@
 //! The small examples run and print what their headers say.
 
-#![allow(clippy::unwrap_used)]
-
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

@@ -1,13 +1,11 @@
-//! F114: a log of everything at TRACE shows no key, no signature, no token and no receipt. A program of its own,
-//! because it takes over the process's log.
-
-#![allow(clippy::unwrap_used)]
+//! F114: a log of everything at TRACE shows no key, no signature, no token and no receipt.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use jobqueue::QueueName;
+use jobqueue::Runtime;
 use jobqueue::azure::Options;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{
@@ -58,7 +56,7 @@ async fn a_run(storage: &Storage, known: &mut Known) {
     let content = format!("content-{}", uuid::Uuid::new_v4().simple());
     storage.blobs().put_blob(&blob, Bytes::from(content.clone()), PutBlob::new()).await.unwrap();
     storage.blobs().get_blob(&blob, 1024).await.unwrap();
-    known.error(storage.blobs().renew_lease(&blob, &LeaseId::random()).await);
+    known.error(storage.leases().unwrap().renew_lease(&blob, &LeaseId::random(&Runtime::new())).await);
     known.secrets.push(content);
 }
 
@@ -69,13 +67,13 @@ async fn trace_log_shows_no_secret() {
     let mut known = Known::default();
     let azurite = Azurite::shared();
     let by_key = Options::from_connection_string(&azurite.connection_string()).unwrap();
-    a_run(&by_key.clone().open().await.unwrap(), &mut known).await;
+    a_run(&Storage::open(by_key.clone()).await.unwrap(), &mut known).await;
     by_key.probe(&QueueName::new("nothing").unwrap(), Access::Process).await.unwrap();
 
     let sas = sas::account_sas("rwdlacup", "2100-01-01T00:00:00Z");
     let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
     let by_sas = Options::from_connection_string(&string).unwrap();
-    a_run(&by_sas.clone().open().await.unwrap(), &mut known).await;
+    a_run(&Storage::open(by_sas.clone()).await.unwrap(), &mut known).await;
 
     let https = Azurite::shared_https();
     let token = FakeToken::default();
@@ -84,13 +82,13 @@ async fn trace_log_shows_no_secret() {
     let by_token = Options::from_endpoint(https.queue_endpoint()).unwrap();
     let by_token = by_token.blob_endpoint(https.blob_endpoint()).unwrap();
     let by_token = by_token.root_certificate(pem.as_bytes()).unwrap().credential(Arc::new(token));
-    a_run(&by_token.clone().open().await.unwrap(), &mut known).await;
+    a_run(&Storage::open(by_token.clone()).await.unwrap(), &mut known).await;
 
     // Failures of the connection, whose reasons like to carry URLs.
     let proxy = Proxy::start(azurite.queue_endpoint()).await;
     let broken =
         sas::connection_string(&proxy.endpoint(azurite.queue_endpoint()), azurite.blob_endpoint(), &sas);
-    let broken = Options::from_connection_string(&broken).unwrap().open().await.unwrap();
+    let broken = Storage::open(Options::from_connection_string(&broken).unwrap()).await.unwrap();
     let queue = QueueName::new("nothing").unwrap();
     for fault in [Fault::Refuse, Fault::DropAnswer, Fault::Truncate(9), Fault::Garble] {
         proxy.plan("POST", fault);

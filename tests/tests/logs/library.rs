@@ -1,7 +1,4 @@
-//! The content of logs, and the secrets that never occur in them: I20, F92, F114. It is a program of its own, because
-//! it takes over the process's log.
-
-#![allow(clippy::unwrap_used)]
+//! The content of logs, and the secrets that never occur in them: I20, F92, F114.
 
 use std::time::Duration;
 
@@ -79,7 +76,7 @@ async fn a_file_in_memory_is_warned_of_and_one_on_a_disk_is_not() {
         let path = format!("sqlite:{}", folder.path().join("jobs.db").display());
         let _ = Storage::connect(&path).await.unwrap();
         let log = log.text();
-        let warning = log.lines().find(|line| line.contains("a restart of the machine loses it"));
+        let warning = log.lines().find(|line| line.contains("which a restart of the machine erases"));
         assert_eq!(warning.is_some_and(|line| line.contains("WARN")), warned, "{log}");
     }
 }

@@ -1,21 +1,27 @@
-//! Collects everything that a run tells at the finest level: each value that is given to `tracing`, as it is, and each exported span.
+//! All that a run shows at the finest level: each value that is given to `tracing`, as it is, and each exported span.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::memory::TokioClock;
 use jobqueue::storage::PutMessage;
-use jobqueue::{Context, JobError, Storage, Worker};
+use jobqueue::{Context, JobError, QueueMessage, Runtime, Storage, Worker};
 use jobqueue_opentelemetry::Telemetry;
+use jobqueue_tests::log;
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+use serde::{Deserialize, Serialize};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 
-use super::Order;
-
 const SECRET: &str = "s3cret-freight";
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order")]
+struct Order {
+    number: u32,
+    secret: String,
+}
 
 /// Keeps every value as it was given, before anything is escaped.
 #[derive(Clone, Default)]
@@ -55,18 +61,6 @@ impl<S: tracing::Subscriber> Layer<S> for Raw {
     }
 }
 
-/// Takes over the process's log.
-fn raw() -> Raw {
-    static RAW: OnceLock<Raw> = OnceLock::new();
-    let raw = RAW.get_or_init(|| {
-        let raw = Raw::default();
-        let subscriber = tracing_subscriber::registry().with(raw.clone());
-        tracing::subscriber::set_global_default(subscriber).unwrap();
-        raw
-    });
-    raw.clone()
-}
-
 fn texts(spans: &[SpanData]) -> Vec<String> {
     let mut texts = Vec::new();
     for span in spans {
@@ -101,7 +95,7 @@ async fn run(storage: &Storage) {
             _ => Ok(()),
         }
     };
-    let worker = Worker::builder(storage.clone()).virtual_time(Arc::new(TokioClock::new()));
+    let worker = Worker::builder(storage.clone().with_runtime(Runtime::paused()));
     let stop = tokio::time::sleep(Duration::from_secs(90));
     drop(worker.handle(handler).build().unwrap().run_until(stop).await.unwrap());
 }
@@ -109,7 +103,10 @@ async fn run(storage: &Storage) {
 // I20, F114
 #[tokio::test(start_paused = true)]
 async fn finest_trace_shows_no_payload_and_no_line_of_a_sender() {
-    let raw = raw();
+    // The process's log is on at every level, so that this thread misses nothing.
+    let _log = log::record();
+    let raw = Raw::default();
+    let _raw = tracing::subscriber::set_default(tracing_subscriber::registry().with(raw.clone()));
     let (exporter, metrics) = (InMemorySpanExporter::default(), InMemoryMetricExporter::default());
     let tracers = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     let reader = PeriodicReader::builder(metrics.clone()).build();

@@ -1,7 +1,5 @@
 //! Golden files: the effect of a wire form change on the tests of an application.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests may.
-
 use std::fs;
 use std::path::Path;
 

@@ -192,7 +192,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The process that is killed while it runs a job.
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_that_is_killed() {
-    let Some(path) = part("worker_that_is_killed") else { return };
+    let Some(path) = part("dashboard::worker_that_is_killed") else { return };
     let handler = async |_: Film| {
         println!(">> running");
         std::future::pending::<()>().await;
@@ -213,7 +213,7 @@ async fn killed_worker_leaves_the_pages_and_its_job_waits_again() {
     let storage = Storage::connect(&path).await.unwrap();
     let film = Film { title: "Metropolis".to_owned() };
     storage.queue::<Film>().await.unwrap().send(&film).id("film-1").await.unwrap();
-    let mut worker = Part::start("worker_that_is_killed", &path);
+    let mut worker = Part::start("dashboard::worker_that_is_killed", &path);
     assert_eq!(worker.says().as_deref(), Some("running"));
     let victim = worker.id().to_string();
     let admin = Admin::new(storage);

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::dead_letters::RedriveOptions;
-use jobqueue::memory::TokioClock;
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::trace::{Span, Step, TraceContext, Tracer};
-use jobqueue::{Context, Event, JobError, JobInfo, QueueMessage, State, Storage, Worker, WorkerBuilder};
+use jobqueue::{
+    Context, Event, JobError, JobInfo, QueueMessage, Runtime, State, Storage, Worker, WorkerBuilder,
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
@@ -24,7 +25,7 @@ struct Invoice {
 }
 
 fn worker(storage: &Storage) -> WorkerBuilder {
-    Worker::builder(storage.clone()).virtual_time(Arc::new(TokioClock::new()))
+    Worker::builder(storage.clone().with_runtime(Runtime::paused()))
 }
 
 /// Says whether a message was delivered after the delay that its sender has set.

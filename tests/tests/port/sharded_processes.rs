@@ -1,7 +1,5 @@
 //! Sharded storage among processes, on SQLite files: the number of shards changes under load.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -38,12 +36,12 @@ async fn closed() {
     drop(read.await);
 }
 
-/// Sends until it is told to stop, then prints the number of acknowledged sends.
+/// Sends until the stop signal, then prints the number of acknowledged sends.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_produces() {
-    let Some(input) = part("part_produces") else { return };
+    let Some(input) = part("sharded_processes::part_produces") else { return };
     let (name, folder) = input.split_once(' ').unwrap();
-    let queue = open(Path::new(folder)).await.0.storage().queue::<Work>().await.unwrap();
+    let queue = Storage::from(open(Path::new(folder)).await.0.stores()).queue::<Work>().await.unwrap();
     say!("sends");
     let (mut sent, mut stop) = (0, std::pin::pin!(closed()));
     loop {
@@ -55,10 +53,10 @@ async fn part_produces() {
     }
 }
 
-/// Records the jobs that it handles until it is told to stop; then prints whether every shard was polled recently.
+/// Records the jobs that it handles until the stop signal; then prints whether every shard was polled recently.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_works() {
-    let Some(folder) = part("part_works").map(PathBuf::from) else { return };
+    let Some(folder) = part("sharded_processes::part_works").map(PathBuf::from) else { return };
     async fn work(work: Work, State(folder): State<PathBuf>) -> Result<(), JobError> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log"))?;
         // One write is not torn by others.
@@ -66,7 +64,7 @@ async fn part_works() {
         Ok(())
     }
     let (sharded, _accounts) = open(&folder).await;
-    let worker = Worker::builder(sharded.storage()).state(folder).handle(work).build().unwrap();
+    let worker = Worker::builder(Storage::from(sharded.stores())).state(folder).handle(work).build().unwrap();
     say!("works");
     let queue = QueueName::new("work").unwrap();
     // The others may have done everything before this one has learnt of the newest shards: it has to learn of them all the same.
@@ -89,7 +87,7 @@ async fn part_works() {
 async fn resharding_under_load_strands_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (sharded, accounts) = open(folder.path()).await;
-    let (storage, name) = (sharded.storage(), QueueName::new("work").unwrap());
+    let (storage, name) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
     let queue = storage.queue::<Work>().await.unwrap();
     // A backlog in all four shards before anybody works.
     for number in 0..200 {
@@ -100,10 +98,10 @@ async fn resharding_under_load_strands_nothing() {
         part.says().unwrap();
         part
     };
-    let producers =
-        ["x", "y"].map(|who| start("part_produces", format!("{who} {}", folder.path().display())));
+    let producers = ["x", "y"]
+        .map(|who| start("sharded_processes::part_produces", format!("{who} {}", folder.path().display())));
     sharded.reshard(&name, 8).await.unwrap();
-    let works = || start("part_works", folder.path().display().to_string());
+    let works = || start("sharded_processes::part_works", folder.path().display().to_string());
     let mut workers = vec![works(), works()];
     retired(&sharded, &name).await;
     assert_eq!(generations(&accounts).await, BTreeSet::from([2]), "the first four are drained and gone");

@@ -1,7 +1,5 @@
 //! The emulator of Service Bus does what stock clients expect, and ends together with the program that started it.
 
-#![allow(clippy::unwrap_used)]
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -137,7 +135,7 @@ fn a_killed_program_leaves_no_emulator_behind() {
         return;
     }
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["a_killed_program_leaves_no_emulator_behind", "--exact", "--nocapture"])
+        .args(["emulator::a_killed_program_leaves_no_emulator_behind", "--exact", "--nocapture"])
         .env(VICTIM, "1")
         .stdout(Stdio::piped())
         .spawn()

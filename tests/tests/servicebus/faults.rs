@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jobqueue::Storage;
 use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
 use serde_json::json;
 
@@ -39,7 +40,8 @@ async fn a_message_is_given_back_with_a_delay_after_its_link_has_gone() {
         while let Err(error) = bench.update(&leased.message, change()).await {
             assert!(error.is_retryable() && !error.is_ambiguous(), "{end}: {error:?}");
         }
-        assert_eq!((bench.count("active"), bench.count("scheduled")), (0, 1), "{end}");
+        assert_eq!(bench.count("active"), 0, "{end}");
+        assert_eq!(bench.count("scheduled"), 1, "{end}");
     }
 }
 
@@ -108,7 +110,8 @@ async fn a_lost_answer_to_a_commit_leaves_one_message() {
         };
         // After a commit the lock is gone; otherwise the second try replaces the message.
         assert_eq!(again.is_err(), performed, "{again:?}");
-        assert_eq!((bench.count("active"), bench.count("scheduled")), (0, 1), "performed: {performed}");
+        assert_eq!(bench.count("active"), 0, "performed: {performed}");
+        assert_eq!(bench.count("scheduled"), 1, "performed: {performed}");
     }
 }
 
@@ -117,14 +120,16 @@ async fn a_busy_service_is_told_as_throttling() {
     let bench = Bench::new();
     bench.emulator.plant("send", "busy");
     let error = bench.put(PutMessage::new("job")).await.unwrap_err();
-    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Throttled, false), "{error:?}");
+    assert_eq!(error.kind(), StoreErrorKind::Throttled, "{error:?}");
+    assert!(!error.is_ambiguous(), "{error:?}");
     let leased = bench.leased("job").await;
     for (operation, change) in
         [("renew-lock", UpdateMessage::new(MINUTE)), ("abandon", UpdateMessage::new(Duration::ZERO))]
     {
         bench.emulator.plant(operation, "busy");
         let error = bench.update(&leased.message, change).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Throttled, false), "{error:?}");
+        assert_eq!(error.kind(), StoreErrorKind::Throttled, "{error:?}");
+        assert!(!error.is_ambiguous(), "{error:?}");
     }
     // By management, because the link has given the delivery up with the abandonment.
     bench.emulator.plant("update-disposition", "busy");
@@ -137,7 +142,7 @@ async fn a_busy_service_is_told_as_throttling() {
 async fn tokens_are_renewed_before_they_run_out() {
     let bench = Bench::new();
     let options = options(&bench.emulator).token_validity(Duration::from_secs(6));
-    let storage = options.storage(&bench.blobs).unwrap();
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
     storage.queues().put(&bench.queue, PutMessage::new("a")).await.unwrap();
     let link = |links: &serde_json::Value| {
         let links = links.as_array().unwrap().iter();

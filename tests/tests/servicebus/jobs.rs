@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::{Context, JobError, JobInfo, QueueMessage, Worker, WorkerBuilder};
+use jobqueue::{Context, JobError, JobInfo, QueueMessage, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::example;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -52,12 +52,14 @@ async fn a_failed_job_goes_on_from_its_checkpoint_and_a_bad_one_is_dead_lettered
         // The back-off.
         bench.emulator.advance(Duration::from_secs(2));
     }
-    assert_eq!((completed, dead_lettered), (1, 1));
+    assert_eq!(completed, 1);
+    assert_eq!(dead_lettered, 1);
     let mut seen = seen.lock().unwrap().clone();
     seen.sort();
     let run = |name: &str, attempt, step| (name.to_owned(), attempt, step);
     assert_eq!(seen, [run("bad", 1, 0), run("bad", 2, 1), run("good", 1, 0), run("good", 2, 1)]);
-    assert_eq!((bench.count("active"), bench.count("scheduled")), (0, 0));
+    assert_eq!(bench.count("active"), 0);
+    assert_eq!(bench.count("scheduled"), 0);
 }
 
 // I8
@@ -81,7 +83,8 @@ async fn a_job_longer_than_its_lock_runs_once() {
     };
     let worker = Worker::builder(bench.storage.clone()).max_idle_delay(Duration::from_millis(200));
     let report = worker.handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, *runs.lock().unwrap()), (1, 1), "{report:?}");
+    assert_eq!(report.completed, 1, "{report:?}");
+    assert_eq!(*runs.lock().unwrap(), 1, "{report:?}");
     assert_eq!(emulator.queue("work")["counts"]["active"], 0);
 }
 
@@ -89,7 +92,8 @@ async fn a_job_longer_than_its_lock_runs_once() {
 async fn a_worker_that_runs_until_idle_waits_for_what_is_on_its_way() {
     let bench = Bench::new();
     // A message is always later than that.
-    let storage = options(&bench.emulator).receive_wait(Duration::ZERO).storage(&bench.blobs).unwrap();
+    let storage =
+        Storage::from(options(&bench.emulator).receive_wait(Duration::ZERO).with_blobs_of(&bench.blobs));
     let queue = storage.queue::<Work>().await.unwrap();
     for round in 1..=5 {
         queue.send(&work("late")).await.unwrap();
@@ -114,7 +118,8 @@ async fn a_job_whose_completion_gets_no_answer_is_done_once() {
             async { Ok::<(), JobError>(()) }
         };
         let report = worker(&bench).handle(handler).build().unwrap().run_until_idle().await.unwrap();
-        assert_eq!((report.completed, *runs.lock().unwrap()), (1, 1), "{end}: {report:?}");
+        assert_eq!(report.completed, 1, "{end}: {report:?}");
+        assert_eq!(*runs.lock().unwrap(), 1, "{end}: {report:?}");
         assert_eq!(bench.count("active"), 0, "{end}");
     }
 }
@@ -131,7 +136,7 @@ fn the_example_of_the_message_lock_runs() {
     let text = example::text(&output);
     assert!(output.status.success(), "{text}");
     for line in [
-        "worked 3.5 s on parcel 1 under a lease of 3 s; nobody else got it",
+        "worked 3.5 s on parcel 1 under a lease of 3 s; no other worker got it",
         "dropped parcel 2 without a word: it is back, attempt 1, delivery 2",
         "completed parcel 2 with its progress: weighed",
     ] {

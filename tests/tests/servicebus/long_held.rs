@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jobqueue::Storage;
 use jobqueue::storage::{LeasedMessage, PutMessage, UpdateMessage};
 use jobqueue_test_support::servicebus::is_excluded;
 use serde_json::json;
@@ -61,8 +62,9 @@ async fn a_message_outlives_the_link_by_which_it_came() {
 #[tokio::test]
 async fn the_link_of_a_held_session_is_not_idle() {
     let mut bench = Bench::with(settings(true, "PT5M"), &AS_THE_SERVICE);
-    bench.storage =
-        options(&bench.emulator).keep_alive(Duration::from_millis(50)).storage(&bench.blobs).unwrap();
+    bench.storage = Storage::from(
+        options(&bench.emulator).keep_alive(Duration::from_millis(50)).with_blobs_of(&bench.blobs),
+    );
     bench.put_in("a", "long").await;
     let leased = bench.next().await;
     bench.hold(&leased, async || bench.shows_use().await).await;
@@ -79,8 +81,9 @@ async fn the_link_of_a_delayed_session_is_not_idle() {
         return;
     }
     let mut bench = Bench::with(settings(true, "PT5M"), &["--link-idle-timeout", "60000"]);
-    bench.storage =
-        options(&bench.emulator).keep_alive(Duration::from_millis(50)).storage(&bench.blobs).unwrap();
+    bench.storage = Storage::from(
+        options(&bench.emulator).keep_alive(Duration::from_millis(50)).with_blobs_of(&bench.blobs),
+    );
     for text in ["first", "second"] {
         bench.put_in("a", text).await;
     }

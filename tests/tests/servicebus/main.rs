@@ -5,6 +5,7 @@
 
 mod cuts;
 mod dead_letters;
+mod emulator;
 mod entra;
 mod faults;
 mod gateway;
@@ -24,14 +25,12 @@ mod session_losses;
 mod sessions;
 mod until_idle;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::QueueName;
 use jobqueue::servicebus::Options;
 use jobqueue::storage::{
-    GetMessages, LeasedMessage, MessageRef, PutMessage, QueueStore, Storage, StoreError, UpdateMessage,
-    Updated,
+    GetMessages, LeasedMessage, MessageRef, PutMessage, Queues, Storage, StoreError, UpdateMessage, Updated,
 };
 use jobqueue_test_support::servicebus::ServiceBus;
 use serde_json::{Value, json};
@@ -59,16 +58,16 @@ impl Bench {
         let emulator = ServiceBus::start_with(arguments);
         emulator.create_queue("work", settings);
         let blobs = Storage::memory();
-        let storage = options(&emulator).storage(&blobs).unwrap();
+        let storage = Storage::from(options(&emulator).with_blobs_of(&blobs));
         Self { emulator, blobs, storage, queue: QueueName::new("work").unwrap() }
     }
 
     /// Opens the same storage as another process would.
     fn another(&self) -> Storage {
-        options(&self.emulator).storage(&self.blobs).unwrap()
+        Storage::from(options(&self.emulator).with_blobs_of(&self.blobs))
     }
 
-    fn store(&self) -> &Arc<dyn QueueStore> {
+    fn store(&self) -> &Queues {
         self.storage.queues()
     }
 

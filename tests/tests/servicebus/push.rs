@@ -234,7 +234,7 @@ async fn early_messages_answer_the_next_get_in_full() {
 #[tokio::test]
 async fn messages_for_a_get_that_was_dropped_are_given_back() {
     let bench = Bench::new();
-    let patient = options(&bench.emulator).receive_wait(MINUTE).storage(&bench.blobs).unwrap();
+    let patient = Storage::from(options(&bench.emulator).receive_wait(MINUTE).with_blobs_of(&bench.blobs));
     tokio::select! {
         got = patient.queues().get(&bench.queue, GetMessages::new(1, MINUTE)) => panic!("there was something: {got:?}"),
         () = bench.until_credit(1) => {}
@@ -275,6 +275,7 @@ async fn many_slots_take_no_message_beyond_their_credit() {
         seen.insert(next(&mut jobs).await);
     }
     let report = worker.shutdown().await;
-    assert_eq!((report.completed, report.uncertain), (JOBS as u64, 0), "{report:?}");
+    assert_eq!(report.completed, JOBS as u64, "{report:?}");
+    assert_eq!(report.uncertain, 0, "{report:?}");
     assert_eq!(bench.count("active"), 0);
 }

@@ -104,7 +104,8 @@ async fn a_message_that_is_given_back_stays_the_first_of_its_group() {
     let first = bench.next().await;
     bench.update(&first.message, UpdateMessage::new(Duration::ZERO)).await.unwrap();
     let again = bench.next().await;
-    assert_eq!((text(&again), again.dequeue_count), ("0", 2));
+    assert_eq!(text(&again), "0");
+    assert_eq!(again.dequeue_count, 2);
     let delay = Duration::from_millis(300);
     let change = UpdateMessage::new(delay).with_text("0 changed".to_owned()).ending_lease();
     let from = SystemTime::now();
@@ -115,9 +116,11 @@ async fn a_message_that_is_given_back_stays_the_first_of_its_group() {
         None => bench.next().await,
     };
     assert!(from.elapsed().unwrap() >= delay, "it came too early");
-    assert_eq!((text(&later), &later.message.id), ("0 changed", &first.message.id));
+    assert_eq!(text(&later), "0 changed");
+    assert_eq!(&later.message.id, &first.message.id);
     assert!(later.dequeue_count > again.dequeue_count);
-    assert_eq!((bench.count("active"), bench.count("scheduled")), (2, 0));
+    assert_eq!(bench.count("active"), 2);
+    assert_eq!(bench.count("scheduled"), 0);
     bench.delete(&later.message).await.unwrap();
     assert_eq!(text(&bench.next().await), "1");
 }
@@ -135,7 +138,7 @@ async fn a_delay_outlives_the_process_that_gave_the_message_back() {
     bench.update(&first.message, change).await.unwrap();
     let Bench { emulator, blobs, storage, queue } = bench;
     drop(storage);
-    let storage = super::options(&emulator).storage(&blobs).unwrap();
+    let storage = Storage::from(super::options(&emulator).with_blobs_of(&blobs));
     let bench = Bench { emulator, blobs, storage, queue };
     let again = bench.next().await;
     assert!(from.elapsed().unwrap() >= delay, "it came too early");
@@ -168,7 +171,8 @@ async fn a_checkpoint_of_a_session_is_found_by_the_next_delivery() {
     bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("second".to_owned())).await.unwrap();
     bench.emulator.advance(2 * MINUTE);
     let again = bench.next().await;
-    assert_eq!((text(&again), again.dequeue_count), ("second", 2));
+    assert_eq!(text(&again), "second");
+    assert_eq!(again.dequeue_count, 2);
     bench.delete(&again.message).await.unwrap();
     assert!(bench.no_blobs("jobqueue-servicebus", "texts/").await);
 }

@@ -47,7 +47,7 @@ impl Bench {
         let port = late_proxy(self.emulator.port()).await;
         let (before, after) = (format!(":{};", self.emulator.port()), format!(":{port};"));
         let text = self.emulator.connection_string().replacen(&before, &after, 1);
-        Options::from_connection_string(&text).unwrap().storage(&self.blobs).unwrap()
+        Storage::from(Options::from_connection_string(&text).unwrap().with_blobs_of(&self.blobs))
     }
 }
 
@@ -85,7 +85,8 @@ async fn late_proxy(port: u16) -> u16 {
 async fn jobs_in_sessions_are_awaited_however_short_a_get_is() {
     let bench = Bench::of_sessions();
     // A session and its message are always later than that.
-    let storage = options(&bench.emulator).receive_wait(Duration::ZERO).storage(&bench.blobs).unwrap();
+    let storage =
+        Storage::from(options(&bench.emulator).receive_wait(Duration::ZERO).with_blobs_of(&bench.blobs));
     for slots in [1, 2, 8] {
         for round in 0..3 {
             let sent = bench.send_some(&storage).await;
@@ -103,7 +104,8 @@ async fn sessions_and_messages_that_come_late_are_awaited() {
     let late = bench.over_late_network().await;
     let sent = bench.send_some(&bench.storage).await;
     let report = run(&late, 4).await;
-    assert_eq!((report.completed, bench.count("active")), (sent, 0), "{report:?}");
+    assert_eq!(report.completed, sent, "{report:?}");
+    assert_eq!(bench.count("active"), 0, "{report:?}");
 }
 
 #[tokio::test]
@@ -141,7 +143,8 @@ async fn a_session_that_must_wait_hides_no_other() {
     bench.get_all(&dying, 1).await;
     drop(dying);
     let report = run(&bench.another(), 1).await;
-    assert_eq!((report.completed, bench.count("active")), (1, 1), "{report:?}");
+    assert_eq!(report.completed, 1, "{report:?}");
+    assert_eq!(bench.count("active"), 1, "{report:?}");
 }
 
 #[derive(Debug, Serialize, Deserialize, jobqueue::QueueMessage)]
@@ -201,7 +204,7 @@ async fn a_get_that_was_given_up_frees_the_session() {
     let bench = Bench::of_sessions_with(json!({ "LockDuration": "PT5M" }));
     bench.put_in("a", "1").await;
     let faulty = Faulty::new(&bench.blobs);
-    let storage = options(&bench.emulator).storage(&faulty.storage()).unwrap();
+    let storage = Storage::from(options(&bench.emulator).with_blobs_of(faulty.storage()));
     faulty.plan(Operation::PutBlob, 1, Fault::Hang);
     tokio::select! {
         biased;

@@ -1,7 +1,5 @@
 //! SIGKILL at random moments: every acknowledged message exists, and the file is sound.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +15,7 @@ use rusqlite::Connection;
 // A part of the next test: puts and deletes until killed, and says what was acknowledged.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_work() {
-    let Some(input) = part("part_work") else { return };
+    let Some(input) = part("crashes::part_work") else { return };
     let (round, path) = input.split_once(':').unwrap();
     let storage = open(Path::new(path)).await;
     let mut running = tokio::task::JoinSet::new();
@@ -49,7 +47,7 @@ async fn a_kill_loses_nothing_that_was_acknowledged() {
     let path = folder.path().join("jobs.db");
     let (mut put, mut doomed, mut deleted) = (HashSet::new(), HashSet::new(), HashSet::new());
     for round in 0..ROUNDS {
-        let mut part = Part::start("part_work", format!("{round}:{}", path.display()));
+        let mut part = Part::start("crashes::part_work", format!("{round}:{}", path.display()));
         let mut heard = Vec::new();
         for _ in 0..random.random_range(1..1500) {
             heard.extend(part.says());

@@ -1,7 +1,5 @@
 //! A full disk, damage at run time, clock jumps, expired messages.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +19,7 @@ fn get(count: u32, seconds: u64) -> GetMessages {
 }
 
 async fn open(options: Options) -> Storage {
-    let storage = options.open().await.unwrap();
+    let storage = Storage::open(options).await.unwrap();
     storage.queues().create_queue(&queue(), &Metadata::new()).await.unwrap();
     storage
 }

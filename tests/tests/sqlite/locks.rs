@@ -1,7 +1,5 @@
 //! Several connections and processes on one SQLite file.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use jobqueue::Storage;
 use jobqueue::sqlite::{Options, put_blob_in, put_in};
 use jobqueue::storage::BlobName;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, PutBlob, PutMessage, StoreErrorKind, UpdateMessage};
@@ -21,7 +20,7 @@ fn get(count: u32) -> GetMessages {
     GetMessages::new(count, Duration::from_secs(600))
 }
 
-/// Holds the write lock until it is told to release it.
+/// Holds the write lock until it is released.
 struct Holder {
     release: mpsc::Sender<()>,
     thread: thread::JoinHandle<()>,
@@ -51,7 +50,7 @@ impl Holder {
 // A part of the next test; alone it does nothing.
 #[tokio::test]
 async fn part_claim() {
-    let Some(path) = part("part_claim") else { return };
+    let Some(path) = part("locks::part_claim") else { return };
     let storage = open(Path::new(&path)).await;
     loop {
         let got = storage.queues().get(&queue(), get(32)).await.unwrap().messages;
@@ -74,7 +73,7 @@ async fn each_message_is_claimed_once_by_four_processes() {
     let all = (0..MESSAGES).map(|n| PutMessage::new(n.to_string())).collect();
     storage.queues().put_all(&queue(), all).await.into_iter().for_each(|put| drop(put.unwrap()));
 
-    let parts: Vec<_> = (0..4).map(|_| Part::start("part_claim", &path)).collect();
+    let parts: Vec<_> = (0..4).map(|_| Part::start("locks::part_claim", &path)).collect();
     let readers: Vec<_> = parts.into_iter().map(|part| thread::spawn(|| part.finish())).collect();
     let leased_job: Vec<String> = readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect();
     assert_eq!(leased_job.len(), MESSAGES);
@@ -103,7 +102,7 @@ async fn a_long_lock_ends_in_a_timeout_that_says_nothing_was_done() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;
-    let impatient = Options::new(&path).busy_timeout(Duration::from_millis(50)).open().await.unwrap();
+    let impatient = Storage::open(Options::new(&path).busy_timeout(Duration::from_millis(50))).await.unwrap();
     let holder = Holder::start(path.clone());
     let error = impatient.queues().put(&queue(), PutMessage::new("x")).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Timeout);
@@ -196,7 +195,7 @@ async fn a_transaction_on_another_file_is_refused() {
 // A part of the next test; alone it does nothing.
 #[tokio::test]
 async fn part_put() {
-    let Some(path) = part("part_put") else { return };
+    let Some(path) = part("locks::part_put") else { return };
     let storage = open(Path::new(&path)).await;
     storage.queues().put(&queue(), PutMessage::new("from afar")).await.unwrap();
 }
@@ -207,7 +206,7 @@ async fn another_process_notifies() {
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;
     let mut subscribe = storage.queues().subscribe(&queue()).unwrap();
-    let part = Part::start("part_put", &path);
+    let part = Part::start("locks::part_put", &path);
     loop {
         subscribe.wait().await;
         if !storage.queues().get(&queue(), get(1)).await.unwrap().messages.is_empty() {

@@ -1,8 +1,6 @@
 //! Effects of processes on each other's SQLite storage: they upgrade its schema (F66), copy its files (F68), and are
 //! forked (F69).
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -23,12 +21,12 @@ async fn count(storage: &Storage) -> u64 {
 // A part of the next test: a newer version of the program, which brings up the file's tables.
 #[test]
 fn part_upgrade() {
-    let Some(path) = part("part_upgrade") else { return };
+    let Some(path) = part("processes::part_upgrade") else { return };
     let mut connection = Connection::open(path).unwrap();
     connection.busy_timeout(Duration::from_secs(20)).unwrap();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     transaction.execute_batch("ALTER TABLE jobqueue_message ADD COLUMN priority INTEGER").unwrap();
-    transaction.pragma_update(None, "user_version", 2).unwrap();
+    transaction.pragma_update(None, "user_version", 3).unwrap();
     let rows: u32 =
         transaction.query_row("SELECT count(*) FROM jobqueue_message", [], |row| row.get(0)).unwrap();
     transaction.commit().unwrap();
@@ -41,7 +39,7 @@ async fn process_stops_before_writing_to_a_newer_schema() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;
-    let upgrade = Part::start("part_upgrade", &path);
+    let upgrade = Part::start("processes::part_upgrade", &path);
     let upgraded = tokio::task::spawn_blocking(|| upgrade.finish());
     let mut acknowledged = 0_u64;
     let error = loop {
@@ -53,7 +51,7 @@ async fn process_stops_before_writing_to_a_newer_schema() {
         assert!(!was_upgraded, "a message was written to the newer schema");
     };
     assert!(error.kind() == StoreErrorKind::Stopped && !error.is_ambiguous(), "{error}");
-    assert!(error.to_string().contains("schema version 2"), "{error}");
+    assert!(error.to_string().contains("schema version 3"), "{error}");
     assert_eq!(
         upgraded.await.unwrap(),
         [acknowledged.to_string()],
@@ -64,7 +62,7 @@ async fn process_stops_before_writing_to_a_newer_schema() {
         storage.queues().get(&queue(), GetMessages::new(1, Duration::from_secs(1))).await.unwrap_err(),
     ] {
         assert!(
-            error.kind() == StoreErrorKind::Stopped && error.to_string().contains("schema version 2"),
+            error.kind() == StoreErrorKind::Stopped && error.to_string().contains("schema version 3"),
             "{error}"
         );
     }
@@ -80,7 +78,7 @@ async fn read_notices_a_newer_schema() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;
-    Part::start("part_upgrade", &path).finish();
+    Part::start("processes::part_upgrade", &path).finish();
     let error = storage.queues().peek(&queue(), 1).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Stopped, "{error}");
 }
@@ -107,7 +105,7 @@ async fn backup_has_what_a_copy_of_the_file_lacks() {
 // A part of the next test: another program that looks into the file and closes it.
 #[test]
 fn part_look() {
-    let Some(path) = part("part_look") else { return };
+    let Some(path) = part("processes::part_look") else { return };
     let connection = Connection::open(path).unwrap();
     let rows: u32 =
         connection.query_row("SELECT count(*) FROM jobqueue_message", [], |row| row.get(0)).unwrap();
@@ -125,9 +123,9 @@ async fn copying_an_open_file_loses_nothing() {
     let storage = open(&path).await;
     storage.queues().put(&queue(), PutMessage::new("before")).await.unwrap();
     std::fs::copy(&path, folder.path().join("copy.db")).unwrap();
-    assert_eq!(Part::start("part_look", &path).finish(), ["1"]);
+    assert_eq!(Part::start("processes::part_look", &path).finish(), ["1"]);
     storage.queues().put(&queue(), PutMessage::new("after")).await.unwrap();
-    assert_eq!(Part::start("part_look", &path).finish(), ["2"]);
+    assert_eq!(Part::start("processes::part_look", &path).finish(), ["2"]);
     assert_eq!(count(&storage).await, 2);
 }
 
@@ -161,7 +159,7 @@ async fn a_database_file_deleted_while_it_is_open_stops_the_store() {
 // A part of the next test: a process that forks while it has a store open.
 #[test]
 fn part_fork() {
-    let Some(path) = part("part_fork") else { return };
+    let Some(path) = part("processes::part_fork") else { return };
     let path = Path::new(&path);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let storage = runtime.block_on(open(path));
@@ -171,7 +169,7 @@ fn part_fork() {
         // Each is refused before anything would have to be waited for.
         let put = clone.queues().put(&queue(), PutMessage::new("of the child")).now_or_never();
         let peek = clone.queues().peek(&queue(), 1).now_or_never();
-        let anew = Options::new(path).open().now_or_never();
+        let anew = Storage::open(Options::new(path)).now_or_never();
         let copy = |error: Option<jobqueue::Error>| {
             let cause = error.as_ref().and_then(|error| StoreError::in_chain(error));
             cause.filter(|cause| cause.kind() == StoreErrorKind::Stopped).map(ToString::to_string)
@@ -203,6 +201,6 @@ fn part_fork() {
 #[test]
 fn forked_child_is_refused_both_handles() {
     let folder = tempfile::tempdir().unwrap();
-    let part = Part::start("part_fork", folder.path().join("jobs.db"));
+    let part = Part::start("processes::part_fork", folder.path().join("jobs.db"));
     assert_eq!(part.finish(), ["done"]);
 }

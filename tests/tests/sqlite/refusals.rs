@@ -1,7 +1,5 @@
 //! The files that the SQLite storage refuses to open, and its reasons.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -17,13 +15,13 @@ fn folder() -> TempDir {
 }
 
 async fn refused(path: &Path) -> &'static StoreError {
-    let error = Box::leak(Box::new(Options::new(path).open().await.unwrap_err()));
+    let error = Box::leak(Box::new(Storage::open(Options::new(path)).await.unwrap_err()));
     StoreError::in_chain(error).unwrap()
 }
 
 /// Returns a store with some messages that was closed properly.
 async fn filled(path: &Path, messages: usize) {
-    let storage = Options::new(path).open().await.unwrap();
+    let storage = Storage::open(Options::new(path)).await.unwrap();
     fill(&storage, messages).await;
     close(storage);
 }
@@ -73,14 +71,14 @@ async fn a_folder_that_everybody_may_write_is_refused() {
     assert!(refused(&path).await.to_string().contains("other users may replace"));
     assert!(!path.exists());
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-    Options::new(&path).open().await.unwrap();
+    Storage::open(Options::new(&path)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_new_file_is_its_owners_alone() {
     let folder = folder();
     let path = folder.path().join("jobs.db");
-    let _storage = Options::new(&path).open().await.unwrap();
+    let _storage = Storage::open(Options::new(&path)).await.unwrap();
     for name in ["jobs.db", "jobs.db-wal", "jobs.db-shm"] {
         let mode = fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
@@ -115,7 +113,7 @@ async fn a_newer_schema_is_refused() {
 async fn many_may_open_a_new_file_at_once() {
     let folder = folder();
     let path = folder.path().join("jobs.db");
-    let opens: Vec<_> = (0..8).map(|_| tokio::spawn(Options::new(&path).open())).collect();
+    let opens: Vec<_> = (0..8).map(|_| tokio::spawn(Storage::open(Options::new(&path)))).collect();
     let mut open = Vec::new();
     for opening in opens {
         open.push(opening.await.unwrap().unwrap());
@@ -152,7 +150,7 @@ async fn damage_in_the_file_is_never_an_empty_queue() {
         assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{name}: {error}");
     }
     fs::write(&path, &sound).unwrap();
-    Options::new(&path).open().await.unwrap();
+    Storage::open(Options::new(&path)).await.unwrap();
 }
 
 // F58: a bit that flips in the log takes all later commits with it, unless somebody looks.
@@ -160,7 +158,7 @@ async fn damage_in_the_file_is_never_an_empty_queue() {
 async fn damage_in_the_log_is_told_and_a_crash_is_not_damage() {
     let original = folder();
     let path = original.path().join("jobs.db");
-    let storage = Options::new(&path).open().await.unwrap();
+    let storage = Storage::open(Options::new(&path)).await.unwrap();
     fill(&storage, 1).await;
     for n in 0..20 {
         storage.queues().put(&"queue".parse().unwrap(), PutMessage::new(n.to_string())).await.unwrap();
@@ -177,7 +175,7 @@ async fn damage_in_the_log_is_told_and_a_crash_is_not_damage() {
         (copy, std::path::PathBuf::from(suffixed))
     };
     let (crashed, _) = copy("crashed.db");
-    let restored = Options::new(&crashed).open().await.unwrap();
+    let restored = Storage::open(Options::new(&crashed)).await.unwrap();
     let count = async |storage: &Storage| {
         storage.queues().queue_properties(&"queue".parse().unwrap()).await.unwrap().approximate_count
     };
@@ -186,7 +184,7 @@ async fn damage_in_the_log_is_told_and_a_crash_is_not_damage() {
     let (torn, torn_log) = copy("torn.db");
     let content = fs::read(&torn_log).unwrap();
     fs::write(&torn_log, &content[..content.len() - 1000]).unwrap();
-    Options::new(&torn).open().await.unwrap();
+    Storage::open(Options::new(&torn)).await.unwrap();
 
     for at in [20, 40, 32 + 5 * 4120 + 500, 32 + 12 * 4120 + 20] {
         let (damaged, damaged_log) = copy(&format!("damaged{at}.db"));
@@ -205,12 +203,12 @@ async fn a_stale_index_of_the_log_is_rebuilt() {
     let path = folder.path().join("jobs.db");
     filled(&path, 10).await;
     fs::write(folder.path().join("jobs.db-shm"), [0xa5; 32 * 1024]).unwrap();
-    let storage = Options::new(&path).open().await.unwrap();
+    let storage = Storage::open(Options::new(&path)).await.unwrap();
     let count = storage.queues().queue_properties(&"queue".parse().unwrap()).await.unwrap().approximate_count;
     assert_eq!(count, 10);
 }
 
-// F70: with a warning; tests/tests/logs.rs reads it.
+// F70: with a warning; tests/tests/logs/library.rs reads it.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_file_system_in_memory_is_allowed() {
@@ -223,11 +221,11 @@ async fn a_file_system_in_memory_is_allowed() {
 async fn a_backup_of_a_store_in_use_is_a_store() {
     let folder = folder();
     let (path, copy) = (folder.path().join("jobs.db"), folder.path().join("copy.db"));
-    let storage = Options::new(&path).open().await.unwrap();
+    let storage = Storage::open(Options::new(&path)).await.unwrap();
     fill(&storage, 20).await;
     jobqueue::sqlite::backup(&path, &copy).await.unwrap();
     assert!(jobqueue::sqlite::backup(&path, &copy).await.is_err());
-    let restored = Options::new(&copy).open().await.unwrap();
+    let restored = Storage::open(Options::new(&copy)).await.unwrap();
     let peeked = restored.queues().peek(&"queue".parse().unwrap(), 32).await.unwrap();
     assert_eq!(peeked.len(), 20);
 }
@@ -256,7 +254,7 @@ async fn triggers_and_views_in_the_way_of_the_tables_are_refused() {
     filled(&path, 1).await;
     let own = "CREATE TABLE users (id); CREATE TRIGGER own AFTER INSERT ON users BEGIN SELECT 1; END";
     Connection::open(&path).unwrap().execute_batch(own).unwrap();
-    Options::new(&path).open().await.unwrap();
+    Storage::open(Options::new(&path)).await.unwrap();
 }
 
 #[tokio::test]
@@ -275,7 +273,7 @@ async fn a_backup_goes_to_a_private_file_or_is_refused() {
         use std::os::unix::fs::PermissionsExt as _;
         assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
     }
-    Options::new(&copy).open().await.unwrap();
+    Storage::open(Options::new(&copy)).await.unwrap();
 }
 
 #[tokio::test]

@@ -142,7 +142,7 @@ async fn part_fill() {
     let folder = std::path::Path::new(&folder);
     let ballast = folder.join("ballast");
     std::fs::write(&ballast, vec![1; 1 << 20]).unwrap();
-    let storage = Options::new(folder.join("jobs.db")).open().await.unwrap();
+    let storage = Storage::open(Options::new(folder.join("jobs.db"))).await.unwrap();
     let queues = storage.queues();
     queues.create_queue(&queue(0), &Metadata::new()).await.unwrap();
     let put = async || queues.put(&queue(0), PutMessage::new("x".repeat(30_000))).await;
@@ -167,7 +167,7 @@ async fn part_fill() {
     drop(storage);
     let mut rest = std::fs::File::create(folder.join("rest")).unwrap();
     while std::io::Write::write_all(&mut rest, &[1; 4096]).is_ok() {}
-    let storage = Options::new(folder.join("jobs.db")).open().await.unwrap();
+    let storage = Storage::open(Options::new(folder.join("jobs.db"))).await.unwrap();
     let found = storage.queues().queue_properties(&queue(0)).await.unwrap().approximate_count;
     assert_eq!(found, acknowledged + 1);
     std::fs::remove_file(folder.join("rest")).unwrap();

@@ -128,7 +128,7 @@ fn difference(newest: Option<&State>, found: Option<&State>) -> String {
 
 /// Opens the storage in `folder` with the real library. Returns the reason if it is refused or damaged.
 pub(crate) async fn open(folder: &Path, options: Options) -> Result<Storage, String> {
-    let storage = options.open().await.map_err(|error| {
+    let storage = Storage::open(options).await.map_err(|error| {
         let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
         format!("refused: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
     })?;

@@ -159,7 +159,7 @@ fn failed_sync_at_open_refuses_the_store() {
         let scene = Scene::after_kill(disk, Synchronous::Full);
         scene.recorder.fail_sync(file, 0);
         tries += 1;
-        let error = match scene.block_on(scene.options().open()) {
+        let error = match scene.block_on(Storage::open(scene.options())) {
             Err(error) => error,
             Ok(_) if tries < TRIES => {
                 // As above: there was no log any more when the process was killed.

@@ -37,7 +37,7 @@ pub(crate) struct History {
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) error: Arc<StoreError>,
-    /// The content if the step was done; `None` for a get, whose answer alone tells the content.
+    /// The content if the step was done; `None` for a get, whose content is only in its answer.
     pub(crate) meant: Option<Option<State>>,
 }
 

@@ -10,4 +10,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod mix;
+mod planted;
 mod repeats;

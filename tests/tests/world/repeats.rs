@@ -8,8 +8,8 @@ use jobqueue::clock::Clock;
 use jobqueue::memory::TokioClock;
 use jobqueue::storage::Operation;
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::testing::simulation::{Process, seed};
-use jobqueue::{Context, JobError, QueueMessage, SendOptions, Storage, Worker};
+use jobqueue::testing::simulation::Process;
+use jobqueue::{Context, JobError, QueueMessage, Runtime, SendOptions, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
@@ -33,8 +33,8 @@ async fn handle(repeat: Repeat, ctx: Context) -> Result<(), JobError> {
 async fn run(number: u64) -> String {
     let wall = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::at(wall));
-    let _seeded = seed(number, Arc::clone(&clock));
-    let faulty = Faulty::deleting_one_by_one(&jobqueue::memory::open_with_clock(Arc::clone(&clock)));
+    let runtime = Runtime::virtual_time(clock).with_seed(number);
+    let faulty = Faulty::deleting_one_by_one(&jobqueue::memory::open_on(runtime.clone()));
     let log = Arc::new(Mutex::new(String::new()));
     let begun = Instant::now();
     for operation in Operation::ALL {
@@ -45,15 +45,15 @@ async fn run(number: u64) -> String {
             Some(Fault::DelayAfter(Duration::from_millis(5 + call.nth % 20)))
         });
     }
-    let worker = |storage: Storage| {
-        let worker = Worker::builder(storage).handle(handle).virtual_time(Arc::clone(&clock));
-        worker.build().unwrap().run_until(std::future::pending())
+    let start = |process: &Process| {
+        let runtime = runtime.clone().with_task_gate(Arc::new(process.clone()));
+        let storage = faulty.storage().with_runtime(runtime.clone());
+        let worker = Worker::builder(storage).handle(handle).build().unwrap();
+        drop(runtime.spawn(worker.run_until(std::future::pending())));
     };
     let processes: Vec<_> = (0..3).map(|_| Process::default()).collect();
-    for process in &processes[..2] {
-        drop(tokio::spawn(process.run(worker(faulty.storage()))));
-    }
-    let queue = faulty.storage().queue_on_virtual_time::<Repeat>(Arc::clone(&clock)).await.unwrap();
+    processes[..2].iter().for_each(start);
+    let queue = faulty.storage().queue::<Repeat>().await.unwrap();
     for number in 0..30 {
         let filling = "x".repeat(if number % 7 == 0 { 80_000 } else { 10 });
         let options = SendOptions::new().key((number % 2).to_string()).in_order();
@@ -61,7 +61,7 @@ async fn run(number: u64) -> String {
     }
     sleep(Duration::from_secs(5)).await;
     processes[1].kill();
-    drop(tokio::spawn(processes[2].run(worker(faulty.storage()))));
+    start(&processes[2]);
     sleep(Duration::from_secs(120)).await;
     for letter in queue.dead_letters().unwrap().list().await.unwrap() {
         writeln!(log.lock().unwrap(), "{letter:?}").unwrap();

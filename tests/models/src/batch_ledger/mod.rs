@@ -37,7 +37,7 @@ mod worker;
 
 use stateright::{Model, Property};
 
-use crate::check::{Recovered, Recovers};
+use crate::check::{Bounded, Protocol};
 pub use state::Faults;
 use state::{Action, State};
 
@@ -63,21 +63,7 @@ pub enum Design {
 }
 
 /// A fan-out of two, two workers, a redrive, and a bounded number of faults.
-#[derive(Debug)]
-pub struct BatchLedger {
-    /// The design to check.
-    pub design: Design,
-    /// The faults that may happen.
-    pub faults: Faults,
-    recovered: Recovered,
-}
-
-impl BatchLedger {
-    /// Returns the model of a design under these faults.
-    pub fn new(design: Design, faults: Faults) -> Self {
-        Self { design, faults, recovered: Recovered::default() }
-    }
-}
+pub type BatchLedger = Bounded<State>;
 
 /// Property; see the table of this module.
 pub const NOT_BEFORE: &str = "the continuation comes after all children";
@@ -88,64 +74,57 @@ pub const NOTHING_LOST: &str = "no child and no continuation is lost";
 /// Property; see the table of this module.
 pub const WITH_A_CAUSE: &str = "the continuation is put again only with a cause";
 
-impl Model for BatchLedger {
-    type State = State;
+impl Protocol for State {
     type Action = Action;
+    type Design = Design;
+    type Faults = Faults;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State::new(self.faults)]
+    fn begin(faults: Faults) -> Self {
+        Self::new(faults)
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        state.fan_out_actions(actions);
-        state.worker_actions(actions);
-        state.redrive_actions(actions);
+    fn next_actions(&self, _: Design, actions: &mut Vec<Action>) {
+        self.fan_out_actions(actions);
+        self.worker_actions(actions);
+        self.redrive_actions(actions);
     }
 
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let mut next = state.clone();
-        next.apply(action, self.design);
-        next.normalise();
-        (next != *state).then_some(next)
+    fn step(&mut self, action: Action, design: Design) {
+        self.apply(action, design);
+        self.normalise();
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
+    fn properties() -> Vec<Property<BatchLedger>> {
         vec![
             Property::always(NOT_BEFORE, |_, state: &State| state.puts == 0 || state.done == [true; 2]),
-            Property::always(NEVER_MISSING, Self::recovers),
+            Property::always(NEVER_MISSING, BatchLedger::recovers),
             Property::always(NOTHING_LOST, |_, state: &State| state.is_nothing_lost()),
-            Property::always(WITH_A_CAUSE, |model: &Self, state: &State| {
+            Property::always(WITH_A_CAUSE, |model: &BatchLedger, state: &State| {
                 state.puts <= 1 + state.faults.causes_until(&model.faults)
             }),
             Property::sometimes("the continuation runs", |_, state: &State| state.continued),
         ]
     }
-}
 
-impl Recovers for BatchLedger {
-    fn fair_action(&self, state: &State) -> Option<Action> {
-        let mut actions = Vec::new();
-        self.actions(state, &mut actions);
-        let leads_on = |action: Action| match action {
+    fn is_fair(action: Action) -> bool {
+        action.is_fair()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_settled()
+    }
+
+    fn rank(&self, model: &BatchLedger, action: Action) -> Option<u8> {
+        match action {
             // Putting a message back leads nowhere.
             Action::Lease(w, _) => {
-                let leased = self.next_state(state, action)?;
-                let admitted = self.next_state(&leased, Action::Worker(w))?;
-                admitted.workers.iter().any(Option::is_some).then_some((2, action))
+                let leased = model.next_state(self, action)?;
+                let admitted = model.next_state(&leased, Action::Worker(w))?;
+                admitted.workers.iter().any(Option::is_some).then_some(2)
             }
-            Action::ClaimEnds => (!state.claimant_works()).then_some((1, action)),
-            _ if action.is_fair() => self.next_state(state, action).map(|_| (0, action)),
+            Action::ClaimEnds => (!self.claimant_works()).then_some(1),
+            _ if action.is_fair() => model.next_state(self, action).map(|_| 0),
             _ => None,
-        };
-        let next = actions.into_iter().filter_map(leads_on).min_by_key(|(rank, _)| *rank);
-        next.map(|(_, action)| action)
-    }
-
-    fn is_settled(&self, state: &State) -> bool {
-        state.is_settled()
-    }
-
-    fn recovered(&self) -> &Recovered {
-        &self.recovered
+        }
     }
 }

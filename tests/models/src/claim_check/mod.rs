@@ -14,7 +14,7 @@
 //! sweep       both queues empty, seen twice ──► delete the blobs that were old before
 //!
 //! blob        ∙ ──► not yet referred to ──► of one message or letter ──► that is deleted ──► ∙
-//!                          └──────────────────────┴── nobody knows ──► swept after its grace ──► ∙
+//!                          └──────────────────────┴── orphaned ──► swept after its grace ──► ∙
 //! ```
 //!
 //! | property | invariant |
@@ -31,7 +31,7 @@ mod worker;
 
 use stateright::{Model, Property};
 
-use crate::check::{Recovered, Recovers};
+use crate::check::{Bounded, Protocol};
 pub use state::Faults;
 use state::{Action, State};
 
@@ -51,86 +51,59 @@ pub enum Design {
     LetterSharesBlobs,
     /// Broken: a redriven job refers to the blobs of its letter, which may still exist.
     RedriveSharesBlobs,
-    /// Broken: nobody sweeps.
+    /// Broken: no process sweeps.
     NeverSwept,
     /// Broken: blobs are swept by their age alone.
     SweptByAge,
 }
 
 /// One job, two workers, a redrive, a purge, a sweeper, and a bounded number of faults.
-#[derive(Debug)]
-pub struct ClaimCheck {
-    /// The design to check.
-    pub design: Design,
-    /// The faults that may happen.
-    pub faults: Faults,
-    is_stored: bool,
-    recovered: Recovered,
-}
-
-impl ClaimCheck {
-    /// Returns the model of a design under these faults.
-    pub fn new(design: Design, faults: Faults) -> Self {
-        Self { design, faults, is_stored: false, recovered: Recovered::default() }
-    }
-
-    /// Begins when the message is stored, so that faults occur afterwards.
-    #[must_use]
-    pub fn of_a_stored_message(mut self) -> Self {
-        self.is_stored = true;
-        self
-    }
-}
+pub type ClaimCheck = Bounded<State>;
 
 /// Property; see the table of this module.
 pub const NO_MISSING_BLOB: &str = "no job that is not done lacks a blob";
 /// Property; see the table of this module.
 pub const NO_ORPHAN: &str = "nothing is left after the grace";
 
-impl Model for ClaimCheck {
-    type State = State;
+impl Protocol for State {
     type Action = Action;
+    type Design = Design;
+    type Faults = Faults;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![if self.is_stored { State::stored(self.faults) } else { State::new(self.faults) }]
+    fn begin(faults: Faults) -> Self {
+        if faults.is_stored { Self::stored(faults) } else { Self::new(faults) }
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        state.sender_actions(actions);
-        state.worker_actions(actions);
-        state.operator_actions(self.design, actions);
+    fn next_actions(&self, design: Design, actions: &mut Vec<Action>) {
+        self.sender_actions(actions);
+        self.worker_actions(actions);
+        self.operator_actions(design, actions);
     }
 
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let mut next = state.clone();
-        next.apply(action, self.design);
-        next.normalise();
-        (next != *state).then_some(next)
+    fn step(&mut self, action: Action, design: Design) {
+        self.apply(action, design);
+        self.normalise();
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
+    fn properties() -> Vec<Property<ClaimCheck>> {
         vec![
             Property::always(NO_MISSING_BLOB, |_, state: &State| state.has_all_blobs()),
-            Property::always(NO_ORPHAN, Self::recovers),
+            Property::always(NO_ORPHAN, ClaimCheck::recovers),
             Property::sometimes("the job is done", |_, state: &State| state.done),
         ]
     }
-}
 
-impl Recovers for ClaimCheck {
-    fn fair_action(&self, state: &State) -> Option<Action> {
-        let mut actions = Vec::new();
-        self.actions(state, &mut actions);
+    fn is_fair(action: Action) -> bool {
+        action.is_fair()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_settled()
+    }
+
+    fn rank(&self, model: &ClaimCheck, action: Action) -> Option<u8> {
+        let leads_on = action.is_fair() && model.next_state(self, action).is_some();
         // A sweep runs when there is nothing else to do.
-        let fair = |action: &Action| action.is_fair() && self.next_state(state, *action).is_some();
-        actions.into_iter().filter(fair).min_by_key(|action| matches!(action, Action::Age | Action::Sweep))
-    }
-
-    fn is_settled(&self, state: &State) -> bool {
-        state.is_settled()
-    }
-
-    fn recovered(&self) -> &Recovered {
-        &self.recovered
+        leads_on.then(|| u8::from(matches!(action, Action::Age | Action::Sweep)))
     }
 }

@@ -19,10 +19,12 @@ pub struct Faults {
     pub checkpoints: u8,
     /// Handlers that fail for good.
     pub deaths: u8,
-    /// Letters that somebody purges.
+    /// Letters that an operator purges.
     pub purges: u8,
     /// Sweeps that begin before everything else is over.
     pub sweeps: u8,
+    /// Not a fault: the message is stored at the beginning, so that faults occur afterwards.
+    pub is_stored: bool,
 }
 
 /// A blob.
@@ -36,7 +38,7 @@ pub enum Blob {
     Old,
 }
 
-/// The number of names for blobs. A name that nobody knows any more can be used again.
+/// The number of names for blobs. A name without references can be used again.
 pub const BLOBS: usize = 12;
 /// The numbers of blobs, one bit each.
 pub type References = u16;
@@ -274,7 +276,7 @@ impl State {
         (0..BLOBS).find(free).expect("a name for every blob")
     }
 
-    /// Returns the blobs that anybody refers to.
+    /// Returns the referenced blobs.
     fn known(&self) -> References {
         let messages = self.queue.iter().chain([&self.in_flight]).flatten();
         let messages = messages.map(|message| references(message.payload, message.checkpoint));

@@ -29,9 +29,9 @@ mod redrive;
 mod state;
 mod worker;
 
-use stateright::{Model, Property};
+use stateright::Property;
 
-use crate::check::{Recovered, Recovers};
+use crate::check::{Bounded, Protocol};
 pub use state::Faults;
 use state::{Action, State};
 
@@ -51,21 +51,7 @@ pub enum Design {
 }
 
 /// Two jobs, two workers, a redrive, a purge, and a bounded number of faults.
-#[derive(Debug)]
-pub struct DeadLetters {
-    /// The design to check.
-    pub design: Design,
-    /// The faults that may happen.
-    pub faults: Faults,
-    recovered: Recovered,
-}
-
-impl DeadLetters {
-    /// Returns the model of a design under these faults.
-    pub fn new(design: Design, faults: Faults) -> Self {
-        Self { design, faults, recovered: Recovered::default() }
-    }
-}
+pub type DeadLetters = Bounded<State>;
 
 /// Property; see the table of this module.
 pub const NEVER_IN_NEITHER: &str = "no job is in neither queue";
@@ -76,51 +62,42 @@ pub const PAYLOAD_STAYS: &str = "the payload is there for every job that is not 
 /// Property; see the table of this module.
 pub const ALL_END: &str = "redriven jobs end";
 
-impl Model for DeadLetters {
-    type State = State;
+impl Protocol for State {
     type Action = Action;
+    type Design = Design;
+    type Faults = Faults;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State::new(self.faults)]
+    fn begin(faults: Faults) -> Self {
+        Self::new(faults)
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        state.worker_actions(actions);
-        state.redrive_actions(actions);
-        state.purge_actions(actions);
+    fn next_actions(&self, _: Design, actions: &mut Vec<Action>) {
+        self.worker_actions(actions);
+        self.redrive_actions(actions);
+        self.purge_actions(actions);
     }
 
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let mut next = state.clone();
-        next.apply(action, self.design);
-        next.normalise();
-        (next != *state).then_some(next)
+    fn step(&mut self, action: Action, design: Design) {
+        self.apply(action, design);
+        self.normalise();
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
+    fn properties() -> Vec<Property<DeadLetters>> {
         vec![
             Property::always(NEVER_IN_NEITHER, |_, state: &State| (0..2).all(|job| state.is_kept(job))),
             Property::always(ONLY_WHAT_IT_PUT_BACK, |_, state: &State| !state.deleted_unproven),
             Property::always(PAYLOAD_STAYS, |_, state: &State| (0..2).all(|job| state.has_payload(job))),
-            Property::always(ALL_END, Self::recovers),
+            Property::always(ALL_END, DeadLetters::recovers),
             Property::sometimes("both are done", |_, state: &State| state.done == [true; 2]),
         ]
     }
-}
 
-impl Recovers for DeadLetters {
-    fn fair_action(&self, state: &State) -> Option<Action> {
-        let mut actions = Vec::new();
-        self.actions(state, &mut actions);
-        actions.into_iter().find(|action| action.is_fair() && self.next_state(state, *action).is_some())
+    fn is_fair(action: Action) -> bool {
+        action.is_fair()
     }
 
-    fn is_settled(&self, state: &State) -> bool {
-        let empty = state.queue.iter().all(Option::is_none) && state.letters.iter().all(Option::is_none);
-        empty && (0..2).all(|job| state.done[job] || state.purged[job])
-    }
-
-    fn recovered(&self) -> &Recovered {
-        &self.recovered
+    fn has_ended(&self) -> bool {
+        let empty = self.queue.iter().all(Option::is_none) && self.letters.iter().all(Option::is_none);
+        empty && (0..2).all(|job| self.done[job] || self.purged[job])
     }
 }

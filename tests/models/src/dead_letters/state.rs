@@ -13,7 +13,7 @@ pub struct Faults {
     pub lost_leases: u8,
     /// Jobs that fail for good.
     pub deaths: u8,
-    /// Letters that somebody purges.
+    /// Letters that an operator purges.
     pub purges: u8,
 }
 

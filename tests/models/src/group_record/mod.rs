@@ -1,7 +1,7 @@
 //! FIFO groups: the record of a key is written before the message.
 //!
-//! The storage promises no order. A record holds the order of a key: a blob that is only changed if nobody else has
-//! changed it, with an entry for each job. An entry names its job by source, id and payload digest, and the send that
+//! The storage promises no order. A record holds the order of a key: a blob with conditional writes, with an entry for
+//! each job. An entry names its job by source, id and payload digest, and the send that
 //! announced it by a nonce.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //!                           └─ job done or cancelled ──► delete message
 //! dead     record the attempt ──► copy to the dead-letter queue ──► entry out ──► delete message
 //! redrive  lease letter ──► announce(nonce) ──► put message ──► confirm(nonce) ──► delete letter
-//! cancel   mark ──► delete the message if nobody has received it ──► entry out, into `cancelled`; or unmark
+//! cancel   mark ──► delete the message if it was never received ──► entry out, into `cancelled`; or unmark
 //!
 //!                announce          confirm, or a worker has the message
 //!           ∙ ────────────► announced ────────────────────► stored ──── done, dead ────► ∙
@@ -25,8 +25,8 @@
 //!                             └───────────── time over ───────┘
 //! ```
 //!
-//! Time proves nothing here: the model lets it pass at every moment. A skipped entry loses only its position, which
-//! nobody was promised before the confirmation; a stored entry is never skipped.
+//! Time proves nothing here: the model lets it pass at every moment. A skipped entry loses only its position, which is
+//! not promised before the confirmation; a stored entry is never skipped.
 //!
 //! | property | invariant |
 //! |---|---|
@@ -44,7 +44,7 @@ mod worker;
 
 use stateright::{Model, Property};
 
-use crate::check::{Recovered, Recovers};
+use crate::check::{Bounded, Protocol};
 pub use state::Faults;
 use state::{Action, State};
 
@@ -68,21 +68,7 @@ pub enum Design {
 }
 
 /// Two senders, two workers, a redrive, and a bounded number of faults.
-#[derive(Debug)]
-pub struct GroupRecord {
-    /// The design to check.
-    pub design: Design,
-    /// The faults that may happen.
-    pub faults: Faults,
-    recovered: Recovered,
-}
-
-impl GroupRecord {
-    /// Returns the model of a design under these faults.
-    pub fn new(design: Design, faults: Faults) -> Self {
-        Self { design, faults, recovered: Recovered::default() }
-    }
-}
+pub type GroupRecord = Bounded<State>;
 
 /// Property; see the table of this module.
 pub const NOTHING_SWALLOWED: &str = "no acknowledged job is swallowed";
@@ -93,34 +79,33 @@ pub const REFUSED: &str = "what was refused or cancelled never runs";
 /// Property; see the table of this module.
 pub const NO_WAIT: &str = "no key waits for ever";
 
-impl Model for GroupRecord {
-    type State = State;
+impl Protocol for State {
     type Action = Action;
+    type Design = Design;
+    type Faults = Faults;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State::new(self.faults)]
+    fn begin(faults: Faults) -> Self {
+        Self::new(faults)
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        state.sender_actions(self.design, actions);
-        state.worker_actions(actions);
-        state.redrive_actions(actions);
-        if state.record.overdue().is_some() {
+    fn next_actions(&self, design: Design, actions: &mut Vec<Action>) {
+        self.sender_actions(design, actions);
+        self.worker_actions(actions);
+        self.redrive_actions(actions);
+        if self.record.overdue().is_some() {
             actions.push(Action::TimeOut);
         }
-        if state.in_flight.iter().any(Option::is_some) {
+        if self.in_flight.iter().any(Option::is_some) {
             actions.push(Action::Arrive);
         }
     }
 
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let mut next = state.clone();
-        next.apply(action, self.design);
-        next.normalise(self.design);
-        (next != *state).then_some(next)
+    fn step(&mut self, action: Action, design: Design) {
+        self.apply(action, design);
+        self.normalise(design);
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
+    fn properties() -> Vec<Property<GroupRecord>> {
         vec![
             Property::always(NOTHING_SWALLOWED, |_, state: &State| {
                 (0..2).all(|job| state.is_accounted_for(job))
@@ -129,39 +114,33 @@ impl Model for GroupRecord {
             Property::always(REFUSED, |_, state: &State| {
                 !state.refused_ran && (0..2).all(|job| state.is_not_stored_if_refused(job))
             }),
-            Property::always(NO_WAIT, Self::recovers),
+            Property::always(NO_WAIT, GroupRecord::recovers),
             Property::sometimes("all run", |_, state: &State| {
                 (0..usize::from(state.faults.jobs)).all(|job| state.record.done[job])
             }),
         ]
     }
-}
 
-impl Recovers for GroupRecord {
-    fn fair_action(&self, state: &State) -> Option<Action> {
-        let mut actions = Vec::new();
-        self.actions(state, &mut actions);
-        let leads_on = |action: Action| match action {
+    fn is_fair(action: Action) -> bool {
+        action.is_fair()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_settled()
+    }
+
+    fn rank(&self, model: &GroupRecord, action: Action) -> Option<u8> {
+        match action {
             // Putting a message back leads nowhere.
             Action::Lease(w, _) => {
-                let leased = self.next_state(state, action)?;
-                let stood = self.next_state(&leased, Action::Worker(w))?;
-                (stood.workers[w].is_some() || stood.record != state.record).then_some((1, action))
+                let leased = model.next_state(self, action)?;
+                let stood = model.next_state(&leased, Action::Worker(w))?;
+                (stood.workers[w].is_some() || stood.record != self.record).then_some(1)
             }
             // The maximum wait of a key.
-            Action::TimeOut => Some((2, action)),
-            _ if action.is_fair() => self.next_state(state, action).map(|_| (0, action)),
+            Action::TimeOut => Some(2),
+            _ if action.is_fair() => model.next_state(self, action).map(|_| 0),
             _ => None,
-        };
-        let next = actions.into_iter().filter_map(leads_on).min_by_key(|(rank, _)| *rank);
-        next.map(|(_, action)| action)
-    }
-
-    fn is_settled(&self, state: &State) -> bool {
-        state.is_settled()
-    }
-
-    fn recovered(&self) -> &Recovered {
-        &self.recovered
+        }
     }
 }

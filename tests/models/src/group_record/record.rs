@@ -1,4 +1,4 @@
-//! The record of a group: a blob that is only changed if nobody else has changed it. Every method is one change.
+//! The record of a group, a blob with conditional writes. Every method is one change.
 
 use super::Design;
 
@@ -53,7 +53,7 @@ pub struct Record {
 pub struct Delivered {
     /// The number of the copy.
     pub copy: u8,
-    /// True if nobody has had the copy before.
+    /// True at the copy's first delivery.
     pub first: bool,
 }
 
@@ -197,7 +197,7 @@ impl Record {
         turns.filter(|turn| turn.0 == copy).for_each(|turn| turn.1 = worker);
     }
 
-    /// Returns the position of the first entry if nobody may be working on it any more.
+    /// Returns the position of the first entry if no process may be working on it.
     pub fn overdue(&self) -> Option<usize> {
         let first = self.entries.iter().position(|entry| entry.state != EntryState::Skipped)?;
         let waits = matches!(self.entries[first].state, EntryState::Announced | EntryState::Cancelling);

@@ -194,7 +194,7 @@ pub struct State {
     /// The jobs without a position to keep: dead-lettered once, or with a cancellation that has begun.
     pub(super) moved: [bool; 2],
     pub(super) cancel_begun: [bool; 2],
-    /// True if a cancellation succeeded and nobody has sent the job since.
+    /// True if a cancellation succeeded and the job was not sent since.
     pub(super) cancelled: [bool; 2],
     pub(super) disorder: bool,
     pub(super) refused_ran: bool,

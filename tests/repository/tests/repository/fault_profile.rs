@@ -1,37 +1,37 @@
 //! The distance of the storage in tests with planned faults: that of Azure, but for the places listed here.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The calls of `Faulty::quiet` by file. Above each, a comment tells why the test needs a storage without latency; the reasons
-/// are: a refusal of which it is certain that it changed nothing, an answer within a moment, real time, and too many calls.
+use crate::root;
+
+/// The calls of `Faulty::quiet` by file. A comment above each says why the test needs a storage without latency: a
+/// refusal that certainly changed nothing, an immediate answer, real time, or too many calls.
 const QUIET: &[(&str, usize)] = &[
+    ("jobqueue/src/history/tests.rs", 2),
     ("jobqueue/src/lease/operation/tests.rs", 1),
+    ("tests/tests/coordination/fail_over/schedule.rs", 1),
     ("tests/tests/crashes/process.rs", 1),
-    ("tests/tests/fail_over/schedule.rs", 1),
-    ("tests/tests/invariants/delivery.rs", 1),
-    ("tests/tests/invariants/durable.rs", 1),
-    ("tests/tests/invariants/order.rs", 1),
-    ("tests/tests/invariants/rubbish.rs", 1),
-    ("tests/tests/scale/keda.rs", 1),
-    ("tests/tests/sqlite_transactions.rs", 1),
-    ("tests/tests/throttling.rs", 1),
+    ("tests/tests/delivery/invariants/delivery.rs", 1),
+    ("tests/tests/delivery/invariants/durable.rs", 1),
+    ("tests/tests/delivery/invariants/order.rs", 1),
+    ("tests/tests/delivery/invariants/rubbish.rs", 1),
+    ("tests/tests/port/throttling.rs", 1),
+    ("tests/tests/sqlite/transactions.rs", 1),
 ];
 
 /// The files whose tests judge how all ends while calls fail at random.
-const FAILING: &[&str] = &["tests/tests/order/storages.rs", "tests/tests/order/stress.rs"];
+const FAILING: &[&str] =
+    &["tests/tests/coordination/order/storages.rs", "tests/tests/coordination/order/stress.rs"];
 
 fn rust_files(folder: &Path, files: &mut BTreeMap<String, String>) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             rust_files(&path, files);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
             files.insert(name, fs::read_to_string(path).unwrap());
         }
     }
@@ -39,10 +39,9 @@ fn rust_files(folder: &Path, files: &mut BTreeMap<String, String>) {
 
 /// Returns the sources of all tests; those of the fault store itself and of this file are none.
 fn sources() -> BTreeMap<String, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = BTreeMap::new();
-    for folder in ["tests/tests", "tests/src", "jobqueue/src", "jobqueue-opentelemetry/tests"] {
-        rust_files(&root.join(folder), &mut files);
+    for folder in ["tests/tests", "tests/src", "jobqueue/src", "crates/opentelemetry/tests"] {
+        rust_files(&root().join(folder), &mut files);
     }
     files.retain(|name, _| !name.starts_with("jobqueue/src/testing") && !name.ends_with("fault_profile.rs"));
     files

@@ -1,12 +1,12 @@
 //! The files of an open repository: their links, and names that they must not contain.
 
-#![allow(clippy::unwrap_used)]
-
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::{env, fs};
 
 use regex::{Captures, Regex};
+
+use crate::{published, read, root};
 
 /// Files besides the READMEs of published crates that name the repository's address.
 const LINKING: &[&str] = &["SECURITY.md", "CODE_OF_CONDUCT.md", ".github/ISSUE_TEMPLATE/config.yml"];
@@ -18,27 +18,14 @@ static OUR_LINK: LazyLock<Regex> = LazyLock::new(|| {
 });
 static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\]\(([^)\s]+)|^\[[^\]]+\]: (\S+)").unwrap());
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
-}
-
-fn read(file: &str) -> String {
-    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
-}
-
 /// The READMEs of published crates. A registry shows them, where no relative link leads anywhere.
 fn readmes() -> Vec<String> {
-    let workspace = read("Cargo.toml");
-    let (_, members) = workspace.split_once("members = [").unwrap();
-    let members = members.split_once(']').unwrap().0.split('"').skip(1).step_by(2);
-    let published =
-        members.filter(|member| !read(&format!("{member}/Cargo.toml")).contains("publish = false"));
     let readme =
-        |member: &str| match read(&format!("{member}/Cargo.toml")).contains("readme = \"../README.md\"") {
+        |member: String| match read(&format!("{member}/Cargo.toml")).contains("readme = \"../README.md\"") {
             true => "README.md".to_owned(),
             false => format!("{member}/README.md"),
         };
-    let readmes: Vec<String> = published.map(readme).collect();
+    let readmes: Vec<String> = published().into_iter().map(readme).collect();
     assert!(readmes.len() >= 2 && readmes.iter().any(|file| file == "README.md"), "{readmes:?}");
     readmes
 }

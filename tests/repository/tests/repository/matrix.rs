@@ -5,12 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::{members, published, root, rust_files};
+
 /// Numbers of faults that no case has.
 const UNUSED_FAULTS: [u32; 10] = [5, 17, 36, 46, 63, 67, 74, 81, 93, 100];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
 
 /// The numbers that must have a row.
 fn expected() -> BTreeSet<String> {
@@ -22,10 +20,8 @@ fn expected() -> BTreeSet<String> {
 
 /// The roots of the crates that `cargo test --workspace` compiles with their tests.
 fn crate_roots() -> Vec<PathBuf> {
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let members = manifest.split_once("members = [").unwrap().1.split_once(']').unwrap().0;
     let mut roots = Vec::new();
-    for member in members.split('"').skip(1).step_by(2).map(|member| root().join(member)) {
+    for member in members().iter().map(|member| root().join(member)) {
         roots.extend([member.join("src/lib.rs"), member.join("src/main.rs")]);
         let programs = fs::read_dir(member.join("tests")).into_iter().flatten();
         for path in programs.map(|entry| entry.unwrap().path()) {
@@ -122,14 +118,20 @@ fn rows(matrix: &str) -> BTreeMap<String, BTreeSet<String>> {
     rows
 }
 
+/// Returns whether a test stands beside the code that it tests. There no comment names a number: only the row names the test.
+fn is_beside_code(test: &str) -> bool {
+    !test.starts_with("tests/")
+}
+
 /// Returns the matrix with rewritten lists of tests.
 fn blessed(matrix: &str, tests: &BTreeMap<String, BTreeSet<String>>) -> String {
-    let mut lines = Vec::new();
+    let (mut lines, rows) = (Vec::new(), rows(matrix));
     for line in matrix.lines().filter(|line| !line.starts_with("  - `")) {
         lines.push(line.to_owned());
-        let row = line.strip_prefix("- **").and_then(|rest| rest.split("**").next());
-        let named = row.and_then(|row| tests.get(row)).into_iter().flatten();
-        lines.extend(named.map(|test| format!("  - `{test}`")));
+        let Some(row) = line.strip_prefix("- **").and_then(|rest| rest.split("**").next()) else { continue };
+        let beside_code = rows[row].iter().filter(|test| is_beside_code(test));
+        let named: BTreeSet<&String> = tests.get(row).into_iter().flatten().chain(beside_code).collect();
+        lines.extend(named.iter().map(|test| format!("  - `{test}`")));
     }
     lines.join("\n") + "\n"
 }
@@ -163,6 +165,8 @@ fn matrix() -> &'static str {
 #[test]
 fn matrix_and_comments_above_tests_agree() {
     let (rows, by_code) = (rows(matrix()), tests_by_code());
+    let beside_code: BTreeSet<String> =
+        all_tests().into_iter().map(|test| test.name).filter(|test| is_beside_code(test)).collect();
     let mut wrong = Vec::new();
     for code in rows.keys().chain(by_code.keys()).collect::<BTreeSet<_>>() {
         let (none, Some(row)) = (BTreeSet::new(), rows.get(code)) else {
@@ -171,7 +175,9 @@ fn matrix_and_comments_above_tests_agree() {
         };
         let above = by_code.get(code).unwrap_or(&none);
         wrong.extend(
-            row.difference(above).map(|test| format!("{code} names {test}: no test with that number")),
+            row.difference(above)
+                .filter(|test| !beside_code.contains(*test))
+                .map(|test| format!("{code} names {test}: no such test, or without that number")),
         );
         wrong.extend(above.difference(row).map(|test| format!("{code} lacks {test}")));
     }
@@ -194,6 +200,20 @@ fn every_invariant_and_fault_has_a_row_with_tests() {
     assert!(untested.is_empty(), "either tests or \"not built\": {untested:?}");
 }
 
+/// The library is read without the matrix.
+#[test]
+fn numbers_of_the_matrix_stand_only_in_tests() {
+    let sources = published().into_iter().flat_map(|folder| rust_files(&root().join(folder)));
+    let (mut found, expected) = (Vec::new(), expected());
+    for file in sources {
+        let text = fs::read_to_string(&file).unwrap();
+        let comments = text.lines().filter_map(|line| line.trim_start().strip_prefix("//"));
+        let named = comments.filter(|comment| codes(comment).any(|code| expected.contains(code)));
+        found.extend(named.map(|comment| format!("{}: {comment}", file.display())));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 #[test]
 fn test_names_carry_no_numbers_of_the_matrix() {
     let starts_with_a_code = |name: &str| {
@@ -208,7 +228,7 @@ fn test_names_carry_no_numbers_of_the_matrix() {
 
 #[test]
 fn the_tests_that_the_page_of_defects_names_exist() {
-    let page = fs::read_to_string(root().join("docs/defects.md")).unwrap();
+    let page = fs::read_to_string(root().join("tests/defects.md")).unwrap();
     let (mut file, mut count) = (PathBuf::new(), 0);
     for (path, test) in page.split('`').skip(1).step_by(2).filter_map(|name| name.split_once("::")) {
         if path.ends_with(".rs") {

@@ -2,12 +2,9 @@
 //!
 //! Cargo reads the registry's index for it. Without a network it uses what the machine has.
 
-#![allow(clippy::unwrap_used)]
-
-use std::path::Path;
 use std::process::Command;
 
-const PAGE: &str = include_str!("../../jobqueue/src/docs/other_crates.md");
+const PAGE: &str = include_str!("../../../../jobqueue/src/docs/other_crates.md");
 
 /// Returns the columns "beside" and "chosen" of the guide's table.
 fn rows() -> Vec<(&'static str, &'static str)> {
@@ -22,7 +19,7 @@ fn rows() -> Vec<(&'static str, &'static str)> {
 /// Resolves a package that depends on `jobqueue` and on `neighbour`; returns its Cargo.lock.
 fn resolve(neighbour: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let jobqueue = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("jobqueue");
+    let jobqueue = crate::root().join("jobqueue");
     let manifest = format!(
         "[package]\nname = \"beside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n\
          [dependencies]\njobqueue = {{ path = {jobqueue:?} }}\n{neighbour}\n"

@@ -1,14 +1,9 @@
 //! The packages for users: the dependencies of each feature, and the content of the published crates.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::Command;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
-}
+use crate::{published, read, root};
 
 fn cargo(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO")).current_dir(root()).args(arguments).output().unwrap();
@@ -119,17 +114,10 @@ fn no_feature_brings_test_tools() {
 
 #[test]
 fn each_dependency_has_its_reason_in_the_architecture() {
-    let architecture = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let architecture = read("ARCHITECTURE.md");
     let (_, reasons) = architecture.split_once("## Dependencies").unwrap();
-    for manifest in [
-        "jobqueue/Cargo.toml",
-        "jobqueue-cli/Cargo.toml",
-        "jobqueue-conformance/Cargo.toml",
-        "jobqueue-dashboard/Cargo.toml",
-        "jobqueue-derive/Cargo.toml",
-        "jobqueue-opentelemetry/Cargo.toml",
-    ] {
-        let text = std::fs::read_to_string(root().join(manifest)).unwrap();
+    for manifest in published().iter().map(|folder| format!("{folder}/Cargo.toml")) {
+        let text = read(&manifest);
         let mut wanted = false;
         for line in text.lines() {
             if line.starts_with('[') {
@@ -147,7 +135,7 @@ fn each_dependency_has_its_reason_in_the_architecture() {
 }
 
 /// Returns the packages that `cargo publish --workspace` uploads.
-fn published() -> Vec<String> {
+fn uploaded() -> Vec<String> {
     let metadata = cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]);
     let metadata: serde_json::Value = serde_json::from_str(&metadata).unwrap();
     let packages = metadata["packages"].as_array().unwrap().iter();
@@ -158,7 +146,7 @@ fn published() -> Vec<String> {
 /// Checks the content of the packages. `.ci/run` proves that they build: cargo does everything except the upload.
 #[test]
 fn packages_have_what_readers_need_and_no_tests() {
-    let published = published();
+    let published = uploaded();
     assert!(published.iter().any(|name| name == "jobqueue") && published.len() >= 3, "{published:?}");
     for package in published {
         let files = cargo(&["package", "--list", "--allow-dirty", "--package", &package]);

@@ -1,9 +1,8 @@
-//! Keeps documentation in plain sentences, and names in the words of the field: CONTRIBUTING.md tells why.
-
-#![allow(clippy::unwrap_used)]
+//! Checks that documentation has plain sentences, and names the terms of the field; see CONTRIBUTING.md.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use crate::root;
 
 /// The folders that are not yet rewritten.
 const NOT_YET: &[&str] = &[];
@@ -35,20 +34,15 @@ const FORMER: &[(&str, &str)] = &[
     ("foreign", "external"),
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
-
 /// Returns all Rust sources of the repository that are rewritten, except the ui tests, with their paths in it.
 fn sources() -> Vec<(String, String)> {
-    let root = root();
-    let mut folders = vec![root.clone()];
+    let mut folders = vec![root().to_owned()];
     let mut sources = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
             let (path, name) = (entry.path(), entry.file_name());
             let name = name.to_string_lossy();
-            let place = path.strip_prefix(&root).unwrap().to_string_lossy().replace('\\', "/");
+            let place = path.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/");
             let is_left_out = NOT_YET.contains(&place.as_str());
             if entry.file_type().unwrap().is_dir() {
                 if !is_left_out
@@ -132,8 +126,7 @@ fn first_lines_of_documentation_are_sentences() {
 
 #[test]
 fn the_guarantees_are_twenty_statements_in_order() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobqueue/src/docs/guarantees.md");
-    let page = fs::read_to_string(page).unwrap();
+    let page = fs::read_to_string(root().join("jobqueue/src/docs/guarantees.md")).unwrap();
     let number = |line: &str| line.split_once(". **").and_then(|(number, _)| number.parse::<u32>().ok());
     assert!(page.lines().filter_map(number).eq(1..=20), "a number of the list is missing or stands twice");
 }
@@ -143,7 +136,7 @@ fn names_use_the_words_of_the_field() {
     let mut found = Vec::new();
     for (place, text) in &sources() {
         // This test names the words.
-        let lines = text.lines().enumerate().filter(|_| !place.ends_with("tests/prose.rs"));
+        let lines = text.lines().enumerate().filter(|_| !place.ends_with("repository/prose.rs"));
         for (number, line) in lines {
             for word in words(line) {
                 let former = FORMER.iter().find(|(former, _)| *former == word);

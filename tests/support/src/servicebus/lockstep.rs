@@ -10,7 +10,7 @@ use super::{packages, source};
 /// The key of the namespace.
 const KEY: &str = "ZW11bGF0b3Ita2V5LW5vdC1hLXNlY3JldA==";
 
-/// A running emulator. Whatever it is told it does at once, and then it stands still. Dropping it stops it.
+/// A running emulator. It executes each command at once and then stands still. Dropping it stops it.
 #[derive(Debug)]
 pub struct Lockstep {
     child: Child,
@@ -22,7 +22,7 @@ pub struct Lockstep {
     early: Vec<Said>,
 }
 
-/// Something that a connection hears.
+/// An event of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     /// Bytes on the connection of a number.

@@ -25,7 +25,7 @@ pub const EXCLUDED: &[(&str, &str)] = &[
     ),
 ];
 
-/// The reason of tests that nobody wants to wait for.
+/// The reason of tests that take too long.
 const HOURS: &str = "it waits for half an hour to hours of the service's time";
 
 /// Returns the value of the variable.
@@ -38,7 +38,8 @@ pub fn namespace() -> Option<String> {
     given().filter(|value| value != EMULATOR)
 }
 
-/// Tells whether a test is in [`EXCLUDED`] and a namespace is given whose time nobody moves; prints the reason then.
+/// Returns whether a test is in [`EXCLUDED`] and runs on a real namespace, whose clock cannot be moved; prints the
+/// reason then.
 ///
 /// # Panics
 /// When the list does not have that test: a guard without a reason is a mistake.

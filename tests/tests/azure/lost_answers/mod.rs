@@ -1,14 +1,13 @@
 //! Answers that are lost, late, cut off, garbled, huge or hostile (FAULTS section 1), with Azurite behind a proxy:
 //! the operation really happens, and the test checks what the adapter says about it.
 
-#![allow(clippy::unwrap_used)]
-
 mod wrong_answers;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use jobqueue::QueueName;
+use jobqueue::Runtime;
 use jobqueue::azure::Options;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{BlobName, ContainerName};
@@ -85,14 +84,14 @@ impl Bench {
 }
 
 async fn open(string: &str) -> Storage {
-    Options::from_connection_string(string).unwrap().open().await.unwrap()
+    Storage::open(Options::from_connection_string(string).unwrap()).await.unwrap()
 }
 
 fn change(text: Option<&str>) -> UpdateMessage {
     UpdateMessage::new(MINUTE).with_text(text.map(str::to_owned))
 }
 
-/// F1: the message is stored, the sender cannot know it and is told so. The adapter does not send again by itself.
+/// F1: the message is stored, and the send reports an unknown outcome. The adapter does not send again by itself.
 #[tokio::test]
 async fn put_without_answer_is_ambiguous_and_not_repeated() {
     let bench = Bench::new().await;
@@ -108,7 +107,7 @@ async fn put_without_answer_is_ambiguous_and_not_repeated() {
     assert_eq!(bench.queue_proxy.count("POST"), 5);
 }
 
-/// F2: nobody listens: the request was certainly not applied. F21 is the same for a name that cannot be resolved.
+/// F2: no process listens: the request was certainly not applied. F21 is the same for a name that cannot be resolved.
 #[tokio::test]
 async fn failed_connection_is_certainly_not_applied() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -227,7 +226,7 @@ async fn delete_tells_not_found_from_stale_receipt() {
     assert!(stale.is_lease_lost() && !stale.is_ambiguous(), "{stale}");
 }
 
-/// A blob whose answer was lost exists, and a second creator is told so.
+/// A blob whose answer was lost exists, and a second creation is refused.
 #[tokio::test]
 async fn a_lost_blob_write_is_ambiguous() {
     let bench = Bench::new().await;
@@ -247,21 +246,21 @@ async fn a_lost_blob_write_is_ambiguous() {
 #[tokio::test]
 async fn lost_lease_answers_are_retried_under_one_id() {
     let bench = Bench::new().await;
-    let blobs = bench.storage.blobs();
+    let (blobs, leases) = (bench.storage.blobs(), bench.storage.leases().unwrap());
     let finite = LeaseDuration::Finite(Duration::from_secs(15));
     for (at, loss) in losses().into_iter().enumerate() {
-        let (blob, mine) = (bench.blob(&format!("lease{at}")), LeaseId::random());
+        let (blob, mine) = (bench.blob(&format!("lease{at}")), LeaseId::random(&Runtime::new()));
         blobs.put_blob(&blob, Bytes::new(), PutBlob::new()).await.unwrap();
         bench.blob_proxy.plan("comp=lease", loss.clone());
-        assert_eq!(blobs.acquire_lease(&blob, finite, &mine).await.unwrap(), mine, "{loss:?}");
+        assert_eq!(leases.acquire_lease(&blob, finite, &mine).await.unwrap(), mine, "{loss:?}");
         bench.blob_proxy.plan("comp=lease", loss.clone());
-        assert_eq!(blobs.renew_lease(&blob, &mine).await.unwrap(), mine, "{loss:?}");
+        assert_eq!(leases.renew_lease(&blob, &mine).await.unwrap(), mine, "{loss:?}");
         // The second request meets no lease: the first has released it.
         bench.blob_proxy.plan("comp=lease", loss.clone());
-        blobs.release_lease(&blob, &mine).await.unwrap();
-        let other = LeaseId::random();
-        assert_eq!(blobs.acquire_lease(&blob, finite, &other).await.unwrap(), other, "{loss:?}");
-        let not_ours = blobs.release_lease(&blob, &mine).await.unwrap_err();
+        leases.release_lease(&blob, &mine).await.unwrap();
+        let other = LeaseId::random(&Runtime::new());
+        assert_eq!(leases.acquire_lease(&blob, finite, &other).await.unwrap(), other, "{loss:?}");
+        let not_ours = leases.release_lease(&blob, &mine).await.unwrap_err();
         assert_eq!(not_ours.kind(), StoreErrorKind::LeaseIdMismatch, "{loss:?}: {not_ours}");
     }
 }

@@ -4,20 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use jobqueue::Storage;
 use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{Error, Storage};
-use jobqueue_tests::jobs::{clock, in_memory};
+use jobqueue_tests::jobs::in_memory;
 use tokio::time::sleep;
 
-use crate::{Join, Log, Slice, run};
+use crate::batch_faults::{Join, Log, Slice, run};
 
 const DAY: Duration = Duration::from_secs(86_400);
-
-async fn sweep(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
-    sweep_batches(storage, options.clock(clock())).await
-}
 
 /// Returns the number of blobs of batches.
 async fn left(storage: &Storage, batch: &str) -> usize {
@@ -34,7 +30,7 @@ async fn small(storage: &Storage, id: &str) {
 #[tokio::test(start_paused = true)]
 async fn sweep_removes_only_batches_that_ended_long_ago() {
     let (storage, log) = (in_memory(), Log::default());
-    assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 0, "no container yet");
+    assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 0, "no container yet");
     small(&storage, "old").await;
     run(&storage, &log).await;
     sleep(DAY * 10).await;
@@ -43,10 +39,11 @@ async fn sweep_removes_only_batches_that_ended_long_ago() {
     small(&storage, "waiting").await;
     sleep(DAY * 5).await;
     let waiting = left(&storage, "waiting/").await;
-    assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
-    assert_eq!((left(&storage, "old/").await, left(&storage, "waiting/").await), (0, waiting));
+    assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
+    assert_eq!(left(&storage, "old/").await, 0);
+    assert_eq!(left(&storage, "waiting/").await, waiting);
     assert!(left(&storage, "new/").await > 0);
-    assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 0);
+    assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 0);
     // The batch that was kept continues.
     run(&storage, &log).await;
     assert_eq!(log.joins.lock().unwrap().len(), 3);
@@ -61,13 +58,14 @@ async fn a_sweep_removes_what_was_abandoned_only_if_told_to() {
     let (storage, log) = (in_memory(), Log::default());
     small(&storage, "left").await;
     sleep(DAY * 100).await;
-    assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 0);
-    assert_eq!(sweep(&storage, BatchSweepOptions::new().abandoned(DAY * 101)).await.unwrap(), 0);
-    assert_eq!(sweep(&storage, BatchSweepOptions::new().abandoned(DAY * 99)).await.unwrap(), 1);
+    assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 0);
+    assert_eq!(sweep_batches(&storage, BatchSweepOptions::new().abandoned(DAY * 101)).await.unwrap(), 0);
+    assert_eq!(sweep_batches(&storage, BatchSweepOptions::new().abandoned(DAY * 99)).await.unwrap(), 1);
     assert_eq!(left(&storage, "left/").await, 0);
     // Its children still run; their end leads nowhere.
     run(&storage, &log).await;
-    assert_eq!((log.runs.lock().unwrap().len(), log.joins.lock().unwrap().len()), (3, 0));
+    assert_eq!(log.runs.lock().unwrap().len(), 3);
+    assert_eq!(log.joins.lock().unwrap().len(), 0);
 }
 
 /// The mark that a batch is done is deleted last, so that the next sweep completes one that died at any point.
@@ -86,13 +84,13 @@ async fn a_sweep_that_is_interrupted_anywhere_is_finished_by_the_next() {
             let dies = count.fetch_add(1, Ordering::SeqCst) + 1 >= nth;
             dies.then_some(Fault::Refuse(StoreErrorKind::Unavailable))
         });
-        let swept = sweep(&faulty.storage(), BatchSweepOptions::new()).await;
+        let swept = sweep_batches(&faulty.storage(), BatchSweepOptions::new()).await;
         if swept.is_ok() {
             break;
         }
         interrupted += 1;
         assert!(left(&storage, "old/done").await == 1, "the mark is gone before the rest at {nth}");
-        assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
+        assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
         assert_eq!(left(&storage, "old/").await, 0);
     }
     // Plan, cursor, sent, done, four claims, three markers.

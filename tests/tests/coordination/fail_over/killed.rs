@@ -22,7 +22,7 @@ struct Tick {}
 /// Leads until it is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_of_a_holder() {
-    let Some(input) = part("killed::part_of_a_holder") else { return };
+    let Some(input) = part("fail_over::killed::part_of_a_holder") else { return };
     let (_, name, storage) = told(&input).await;
     let leader = Leader::new(&storage, name).unwrap().lease(LONGEST);
     let leadership = leader.lead().await.unwrap();
@@ -34,7 +34,7 @@ async fn part_of_a_holder() {
 /// The only worker with a schedule, until it is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_of_an_only_worker() {
-    let Some(input) = part("killed::part_of_an_only_worker") else { return };
+    let Some(input) = part("fail_over::killed::part_of_an_only_worker") else { return };
     let (_, name, storage) = told(&input).await;
     let schedule = Schedule::every(Duration::from_secs(1)).name(name).lease(LONGEST);
     let make = || {
@@ -51,7 +51,7 @@ async fn lease_is_free_once_its_process_is_dead_but_not_while_it_is_stopped() {
     let place = Place::sqlite();
     let storage = place.open().await;
     let leader = Leader::new(&storage, place.name.clone()).unwrap().lease(LONGEST);
-    let mut holder = Part::start("killed::part_of_a_holder", place.input("leads"));
+    let mut holder = Part::start("fail_over::killed::part_of_a_holder", place.input("leads"));
     assert_eq!(holder.says().as_deref(), Some("leads"));
     assert!(leader.try_lead().await.unwrap().is_none(), "the holder lives");
     signal("-STOP", holder.id());
@@ -65,10 +65,10 @@ async fn lease_is_free_once_its_process_is_dead_but_not_while_it_is_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn schedule_of_the_only_process_goes_on_when_it_is_started_again() {
     let place = Place::sqlite();
-    let mut first = Part::start("killed::part_of_an_only_worker", place.input("first"));
+    let mut first = Part::start("fail_over::killed::part_of_an_only_worker", place.input("first"));
     assert_eq!(first.says().as_deref(), Some("makes"));
     let _ = first.kill();
-    let mut next = Part::start("killed::part_of_an_only_worker", place.input("next"));
+    let mut next = Part::start("fail_over::killed::part_of_an_only_worker", place.input("next"));
     let says = tokio::task::spawn_blocking(move || (next.says(), next));
     let (said, next) = timeout(LONGEST / 2, says).await.expect("it does not wait for the lease").unwrap();
     assert_eq!(said.as_deref(), Some("makes"));

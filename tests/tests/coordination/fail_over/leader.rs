@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::fenced::Fenced;
 use super::{LEASE, Place, at_once, signal, told, until_input_ends};
 
-const PART: &str = "leader::part_of_a_candidate";
+const PART: &str = "fail_over::leader::part_of_a_candidate";
 
 /// Acts while it leads. In the role `stops` it stops its own process in its first term; when the process is
 /// continued, it first completes its pending action.
@@ -25,8 +25,8 @@ async fn part_of_a_candidate() {
     let (role, name, storage) = told(&input).await;
     let taken = Arc::new(Mutex::new(None));
     let newest = Arc::clone(&taken);
-    let blobs = Patched::new(storage.blobs()).on_taken(move |lease| *newest.lock().unwrap() = Some(lease));
-    let watched = Storage::new(Arc::clone(storage.queues()), Arc::new(blobs), "watched");
+    let patched = Patched::new().on_taken(move |lease| *newest.lock().unwrap() = Some(lease));
+    let watched = patched.storage(&storage, &storage);
     let leader = Leader::new(&watched, &name).unwrap().lease(LEASE);
     let leader = leader.poll_interval(Duration::from_millis(500));
     let candidate = Candidate { role, name, storage, taken };
@@ -137,7 +137,8 @@ async fn a_stopped_leader_does_not_act_on(place: Place) {
     assert!(before.is_empty(), "{before:?}");
     assert_eq!(lease, "LeaseIdMismatch");
     let (fence, before) = until(&mut first, "old term:");
-    assert_eq!((fence.as_str(), before.len()), ("refused", 0), "{before:?}");
+    assert_eq!(fence.as_str(), "refused", "{before:?}");
+    assert_eq!(before.len(), 0, "{before:?}");
     // The other one leads all the time, and lets go now.
     let rest = second.finish();
     assert!(rest.iter().all(|said| said.ends_with(&format!("s {next}"))), "{rest:?}");

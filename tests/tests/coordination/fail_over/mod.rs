@@ -3,8 +3,6 @@
 //! A lease lasts at least 15 seconds, and this time really passes. The tests do little in the meantime and run side
 //! by side.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 mod fenced;
 mod killed;
 mod leader;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{LEASE, Place, at_once, signal, told, until_input_ends};
 
-const PART: &str = "schedule::part_of_a_schedule";
+const PART: &str = "fail_over::schedule::part_of_a_schedule";
 /// The slot in which the leader dies, counted from 1.
 const DEADLY: u64 = 3;
 

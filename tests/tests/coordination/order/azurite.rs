@@ -5,7 +5,7 @@ use std::time::Duration;
 use jobqueue::{SendOptions, Storage, Worker};
 use jobqueue_tests::azurite::Azurite;
 
-use crate::{Step, Watch, handle, send, step};
+use crate::order::{Step, Watch, handle, send, step};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_over_azurite() {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{JobError, JobInfo, QueueName, SendOptions, State};
-use jobqueue_tests::jobs::{clock, in_memory, worker};
+use jobqueue::{JobError, JobInfo, QueueName, SendOptions, State, Storage};
+use jobqueue_tests::jobs::{in_memory, worker};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::records::{MINUTE, run, steps};
-use crate::{Step, Watch, handle, send, step};
+use crate::order::records::{MINUTE, run, steps};
+use crate::order::{Step, Watch, handle, send, step};
 
 // B3
 #[tokio::test(start_paused = true)]
@@ -106,9 +106,9 @@ async fn a_queue_is_sharded_while_jobs_in_order_wait_in_it() {
     for number in 0..5 {
         send(&plain, &Step { fails: 2 * u32::from(number == 1), ..step("a", number) }).await;
     }
-    let sharded = Sharded::builder().shards("steps", 4).clock(clock());
+    let sharded = Sharded::builder().shards("steps", 4);
     let sharded = sharded.account("one", accounts[0].clone()).account("two", accounts[1].clone());
-    let sharded = sharded.build().unwrap().storage();
+    let sharded = Storage::from(sharded.build().unwrap().stores());
     let queue = steps(&sharded).await;
     for number in 5..8 {
         send(&queue, &step("a", number)).await;

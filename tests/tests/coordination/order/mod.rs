@@ -1,7 +1,5 @@
 //! Messages that are sent in order: one of a key at a time, in the order of their sends, on every storage.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 mod azurite;
 mod flow;
 mod processes;
@@ -48,7 +46,7 @@ async fn opened(storage: &Storage) -> Queue<Step> {
     }
 }
 
-/// Runs a worker until it is told to stop; starts it again, as a supervisor does, if it cannot open its queues.
+/// Runs a worker until `stopped` is set; restarts it, as a supervisor does, if it cannot open its queues.
 async fn keep_running(build: impl Fn() -> Worker, stopped: watch::Receiver<()>) {
     loop {
         let mut stopped = stopped.clone();

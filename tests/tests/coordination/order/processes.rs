@@ -10,9 +10,9 @@ use jobqueue::{JobError, State, Storage, Worker};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
 
-use crate::{Step, send, step};
+use crate::order::{Step, send, step};
 
-const PART: &str = "processes::part_works_on_steps";
+const PART: &str = "order::processes::part_works_on_steps";
 
 /// Two accounts, each of them a file.
 async fn files(folder: &Path) -> Storage {
@@ -21,7 +21,7 @@ async fn files(folder: &Path) -> Storage {
         let url = format!("sqlite:{}", folder.join(name).with_extension("db").display());
         builder = builder.account(name, Storage::connect(&url).await.unwrap());
     }
-    builder.build().unwrap().storage()
+    Storage::from(builder.build().unwrap().stores())
 }
 
 /// Lines are appended as a whole, so that their order is that of the events.

@@ -8,16 +8,16 @@ use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{ErrorKind, JobError, JobInfo, Queue, SendOptions, Storage};
-use jobqueue_tests::jobs::{Task, clock, in_memory, task, worker};
+use jobqueue_tests::jobs::{Task, in_memory, task, worker};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Step, Watch, handle, send, step};
+use crate::order::{Step, Watch, handle, send, step};
 
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 const LOST: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
 
 pub(super) async fn steps(storage: &Storage) -> Queue<Step> {
-    storage.queue_on_virtual_time::<Step>(clock()).await.unwrap()
+    storage.queue::<Step>().await.unwrap()
 }
 
 /// Runs a worker until this number of steps has ended. Returns the time it took.
@@ -187,7 +187,7 @@ async fn a_send_whose_answers_were_lost_is_not_called_refused() {
 async fn a_copy_with_its_payload_in_a_blob_ends_without_harm_to_the_job() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
-    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
     faulty.plan(Operation::Put, 1, LOST);
     let large = Task { data: "x".repeat(200_000), ..task("a") };
     queue.send(&large).with(id("first")).await.unwrap();
@@ -204,7 +204,8 @@ async fn a_copy_with_its_payload_in_a_blob_ends_without_harm_to_the_job() {
     let worker = worker(&storage).handle(handler).build().unwrap();
     let report = worker.run_until(sleep(MINUTE * 10)).await.unwrap();
     assert_eq!(*ran.lock().unwrap(), ["first 1", "first 2", "second 1", "second 2"]);
-    assert_eq!((report.completed, report.dead_lettered), (2, 0));
+    assert_eq!(report.completed, 2);
+    assert_eq!(report.dead_lettered, 0);
     assert!(queue.is_empty().await.unwrap());
 }
 

@@ -8,18 +8,18 @@ use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{AzureLike, Fault, Faulty};
 use jobqueue::{ErrorKind, SendOptions, Storage};
-use jobqueue_tests::jobs::{clock, in_memory, worker};
+use jobqueue_tests::jobs::{in_memory, worker};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::{Step, Watch, handle, keep_running, opened, send, step};
+use crate::order::{Step, Watch, handle, keep_running, opened, send, step};
 
 fn sharded(accounts: &[Storage]) -> Storage {
-    let mut builder = Sharded::builder().shards("steps", 4).clock(clock());
+    let mut builder = Sharded::builder().shards("steps", 4);
     for (number, account) in accounts.iter().enumerate() {
         builder = builder.account(format!("a{number}"), account.clone());
     }
-    builder.build().unwrap().storage()
+    Storage::from(builder.build().unwrap().stores())
 }
 
 /// Loses answers, breaks connections and throttles, as a busy Azure Storage account does.
@@ -204,14 +204,14 @@ async fn crash_at_any_step_of_a_cancel_blocks_no_key() {
     for (operation, nth, fault) in deaths(2) {
         let at = format!("{operation:?} {nth}: {fault:?}");
         let storage = in_memory();
-        let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
+        let queue = storage.queue::<Step>().await.unwrap();
         let later = SendOptions::new().in_order().delay(Duration::from_secs(86_400));
         let sent = queue.send(&step("a", 0)).with(later).await.unwrap();
         send(&queue, &step("a", 1)).await;
         send(&queue, &step("b", 0)).await;
 
         let faulty = Faulty::new(&storage);
-        let doomed = faulty.storage().queue_on_virtual_time::<Step>(clock()).await.unwrap();
+        let doomed = faulty.storage().queue::<Step>().await.unwrap();
         faulty.plan(operation, nth, fault);
         let told = tokio::time::timeout(Duration::from_secs(20), doomed.cancel(&sent)).await;
         if let Ok(Ok(taken)) = &told {
@@ -238,13 +238,13 @@ async fn crash_at_any_step_of_a_cancel_blocks_no_key() {
 #[tokio::test(start_paused = true)]
 async fn unanswered_cancel_is_completed_by_the_next_of_the_key() {
     let storage = in_memory();
-    let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
+    let queue = storage.queue::<Step>().await.unwrap();
     let later = SendOptions::new().in_order().delay(Duration::from_secs(86_400));
     let sent = queue.send(&step("a", 0)).with(later).await.unwrap();
     send(&queue, &step("a", 1)).await;
     let faulty = Faulty::new(&storage);
     faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Timeout));
-    let doomed = faulty.storage().queue_on_virtual_time::<Step>(clock()).await.unwrap();
+    let doomed = faulty.storage().queue::<Step>().await.unwrap();
     assert!(doomed.cancel(&sent).await.unwrap_err().is_retryable());
     assert_eq!(queue.approximate_len().await.unwrap(), 2, "no request arrived");
     let (watch, began) = (Watch::default(), tokio::time::Instant::now());
@@ -260,12 +260,12 @@ async fn unanswered_cancel_is_completed_by_the_next_of_the_key() {
 #[tokio::test(start_paused = true)]
 async fn received_message_keeps_its_position_after_a_cancel() {
     let storage = in_memory();
-    let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
+    let queue = storage.queue::<Step>().await.unwrap();
     let sent = queue.send(&step("a", 0)).in_order().await.unwrap();
     send(&queue, &step("a", 1)).await;
     let faulty = Faulty::new(&storage);
     faulty.plan(Operation::Delete, 1, Fault::Hang);
-    let doomed = faulty.storage().queue_on_virtual_time::<Step>(clock()).await.unwrap();
+    let doomed = faulty.storage().queue::<Step>().await.unwrap();
     let cancelled = tokio::time::timeout(Duration::from_secs(20), doomed.cancel(&sent)).await;
     assert!(cancelled.is_err(), "it was to die");
     let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
@@ -283,7 +283,7 @@ async fn received_message_keeps_its_position_after_a_cancel() {
     assert_eq!(watch.begun("a"), [0, 1]);
 }
 
-/// The next sender sends under the same id, because nobody can know whether the message is stored.
+/// The next sender sends under the same id, because the outcome of the first send is unknown.
 // I12b
 #[tokio::test(start_paused = true)]
 async fn unique_ordered_work_survives_a_crashed_cancel() {
@@ -291,12 +291,12 @@ async fn unique_ordered_work_survives_a_crashed_cancel() {
     for (operation, nth, fault) in deaths(4) {
         let at = format!("{operation:?} {nth}: {fault:?}");
         let storage = in_memory();
-        let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
+        let queue = storage.queue::<Step>().await.unwrap();
         let later = || SendOptions::new().in_order().delay(Duration::from_secs(3600));
         assert!(queue.send(&step("a", 0)).unique_for(DAY).with(later()).await.unwrap().is_sent());
 
         let faulty = Faulty::new(&storage);
-        let doomed = faulty.storage().queue_on_virtual_time::<Step>(clock()).await.unwrap();
+        let doomed = faulty.storage().queue::<Step>().await.unwrap();
         faulty.plan(operation, nth, fault);
         let told = tokio::time::timeout(Duration::from_secs(20), doomed.cancel_unique("a")).await;
         let next = queue.send(&step("a", 1)).unique_for(DAY).with(later()).await.expect(&at);

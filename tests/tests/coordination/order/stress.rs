@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Step, keep_running, opened, step};
+use crate::order::{Step, keep_running, opened, step};
 
 /// The completed jobs, and those whose handlers began while another job of their key was running.
 #[derive(Debug, Clone, Default)]

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use jobqueue::settings::Metadata;
 use jobqueue::sqlite::Options;
 use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
-use jobqueue::{ErrorKind, JobError, QueueName, memory};
+use jobqueue::{ErrorKind, JobError, QueueName, Storage, memory};
 use jobqueue_tests::jobs::{Task, after, outcomes, task, worker};
 
 const FOR_EVER: [Duration; 3] =
@@ -16,7 +16,8 @@ const FOR_EVER: [Duration; 3] =
 async fn delays_out_of_range_are_refused_at_the_api() {
     let folder = tempfile::tempdir().unwrap();
     // Waiting for a lock forever is allowed.
-    let file = Options::new(folder.path().join("jobs.db")).busy_timeout(Duration::MAX).open().await.unwrap();
+    let file =
+        Storage::open(Options::new(folder.path().join("jobs.db")).busy_timeout(Duration::MAX)).await.unwrap();
     let name: QueueName = "raw".parse().unwrap();
     for storage in [memory::open(), file] {
         let tasks = storage.queue::<Task>().await.unwrap();
@@ -75,12 +76,12 @@ async fn puts_fail_when_sequence_numbers_are_exhausted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let name: QueueName = "raw".parse().unwrap();
-    let earlier = Options::new(&path).open().await.unwrap();
+    let earlier = Storage::open(Options::new(&path)).await.unwrap();
     earlier.queues().create_queue(&name, &Metadata::new()).await.unwrap();
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.execute("UPDATE jobqueue_store SET sequence = ?1", [i64::MAX - 2]).unwrap();
     // Another one, since the first has set numbers aside for itself.
-    let storage = Options::new(&path).open().await.unwrap();
+    let storage = Storage::open(Options::new(&path)).await.unwrap();
     for _ in 0..2 {
         storage.queues().put(&name, PutMessage::new("x")).await.unwrap();
     }

@@ -6,7 +6,7 @@ use jobqueue::memory;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 
-use crate::ownership::run_one;
+use crate::invariants::ownership::run_one;
 
 /// Returns the fault of a throttled change that was not applied, which the storage does not tell.
 fn not_applied(seconds: u64) -> Fault {

@@ -41,7 +41,8 @@ async fn step_runs_once_however_often_the_job_fails() {
     };
     let worker = worker(&storage).handle(handler).build().unwrap();
     let report = worker.run_until(after(120)).await.unwrap();
-    assert_eq!((report.retried, report.completed), (2, 1));
+    assert_eq!(report.retried, 2);
+    assert_eq!(report.completed, 1);
     assert_eq!(*log.lock().unwrap(), ["scan 1", "encode 1", "encode 2"]);
 }
 
@@ -70,7 +71,8 @@ async fn recorded_effect_is_not_repeated_by_duplicates() {
     };
     let worker = worker(&faulty.storage()).concurrency(1).handle(handler).build().unwrap();
     let report = worker.run_until(after(120)).await.unwrap();
-    assert_eq!((report.completed, *effects.lock().unwrap()), (2, 1));
+    assert_eq!(report.completed, 2);
+    assert_eq!(*effects.lock().unwrap(), 1);
 }
 
 // I10
@@ -130,7 +132,8 @@ async fn refuse_checkpoints(faulty: Faulty, refusal: StoreErrorKind) {
         }
     };
     let report = worker(&faulty.storage()).handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, report.retried), (1, 0));
+    assert_eq!(report.completed, 1);
+    assert_eq!(report.retried, 0);
 }
 
 // I14
@@ -145,7 +148,8 @@ async fn snoozes_keep_checkpoint_and_attempts() {
         if times < 50 { Err(JobError::snooze(Duration::from_secs(5))) } else { Ok(()) }
     };
     let report = worker(&storage).handle(handler).build().unwrap().run_until(after(600)).await.unwrap();
-    assert_eq!((report.released, report.completed), (50, 1), "50 releases are over any threshold");
+    assert_eq!(report.released, 50, "50 releases are over any threshold");
+    assert_eq!(report.completed, 1, "50 releases are over any threshold");
 }
 
 // I11

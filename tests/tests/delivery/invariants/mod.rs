@@ -1,8 +1,6 @@
 //! The promises of the core, each under the faults that could break it. The numbers above a test refer to
 //! tests/README.md.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 mod attempts;
 mod bounds;
 mod dead_letters;

@@ -60,7 +60,8 @@ async fn message_without_position_is_cancelled_and_reported() {
         // Pauses double up to half a second, and are shortened at random to a fifth.
         let seconds = began.elapsed().as_secs_f64();
         assert_eq!((2.0..25.0).contains(&seconds), tries == 40, "{fault:?}: {seconds} s");
-        assert_eq!((error.is_rejected(), error.is_retryable()), (true, again), "{fault:?}: {error}");
+        assert!(error.is_rejected(), "{fault:?}: {error}");
+        assert_eq!(error.is_retryable(), again, "{fault:?}: {error}");
         assert!(queue.is_empty().await.unwrap(), "{fault:?}");
     }
 }
@@ -72,7 +73,8 @@ async fn unreadable_group_log_is_not_overwritten() {
     let queue = queue(&faulty).await;
     faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
     assert!(queue.send(&task("a")).with(in_order()).await.unwrap_err().is_rejected());
-    assert_eq!((faulty.calls_of(Operation::GetBlob), faulty.calls_of(Operation::PutBlob)), (1, 0));
+    assert_eq!(faulty.calls_of(Operation::GetBlob), 1);
+    assert_eq!(faulty.calls_of(Operation::PutBlob), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +123,9 @@ async fn lost_lease_leaves_its_position_to_the_next_delivery() {
         };
         let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
         let report = worker.run_until(after(300)).await.unwrap();
-        assert_eq!((report.lease_lost, report.completed, *runs.lock().unwrap()), (1, 1, 2), "{fault:?}");
+        assert_eq!(report.lease_lost, 1, "{fault:?}");
+        assert_eq!(report.completed, 1, "{fault:?}");
+        assert_eq!(*runs.lock().unwrap(), 2, "{fault:?}");
     }
 }
 

@@ -26,7 +26,8 @@ async fn refused_payload_is_not_retried_nor_its_message_sent() {
     faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
     let error = queue.send(&large()).await.unwrap_err();
     assert!(error.is_rejected(), "{error}");
-    assert_eq!((calls(Operation::CreateContainer) - containers, calls(Operation::PutBlob) - puts), (0, 1));
+    assert_eq!(calls(Operation::CreateContainer) - containers, 0);
+    assert_eq!(calls(Operation::PutBlob) - puts, 1);
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
 }
 
@@ -44,7 +45,8 @@ async fn payload_without_answer_is_written_once_more() {
     faulty.plan(Operation::PutBlob, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
     let puts = faulty.calls_of(Operation::PutBlob);
     let _ = queue.send(&large()).await.unwrap();
-    assert_eq!((queue.approximate_len().await.unwrap(), faulty.calls_of(Operation::PutBlob) - puts), (2, 2));
+    assert_eq!(queue.approximate_len().await.unwrap(), 2);
+    assert_eq!(faulty.calls_of(Operation::PutBlob) - puts, 2);
 }
 
 #[tokio::test(start_paused = true)]

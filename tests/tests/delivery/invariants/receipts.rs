@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 #[tokio::test]
 async fn receipts_swapped_within_a_batch_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let file = Options::new(folder.path().join("jobs.db")).open().await.unwrap();
+    let file = Storage::open(Options::new(folder.path().join("jobs.db"))).await.unwrap();
     let queue: QueueName = "batch".parse().unwrap();
     for storage in [memory::open(), file] {
         let queues = storage.queues();
@@ -61,7 +61,7 @@ async fn receipts_swapped_within_a_batch_are_refused() {
 async fn early_reappearance_is_settled_by_the_second_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
-    let open = || Options::new(&path).open();
+    let open = || Storage::open(Options::new(&path));
     let (first, second) = (open().await.unwrap(), open().await.unwrap());
     let queue = first.queue::<Task>().await.unwrap();
     let sent = queue.send(&task("a")).await.unwrap();

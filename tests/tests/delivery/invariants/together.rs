@@ -34,7 +34,8 @@ async fn jobs_ending_during_a_batch_delete_join_the_next() {
     let (log, listen) = outcomes();
     let worker = worker(&faulty.storage()).handle(async |_: Task| Ok::<(), JobError>(()));
     let report = worker.on_event(listen).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, log.lock().unwrap().len()), (32, 32));
+    assert_eq!(report.completed, 32);
+    assert_eq!(log.lock().unwrap().len(), 32);
     assert!(queue.is_empty().await.unwrap());
     let requests = faulty.calls_of(Operation::DeleteAll);
     assert!((1..=4).contains(&requests), "{requests}");
@@ -73,7 +74,9 @@ async fn shutdown_waits_for_batch_deletes() {
     let worker = worker(&faulty.storage()).handle(noting(&log)).build().unwrap();
     // Told to stop when all handlers are done and nothing is deleted.
     let report = worker.run_until(after(1)).await.unwrap();
-    assert_eq!((log.lock().unwrap().len(), report.completed, report.is_clean()), (20, 20, true));
+    assert_eq!(log.lock().unwrap().len(), 20);
+    assert_eq!(report.completed, 20);
+    assert!(report.is_clean());
     assert!(queue.is_empty().await.unwrap());
 }
 
@@ -88,18 +91,20 @@ async fn worker_that_dies_in_a_batch_delete_loses_nothing() {
     let dying = dying.run_until(std::future::pending());
     assert!(tokio::time::timeout(Duration::from_secs(1), dying).await.is_err());
     let runs = log.lock().unwrap().len();
-    assert_eq!((runs, queue.approximate_len().await.unwrap()), (20, 20));
+    assert_eq!(runs, 20);
+    assert_eq!(queue.approximate_len().await.unwrap(), 20);
     faulty.heal();
     // They come back when their leases are over: at least once.
     let worker = worker(&faulty.storage()).handle(noting(&log)).build().unwrap();
     let report = worker.run_until(after(60)).await.unwrap();
-    assert_eq!((report.completed, queue.approximate_len().await.unwrap()), (20, 0));
+    assert_eq!(report.completed, 20);
+    assert_eq!(queue.approximate_len().await.unwrap(), 0);
 }
 
 #[tokio::test]
 async fn failed_job_among_many_is_retried_others_are_deleted() {
     let folder = tempfile::tempdir().unwrap();
-    let storage = sqlite::Options::new(folder.path().join("jobs.db")).open().await.unwrap();
+    let storage = Storage::open(sqlite::Options::new(folder.path().join("jobs.db"))).await.unwrap();
     let queue = send(&storage, 64).await;
     let failed: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&failed);
@@ -115,7 +120,9 @@ async fn failed_job_among_many_is_retried_others_are_deleted() {
     };
     let worker = jobqueue::Worker::builder(storage.clone()).handle(handler).build().unwrap();
     let report = worker.run_until_idle().await.unwrap();
-    assert_eq!((report.completed, report.dead_lettered, failed.lock().unwrap().len()), (58, 6, 6));
+    assert_eq!(report.completed, 58);
+    assert_eq!(report.dead_lettered, 6);
+    assert_eq!(failed.lock().unwrap().len(), 6);
     assert!(queue.is_empty().await.unwrap());
     assert_eq!(queue.dead_letters().unwrap().approximate_len().await.unwrap(), 6);
 }

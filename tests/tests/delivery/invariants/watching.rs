@@ -29,7 +29,9 @@ async fn a_listener_that_panics_disturbs_neither_jobs_nor_listeners() {
     let builder =
         worker(&storage).handle(handler).on_event(|_: &Event| panic!("in every event")).on_event(listen);
     let report = builder.build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, report.dead_lettered, report.is_clean()), (1, 1, true));
+    assert_eq!(report.completed, 1);
+    assert_eq!(report.dead_lettered, 1);
+    assert!(report.is_clean());
     log.lock().unwrap().sort();
     assert_eq!(*log.lock().unwrap(), ["completed", "dead_lettered"]);
     assert!(queue.is_empty().await.unwrap());
@@ -56,7 +58,8 @@ async fn a_paused_queue_is_left_alone_until_it_is_not() {
         let gets = faulty.calls_of(Operation::Get);
         let _ = queue.send(&task("meanwhile")).await.unwrap();
         after(600).await;
-        assert_eq!((faulty.calls_of(Operation::Get), queue.approximate_len().await.unwrap()), (gets, 1));
+        assert_eq!(faulty.calls_of(Operation::Get), gets);
+        assert_eq!(queue.approximate_len().await.unwrap(), 1);
         assert_eq!(*names.lock().unwrap(), ["before"]);
         set(&storage, "paused", "false").await;
         after(60).await;
@@ -117,7 +120,8 @@ async fn a_changed_bound_on_deliveries_holds_for_a_running_worker() {
         after(40).await;
     }
     let letters = queue.dead_letters().unwrap().peek().await.unwrap();
-    assert_eq!((died, letters.len()), (3, 1), "run twice, then dead-lettered by the third");
+    assert_eq!(died, 3, "run twice, then dead-lettered by the third");
+    assert_eq!(letters.len(), 1, "run twice, then dead-lettered by the third");
     assert_eq!(letters[0].reason, "max_deliveries");
 }
 

@@ -4,7 +4,7 @@ use jobqueue::worker::{HandlerLimits, RateLimit};
 use jobqueue_tests::jobs::{in_memory, worker};
 use tokio::time::sleep;
 
-use crate::{Other, SECOND, Slow, Watch, other, send, slow};
+use crate::limits::{Other, SECOND, Slow, Watch, other, send, slow};
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_limited_does_not_hold_up_the_others_of_its_queue() {
@@ -15,12 +15,15 @@ async fn a_kind_that_is_limited_does_not_hold_up_the_others_of_its_queue() {
     let worker = worker.limit::<Slow>(HandlerLimits::new().concurrency(2)).build().unwrap();
     let all = async {
         sleep(SECOND * 110).await;
-        assert_eq!((watch.count("other"), watch.count("slow")), (40, 0));
+        assert_eq!(watch.count("other"), 40);
+        assert_eq!(watch.count("slow"), 0);
         assert_eq!(watch.running.lock().unwrap().0, 2);
         watch.until("slow", 40).await;
     };
     let report = worker.run_until(all).await.unwrap();
-    assert_eq!((report.completed, report.dead_lettered, report.retried), (80, 0, 0));
+    assert_eq!(report.completed, 80);
+    assert_eq!(report.dead_lettered, 0);
+    assert_eq!(report.retried, 0);
     let slow: Vec<_> = watch.ended().into_iter().filter(|ran| ran.kind == "slow").collect();
     assert!(slow.iter().all(|ran| ran.attempt == 1));
     for ran in &slow {
@@ -44,7 +47,8 @@ async fn a_kind_with_a_rate_waits_in_its_queue_and_costs_no_attempt() {
         watch.until("slow", 20).await;
     };
     let report = worker.run_until(all).await.unwrap();
-    assert_eq!((report.completed, report.dead_lettered), (40, 0));
+    assert_eq!(report.completed, 40);
+    assert_eq!(report.dead_lettered, 0);
     let mut slow: Vec<_> = watch.ended().into_iter().filter(|ran| ran.kind == "slow").collect();
     slow.sort_by_key(|ran| ran.began);
     assert!(slow.iter().all(|ran| ran.attempt == 1));

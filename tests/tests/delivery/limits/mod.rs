@@ -1,7 +1,5 @@
 //! Limits of one worker: shares of its slots, concurrency by queue and by handler, rates and snoozes. In paused time.
 
-#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
-
 mod mixed;
 mod queues;
 mod rates;
@@ -11,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::{Context, JobError, Queue, QueueMessage, State, Storage};
-use jobqueue_tests::jobs::clock;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
@@ -133,7 +130,7 @@ async fn other(job: Other, ctx: Context, State(watch): State<Watch>) -> Result<(
 }
 
 async fn queue<M: QueueMessage>(storage: &Storage) -> Queue<M> {
-    storage.queue_on_virtual_time::<M>(clock()).await.unwrap()
+    storage.queue::<M>().await.unwrap()
 }
 
 /// Sends this number of jobs.

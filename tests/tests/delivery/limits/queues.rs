@@ -9,7 +9,7 @@ use jobqueue::{ErrorKind, JobError, SendOptions, Worker};
 use jobqueue_tests::jobs::{in_memory, worker};
 use tokio::time::{Instant, sleep};
 
-use crate::{Other, Quick, SECOND, Slow, Watch, other, queue, quick, send, slow};
+use crate::limits::{Other, Quick, SECOND, Slow, Watch, other, queue, quick, send, slow};
 
 #[tokio::test(start_paused = true)]
 async fn jobs_that_run_for_hours_do_not_hold_up_another_queue() {
@@ -25,7 +25,8 @@ async fn jobs_that_run_for_hours_do_not_hold_up_another_queue() {
         assert!(sent.elapsed() < SECOND * 60, "{:?}", sent.elapsed());
     };
     let report = worker.run_until(quick).await.unwrap();
-    assert_eq!((report.completed, watch.count("slow")), (100, 0));
+    assert_eq!(report.completed, 100);
+    assert_eq!(watch.count("slow"), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +65,8 @@ async fn what_a_limit_keeps_waiting_is_not_fetched() {
     // Whatever the first has not leased another worker gets at once.
     let free = worker(&storage).state(other_watch.clone()).handle(slow).build().unwrap();
     let _ = free.run_until(sleep(SECOND * 3_700)).await.unwrap();
-    assert_eq!((watch.most(), other_watch.count("slow")), (3, 47));
+    assert_eq!(watch.most(), 3);
+    assert_eq!(other_watch.count("slow"), 47);
     let _ = running.await.unwrap().unwrap();
     assert!(watch.ended().iter().all(|ran| ran.attempt == 1));
 }

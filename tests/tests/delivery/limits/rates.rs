@@ -6,7 +6,7 @@ use jobqueue::worker::{HandlerLimits, RateLimit};
 use jobqueue_tests::jobs::{in_memory, worker};
 use tokio::time::{Instant, sleep};
 
-use crate::{Quick, Ran, SECOND, Slow, Watch, quick, send, slow};
+use crate::limits::{Quick, Ran, SECOND, Slow, Watch, quick, send, slow};
 
 /// Returns the most runs that began within a window of so long.
 fn most_within(ran: &[Ran], window: Duration) -> usize {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use jobqueue::memory;
 use jobqueue::testing::faults::{AzureLike, Faulty};
-use jobqueue::testing::simulation::seed;
-use jobqueue_tests::jobs::{after, clock, in_memory};
+use jobqueue_tests::jobs::{after, runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -21,8 +21,7 @@ struct Deploy {
 impl Deploy {
     /// Returns the time from the start of the new worker until every message has run.
     async fn run(self, number: u64) -> Duration {
-        let _seeding = seed(number, clock());
-        let memory = in_memory();
+        let memory = memory::open_on(runtime().with_seed(number));
         let faulty = Faulty::azure_like(&memory, AzureLike::seeded(number));
         let (storage, done) = (faulty.storage().clone(), Done::default());
         let mut workers = JoinSet::new();

@@ -22,7 +22,7 @@ fn number(variable: &str, default: u64) -> u64 {
 // A part of the next test: a worker of the first release.
 #[tokio::test]
 async fn part_old_release() {
-    let Some(path) = part("processes::part_old_release") else { return };
+    let Some(path) = part("rolling_deploys::processes::part_old_release") else { return };
     let handler = |order: OrderV1| async move {
         say!("{}", order.id);
         Ok::<(), JobError>(())
@@ -34,7 +34,7 @@ async fn part_old_release() {
 // A part of the next test: a worker of the second release.
 #[tokio::test]
 async fn part_new_release() {
-    let Some(path) = part("processes::part_new_release") else { return };
+    let Some(path) = part("rolling_deploys::processes::part_new_release") else { return };
     let order = |order: OrderV2| async move {
         say!("{}", order.id);
         Ok::<(), JobError>(())
@@ -71,7 +71,8 @@ async fn three_old_beside_a_new_one(connection: &str) {
     let (first, second) =
         (storage.queue::<OrderV1>().await.unwrap(), storage.queue::<OrderV2>().await.unwrap());
     let refunds = storage.queue::<Refund>().await.unwrap();
-    let old: Vec<_> = (0..3).map(|_| Part::start("processes::part_old_release", connection)).collect();
+    let old: Vec<_> =
+        (0..3).map(|_| Part::start("rolling_deploys::processes::part_old_release", connection)).collect();
     for n in 0..messages {
         let id = n.to_string();
         match n % 3 {
@@ -81,7 +82,7 @@ async fn three_old_beside_a_new_one(connection: &str) {
         }
     }
     tokio::time::sleep(Duration::from_secs(number("JOBQUEUE_DEPLOY_ALONE", 0))).await;
-    let new = Part::start("processes::part_new_release", connection);
+    let new = Part::start("rolling_deploys::processes::part_new_release", connection);
     let began = Instant::now();
     let beside_left = empty_within(&first, beside).await;
     assert!(beside < ALL || beside_left == 0, "{beside_left} left after {beside:?}");

@@ -83,12 +83,14 @@ async fn the_oldest_form_that_fits_is_upgraded() {
             let storage = in_memory();
             put(&storage, &text).await;
             let peeked = storage.queue::<Fifth>().await.unwrap().peek().await.unwrap().remove(0).unwrap();
-            assert_eq!((peeked.amount, &*peeked.currency), (amount, currency), "{text}");
+            assert_eq!(peeked.amount, amount, "{text}");
+            assert_eq!(&*peeked.currency, currency, "{text}");
             assert_eq!(read(&storage).await, [(version, amount, currency.to_owned())], "{text}");
             put(&storage, &text).await;
             let queue = storage.queue::<Fifth>().await.unwrap();
             let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
-            assert_eq!((delivery.info().version, delivery.message().amount), (version, amount), "{text}");
+            assert_eq!(delivery.info().version, version, "{text}");
+            assert_eq!(delivery.message().amount, amount, "{text}");
         }
     }
 }

@@ -1,7 +1,5 @@
 //! The rules of `#[message(…)]`: their limits, the paths that they name, and that all violations are collected.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests may.
-
 mod any_number;
 mod collected;
 mod fields;

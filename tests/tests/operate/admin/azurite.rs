@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 async fn azurite() -> Storage {
     let options = Options::from_connection_string(&Azurite::shared().connection_string()).unwrap();
-    options.open().await.unwrap()
+    Storage::open(options).await.unwrap()
 }
 
 fn operator(storage: &Storage) -> Admin {
@@ -52,12 +52,14 @@ async fn letters_come_back(storage: &Storage) {
     let worker = Worker::builder(storage.clone()).handle_on(&queue, handler).build().unwrap();
     let _ = worker.run_until_idle().await.unwrap();
     let page = admin.search_dead_letters(&queue, &DeadLetterFilter::new().text("odd"), 100).await.unwrap();
-    assert_eq!((page.matching, page.letters.len()), (20, 20));
+    assert_eq!(page.matching, 20);
+    assert_eq!(page.letters.len(), 20);
     assert_eq!(admin.redrive(&queue).dry_run(true).run().await.unwrap().count, 20);
     assert_eq!(admin.redrive(&queue).limit(15).run().await.unwrap().count, 15);
     assert_eq!(admin.purge(&queue).run().await.unwrap().count, 5);
     let overview = admin.queue(&queue).await.unwrap();
-    assert_eq!((overview.length, overview.dead_letters), (15, 0));
+    assert_eq!(overview.length, 15);
+    assert_eq!(overview.dead_letters, 0);
     // Azure does not count by state; a file does.
     assert_eq!(overview.states.map_or(15, |states| states.waiting), 15);
 }
@@ -83,7 +85,8 @@ async fn running_job_is_watched_and_cancelled(storage: &Storage, interval: Durat
         workers.into_iter().flat_map(|worker| worker.record.running).find(|run| run.queue == queue)
     })
     .await;
-    assert_eq!((run.id.as_str(), run.progress.unwrap().done), ("long", 3));
+    assert_eq!(run.id.as_str(), "long");
+    assert_eq!(run.progress.unwrap().done, 3);
     let job = JobReference::new(&queue, "long");
     assert_eq!(admin.cancel(&job).await.unwrap().workers, 1);
     until(async || (admin.cancellation(&job).await.unwrap() == Cancellation::Cancelled).then_some(())).await;
@@ -113,7 +116,7 @@ async fn worker_that_writes_all_the_time_is_told_on_azure() {
 
 #[tokio::test]
 async fn letters_and_running_jobs_in_one_file() {
-    let (storage, _folder) = crate::support::storages().await.remove(1);
+    let (storage, _folder) = crate::admin::support::storages().await.remove(1);
     letters_come_back(&storage).await;
     running_job_is_watched_and_cancelled(&storage, Duration::from_secs(1)).await;
 }

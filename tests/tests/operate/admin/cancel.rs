@@ -1,4 +1,4 @@
-//! Cancelling a job by its id: where it waits, where it runs, and where it ends before anybody notices.
+//! Cancelling a job by its id: where it waits, where it runs, and where it ends before the request is read.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use jobqueue::{Context, JobError, SendOptions, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use tokio::time::sleep;
 
-use crate::presence::{operator, present};
+use crate::admin::presence::{operator, present};
 
 async fn send(storage: &Storage, name: &str, options: SendOptions) -> JobReference {
     let queue = storage.queue::<Task>().await.unwrap();
@@ -112,7 +112,8 @@ async fn waiting_job_never_runs_and_others_do() {
     };
     let eight_days = after(8 * 86_400);
     let report = present(&storage).handle(handler).build().unwrap().run_until(eight_days).await.unwrap();
-    assert_eq!((report.completed, report.dead_lettered), (1, 3));
+    assert_eq!(report.completed, 1);
+    assert_eq!(report.dead_lettered, 3);
     assert_eq!(*ran.lock().unwrap(), ["mine"]);
     assert!(dead(&admin).await.iter().all(|(reason, _)| reason == "cancelled"));
 }
@@ -218,5 +219,7 @@ async fn worker_that_writes_faster_than_the_operator_is_told() {
         operator(&faulty.storage()).cancel(&job).await.unwrap()
     };
     let (report, told) = tokio::join!(running, cancelling);
-    assert_eq!((*refused.lock().unwrap(), told.workers, report.unwrap().dead_lettered), (5, 1, 1));
+    assert_eq!(*refused.lock().unwrap(), 5);
+    assert_eq!(told.workers, 1);
+    assert_eq!(report.unwrap().dead_lettered, 1);
 }

@@ -9,7 +9,7 @@ use jobqueue::{Context, ErrorKind, JobError, JobInfo, SendOptions, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::sleep;
 
-use crate::presence::{operator, present};
+use crate::admin::presence::{operator, present};
 
 fn nightly() -> Schedule {
     Schedule::cron("0 0 * * *", "Europe/Berlin").name("nightly")
@@ -33,8 +33,10 @@ async fn schedule_shows_what_it_sends_and_its_next_runs() {
     assert!(admin.schedules().await.unwrap().is_empty());
     lead(&storage, 60).await;
     let [schedule] = &admin.schedules().await.unwrap()[..] else { panic!("one schedule") };
-    assert_eq!((schedule.name.as_str(), schedule.queue.as_deref()), ("nightly", Some("tasks")));
-    assert_eq!((schedule.kind.as_deref(), schedule.cron.as_deref()), (Some("task"), Some("0 0 * * *")));
+    assert_eq!(schedule.name.as_str(), "nightly");
+    assert_eq!(schedule.queue.as_deref(), Some("tasks"));
+    assert_eq!(schedule.kind.as_deref(), Some("task"));
+    assert_eq!(schedule.cron.as_deref(), Some("0 0 * * *"));
     let json = serde_json::to_value(schedule).unwrap();
     let next: Vec<&str> = json["next"].as_array().unwrap().iter().map(|at| at.as_str().unwrap()).collect();
     assert_eq!(next.len(), 5);
@@ -104,15 +106,19 @@ async fn batch_names_the_dead_child_that_holds_it_up() {
     let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
     let list = admin.batches().await.unwrap();
     assert!(list.complete);
-    assert_eq!(
-        (list.batches[0].id.as_str(), list.batches[0].done, list.batches[0].sealed),
-        ("mosaic", 4, true)
-    );
+    assert_eq!(list.batches[0].id.as_str(), "mosaic");
+    assert_eq!(list.batches[0].done, 4);
+    assert!(list.batches[0].sealed);
     let detail = admin.batch("mosaic").await.unwrap();
-    assert_eq!((detail.children, detail.done, detail.finished), (5, 4, false));
+    assert_eq!(detail.children, 5);
+    assert_eq!(detail.done, 4);
+    assert!(!detail.finished);
     let [child] = &detail.open[..] else { panic!("{detail:?}") };
-    assert_eq!((child.index, child.job.as_str(), child.place), (3, "mosaic/3", "dead"));
-    assert_eq!((child.queue.as_deref(), child.error.as_deref()), (Some("tasks"), Some("tile is missing")));
+    assert_eq!(child.index, 3);
+    assert_eq!(child.job.as_str(), "mosaic/3");
+    assert_eq!(child.place, "dead");
+    assert_eq!(child.queue.as_deref(), Some("tasks"));
+    assert_eq!(child.error.as_deref(), Some("tile is missing"));
     // Redriven and done, it holds up nothing.
     let _ = admin.redrive("tasks").run().await.unwrap();
     let handler = async |_: Task| Ok::<_, JobError>(());
@@ -189,14 +195,19 @@ async fn batch_of_a_child_is_shown_below_that_of_its_parent() {
     assert_eq!(tree, [(0, "outer"), (1, "inner"), (0, "other")], "what is finished comes last");
     let inner = list.tree()[1].1;
     let parent = inner.parent.as_ref().unwrap();
-    assert_eq!((parent.batch.as_str(), parent.child, inner.children), ("outer", 1, Some(2)));
+    assert_eq!(parent.batch.as_str(), "outer");
+    assert_eq!(parent.child, 1);
+    assert_eq!(inner.children, Some(2));
     // What holds the outer batch up is the inner one, and there the dead child.
     let outer = admin.batch("outer").await.unwrap();
     let [child] = &outer.open[..] else { panic!("{outer:?}") };
-    assert_eq!((child.index, child.place, child.batch.as_deref()), (1, "fanned_out", Some("inner")));
+    assert_eq!(child.index, 1);
+    assert_eq!(child.place, "fanned_out");
+    assert_eq!(child.batch.as_deref(), Some("inner"));
     let inner = admin.batch("inner").await.unwrap();
     assert_eq!(inner.parent.as_ref().map(|parent| (parent.batch.as_str(), parent.child)), Some(("outer", 1)));
-    assert_eq!((inner.open[0].place, inner.open[0].error.as_deref()), ("dead", Some("tile is missing")));
+    assert_eq!(inner.open[0].place, "dead");
+    assert_eq!(inner.open[0].error.as_deref(), Some("tile is missing"));
     assert_eq!(admin.redrive("tasks").run().await.unwrap().count, 1);
     run_nested(&storage, true).await;
     assert!(admin.batches().await.unwrap().batches.iter().all(|batch| batch.finished));

@@ -8,7 +8,7 @@ use jobqueue::{JobError, JobInfo, Storage, Worker};
 use jobqueue_tests::jobs::Task;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{operator, send, storages};
+use crate::admin::support::{operator, send, storages};
 
 const QUEUE: &str = "tasks";
 
@@ -53,15 +53,20 @@ async fn filters_select_by_kind_reason_age_text_and_id() {
         ];
         for (filter, expected) in cases {
             let page = admin.dead_letters(QUEUE, &filter).await.unwrap();
-            assert_eq!((page.matching, page.looked_at, page.complete), (expected, 6, true), "{filter:?}");
+            assert_eq!(page.matching, expected, "{filter:?}");
+            assert_eq!(page.looked_at, 6, "{filter:?}");
+            assert!(page.complete, "{filter:?}");
             let searched = admin.search_dead_letters(QUEUE, &filter, 2).await.unwrap();
-            assert_eq!((searched.matching, searched.looked_at), (expected, 6), "{filter:?}");
+            assert_eq!(searched.matching, expected, "{filter:?}");
+            assert_eq!(searched.looked_at, 6, "{filter:?}");
             assert_eq!(searched.letters.len() as u64, expected.min(2));
         }
         let page = admin.dead_letters(QUEUE, &all.ids(["3"])).await.unwrap();
         let job = &page.letters[0];
         let end = job.dead.as_ref().unwrap();
-        assert_eq!((job.state, end.reason.as_str(), job.attempts), (JobState::Dead, "rejected", 1));
+        assert_eq!(job.state, JobState::Dead);
+        assert_eq!(end.reason.as_str(), "rejected");
+        assert_eq!(job.attempts, 1);
         assert_eq!(job.last_error.as_deref(), Some("<b>refused</b>"));
     }
 }
@@ -75,9 +80,13 @@ async fn preview_changes_nothing_and_says_what_the_redrive_does() {
         let preview =
             admin.redrive(QUEUE).filter(even.clone()).dry_run(true).on_progress(|_| told += 1).run().await;
         let mut preview: BulkReport = preview.unwrap();
-        assert_eq!((preview.count, preview.left, preview.dry_run, told), (25, 25, true, 25));
+        assert_eq!(preview.count, 25);
+        assert_eq!(preview.left, 25);
+        assert!(preview.dry_run);
+        assert_eq!(told, 25);
         let purge = admin.purge(QUEUE).filter(even.clone()).dry_run(true).run().await.unwrap();
-        assert_eq!((purge.count, counts(&admin).await), (25, (0, 50)));
+        assert_eq!(purge.count, 25);
+        assert_eq!(counts(&admin).await, (0, 50));
         let redriven = admin.redrive(QUEUE).filter(even).run().await.unwrap();
         assert_eq!(counts(&admin).await, (25, 25));
         let mut redriven_jobs = redriven.jobs.clone();
@@ -85,7 +94,8 @@ async fn preview_changes_nothing_and_says_what_the_redrive_does() {
         redriven_jobs.sort();
         assert_eq!(redriven_jobs, preview.jobs);
         let purged = admin.purge(QUEUE).run().await.unwrap();
-        assert_eq!((purged.count, counts(&admin).await), (25, (25, 0)));
+        assert_eq!(purged.count, 25);
+        assert_eq!(counts(&admin).await, (25, 0));
     }
 }
 

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The process that is killed while it runs a job.
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_that_is_killed() {
-    let Some(path) = part("killed::worker_that_is_killed") else { return };
+    let Some(path) = part("admin::killed::worker_that_is_killed") else { return };
     let handler = async |_: Task| {
         println!(">> running");
         std::future::pending::<()>().await;
@@ -50,7 +50,7 @@ async fn killed_worker_disappears_and_its_job_waits_when_its_lease_is_over() {
     let storage = Storage::connect(&path).await.unwrap();
     let _ = storage.queue::<Task>().await.unwrap().send(&task("long")).id("long").await.unwrap();
     let (admin, job) = (Admin::new(storage), JobReference::new("tasks", "long"));
-    let mut worker = Part::start("killed::worker_that_is_killed", &path);
+    let mut worker = Part::start("admin::killed::worker_that_is_killed", &path);
     assert_eq!(worker.says().as_deref(), Some("running"));
     let shown = async || {
         let runs = admin.explain(&job).await.unwrap().place == JobPlace::Running;
@@ -68,7 +68,8 @@ async fn killed_worker_disappears_and_its_job_waits_when_its_lease_is_over() {
     // Until its lease is over, it is shown with the worker that ran it.
     let lost = admin.explain(&job).await.unwrap();
     let codes: Vec<_> = lost.reasons.iter().map(|reason| reason.code).collect();
-    assert_eq!((lost.place, codes), (JobPlace::Running, vec!["worker_gone"]), "{}", lost.summary);
+    assert_eq!(lost.place, JobPlace::Running, "{}", lost.summary);
+    assert_eq!(codes, vec!["worker_gone"], "{}", lost.summary);
     assert_eq!(lost.worker.as_deref(), Some(all[0].record.id.as_str()));
 
     let waiting = async || {
@@ -79,5 +80,6 @@ async fn killed_worker_disappears_and_its_job_waits_when_its_lease_is_over() {
     let found = wait_for("the job", killed, waiting).await;
     assert_eq!(found.reasons[0].code, "no_worker", "{found:?}");
     let overview = admin.queue("tasks").await.unwrap();
-    assert_eq!((overview.length, overview.visible), (1, 1));
+    assert_eq!(overview.length, 1);
+    assert_eq!(overview.visible, 1);
 }

@@ -1,6 +1,4 @@
-//! The operator's view: it shows what there is, changes only what it is allowed to, and tells of every change.
-
-#![allow(clippy::unwrap_used, missing_docs)]
+//! The operator's view: it shows the storage, makes allowed changes only, and reports every change.
 
 mod access;
 mod azurite;

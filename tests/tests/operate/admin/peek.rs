@@ -8,7 +8,7 @@ use jobqueue::storage::PutMessage;
 use jobqueue::{ErrorKind, JobError, SendOptions};
 use jobqueue_tests::jobs::{Task, worker};
 
-use crate::support::{operator, send, storages};
+use crate::admin::support::{operator, send, storages};
 
 #[tokio::test]
 async fn job_is_shown_with_all_that_its_message_says() {
@@ -19,10 +19,15 @@ async fn job_is_shown_with_all_that_its_message_says() {
         let job =
             RawSend::json("mail", r#"{"to": "ada"}"#).unwrap().id("7").key("ada").version(3).with(options);
         let sent = admin.send("mails", job).await.unwrap();
-        assert_eq!((sent.id.as_str(), sent.source.as_deref()), ("7", Some("/jobqueue/admin")));
+        assert_eq!(sent.id.as_str(), "7");
+        assert_eq!(sent.source.as_deref(), Some("/jobqueue/admin"));
         let [job] = &admin.peek("mails").await.unwrap()[..] else { panic!("one job") };
-        assert_eq!((job.id.as_str(), job.kind.as_str(), job.version), ("7", "mail", Some(3)));
-        assert_eq!((job.key.as_deref(), job.state, job.attempts), (Some("ada"), JobState::Waiting, 0));
+        assert_eq!(job.id.as_str(), "7");
+        assert_eq!(job.kind.as_str(), "mail");
+        assert_eq!(job.version, Some(3));
+        assert_eq!(job.key.as_deref(), Some("ada"));
+        assert_eq!(job.state, JobState::Waiting);
+        assert_eq!(job.attempts, 0);
         assert_eq!(job.headers["tenant"], "blue");
         assert!(job.trace.is_some() && job.sent.is_some() && job.inserted.is_some() && job.problem.is_none());
         let json = serde_json::to_value(job).unwrap();
@@ -88,7 +93,8 @@ async fn inspecting_shows_more_than_a_peek_and_costs_no_delivery() {
         for _ in 0..3 {
             let jobs = admin.inspect("tasks", 1000).await.unwrap();
             let ids: BTreeSet<_> = jobs.iter().map(|job| job.id.as_str()).collect();
-            assert_eq!((jobs.len(), ids.len()), (70, 70));
+            assert_eq!(jobs.len(), 70);
+            assert_eq!(ids.len(), 70);
         }
         assert_eq!(admin.inspect("tasks", 40).await.unwrap().len(), 40);
         // All are visible again, and none has lost an attempt.
@@ -101,7 +107,8 @@ async fn inspecting_shows_more_than_a_peek_and_costs_no_delivery() {
         let handler = async |_: Task| Ok::<_, JobError>(());
         let worker = jobqueue::Worker::builder(storage.clone()).handle_on("tasks", handler).build().unwrap();
         let report = worker.run_until_idle().await.unwrap();
-        assert_eq!((report.completed, report.dead_lettered), (70, 0));
+        assert_eq!(report.completed, 70);
+        assert_eq!(report.dead_lettered, 0);
     }
 }
 
@@ -122,7 +129,8 @@ async fn only_events_are_sent_and_they_run_as_any_job() {
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = admin.send(queue.name().as_str(), RawSend::event(event).unwrap()).await.unwrap();
     let [job] = &admin.peek(queue.name().as_str()).await.unwrap()[..] else { panic!("one job") };
-    assert_eq!((job.source.as_str(), job.attempts), ("/shop", 0), "no history of somebody else's");
+    assert_eq!(job.source.as_str(), "/shop", "no history of somebody else's");
+    assert_eq!(job.attempts, 0, "no history of somebody else's");
     let handler = async |task: Task| {
         assert_eq!(task.name, "one");
         Ok::<_, JobError>(())

@@ -6,7 +6,7 @@ use jobqueue::ErrorKind;
 use jobqueue::admin::SettingsPlan;
 use jobqueue_tests::jobs::{Task, task};
 
-use crate::support::{operator, send, storages};
+use crate::admin::support::{operator, send, storages};
 
 #[tokio::test]
 async fn queues_show_length_age_and_dead_letters_as_one() {
@@ -19,7 +19,9 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
         let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
         assert_eq!(names, ["lonely-poison", "mails"]);
         let mails = &queues[1];
-        assert_eq!((mails.length, mails.visible, mails.dead_letters), (40, 32, 1));
+        assert_eq!(mails.length, 40);
+        assert_eq!(mails.visible, 32);
+        assert_eq!(mails.dead_letters, 1);
         assert!(!mails.visible_is_exact && mails.oldest.is_some() && !mails.paused && mails.error.is_none());
         let json = serde_json::to_value(mails).unwrap();
         assert!(json["oldest_seconds"].is_number() && json["settings"]["poisonthreshold"] == "5", "{json}");
@@ -42,7 +44,10 @@ async fn counts_by_state_tell_what_waits_runs_and_backs_off() {
         }
         running.pop().unwrap().release(hour).await.unwrap();
         let counts = queue.counts_by_state().await.unwrap().unwrap();
-        assert_eq!((counts.waiting, counts.delayed, counts.backing_off, counts.running), (2, 1, 1, 2));
+        assert_eq!(counts.waiting, 2);
+        assert_eq!(counts.delayed, 1);
+        assert_eq!(counts.backing_off, 1);
+        assert_eq!(counts.running, 2);
         assert_eq!(counts.total(), queue.approximate_len().await.unwrap());
         let shown = operator(&storage).queue("tasks").await.unwrap();
         assert_eq!(shown.states, Some(counts));
@@ -50,7 +55,8 @@ async fn counts_by_state_tell_what_waits_runs_and_backs_off() {
             delivery.complete().await.unwrap();
         }
         let counts = queue.counts_by_state().await.unwrap().unwrap();
-        assert_eq!((counts.total(), counts.running), (4, 0));
+        assert_eq!(counts.total(), 4);
+        assert_eq!(counts.running, 0);
     }
 }
 
@@ -102,7 +108,8 @@ async fn plan_is_refused_when_the_queue_has_changed_since() {
     assert_eq!(admin.apply_settings(&second).await.unwrap_err().kind(), ErrorKind::Conflict);
     assert!(plan(&admin, "60").await.is_empty(), "no drift");
     let drift = plan(&admin, "90").await;
-    assert_eq!((drift.changes[0].from.as_deref(), drift.changes[0].to.as_deref()), (Some("60"), Some("90")));
+    assert_eq!(drift.changes[0].from.as_deref(), Some("60"));
+    assert_eq!(drift.changes[0].to.as_deref(), Some("90"));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use jobqueue::ErrorKind;
 use jobqueue::admin::{AccessLevel, Action, Admin};
 use jobqueue::maintenance::SweepOptions;
 
-use crate::support::{storages, watched};
+use crate::admin::support::{storages, watched};
 
 #[tokio::test]
 async fn sweep_is_told_and_its_dry_run_is_not_a_change() {
@@ -12,7 +12,9 @@ async fn sweep_is_told_and_its_dry_run_is_not_a_change() {
         let (admin, events) = watched(&storage, AccessLevel::only([Action::Sweep]));
         assert_eq!(admin.sweep(SweepOptions::new()).await.unwrap().removed, 0);
         let told = events.lock().unwrap().clone();
-        assert_eq!((told.len(), told[0].action, told[0].subject.as_str()), (1, Action::Sweep, "storage"));
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].action, Action::Sweep);
+        assert_eq!(told[0].subject.as_str(), "storage");
         let reader = Admin::new(storage.clone());
         assert!(reader.sweep(SweepOptions::new().dry_run(true)).await.is_ok());
         assert_eq!(reader.sweep(SweepOptions::new()).await.unwrap_err().kind(), ErrorKind::Forbidden);

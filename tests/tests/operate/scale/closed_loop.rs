@@ -196,7 +196,8 @@ async fn day_of_load_neither_oscillates_nor_strands_work() {
     let mut completed = 0;
     for (_, worker) in cluster.stopping {
         let report = worker.await.unwrap();
-        assert_eq!((report.cancelled, report.abandoned), (0, 0));
+        assert_eq!(report.cancelled, 0);
+        assert_eq!(report.abandoned, 0);
         completed += report.completed;
     }
     assert_eq!(completed, sent as u64);

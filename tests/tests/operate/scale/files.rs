@@ -1,15 +1,15 @@
-//! The files that are made from the list of metrics: Grafana's dashboard and Prometheus' alert rules.
+//! The files for users of the metrics: Grafana's dashboard and Prometheus' alert rules.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
 
-use jobqueue_dashboard::metrics::{ALL, Kind, alert_rules, grafana_dashboard};
+use jobqueue_dashboard::metrics::{ALL, Kind};
 use regex::Regex;
 
 fn home() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobqueue-dashboard")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/dashboard")
 }
 
 /// Returns the names of all series of the exposition.
@@ -32,23 +32,23 @@ fn unknown(text: &str) -> Vec<String> {
     names.filter(|name| !known.contains(name)).collect()
 }
 
-fn compare(file: &str, wanted: &str) {
-    let path = home().join(file);
-    if env::var_os("JOBQUEUE_BLESS").is_some() {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, wanted).unwrap();
-    }
-    assert!(fs::read_to_string(&path).unwrap() == wanted, "{file}: accept by JOBQUEUE_BLESS=1");
+fn read(file: &str) -> String {
+    fs::read_to_string(home().join(file)).unwrap()
 }
 
 fn dashboard() -> String {
-    format!("{}\n", serde_json::to_string_pretty(&grafana_dashboard()).unwrap())
+    read("grafana/jobqueue.json")
+}
+
+fn alert_rules() -> String {
+    read("prometheus/alerts.yml")
 }
 
 #[test]
-fn dashboard_and_rules_are_made_from_the_list() {
-    compare("grafana/jobqueue.json", &dashboard());
-    compare("prometheus/alerts.yml", &alert_rules());
+fn dashboard_is_json_and_rules_have_names() {
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard()).unwrap();
+    assert!(dashboard["panels"].as_array().unwrap().len() > 5);
+    assert!(alert_rules().matches("- alert: ").count() > 5);
 }
 
 #[test]

@@ -43,8 +43,9 @@ async fn outage_makes_a_worker_unready_and_not_dead() {
         assert_eq!(checks(&router).await.1, OK, "a short outage is no reason");
         after(60).await;
         let (live, ready, reason) = checks(&router).await;
-        assert_eq!((live, ready), (OK, UNAVAILABLE));
-        assert!(reason.starts_with("the queue `tasks` cannot be reached for "), "{reason}");
+        assert_eq!(live, OK);
+        assert_eq!(ready, UNAVAILABLE);
+        assert!(reason.starts_with("the queue `tasks` has been unreachable for "), "{reason}");
         faulty.heal();
         after(70).await;
         assert_eq!(checks(&router).await.1, OK);
@@ -116,7 +117,8 @@ async fn lease_that_was_not_renewed_makes_a_worker_unready() {
         assert_eq!(checks(&router).await.1, OK);
         after(20).await;
         let (live, ready, reason) = checks(&router).await;
-        assert_eq!((live, ready), (OK, UNAVAILABLE));
+        assert_eq!(live, OK);
+        assert_eq!(ready, UNAVAILABLE);
         assert!(reason.starts_with("a lease ended before it was renewed"), "{reason}");
     };
     let _ = tokio::join!(worker.run_until(after(45)), checking);

@@ -12,21 +12,21 @@ use jobqueue::admin::Admin;
 use jobqueue::{Storage, WorkerBuilder};
 use jobqueue_dashboard::snapshot::Snapshots;
 use jobqueue_test_support::python::environment;
-use jobqueue_tests::jobs::{Task, clock, task, worker};
+use jobqueue_tests::jobs::{Task, task, worker};
 use tower::ServiceExt as _;
 
 /// The interval at which the workers of these tests tell what they run.
 pub const PRESENCE: Duration = Duration::from_secs(15);
 
 pub fn admin(storage: &Storage) -> Admin {
-    Admin::builder(storage.clone()).clock(clock()).build()
+    Admin::builder(storage.clone()).build()
 }
 
 pub fn snapshots(storage: &Storage) -> Snapshots {
     Snapshots::new(admin(storage))
 }
 
-/// Returns a worker that tells what it runs.
+/// Returns a worker with a record of its jobs.
 pub fn present(storage: &Storage) -> WorkerBuilder {
     worker(storage).presence(PRESENCE)
 }
@@ -54,7 +54,7 @@ pub async fn get_json(router: &Router, path: &str) -> (StatusCode, serde_json::V
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scale/python")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/operate/scale/python")
 }
 
 /// Returns a command that runs a Python program of these tests.

@@ -1,12 +1,8 @@
-//! Telemetry as others see it: a receiver in Python, programs in Python before and after ours, and whoever reads a log at its finest
-//! level.
-
-#![allow(clippy::unwrap_used)]
+//! Telemetry as others see it: a receiver in Python, and programs in Python before and after ours.
 
 mod example;
 mod otlp;
 mod python_neighbours;
-mod secrets;
 
 use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};

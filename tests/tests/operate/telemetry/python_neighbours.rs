@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::azure::Options;
-use jobqueue::{JobError, Worker};
+use jobqueue::{JobError, Storage, Worker};
 use jobqueue_opentelemetry::Telemetry;
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::python;
@@ -22,8 +22,8 @@ async fn trace_of_a_python_producer_reaches_a_python_consumer() {
     let exporter = InMemorySpanExporter::default();
     let tracers = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     let telemetry = Telemetry::builder().tracer_provider(&tracers).metrics(false).build();
-    let storage =
-        telemetry.observe(Options::from_connection_string(&connection).unwrap().open().await.unwrap());
+    let storage = telemetry
+        .observe(Storage::open(Options::from_connection_string(&connection).unwrap()).await.unwrap());
     let unique = uuid::Uuid::new_v4().simple();
     let (queue, next) = (format!("orders-{unique}"), format!("invoices-{unique}"));
     storage.queue_named::<Order>(&queue).await.unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jobqueue::azure::Options;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::*;
-use jobqueue::{QueueName, memory};
+use jobqueue::{QueueName, Storage, memory};
 use jobqueue_tests::azurite::Azurite;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -30,7 +30,8 @@ async fn azurite_answers_as_memory_does() {
     let azurite = Azurite::shared();
     let options = Options::from_connection_string(&azurite.connection_string()).unwrap();
     let queue = QueueName::new(format!("model-{}", uuid::Uuid::new_v4().simple())).unwrap();
-    let mut two = Two { sides: [memory::open(), options.open().await.unwrap()], queue, refs: Vec::new() };
+    let mut two =
+        Two { sides: [memory::open(), Storage::open(options).await.unwrap()], queue, refs: Vec::new() };
     for side in &two.sides {
         side.queues().create_queue(&two.queue, &Metadata::new()).await.unwrap();
     }

@@ -13,7 +13,7 @@ use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::{QueueName, memory};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::operation::{BlobOp, Op, Pick, Text};
+use crate::model::operation::{BlobOp, Op, Pick, Text};
 
 /// Two storages with one clock.
 #[derive(Debug)]
@@ -42,11 +42,17 @@ impl Pair {
     /// Returns a reference and the storage that `open` returns, each with one queue and one container.
     pub fn open(open: impl AsyncFnOnce(Arc<dyn Clock>) -> (Storage, Option<tempfile::TempDir>)) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let ids = jobqueue::Runtime::new();
         let clock = Arc::new(ManualClock::new());
         let (subject, folder) = runtime.block_on(open(clock.clone()));
         let sides = [Side::new(memory::open_with_clock(clock.clone())), Side::new(subject)];
-        let mut pair =
-            Self { runtime, clock, sides, leases: [LeaseId::random(), LeaseId::random()], _folder: folder };
+        let mut pair = Self {
+            runtime,
+            clock,
+            sides,
+            leases: [LeaseId::random(&ids), LeaseId::random(&ids)],
+            _folder: folder,
+        };
         pair.apply(&Op::CreateQueue { queue: 0, metadata: 0 });
         pair.apply(&Op::CreateContainer);
         pair
@@ -164,6 +170,7 @@ impl Side {
 
     async fn perform_on_blob(&mut self, blob: &BlobName, action: &BlobOp, leases: &[LeaseId; 2]) -> Answer {
         let blobs = Arc::clone(self.storage.blobs());
+        let grants = Arc::clone(self.storage.leases().unwrap());
         let lease = |number: u8| leases[usize::from(number)];
         let same = |id: LeaseId| leases.iter().position(|known| *known == id);
         match action {
@@ -196,14 +203,14 @@ impl Side {
             BlobOp::Acquire { lease: id, duration } => {
                 let duration =
                     duration.map_or(LeaseDuration::Infinite, |time| LeaseDuration::Finite(ms(time)));
-                plain(blobs.acquire_lease(blob, duration, &lease(*id)).await.map(same))
+                plain(grants.acquire_lease(blob, duration, &lease(*id)).await.map(same))
             }
-            BlobOp::Renew { lease: id } => plain(blobs.renew_lease(blob, &lease(*id)).await.map(same)),
+            BlobOp::Renew { lease: id } => plain(grants.renew_lease(blob, &lease(*id)).await.map(same)),
             BlobOp::Change { lease: id, to } => {
-                plain(blobs.change_lease(blob, &lease(*id), &lease(*to)).await.map(same))
+                plain(grants.change_lease(blob, &lease(*id), &lease(*to)).await.map(same))
             }
-            BlobOp::Release { lease: id } => plain(blobs.release_lease(blob, &lease(*id)).await),
-            BlobOp::Break { period } => plain(blobs.break_lease(blob, period.map(ms)).await),
+            BlobOp::Release { lease: id } => plain(grants.release_lease(blob, &lease(*id)).await),
+            BlobOp::Break { period } => plain(grants.break_lease(blob, period.map(ms)).await),
         }
     }
 

@@ -20,7 +20,7 @@ use jobqueue::clock::ManualClock;
 use jobqueue::servicebus::Options;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::*;
-use jobqueue::{QueueName, memory};
+use jobqueue::{QueueName, Storage, memory};
 use jobqueue_test_support::servicebus::{ServiceBus, is_excluded};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -86,7 +86,7 @@ impl Two {
         let clock = Arc::new(ManualClock::new());
         let options = Options::from_connection_string(emulator.connection_string()).unwrap();
         let options = options.receive_wait(Duration::from_millis(5));
-        let subject = options.storage(&Storage::memory()).unwrap();
+        let subject = Storage::from(options.with_blobs_of(Storage::memory()));
         let sides = [memory::open_with_clock(clock.clone()), subject];
         sides[0].queues().create_queue(&queue, &Metadata::new()).await.unwrap();
         let (known, dead, random) = (Vec::new(), BTreeSet::new(), StdRng::seed_from_u64(seed));
@@ -242,7 +242,7 @@ impl Two {
         assert_eq!(seen[1].len() as u64, states.total() - delayed, "{states:?}");
     }
 
-    /// Clears the queue when nobody holds a lease, which only memory would end.
+    /// Clears the queue when no lease is held, because only memory would end it.
     async fn clear(&mut self) {
         for known in std::mem::take(&mut self.known) {
             if !known.is_delayed {

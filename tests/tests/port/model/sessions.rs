@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 
 use jobqueue::QueueName;
+use jobqueue::Storage;
 use jobqueue::servicebus::Options;
 use jobqueue::storage::*;
 use jobqueue_test_support::servicebus::ServiceBus;
@@ -122,7 +123,7 @@ impl World {
 
     fn process(&self) -> Storage {
         let options = Options::from_connection_string(self.emulator.connection_string()).unwrap();
-        options.receive_wait(Duration::from_millis(5)).storage(&self.blobs).unwrap()
+        Storage::from(options.receive_wait(Duration::from_millis(5)).with_blobs_of(&self.blobs))
     }
 
     fn waiting(&self) -> usize {

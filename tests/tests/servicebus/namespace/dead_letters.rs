@@ -41,8 +41,10 @@ async fn a_python_program_reads_why_we_dead_lettered() {
     let letters = dead.list().await.unwrap();
     assert_eq!(letters.len(), 1, "{letters:?}");
     let letter = &letters[0];
-    assert_eq!((&letter.reason, letter.error.as_deref()), (&Reason::REJECTED, Some("no such address")));
-    assert_eq!((letter.attempts, letter.deliveries), (1, 1));
+    assert_eq!(&letter.reason, &Reason::REJECTED);
+    assert_eq!(letter.error.as_deref(), Some("no such address"));
+    assert_eq!(letter.attempts, 1);
+    assert_eq!(letter.deliveries, 1);
     assert_eq!(dead.message(letter).await.unwrap().name, "bad");
     let read: Value = serde_json::from_str(&run(READ_LETTER, &[place.name.as_str()])).unwrap();
     assert_eq!(read, json!(["rejected", "no such address"]));
@@ -58,10 +60,12 @@ async fn what_a_python_program_dead_letters_is_listed_and_redriven() {
     let dead = place.queue.dead_letters().unwrap();
     let letters = dead.list().await.unwrap();
     assert_eq!(letters.len(), 1, "{letters:?}");
-    assert_eq!((&*letters[0].reason.to_string(), letters[0].error.as_deref()), ("broken", Some("the lens")));
+    assert_eq!(&*letters[0].reason.to_string(), "broken");
+    assert_eq!(letters[0].error.as_deref(), Some("the lens"));
     assert_eq!(dead.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
     let job = place.queue.receive(WAIT).await.unwrap().expect("the dead letter is back");
-    assert_eq!((job.message().name.as_str(), job.info().attempt), ("moved", 1));
+    assert_eq!(job.message().name.as_str(), "moved");
+    assert_eq!(job.info().attempt, 1);
     job.complete().await.unwrap();
     assert!(dead.list().await.unwrap().is_empty());
     place.close().await;

@@ -43,7 +43,8 @@ async fn a_python_producer_is_understood() {
     });
     run(SEND, &[place.name.as_str(), &event.to_string()]);
     let job = place.queue.receive(WAIT).await.unwrap().expect("the message comes");
-    assert_eq!((job.message().name.as_str(), job.info().attempt), ("ü", 1));
+    assert_eq!(job.message().name.as_str(), "ü");
+    assert_eq!(job.info().attempt, 1);
     job.complete().await.unwrap();
     assert!(place.queue.receive(Duration::ZERO).await.unwrap().is_none());
     place.close().await;

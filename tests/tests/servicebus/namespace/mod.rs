@@ -59,7 +59,7 @@ fn connection_string() -> String {
     servicebus::namespace().unwrap_or_else(|| ServiceBus::shared().connection_string().to_owned())
 }
 
-/// A queue that nobody else uses.
+/// A queue of this test only.
 struct Place<M> {
     storage: Storage,
     queue: Queue<M>,
@@ -71,7 +71,7 @@ impl<M: QueueMessage + From<String>> Place<M> {
         let options =
             Options::from_connection_string(&connection_string()).unwrap().lock_duration(LOCK).unwrap();
         let options = options.duplicate_detection(Duration::from_secs(60)).unwrap();
-        let storage = options.storage(&Storage::memory()).unwrap();
+        let storage = Storage::from(options.with_blobs_of(Storage::memory()));
         let name = QueueName::new(M::QUEUE).unwrap();
         // Left over from a run that failed.
         if let Err(error) = storage.queues().delete_queue(&name).await {
@@ -127,10 +127,12 @@ async fn jobs_are_retried_from_checkpoints_dead_lettered_and_redriven() {
     seen.sort();
     assert_eq!(seen, ["bad 1 0", "bad 2 1", "good 1 0", "good 2 1"]);
     let letter = dead.list().await.unwrap().remove(0);
-    assert_eq!((letter.attempts, letter.error.as_deref()), (2, Some("not yet")));
+    assert_eq!(letter.attempts, 2);
+    assert_eq!(letter.error.as_deref(), Some("not yet"));
     assert_eq!(dead.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
     let again = place.queue.receive(Duration::from_secs(30)).await.unwrap().expect("the dead letter is back");
-    assert_eq!((again.message().name.as_str(), again.info().attempt), ("bad", 1));
+    assert_eq!(again.message().name.as_str(), "bad");
+    assert_eq!(again.info().attempt, 1);
     again.complete().await.unwrap();
     assert!(dead.list().await.unwrap().is_empty());
     place.close().await;
@@ -151,7 +153,8 @@ async fn a_job_of_two_locks_runs_once() {
         }
     };
     let report = place.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, log.lock().unwrap().len()), (1, 1), "{report:?}");
+    assert_eq!(report.completed, 1, "{report:?}");
+    assert_eq!(log.lock().unwrap().len(), 1, "{report:?}");
     place.close().await;
 }
 

@@ -332,8 +332,8 @@ impl Actor {
 
     async fn sweep(&self) -> Result<(), Error> {
         let storage = self.node.storage();
-        let _ = sweep(&storage, SweepOptions::new().drained_queues(true).clock(self.node.clock())).await?;
-        sweep_batches(&storage, BatchSweepOptions::new().clock(self.node.clock())).await?;
+        let _ = sweep(&storage, SweepOptions::new().drained_queues(true)).await?;
+        sweep_batches(&storage, BatchSweepOptions::new()).await?;
         Ok(())
     }
 

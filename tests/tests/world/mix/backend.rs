@@ -49,5 +49,5 @@ async fn open(folder: Arc<TempDir>, clock: Arc<dyn Clock>) -> Storage {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let file = folder.path().join(format!("{}.db", COUNT.fetch_add(1, Ordering::Relaxed)));
     // Nothing cuts the power here.
-    Options::new(file).clock(clock).synchronous(Synchronous::Normal).open().await.unwrap()
+    Storage::open(Options::new(file).clock(clock).synchronous(Synchronous::Normal)).await.unwrap()
 }

@@ -25,7 +25,7 @@ pub(super) async fn start_outside(node: &Node, fan: &Fan, note: impl Fn(Note)) -
 }
 
 async fn open(node: &Node, fan: &Fan) -> Result<Batch, Error> {
-    Ok(node.storage().batch(&fan.id).await?.virtual_time(node.clock()))
+    node.storage().batch(&fan.id).await
 }
 
 /// Sends the children of a batch and no more, and begins it anew with fewer. True if that is not refused.

@@ -18,6 +18,8 @@ pub(super) enum Note {
     Fence { id: String, fence: u64 },
     /// A step returned this.
     Step { id: String, value: u64 },
+    /// An effect that is to happen once happens.
+    OnceHappens { id: String },
     /// An effect that happens once returned this result.
     Once { id: String, value: u64 },
     /// Unique work was sent or joined, by a call that began at `at`, with a window; both in milliseconds.

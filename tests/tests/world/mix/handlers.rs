@@ -51,7 +51,7 @@ pub(super) fn equip(worker: WorkerBuilder, node: &Node, world: &World, diary: &D
     }
     if plan.has(Feature::Leader) {
         let leader = Leader::new(&node.storage(), "world").unwrap();
-        let leader = Arc::new(leader.lease(Duration::from_secs(15)).virtual_time(node.clock()));
+        let leader = Arc::new(leader.lease(Duration::from_secs(15)));
         diary.candidate(node.name(), &leader);
         drop(node.spawn(lead(leader, here)));
     }
@@ -164,6 +164,7 @@ async fn act(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<()
     if script.once {
         let value = here.world.draw();
         let effect = || async move {
+            here.note(Note::OnceHappens { id: id.to_owned() });
             sleep(Duration::from_millis(100)).await;
             Ok::<_, JobError>(value)
         };

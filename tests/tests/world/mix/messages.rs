@@ -38,7 +38,7 @@ pub(super) struct Join {
 #[message(queue = "parts", kind = "tick", timeout = "20s", poison_threshold = 3)]
 pub(super) struct Tick {}
 
-/// A message that nobody sends.
+/// A message that is never sent.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "unused", kind = "unused")]
 pub(super) struct Unused {}

@@ -10,6 +10,7 @@ mod checks;
 mod diary;
 mod features;
 mod handlers;
+mod known;
 mod messages;
 mod plan;
 mod run;

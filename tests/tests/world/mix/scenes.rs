@@ -144,7 +144,7 @@ impl Drawing<'_> {
         let jobs = (0..3).map(|_| Spec { delay: None, ..self.spec() }).collect();
         vec![(0, 0, What::SendAll(jobs)), (200, 0, What::Incident(get))]
     }
-    /// A worker is told to stop while its leases cannot be renewed.
+    /// A worker shuts down while its leases cannot be renewed.
     fn stopped_in_an_outage(&mut self) -> Vec<(u64, usize, What)> {
         let script = Script { millis: 60_000, ..Script::default() };
         let spec = Spec { script, delay: None, ttl: None, ..self.spec() };

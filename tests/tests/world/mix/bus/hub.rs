@@ -60,7 +60,7 @@ struct End {
     reader: Option<Waker>,
     /// True once the client has closed it.
     is_closed: bool,
-    /// True once the client hears its end after the bytes.
+    /// True once the client gets the end of the stream after the bytes.
     is_ended: bool,
     heard: Instant,
     mute_until: Option<Instant>,

@@ -40,11 +40,11 @@ pub(super) fn of(world: Builder, plan: &Plan, sessions: bool) -> Builder {
                 options = options.duplicate_detection(Duration::from_secs(600)).unwrap();
             }
             let line = Line { hub: Arc::clone(&hub), host: host.clone() };
-            open(options.clock(host.clock()).network(Arc::new(line)), &blobs)
+            open(options.runtime(host.runtime().clone()).network(Arc::new(line)), &blobs)
         }
     })
 }
 
 fn open(options: Options, blobs: &Storage) -> Storage {
-    options.storage(blobs).unwrap()
+    Storage::from(options.with_blobs_of(blobs))
 }

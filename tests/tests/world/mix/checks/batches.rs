@@ -107,7 +107,12 @@ fn incomplete(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     let waits = children(evidence, fan).any(|(index, id, ends_in)| {
         let done = is_done(evidence, &id, ends_in, usize::MAX);
         let expired = may_expire(fan, index) && !evidence.is_settled(&id) && !evidence.dead.contains(&id);
-        expired || (!done && (ends_in.is_some() || !fan.goes_on))
+        // A failure is told to the batch: that of the child, and that of the continuation in which it ends.
+        let has_died = [Some(&id), ends_in.map(|inner| &inner.id)]
+            .into_iter()
+            .flatten()
+            .any(|id| evidence.dead.contains(id));
+        expired || !(done || fan.goes_on && has_died)
     });
     if !waits && !is_over(&fan.id) {
         let detail = "all its children have ended, and it neither ran nor is dead".to_owned();

@@ -40,7 +40,7 @@ async fn read<M: QueueMessage>(
     found: &mut Vec<Finding>,
     payloads: bool,
 ) -> Result<(), Error> {
-    let queue = world.storage().queue_on_virtual_time::<M>(world.clock()).await?;
+    let queue = world.storage().queue::<M>().await?;
     let dead = queue.dead_letters()?;
     for letter in dead.list().await? {
         let job = subject(&letter.source, &letter.id);
@@ -74,7 +74,7 @@ async fn left(world: &World) -> Result<Vec<Finding>, Error> {
     sweep_all(world).await?;
     // Dead letters are for ever, and so are their payloads.
     let mut found = Vec::new();
-    let work = storage.queue_on_virtual_time::<Work>(world.clock()).await?;
+    let work = storage.queue::<Work>().await?;
     for letter in work.dead_letters()?.list().await? {
         if let Err(error) = work.dead_letters()?.message(&letter).await {
             let job = subject(&letter.source, &letter.id);
@@ -84,7 +84,7 @@ async fn left(world: &World) -> Result<Vec<Finding>, Error> {
     // Those that were looked at come back after ten minutes at most.
     sleep(Duration::from_secs(700)).await;
     let _ = work.dead_letters()?.purge(|_| true).await?;
-    let parts = storage.queue_on_virtual_time::<Part>(world.clock()).await?;
+    let parts = storage.queue::<Part>().await?;
     let _ = parts.dead_letters()?.purge(|_| true).await?;
     work.clear().await?;
     // A slot of a schedule, sent when the workers ended. A sweep looks only for orphans of queues without messages.
@@ -106,7 +106,7 @@ async fn left(world: &World) -> Result<Vec<Finding>, Error> {
 
 async fn sweep_all(world: &World) -> Result<(), Error> {
     let storage = &world.accounts()[0];
-    let _ = sweep(storage, SweepOptions::new().drained_queues(true).clock(world.clock())).await?;
-    let batches = BatchSweepOptions::new().abandoned(Duration::from_secs(86_400)).clock(world.clock());
+    let _ = sweep(storage, SweepOptions::new().drained_queues(true)).await?;
+    let batches = BatchSweepOptions::new().abandoned(Duration::from_secs(86_400));
     sweep_batches(storage, batches).await.map(drop)
 }

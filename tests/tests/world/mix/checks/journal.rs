@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use jobqueue::admin::{Admin, HistoryFilter, HistoryPage, HistoryRecord};
 use jobqueue::storage::ContainerName;
 use jobqueue::testing::world::{Entry, Fact, Finding, Node, World};
-use jobqueue::{Error, JobError, Outcome, Storage, Worker};
+use jobqueue::{Error, JobError, Outcome, Runtime, Worker};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Evidence, finding};
@@ -45,13 +45,9 @@ fn told(entry: &Entry) -> Option<(End, Option<&str>)> {
     Some(((id.to_string(), name.to_owned(), entry.node.to_string()), reason)).filter(|_| !id.is_empty())
 }
 
-fn admin(storage: &Storage, world: &World) -> Admin {
-    Admin::builder(storage.clone()).clock(world.clock()).build()
-}
-
 /// Searches the journal in a process of the world. Whatever is found has happened.
 pub(in crate::mix) async fn search(world: &World, node: &Node, diary: &Diary) -> Result<(), Error> {
-    let page = admin(&node.storage(), world).history(&HistoryFilter::new().limit(MOST)).await?;
+    let page = Admin::new(node.storage()).history(&HistoryFilter::new().limit(MOST)).await?;
     for found in untrue(world, &world.history(), &page.jobs) {
         diary.wrong(found.what, &found.subject, found.detail);
     }
@@ -68,7 +64,7 @@ pub(super) async fn check(world: &World, evidence: &Evidence) -> Vec<Finding> {
 }
 
 async fn searched(world: &World, evidence: &Evidence, kept: Duration) -> Result<Vec<Finding>, Error> {
-    let admin = admin(&world.accounts()[0], world);
+    let admin = Admin::new(world.accounts()[0].clone());
     let all = admin.history(&HistoryFilter::new().limit(MOST)).await?;
     let mut found = untrue(world, &evidence.history, &all.jobs);
     found.extend(missing(world, &evidence.history, &all.jobs, kept));
@@ -161,13 +157,16 @@ fn is_written(history: &[Entry], entry: &Entry) -> bool {
             Fact::Incident(text) if text.starts_with("frozen") => is_frozen = true,
             Fact::Incident(text) if text == "continues" && other.at >= since && is_frozen => return false,
             Fact::Incident(text) if text == "continues" => is_frozen = false,
-            Fact::Fault { subject, .. } if within(&other) && subject.starts_with("jobqueue-history") => {
-                return false;
-            }
+            Fact::Fault { subject, .. } if within(&other) && is_of_journal(subject) => return false,
             _ => {}
         }
     }
     !is_frozen
+}
+
+/// Returns whether a subject is the journal of a database, or one in blobs.
+fn is_of_journal(subject: &str) -> bool {
+    subject == "journal" || subject.starts_with("jobqueue-history")
 }
 
 /// Searches for each job, and for each kind, queue and outcome: each search finds what was found without it.
@@ -233,7 +232,9 @@ pub(super) async fn left_over(world: &World, plan: &Plan) -> Vec<Finding> {
     sleep(kept + TWO_DAYS).await;
     let until = sleep(Duration::from_secs(60));
     let handler = async |_: Unused| Ok::<_, JobError>(());
-    let worker = Worker::builder(storage.clone()).virtual_time(world.clock()).history(kept).handle(handler);
+    let worker = Worker::builder(storage.clone().with_runtime(Runtime::virtual_time(world.clock())))
+        .history(kept)
+        .handle(handler);
     let ended = match worker.build() {
         Ok(worker) => timeout_at(Instant::now() + Duration::from_secs(600), worker.run_until(until)).await,
         Err(error) => return vec![finding("the world itself failed", "world", error.to_string())],
@@ -244,7 +245,12 @@ pub(super) async fn left_over(world: &World, plan: &Plan) -> Vec<Finding> {
     }
     let Ok(container) = ContainerName::new("jobqueue-history") else { return found };
     let page = storage.blobs().list_blobs(&container, "", None).await;
-    let names = page.into_iter().flat_map(|page| page.blobs).map(|(name, _)| name.to_string());
+    let mut names: Vec<_> = page.into_iter().flat_map(|page| page.blobs).map(|(name, _)| name).collect();
+    match Admin::new(storage.clone()).history(&HistoryFilter::new()).await {
+        Ok(page) => names.extend(page.jobs.into_iter().map(|job| job.id)),
+        Err(error) => found.push(finding("the journal cannot be searched", "journal", format!("{error:?}"))),
+    }
+    let names = names.into_iter();
     found.extend(names.map(|name| finding("the journal is kept for too long", &name, format!("{kept:?}"))));
     found
 }

@@ -17,10 +17,18 @@ use super::diary::Diary;
 
 /// The evidence that the checks read.
 struct Evidence {
+    world: World,
     history: Vec<Entry>,
     diary: Diary,
     /// The ids of the dead letters that are left.
     dead: BTreeSet<String>,
+}
+
+/// A run of a handler: its number in the world, and the entries of its begin and its end.
+struct Run {
+    number: u64,
+    began: usize,
+    ended: Option<usize>,
 }
 
 impl Evidence {
@@ -65,8 +73,40 @@ impl Evidence {
         self.first(id, |fact| matches!(fact, Fact::RunEnded { run, .. } if *run == last))
     }
 
+    /// Returns the runs of a job in the order in which they began.
+    fn runs(&self, id: &str) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for entry in &self.history {
+            match &entry.fact {
+                Fact::RunBegan { run, id: of, .. } if **of == *id => {
+                    runs.push(Run { number: *run, began: entry.number, ended: None });
+                }
+                Fact::RunEnded { run, .. } => {
+                    let ended = runs.iter_mut().find(|began| began.number == *run);
+                    ended.into_iter().for_each(|began| began.ended = Some(entry.number));
+                }
+                _ => {}
+            }
+        }
+        runs
+    }
+
+    /// Returns the run of a job in whose handler an entry was written.
+    fn run_at(&self, id: &str, number: usize) -> Option<u64> {
+        let node = &self.history[number].node;
+        self.history[..number].iter().rev().find_map(|entry| match &entry.fact {
+            Fact::RunBegan { run, id: of, .. } if **of == *id && entry.node == *node => Some(*run),
+            _ => None,
+        })
+    }
+
     fn is_accounted(&self, id: &str) -> bool {
         self.first(id, |fact| matches!(fact, Fact::TakenAway { .. })).is_some()
+    }
+
+    fn is_cleared(&self, id: &str) -> bool {
+        self.first(id, |fact| matches!(fact, Fact::TakenAway { why, .. } if why.starts_with("cleared")))
+            .is_some()
     }
 
     fn is_redriven(&self, id: &str) -> bool {
@@ -82,7 +122,7 @@ pub(super) async fn all(world: World, diary: Diary) -> Vec<Finding> {
     let mut findings = diary.found();
     let (dead, unreadable) = blobs::dead_letters(&world).await;
     findings.extend(unreadable);
-    let evidence = Evidence { history: world.history(), diary, dead };
+    let evidence = Evidence { world: world.clone(), history: world.history(), diary, dead };
     findings.extend(order::check(&evidence));
     findings.extend(batches::check(&evidence));
     findings.extend(unique::check(&evidence));

@@ -7,7 +7,7 @@ use jobqueue::Outcome;
 use jobqueue::testing::world::{Fact, Finding, Verdict};
 
 use super::progress::is_single;
-use super::{Evidence, finding};
+use super::{Evidence, Run, finding};
 use crate::mix::batches::child;
 use crate::mix::diary::Note;
 use crate::mix::plan::What;
@@ -40,7 +40,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let lists = plan.actions.len();
     let batches = plan.fans().into_iter().enumerate();
     sent.extend(batches.flat_map(|(list, fan)| children(evidence, fan, lists + list)));
-    let mut found = Vec::new();
+    let mut found = beside(evidence, &sent);
     for later in &sent {
         let Some(run) = evidence.began(&later.id) else { continue };
         for earlier in &sent {
@@ -62,6 +62,37 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                 ));
             }
         }
+    }
+    found
+}
+
+/// Runs of two jobs of a key that overlap, although the process of the first one cannot have lost its lease.
+fn beside(evidence: &Evidence, sent: &[Sent<'_>]) -> Vec<Finding> {
+    let mut runs: Vec<(usize, Option<usize>, u64, &Sent<'_>)> = Vec::new();
+    // A queue that is cleared forgets the positions of its jobs.
+    for job in sent.iter().filter(|job| job.acknowledged.is_some() && !evidence.is_cleared(&job.id)) {
+        let own = evidence.runs(&job.id).into_iter();
+        runs.extend(own.map(|Run { number, began, ended }| (began, ended, number, job)));
+    }
+    runs.sort_unstable_by_key(|(began, ..)| *began);
+    let mut found = Vec::new();
+    for (at, (began, _, _, later)) in runs.iter().enumerate() {
+        let goes_on = |(_, ended, run, earlier): &&(usize, Option<usize>, u64, &Sent<'_>)| {
+            earlier.key == later.key
+                && earlier.id != later.id
+                && ended.is_none_or(|ended| ended > *began)
+                && !evidence.world.may_lose_lease(*run, *began)
+        };
+        found.extend(runs[..at].iter().find(goes_on).map(|(other, _, run, earlier)| {
+            finding(
+                "two jobs of a key run at once",
+                &format!("{} {}", earlier.id, later.id),
+                format!(
+                    "run {run} of {} began at entry {other} and goes on when {} begins at entry {began}, key {:?}",
+                    earlier.id, later.id, later.key
+                ),
+            )
+        }));
     }
     found
 }

@@ -48,7 +48,40 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             _ => {}
         }
     }
+    found.extend(repeated_effects(evidence));
     found
+}
+
+/// An effect that is to happen once happens in a second run, although the process of the first one can have recorded it: it was not stopped,
+/// and had its lease.
+fn repeated_effects(evidence: &Evidence) -> Vec<Finding> {
+    let mut last: BTreeMap<String, usize> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (number, note) in evidence.diary.notes() {
+        let Note::OnceHappens { id } = note else { continue };
+        let Some(first) = last.insert(id.clone(), number).filter(|_| is_single(evidence, &id)) else {
+            continue;
+        };
+        let run = evidence.run_at(&id, first);
+        if run.is_some_and(|run| !evidence.world.may_lose_lease(run, number)) {
+            let detail = format!("at entry {first}, in run {run:?}, and again at entry {number}");
+            let what = match failed_to_record(evidence, first, number) {
+                true => super::super::known::UNRECORDED_EFFECT,
+                false => "an effect that happens once happened twice",
+            };
+            found.push(finding(what, &id, detail));
+        }
+    }
+    found
+}
+
+/// Returns whether a call for the record of an effect failed in the process of an entry before another entry.
+fn failed_to_record(evidence: &Evidence, since: usize, before: usize) -> bool {
+    let node = &evidence.history[since].node;
+    evidence.history[since..before].iter().any(|entry| {
+        entry.node == *node
+            && matches!(&entry.fact, Fact::Fault { subject, .. } if subject.starts_with("jobqueue-once"))
+    })
 }
 
 /// Returns whether there is one message of the job: copies have checkpoints of their own.

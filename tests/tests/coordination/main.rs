@@ -1,0 +1,13 @@
+//! Jobs that concern each other: batches, order by key, unique work, schedules and leadership, in one process and among several.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+mod batch;
+mod batch_faults;
+mod batch_membership;
+mod batch_options;
+mod fail_over;
+mod leader;
+mod order;
+mod schedule;
+mod unique;

@@ -1,0 +1,8 @@
+//! Messages: their declaration, validation, versions, wire format and golden files.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+mod golden;
+mod validation;
+mod versions;
+mod wire_format;

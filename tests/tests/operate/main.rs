@@ -1,0 +1,9 @@
+//! What operators see and do: admin, dashboard, scaling documents, events, metrics and traces.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+mod admin;
+mod dashboard;
+mod observing;
+mod scale;
+mod telemetry;

@@ -1,0 +1,10 @@
+//! SQLite files: crashes, faults, locks, processes and transactions. Power cuts are in `sqlite_power`.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+mod crashes;
+mod faults;
+mod locks;
+mod processes;
+mod refusals;
+mod transactions;

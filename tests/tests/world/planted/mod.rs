@@ -1,0 +1,195 @@
+//! Planted defects: each check of a world's judge is shown to report the defect that it is for.
+//!
+//! | what the judge reports | the planted defect |
+//! |---|---|
+//! | a job that was never done is settled as a duplicate | a known defect (`mix/known.rs`) |
+//! | an acknowledged job is lost | [`ForgetsPuts`](Defect::ForgetsPuts), for a job of the scenario and for a follow-up |
+//! | a refused job runs | [`StoresRefused`](Defect::StoresRefused), for a job of the scenario and for a follow-up |
+//! | a job ran twice without a cause | [`KeepsDeleted`](Defect::KeepsDeleted), for a job of the scenario and for a follow-up |
+//! | a job that was done is dead-lettered | `KeepsDeleted`, with a handler that rejects the job the second time |
+//! | a job is done, and its dead letter is left | a history that no storage can cause (`checks/doubled.rs`) |
+//! | an effect happened twice without a cause | `KeepsDeleted` |
+//! | an effect happened twice in one run | a handler that repeats it |
+//! | two handlers of a job run at once | [`HandsOutLeased`](Defect::HandsOutLeased) |
+//! | a handler begins although a later delivery has begun | [`CountsBackwards`](Defect::CountsBackwards) |
+//! | a worker settles a message that another one has | [`DoesNotRenew`](Defect::DoesNotRenew) |
+//! | a job fails without end | [`ForgetsFailures`](Defect::ForgetsFailures) |
+//! | a message waits forever | [`Hides`](Defect::Hides) |
+//! | a job has too many attempts, a failed attempt is not counted | a history that no storage can cause (`checks/attempts.rs`) |
+//! | the world itself failed | a worker that cannot be built |
+//!
+//! Nothing else goes wrong in these worlds, so that no fault can excuse what happens. The checks of the mix of all features
+//! (`mix/checks`) have no planted defects yet, except for the known ones.
+
+pub(super) mod queues;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::testing::world::{Builder, Effects, Profile, World};
+use jobqueue::{
+    Context, JobError, JobInfo, QueueMessage, SendOptions, State, Storage, WorkerBuilder, memory,
+};
+use queues::{BrokenQueues, Defect, Seen};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+/// The orders of a shop.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order", timeout = "20s", poison_threshold = 3)]
+#[message(backoff(base = "1s", max = "1s"))]
+struct Order {
+    millis: u64,
+}
+
+/// What the handler of an order sends.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "receipts", kind = "receipt", timeout = "20s", poison_threshold = 3)]
+struct Receipt {}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Careful,
+    /// Has its effect twice.
+    Repeats,
+    /// Always fails.
+    Fails,
+    /// Rejects every later delivery.
+    RejectsLater,
+}
+
+async fn order(
+    order: Order,
+    ctx: Context,
+    job: JobInfo,
+    State(effects): State<Effects>,
+    State(manner): State<Manner>,
+) -> Result<(), JobError> {
+    sleep(Duration::from_millis(order.millis)).await;
+    effects.happened("charged", &job);
+    match manner {
+        Manner::Repeats => effects.happened("charged", &job),
+        Manner::Fails => return Err(JobError::retry("as planted")),
+        Manner::RejectsLater if job.dequeue_count > 1 => return Err(JobError::dead_letter("as planted")),
+        _ => {}
+    }
+    // A follow-up that is refused is no reason to charge again.
+    drop(ctx.queue::<Receipt>().await?.send(&Receipt {}).await);
+    Ok(())
+}
+
+async fn receipt(_: Receipt) -> Result<(), JobError> {
+    sleep(Duration::from_millis(300)).await;
+    Ok(())
+}
+
+/// A storage in memory with a defect that concerns what a word says.
+pub(super) fn broken(storage: &Storage, defect: Defect, word: &'static str) -> Storage {
+    let (inner, seen) = (Arc::clone(storage.queues().store()), Arc::new(Mutex::new(Seen::default())));
+    let queues = BrokenQueues { inner, defect, word, seen };
+    Storage::new(Arc::new(queues), Arc::clone(storage.blobs()), "a broken storage")
+}
+
+/// A world of a shop with two workers in which nothing fails.
+fn shop(manner: Manner, millis: u64) -> Builder {
+    World::builder()
+        .profile(Profile::quiet())
+        .patience(Duration::from_secs(3_600))
+        .workers(2, move |worker: WorkerBuilder| worker.state(manner).handle(order).handle(receipt))
+        .scenario(move |world| async move {
+            let till = world.node("till");
+            let orders = till.queue::<Order>().await?;
+            for number in 0..3 {
+                let options = SendOptions::new();
+                drop(till.send_with(&orders, &Order { millis }, &format!("order{number}"), options).await);
+            }
+            Ok(())
+        })
+}
+
+fn findings(world: &Builder) -> Vec<String> {
+    let run = world.run(1);
+    run.findings.iter().map(|finding| format!("{}: {}", finding.what, finding.subject)).collect()
+}
+
+/// Asserts that a shop on a storage with this defect shows something, and the same shop without the defect nothing at all.
+#[track_caller]
+fn assert_found(defect: Defect, word: &'static str, manner: Manner, millis: u64, what: &str) {
+    let shop = shop(manner, millis);
+    let sound = shop.clone().storage(|clock| async move { memory::open_with_clock(clock) });
+    let sound = findings(&sound);
+    assert!(manner == Manner::Repeats || sound.is_empty(), "without the defect: {sound:?}");
+    let broken =
+        shop.storage(move |clock| async move { broken(&memory::open_with_clock(clock), defect, word) });
+    let found = findings(&broken);
+    assert!(found.iter().any(|found| found.starts_with(what)), "{defect:?} is found as {found:?}");
+}
+
+#[test]
+fn forgotten_message_is_found() {
+    assert_found(Defect::ForgetsPuts, "orders", Manner::Careful, 300, "an acknowledged job is lost: order0");
+    // The follow-ups are known by their puts alone.
+    assert_found(Defect::ForgetsPuts, "receipts", Manner::Careful, 300, "an acknowledged job is lost");
+}
+
+#[test]
+fn refused_job_that_runs_is_found() {
+    assert_found(Defect::StoresRefused, "orders", Manner::Careful, 300, "a refused job runs: order0");
+    assert_found(Defect::StoresRefused, "receipts", Manner::Careful, 300, "a refused job runs");
+}
+
+#[test]
+fn second_run_of_a_job_that_was_done_is_found() {
+    let what = "a job ran twice without a cause";
+    assert_found(Defect::KeepsDeleted, "orders", Manner::Careful, 300, what);
+    assert_found(Defect::KeepsDeleted, "receipts", Manner::Careful, 300, what);
+}
+
+#[test]
+fn repeated_effect_is_found() {
+    let without_cause = "an effect happened twice without a cause";
+    assert_found(Defect::KeepsDeleted, "orders", Manner::Careful, 300, without_cause);
+    let careless = findings(&shop(Manner::Repeats, 300));
+    let in_one_run = |found: &String| found.starts_with("an effect happened twice in one run");
+    assert!(careless.iter().any(in_one_run), "{careless:?}");
+}
+
+#[test]
+fn death_of_a_job_that_was_done_is_found() {
+    let what = "a job that was done is dead-lettered";
+    assert_found(Defect::KeepsDeleted, "orders", Manner::RejectsLater, 300, what);
+}
+
+#[test]
+fn overlapping_handlers_are_found() {
+    let what = "two handlers of a job run at once";
+    assert_found(Defect::HandsOutLeased, "orders", Manner::Careful, 10_000, what);
+}
+
+#[test]
+fn stale_delivery_is_found() {
+    let what = "a handler begins although a later delivery has begun";
+    assert_found(Defect::CountsBackwards, "orders", Manner::Careful, 10_000, what);
+}
+
+#[test]
+fn settlement_by_a_worker_without_the_lease_is_found() {
+    let what = "a worker settles a message that another one has";
+    assert_found(Defect::DoesNotRenew, "orders", Manner::Careful, 50_000, what);
+}
+
+#[test]
+fn failures_without_end_are_found() {
+    assert_found(Defect::ForgetsFailures, "orders", Manner::Fails, 10, "a job fails without end");
+}
+
+#[test]
+fn message_that_is_never_delivered_is_found() {
+    assert_found(Defect::Hides, "orders", Manner::Careful, 300, "a message waits forever");
+}
+
+#[test]
+fn worker_that_cannot_be_built_is_found() {
+    let found = findings(&World::builder().profile(Profile::quiet()).workers(1, |worker| worker));
+    assert!(found.iter().any(|found| found.starts_with("the world itself failed")), "{found:?}");
+}
