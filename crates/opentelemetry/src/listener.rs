@@ -26,7 +26,8 @@ impl Listener {
         let Some(instruments) = &self.shared.instruments else { return };
         match event {
             Event::Sent { queue, messages, failed, error, .. } => {
-                self.sent(instruments, queue, (*messages, *failed), *error);
+                self.sent(instruments, queue, messages.saturating_sub(*failed), None);
+                self.sent(instruments, queue, *failed, Some(error.unwrap_or(names::OTHER)));
             }
             Event::Received { queue, messages, .. } => {
                 if *messages > 0 {
@@ -85,23 +86,16 @@ impl Listener {
         }
     }
 
-    fn sent(
-        &self,
-        instruments: &Instruments,
-        queue: &QueueName,
-        (messages, failed): (usize, usize),
-        error: Option<&'static str>,
-    ) {
-        let name = KeyValue::new(names::OPERATION_NAME, names::SEND);
-        let attributes = [self.system.clone(), destination(queue), name];
-        let stored = messages.saturating_sub(failed);
-        if stored > 0 {
-            instruments.sent.add(stored as u64, &attributes);
+    /// Counts messages that were stored, or that failed with an error.
+    fn sent(&self, instruments: &Instruments, queue: &QueueName, count: usize, error: Option<&'static str>) {
+        if count == 0 {
+            return;
         }
-        if failed > 0 {
-            let [system, queue, name] = attributes;
-            let error = error_type(error.unwrap_or(names::OTHER));
-            instruments.sent.add(failed as u64, &[system, queue, name, error]);
+        let name = KeyValue::new(names::OPERATION_NAME, names::SEND);
+        let (system, queue) = (self.system.clone(), destination(queue));
+        match error {
+            None => instruments.sent.add(count as u64, &[system, queue, name]),
+            Some(error) => instruments.sent.add(count as u64, &[system, queue, name, error_type(error)]),
         }
     }
 

@@ -40,7 +40,8 @@ pub(crate) struct JobSpan {
 impl JobSpan {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        (system, operation): (&'static str, &'static str),
+        system: &'static str,
+        operation: &'static str,
         queue: &QueueName,
         context: Option<Context>,
     ) -> Self {
@@ -66,7 +67,7 @@ impl JobSpan {
         queue: &QueueName,
         received: (SystemTime, usize),
     ) -> Self {
-        let span = Self::new(shared, (system, names::RECEIVE), queue, None);
+        let span = Self::new(shared, system, names::RECEIVE, queue, None);
         Self { received: Some(received), measures: Measured::Operation, ..span }
     }
 

@@ -55,7 +55,7 @@ impl JobTracer {
             let span = builder.start_with_context(tracer, &parent);
             parent.with_span(span)
         });
-        JobSpan::new(Arc::clone(&self.shared), (self.system, operation), queue, context)
+        JobSpan::new(Arc::clone(&self.shared), self.system, operation, queue, context)
     }
 
     fn send(
@@ -104,25 +104,6 @@ impl JobTracer {
         let span = self.span(names::PROCESS, &job.queue, shape).measuring(Measured::Process);
         span.holding(InFlight::enter(cell))
     }
-
-    fn settle(
-        &self,
-        queue: &QueueName,
-        (id, messages): (Option<&str>, usize),
-        process: Option<TraceContext>,
-        of: &[TraceContext],
-    ) -> JobSpan {
-        let parent = process
-            .map(|process| Context::new().with_remote_span_context(span_context(process, None, false)));
-        let shape = Shape {
-            parent: Some(parent.unwrap_or_default()),
-            links: links(of),
-            single: id.map_or(Single::No, Single::Named),
-            messages,
-            ..Shape::of(SpanKind::Client)
-        };
-        self.span(names::SETTLE, queue, shape).measuring(Measured::Operation)
-    }
 }
 
 /// The properties of a span besides its operation and queue.
@@ -150,6 +131,23 @@ impl Shape<'_> {
     }
 }
 
+fn settled<'a>(
+    id: Option<&'a str>,
+    messages: usize,
+    process: Option<TraceContext>,
+    of: &[TraceContext],
+) -> Shape<'a> {
+    let parent =
+        process.map(|process| Context::new().with_remote_span_context(span_context(process, None, false)));
+    Shape {
+        parent: Some(parent.unwrap_or_default()),
+        links: links(of),
+        single: id.map_or(Single::No, Single::Named),
+        messages,
+        ..Shape::of(SpanKind::Client)
+    }
+}
+
 fn links(contexts: &[TraceContext]) -> Vec<Link> {
     let link = |context: &TraceContext| Link::with_context(span_context(*context, None, false));
     contexts.iter().take(MOST_LINKS).map(link).collect()
@@ -168,7 +166,8 @@ impl Tracer for JobTracer {
                 self.process(job, sender.map(|sender| (sender, tracestate)), is_first)
             }
             Step::Settle { queue, id, messages, process, messages_of } => {
-                self.settle(queue, (id, messages), process, messages_of)
+                let shape = settled(id, messages, process, messages_of);
+                self.span(names::SETTLE, queue, shape).measuring(Measured::Operation)
             }
             _ => return None,
         };

@@ -87,7 +87,7 @@ pub fn get_blob_in(
         let Some(row) = blob::BlobRow::find(batch.connection(), Operation::GetBlob, blob)? else {
             return Ok(None);
         };
-        blob::content(batch.connection(), &row, (blob, max_bytes), batch.now()).map(Some)
+        blob::content(batch.connection(), &row, blob, max_bytes, batch.now()).map(Some)
     });
     match read {
         Err(error) if error.kind() == StoreErrorKind::ContainerNotFound => Ok(None),

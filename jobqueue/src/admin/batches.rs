@@ -60,7 +60,7 @@ pub struct ParentBatch {
 }
 
 impl ParentBatch {
-    fn new((batch, child): (String, u64)) -> Self {
+    fn new(batch: String, child: u64) -> Self {
         Self { batch, child }
     }
 }
@@ -151,7 +151,7 @@ impl Admin {
         let (found, complete) = batches(&self.storage, PAGES).await?;
         let overview = |batch: BatchRecord| BatchOverview {
             id: batch.id,
-            parent: batch.parent.map(ParentBatch::new),
+            parent: batch.parent.map(|(batch, child)| ParentBatch::new(batch, child)),
             children: batch.children,
             done: batch.done,
             failed: batch.failed,
@@ -187,7 +187,7 @@ impl Admin {
         let progress = open.progress;
         Ok(BatchDetail {
             id: id.to_owned(),
-            parent: open.parent.clone().map(ParentBatch::new),
+            parent: open.parent.clone().map(|(batch, child)| ParentBatch::new(batch, child)),
             children: progress.children,
             done: progress.done,
             failed: progress.failed,

@@ -91,7 +91,9 @@ impl<'a> Pending<'a> {
     pub(super) fn new(
         listeners: &'a Listeners,
         now: &'a dyn Clock,
-        (operator, action, subject): (&str, Action, String),
+        operator: &str,
+        action: Action,
+        subject: String,
     ) -> Self {
         let event = OperatorEvent {
             at: now.now(),

@@ -148,7 +148,7 @@ impl Admin {
         work: impl Future<Output = Result<T, Error>>,
         summary: impl FnOnce(&T) -> String,
     ) -> Result<T, Error> {
-        let pending = Pending::new(&self.listeners, self.clock(), (&self.operator, action, subject.into()));
+        let pending = Pending::new(&self.listeners, self.clock(), &self.operator, action, subject.into());
         let result = match self.access.allows(action) {
             true => work.await,
             false => Err(self.forbidden(action)),
@@ -167,8 +167,7 @@ impl Admin {
             return Ok(());
         }
         let result = Err(self.forbidden(action));
-        let pending =
-            Pending::new(&self.listeners, self.clock(), (&self.operator, action, subject.to_owned()));
+        let pending = Pending::new(&self.listeners, self.clock(), &self.operator, action, subject.to_owned());
         pending.ended(&result, |()| String::new());
         result
     }

@@ -50,22 +50,17 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
         Command::Create(Name { queue }) => {
             let session = ask(global, Need::Create, &format!("create the queue `{queue}`"), stop).await?;
             let changed = session.admin.create_queue(&queue).await?;
-            tell(global, &queue, changed, ("was created", "exists already"))
+            tell(global, &queue, changed, "was created", "exists already")
         }
         Command::Pause(Name { queue }) => {
             let session = ask(global, Need::Change, &format!("pause the queue `{queue}`"), stop).await?;
             let changed = session.admin.pause(&queue).await?;
-            tell(
-                global,
-                &queue,
-                changed,
-                ("is paused; workers notice within 30 seconds", "was paused already"),
-            )
+            tell(global, &queue, changed, "is paused; workers notice within 30 seconds", "was paused already")
         }
         Command::Resume(Name { queue }) => {
             let session = ask(global, Need::Change, &format!("resume the queue `{queue}`"), stop).await?;
             let changed = session.admin.resume(&queue).await?;
-            tell(global, &queue, changed, ("is resumed; workers notice within 30 seconds", "was not paused"))
+            tell(global, &queue, changed, "is resumed; workers notice within 30 seconds", "was not paused")
         }
         Command::Settings(command) => settings::run(global, command, stop).await,
     }
@@ -83,7 +78,7 @@ async fn ask(
     Ok(session)
 }
 
-fn tell(global: &Global, queue: &str, changed: bool, (done, nothing): (&str, &str)) -> Result<(), Failure> {
+fn tell(global: &Global, queue: &str, changed: bool, done: &str, nothing: &str) -> Result<(), Failure> {
     let text = || format!("queue {} {}", clean(queue), if changed { done } else { nothing });
     global.output.value(&Changed { queue, changed }, text)
 }

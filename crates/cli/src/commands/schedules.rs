@@ -52,12 +52,12 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
         Command::Pause { name } => {
             let session = ask(global, &format!("pause the schedule `{name}`"), stop).await?;
             let changed = session.admin.pause_schedule(&name).await?;
-            tell(global, &name, changed, ("is paused", "was paused already"))
+            tell(global, &name, changed, "is paused", "was paused already")
         }
         Command::Resume { name } => {
             let session = ask(global, &format!("resume the schedule `{name}`"), stop).await?;
             let changed = session.admin.resume_schedule(&name).await?;
-            tell(global, &name, changed, ("is resumed", "was not paused"))
+            tell(global, &name, changed, "is resumed", "was not paused")
         }
         Command::Trigger { name } => {
             let session = ask(global, &format!("trigger the schedule `{name}`"), stop).await?;
@@ -66,7 +66,8 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
                 global,
                 &name,
                 changed,
-                ("is triggered", "was already triggered, and its leader has not sent the job yet"),
+                "is triggered",
+                "was already triggered, and its leader has not sent the job yet",
             )
         }
     }
@@ -78,12 +79,7 @@ async fn ask(global: &Global, change: &str, stop: &CancellationToken) -> Result<
     Ok(session)
 }
 
-fn tell(
-    global: &Global,
-    schedule: &str,
-    changed: bool,
-    (done, nothing): (&str, &str),
-) -> Result<(), Failure> {
+fn tell(global: &Global, schedule: &str, changed: bool, done: &str, nothing: &str) -> Result<(), Failure> {
     let text = || format!("schedule {} {}", clean(schedule), if changed { done } else { nothing });
     global.output.value(&Changed { schedule, changed }, text)
 }

@@ -18,13 +18,14 @@ use jobqueue_storage::{BlobName, ContainerName};
 /// Reads a blob of at most `max_bytes` bytes; the content of a longer one is not read.
 pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<Blob> {
     let row = BlobRow::require(&view.connection, Operation::GetBlob, blob)?;
-    content(&view.connection, &row, (blob, max_bytes), view.now)
+    content(&view.connection, &row, blob, max_bytes, view.now)
 }
 
 pub(crate) fn content(
     connection: &Connection,
     row: &BlobRow,
-    (blob, max_bytes): (&BlobName, u64),
+    blob: &BlobName,
+    max_bytes: u64,
     now: i64,
 ) -> Applied<Blob> {
     if row.length > max_bytes {

@@ -156,7 +156,8 @@ impl MessageTable {
         &mut self,
         message: &MessageRef,
         next_visible: SystemTime,
-        (text, put_back): (Option<String>, bool),
+        text: Option<String>,
+        put_back: bool,
     ) -> Result<Updated, StoreErrorKind> {
         let number = self.by_id.get(&message.id).ok_or(StoreErrorKind::MessageNotFound)?;
         let row = self.rows.get_mut(number).ok_or(StoreErrorKind::MessageNotFound)?;

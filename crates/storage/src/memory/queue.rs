@@ -167,7 +167,7 @@ impl QueueStore for MemoryQueues {
             let earlier = found.message_table.hidden_until(message).is_some_and(|until| next_visible < until);
             let updated = found
                 .message_table
-                .update(message, next_visible, (change.text, change.ends_lease))
+                .update(message, next_visible, change.text, change.ends_lease)
                 .map_err(refuse)?;
             Ok((updated, earlier || next_visible <= now))
         })?;

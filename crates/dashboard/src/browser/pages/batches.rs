@@ -183,7 +183,7 @@ fn child(request: &AuthorizedRequest, child: &OpenChild, inner: Option<Inner>) -
         place: if child.place == "fanned_out" { "in a batch".to_owned() } else { line(child.place) },
         is_dead: child.place == "dead",
         error: error
-            .map(|error| shown(request, (queue.unwrap_or_default(), ""), Field::Error, error))
+            .map(|error| shown(request, queue.unwrap_or_default(), "", Field::Error, error))
             .unwrap_or_default(),
     }
 }

@@ -161,7 +161,7 @@ fn place(place: JobPlace) -> &'static str {
 fn explained(request: &AuthorizedRequest, found: &Explanation, text: &str) -> String {
     let of_message = found.message.as_ref().map(|message| message.kind.as_str());
     let kind = of_message.or(found.run.as_ref().map(|run| run.kind.as_str())).unwrap_or_default();
-    shown(request, (&found.job.queue, kind), Field::Error, text)
+    shown(request, &found.job.queue, kind, Field::Error, text)
 }
 
 fn runs(request: &AuthorizedRequest, look: &Look, found: &Explanation) -> Vec<Run> {
@@ -179,27 +179,22 @@ fn facts(
     let mut facts = Vec::new();
     let trace = |trace: &Option<String>| trace.as_deref().and_then(trace_id).map(|id| ("Trace", id));
     if let Some(message) = &found.message {
-        let kind = (message.queue.as_str(), message.kind.as_str());
+        let shown = |field: Field<'_>, text: &str| shown(request, &message.queue, &message.kind, field, text);
         facts.push(("Kind", line(&message.kind)));
         facts.extend(message.version.map(|version| ("Version", version.to_string())));
         facts.push(("Sender", line(&message.source)));
-        facts.extend(message.key.as_deref().map(|key| ("Key", shown(request, kind, Field::Key, key))));
+        facts.extend(message.key.as_deref().map(|key| ("Key", shown(Field::Key, key))));
         facts.push(("Failed attempts", message.attempts.to_string()));
         facts.push(("Deliveries", message.dequeue_count.to_string()));
         facts.extend(message.content_type.as_deref().map(|form| ("Media type", line(form))));
         facts.extend(message.in_order.then(|| ("Order", "runs in the order of its key".to_owned())));
-        facts.extend(
-            message
-                .problem
-                .as_deref()
-                .map(|problem| ("Problem", shown(request, kind, Field::Error, problem))),
-        );
+        facts.extend(message.problem.as_deref().map(|problem| ("Problem", shown(Field::Error, problem))));
         facts.extend(trace(&message.trace));
     } else if let Some(run) = &found.run {
         facts.push(("Kind", line(&run.kind)));
         facts.push(("Sender", line(&run.source)));
         facts.extend(
-            run.key.as_deref().map(|key| ("Key", shown(request, (&run.queue, &run.kind), Field::Key, key))),
+            run.key.as_deref().map(|key| ("Key", shown(request, &run.queue, &run.kind, Field::Key, key))),
         );
         facts.extend(trace(&run.trace));
     } else if let Some(ended) = ended {
@@ -218,7 +213,7 @@ fn trace_id(traceparent: &str) -> Option<String> {
 
 fn headers(request: &AuthorizedRequest, message: Option<&RawJob>) -> Vec<(String, String)> {
     let header = |message: &RawJob, name: &str, value: &str| {
-        (line(name), shown(request, (&message.queue, &message.kind), Field::Header(name), value))
+        (line(name), shown(request, &message.queue, &message.kind, Field::Header(name), value))
     };
     let all = message.into_iter().flat_map(|message| message.headers.iter().map(move |pair| (message, pair)));
     all.take(100).map(|(message, (name, value))| header(message, name, value)).collect()
@@ -253,7 +248,7 @@ async fn payload(request: &AuthorizedRequest, job: &RawJob, wanted: bool) -> Opt
         RawPayload::Bytes(bytes) => hexadecimal(&bytes),
         _ => String::new(),
     });
-    Some(content(request, job, (about, Field::Payload), text))
+    Some(content(request, job, about, Field::Payload, text))
 }
 
 async fn checkpoint(request: &AuthorizedRequest, job: &RawJob, wanted: bool) -> Option<Content> {
@@ -271,13 +266,14 @@ async fn checkpoint(request: &AuthorizedRequest, job: &RawJob, wanted: bool) -> 
         Some(RawCheckpoint::Text(text)) => text,
         _ => String::new(),
     });
-    Some(content(request, job, (about, Field::Checkpoint), text))
+    Some(content(request, job, about, Field::Checkpoint, text))
 }
 
 fn content(
     request: &AuthorizedRequest,
     job: &RawJob,
-    (about, field): (String, Field<'_>),
+    about: String,
+    field: Field<'_>,
     text: Result<String, jobqueue::Error>,
 ) -> Content {
     let shown = |text: String| {

@@ -88,7 +88,7 @@ fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operation>, PageErr
 }
 
 fn report(request: &AuthorizedRequest, queue: &str, report: &BulkReport) -> Report {
-    let error = |error: &str| shown(request, (queue, ""), Field::Error, error);
+    let error = |error: &str| shown(request, queue, "", Field::Error, error);
     let skipped = |job: &SkippedJob| (line(&job.id), error(&job.error), job.maybe_moved);
     Report {
         count: report.count,

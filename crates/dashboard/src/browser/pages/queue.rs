@@ -130,7 +130,7 @@ fn settings(queue: &jobqueue::admin::QueueOverview) -> Vec<Setting> {
 fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Group {
     const SHOWN: usize = 10;
     let key = match &group.key {
-        Some(key) => shown(request, (queue, ""), Field::Key, key),
+        Some(key) => shown(request, queue, "", Field::Key, key),
         None => format!("(group {})", line(&group.group)),
     };
     let entry = |entry: &jobqueue::admin::GroupEntry| {

@@ -15,7 +15,8 @@ pub(crate) fn job_path(queue: &str, source: &str, id: &str) -> String {
 /// Returns a text of a job in one line, as the embedding program allows it.
 pub(crate) fn shown(
     request: &AuthorizedRequest,
-    (queue, kind): (&str, &str),
+    queue: &str,
+    kind: &str,
     field: Field<'_>,
     text: &str,
 ) -> String {
@@ -50,7 +51,7 @@ impl Run {
         let progress = job.progress.as_ref().map(|progress| Progress {
             done: progress.done,
             total: progress.total,
-            text: shown(request, (&job.queue, &job.kind), Field::Progress, &progress.text),
+            text: shown(request, &job.queue, &job.kind, Field::Progress, &progress.text),
         });
         let ran = std::time::Duration::try_from_secs_f64(job.running_seconds + worker.age_seconds);
         Self {
@@ -97,7 +98,7 @@ impl Message {
             attempts: job.attempts,
             inserted: job.inserted.as_deref().map(When::read),
             error: error
-                .map(|error| shown(request, (&job.queue, &job.kind), Field::Error, error))
+                .map(|error| shown(request, &job.queue, &job.kind, Field::Error, error))
                 .unwrap_or_default(),
             reason: job.dead.as_ref().map(|dead| line(&dead.reason)).unwrap_or_default(),
             died: job.dead.as_ref().and_then(|dead| dead.time.as_deref()).map(When::read),

@@ -149,7 +149,7 @@ async fn find(
     let mut found = Vec::new();
     for job in look.present().flat_map(|worker| &worker.record.running) {
         if job.id == id && only.is_none_or(|queue| job.queue == queue) {
-            found.push(Found::new((&job.queue, &job.source, &job.id), &job.kind, "running"));
+            found.push(Found::new(&job.queue, &job.source, &job.id, &job.kind, "running"));
         }
     }
     let names = look.queues().iter().map(|queue| queue.name.clone());
@@ -172,11 +172,11 @@ async fn in_queue(request: &AuthorizedRequest, queue: &str, id: &str) -> Result<
         reads.dead.get(queue, async { admin.dead_letters(queue, &DeadLetterFilter::new()).await }).await?;
     let waiting = waiting.iter().map(|job| (job, "waiting"));
     let all = waiting.chain(dead.letters.iter().map(|job| (job, "dead"))).filter(|(job, _)| job.id == id);
-    Ok(all.map(|(job, place)| Found::new((&job.queue, &job.source, &job.id), &job.kind, place)).collect())
+    Ok(all.map(|(job, place)| Found::new(&job.queue, &job.source, &job.id, &job.kind, place)).collect())
 }
 
 impl Found {
-    fn new((queue, source, id): (&str, &str, &str), kind: &str, place: &'static str) -> Self {
+    fn new(queue: &str, source: &str, id: &str, kind: &str, place: &'static str) -> Self {
         let path = job_path(queue, source, id);
         Self { path, id: line(id), queue: line(queue), kind: line(kind), place }
     }
@@ -199,7 +199,7 @@ fn ended(request: &AuthorizedRequest, record: &HistoryRecord) -> Ended {
         ended: When::read(&record.ended),
         ran: format!("{:.3} s", record.run_seconds),
         error: error
-            .map(|error| shown(request, (&record.queue, &record.kind), Field::Error, error))
+            .map(|error| shown(request, &record.queue, &record.kind, Field::Error, error))
             .unwrap_or_default(),
     }
 }

@@ -47,16 +47,17 @@ fn of_record(request: &AuthorizedRequest, record: &HistoryRecord) -> Moment {
         (outcome, _) => format!("Ended: {}", line(outcome)),
     };
     let error = record.error.as_deref();
-    let error = error.map(|error| shown(request, (&record.queue, &record.kind), Field::Error, error));
+    let error = error.map(|error| shown(request, &record.queue, &record.kind, Field::Error, error));
     let run = format!("attempt {}, {} s, by {}", record.attempt, record.run_seconds, line(&record.worker));
     let text = error.map_or_else(|| run.clone(), |error| format!("{error} ({run})"));
     Moment::new(&record.ended, what, text, record.outcome == "dead_lettered")
 }
 
 fn of_message(request: &AuthorizedRequest, message: &RawJob, moments: &mut Vec<Moment>) {
-    let kind = (message.queue.as_str(), message.kind.as_str());
     let error = |error: Option<&str>| {
-        error.map(|error| shown(request, kind, Field::Error, error)).unwrap_or_default()
+        error
+            .map(|error| shown(request, &message.queue, &message.kind, Field::Error, error))
+            .unwrap_or_default()
     };
     if let Some(sent) = &message.sent {
         moments.push(Moment::new(sent, format!("Sent by {}", line(&message.source)), String::new(), false));
