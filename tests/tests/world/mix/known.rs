@@ -38,7 +38,7 @@ fn starts_a_batch(plan: &Plan, job: &str) -> bool {
     parts.any(|(id, script)| id == job && fails_beside(script))
 }
 
-fn job(id: String, script: Script) -> What {
+pub(super) fn job(id: String, script: Script) -> What {
     let (key, delay, ttl) = (None, None, None);
     let (in_order, resend) = (false, false);
     What::Send(Spec { id, script, bytes: 10, header: 0, key, in_order, delay, ttl, resend })
@@ -71,7 +71,7 @@ fn effect_is_repeated_because_its_record_could_not_be_written() {
     assert!((0..20).any(is_shown), "this defect seems to be mended: remove it from the known ones");
 }
 
-fn fan(id: &str, part: Script) -> Fan {
+pub(super) fn fan(id: &str, part: Script) -> Fan {
     Fan {
         id: id.to_owned(),
         children: vec![part],

@@ -14,9 +14,9 @@ use super::plan::{Action, Plan, What};
 use super::{actors, checks, handlers, known};
 use crate::mix::diary::Diary;
 
-fn world(backend: &Backend, plan: &Plan) -> Builder {
-    let diary = Diary::new(plan, backend.orders_by_sessions(plan));
-    let (played, judged) = (diary.clone(), diary.clone());
+/// Returns the world that performs a plan. Nobody judges it yet.
+pub(super) fn world(backend: &Backend, plan: &Plan, diary: &Diary) -> Builder {
+    let (played, diary) = (diary.clone(), diary.clone());
     let profile = Profile { faults: plan.faults, ..Profile::quiet() };
     backend
         .of(World::builder(), plan)
@@ -26,7 +26,6 @@ fn world(backend: &Backend, plan: &Plan) -> Builder {
         .patience(Duration::from_secs(3 * 3600))
         .workers_with(plan.workers, move |worker, node| handlers::equip(worker, node, &node.world(), &diary))
         .scenario(move |world| actors::play(world, played.clone()))
-        .judge(move |world| checks::all(world, judged.clone()))
 }
 
 fn run(backend: &Backend, plan: &Plan, logs: bool) -> Run {
@@ -35,7 +34,8 @@ fn run(backend: &Backend, plan: &Plan, logs: bool) -> Run {
         _ => None,
     });
     let incidents: Vec<_> = incidents.collect();
-    let world = world(backend, plan);
+    let diary = Diary::new(plan, backend.orders_by_sessions(plan));
+    let world = world(backend, plan, &diary).judge(move |world| checks::all(world, diary.clone()));
     let world = if logs { world.keep_calls() } else { world };
     world.run_with(plan.noise, &incidents)
 }

@@ -19,7 +19,7 @@
 //! | the world itself failed | a worker that cannot be built |
 //!
 //! Nothing else goes wrong in these worlds, so that no fault can excuse what happens. The checks of the mix of all features
-//! (`mix/checks`) have no planted defects yet, except for the known ones.
+//! have defects of their own (`mix/checks/planted.rs`).
 
 pub(super) mod queues;
 

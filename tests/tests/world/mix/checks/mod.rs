@@ -5,6 +5,7 @@ mod blobs;
 mod cancelled;
 pub(super) mod journal;
 mod order;
+mod planted;
 mod progress;
 mod schedule;
 mod unique;

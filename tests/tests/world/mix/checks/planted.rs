@@ -1,0 +1,235 @@
+//! Planted defects: each check of the mix is shown to report what it is for.
+//!
+//! A sound world performs a small plan. Then the evidence is changed as a defect would have left it: an end that never was, a
+//! note that a handler would have written. The unchanged evidence shows nothing.
+//!
+//! Not planted: a search of the journal that misses jobs, and blobs that a sweep leaves. Both are read from the storage itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::storage::{BlobName, ContainerName};
+use jobqueue::testing::world::{Entry, Fact, Finding, World};
+
+use super::{Evidence, batches, blobs, cancelled, journal, order, progress, schedule, unique};
+use crate::mix::backend::Backend;
+use crate::mix::diary::{Diary, Note};
+use crate::mix::features::Feature;
+use crate::mix::known::{fan, job};
+use crate::mix::plan::{Action, Plan, What};
+use crate::mix::run;
+use crate::mix::spec::Script;
+
+/// A change of the evidence: notes that are added, and then facts that are changed.
+#[derive(Clone)]
+struct Defect {
+    notes: Vec<Note>,
+    facts: fn(&mut [Entry]),
+}
+
+impl Defect {
+    fn of_notes(notes: impl IntoIterator<Item = Note>) -> Self {
+        Self { notes: notes.into_iter().collect(), facts: |_| {} }
+    }
+
+    fn of_facts(facts: fn(&mut [Entry])) -> Self {
+        Self { notes: Vec::new(), facts }
+    }
+}
+
+fn plan(features: &[Feature], actions: impl IntoIterator<Item = What>) -> Plan {
+    let at = |number: usize| Duration::from_secs(number as u64);
+    let actions = actions.into_iter().enumerate();
+    let actions = actions.map(|(number, what)| Action { at: at(number), actor: 0, what }).collect();
+    let features = features.to_vec();
+    Plan { seed: 1, noise: 1, features, workers: 1, faults: 0.0, spread: (1, 1), actions }
+}
+
+fn one(script: Script) -> Plan {
+    plan(&[], [job("j1.".to_owned(), script)])
+}
+
+fn in_order(number: u32) -> What {
+    let What::Send(mut spec) = job(format!("j{number}."), Script { millis: 300, ..Script::default() }) else {
+        unreachable!("it is a send");
+    };
+    (spec.key, spec.in_order) = (Some("a".to_owned()), true);
+    What::Send(spec)
+}
+
+fn batch() -> Plan {
+    plan(&[Feature::Batches], [What::Batch(fan("b1-", Script::default()))])
+}
+
+async fn judged(world: World, diary: Diary, defect: Defect) -> Vec<Finding> {
+    let node: Arc<str> = "planted".into();
+    defect.notes.into_iter().for_each(|note| diary.note(&world, &node, note));
+    let (dead, mut findings) = blobs::dead_letters(&world).await;
+    let mut history = world.history();
+    (defect.facts)(&mut history);
+    let evidence = Evidence { world: world.clone(), history, diary, dead };
+    for check in [order::check, batches::check, unique::check, cancelled::check, progress::check] {
+        findings.extend(check(&evidence));
+    }
+    findings.extend(journal::check(&world, &evidence).await);
+    findings
+}
+
+fn findings(plan: &Plan, defect: Defect) -> Vec<&'static str> {
+    let diary = Diary::new(plan, false);
+    let world = run::world(&Backend::AzureLike, plan, &diary);
+    let world = world.judge(move |world| judged(world, diary.clone(), defect.clone()));
+    world.run_with(plan.noise, &[]).findings.into_iter().map(|found| found.what).collect()
+}
+
+/// Asserts that the evidence of a plan shows nothing, and with the defect this.
+#[track_caller]
+fn assert_told(plan: &Plan, defect: Defect, what: &str) {
+    let sound = findings(plan, Defect::of_notes([]));
+    assert!(sound.is_empty(), "without the defect: {sound:?}");
+    let told = findings(plan, defect);
+    assert!(told.contains(&what), "{what} is told as {told:?}");
+}
+
+/// Removes the ends of a job, as if its handler ran on.
+fn never_ends(history: &mut [Entry], job: &str) {
+    for entry in history.iter_mut().filter(|entry| entry.fact.job().is_some_and(|id| **id == *job)) {
+        if matches!(entry.fact, Fact::RunEnded { .. } | Fact::Settled { .. }) {
+            entry.fact = Fact::Noted("never was".to_owned());
+        }
+    }
+}
+
+fn never_runs(history: &mut [Entry], job: &str) {
+    never_ends(history, job);
+    for entry in history.iter_mut().filter(|entry| entry.fact.job().is_some_and(|id| **id == *job)) {
+        if matches!(entry.fact, Fact::RunBegan { .. }) {
+            entry.fact = Fact::Noted("never was".to_owned());
+        }
+    }
+}
+
+#[test]
+fn overtaking_in_order_is_told() {
+    let plan = plan(&[Feature::InOrder], [in_order(1), in_order(2)]);
+    let defect = Defect::of_facts(|history| never_ends(history, "j1."));
+    assert_told(&plan, defect.clone(), "a job overtakes another of its key");
+    assert_told(&plan, defect, "two jobs of a key run at once");
+}
+
+#[test]
+fn batch_that_goes_on_early_or_never_is_told() {
+    let early = Defect::of_facts(|history| never_ends(history, "b1-/0"));
+    assert_told(&batch(), early.clone(), "a batch goes on before its children have ended");
+    assert_told(&batch(), early, "a child of a batch is lost");
+    let never = Defect::of_facts(|history| never_runs(history, "b1-"));
+    assert_told(&batch(), never, "a batch never goes on");
+}
+
+#[test]
+fn result_that_a_continuation_misses_is_told() {
+    let note = Note::Undone { id: "b1-".to_owned(), missing: 1 };
+    assert_told(&batch(), Defect::of_notes([note]), "a continuation misses results");
+}
+
+#[test]
+fn unique_work_that_is_sent_twice_is_told() {
+    let sent = |id: &str, began, at| Note::Unique {
+        key: "report".to_owned(),
+        began,
+        at,
+        window: 60_000,
+        id: id.to_owned(),
+        is_sent: true,
+    };
+    let defect = Defect::of_notes([sent("u1.", 0, 0), sent("u2.", usize::MAX, 1_000)]);
+    assert_told(&one(Script::default()), defect, "unique work was sent twice in its window");
+}
+
+#[test]
+fn cancelled_job_that_runs_is_told() {
+    let defect = Defect::of_notes([Note::Cancelled { id: "j1.".to_owned() }]);
+    assert_told(&one(Script::default()), defect, "a cancelled job runs");
+}
+
+#[test]
+fn checkpoints_and_results_that_change_are_told() {
+    let id = || "j1.".to_owned();
+    let defects = [
+        (
+            [Note::Fence { id: id(), fence: 7 }, Note::Fence { id: id(), fence: 7 }],
+            "two runs of a job have one fence",
+        ),
+        ([Note::Saved { id: id(), value: 2 }, Note::Resumed { id: id(), value: 1 }], "a checkpoint is lost"),
+        ([Note::Step { id: id(), value: 1 }, Note::Step { id: id(), value: 2 }], "a step ran twice"),
+        (
+            [Note::Once { id: id(), value: 1 }, Note::Once { id: id(), value: 2 }],
+            "an effect that happens once returned two results",
+        ),
+    ];
+    for (notes, what) in defects {
+        assert_told(&one(Script::default()), Defect::of_notes(notes), what);
+    }
+}
+
+#[test]
+fn effect_that_happens_twice_is_told() {
+    let again = Note::OnceHappens { id: "j1.".to_owned() };
+    let once = Script { once: true, ..Script::default() };
+    assert_told(&one(once), Defect::of_notes([again]), "an effect that happens once happened twice");
+}
+
+#[test]
+fn slot_that_is_left_out_is_told() {
+    let slots = |seconds: [u32; 3]| {
+        let slot = |second| format!("schedule/ticks/2026-01-01T00:{:02}:{:02}Z", second / 60, second % 60);
+        seconds.map(slot)
+    };
+    let world = World::builder().judge(move |world| async move {
+        let diary = Diary::new(&one(Script::default()), false);
+        let evidence = Evidence { world, history: Vec::new(), diary, dead: Default::default() };
+        assert!(schedule::check(&evidence, &slots([0, 20, 40])).is_empty());
+        schedule::check(&evidence, &slots([0, 20, 60]))
+    });
+    let told: Vec<_> = world.run(1).findings.into_iter().map(|found| found.what).collect();
+    assert!(told.contains(&"a slot of a schedule is left out"), "{told:?}");
+}
+
+#[test]
+fn journal_that_tells_too_much_or_too_little_is_told() {
+    let plan = plan(&[Feature::Journal], [job("j1.".to_owned(), Script::default())]);
+    let invented = Defect::of_facts(|history| never_ends(history, "j1."));
+    assert_told(&plan, invented, "the journal tells an end that never was");
+    let forgotten = Defect::of_facts(|history| {
+        let is_end = |entry: &&Entry| matches!(entry.fact, Fact::Settled { .. });
+        let end = history.iter().find(is_end).map(|entry| entry.fact.clone());
+        let place = history.iter_mut().find(|entry| matches!(entry.fact, Fact::RunEnded { .. }));
+        if let (Some(place), Some(end)) = (place, end) {
+            place.fact = end;
+        }
+    });
+    assert_told(&plan, forgotten, "an end is missing in the journal");
+}
+
+#[test]
+fn lost_payload_of_a_dead_letter_is_told() {
+    let What::Send(mut spec) = job("j1.".to_owned(), Script { reject: true, ..Script::default() }) else {
+        unreachable!("it is a send");
+    };
+    spec.bytes = 70_000;
+    let plan = plan(&[Feature::Blobs, Feature::Reject], [What::Send(spec)]);
+    let diary = Diary::new(&plan, false);
+    let world = run::world(&Backend::AzureLike, &plan, &diary).judge(|world| async move {
+        let sound = blobs::dead_letters(&world).await.1;
+        assert!(sound.is_empty(), "without the defect: {sound:?}");
+        let (store, payloads) =
+            (world.accounts()[0].blobs(), ContainerName::new("jobqueue-payloads").unwrap());
+        for (name, _) in store.list_blobs(&payloads, "", None).await.unwrap().blobs {
+            let blob = BlobName::new(payloads.clone(), name).unwrap();
+            store.delete_blob(&blob, None).await.unwrap();
+        }
+        blobs::dead_letters(&world).await.1
+    });
+    let told: Vec<_> = world.run_with(plan.noise, &[]).findings.into_iter().map(|found| found.what).collect();
+    assert_eq!(told, ["the payload of a dead letter is missing"]);
+}
