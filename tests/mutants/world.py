@@ -63,7 +63,9 @@ def main():
         mutants.mutated()
         return
     begun = time.monotonic()
-    level = [f"profile.dev.package.{package}.opt-level={options.opt_level}" for package in ["jobqueue", "jobqueue-tests"]]
+    # The published crates too: `-p NAME` each.
+    published = subprocess.run([".ci/published"], capture_output=True, text=True, check=True, cwd=mutants.ROOT).stdout.split()[1::2]
+    level = [f"profile.dev.package.{package}.opt-level={options.opt_level}" for package in [*published, "jobqueue-tests"]]
     program = mutants.build(["world"], level)["world"]
     print(f"built in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     asked = [mutant for mutant in listed if not options.names or mutant["name"] in options.names]
