@@ -75,7 +75,7 @@ impl Admin {
                 by: self.operator.to_string(),
             };
             self.requests().make(&request).await?;
-            let records = Records::new(Arc::clone(self.storage.blobs()));
+            let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
             let workers = records.notify(self.clock().now(), |record| record.listens_to(&job.queue)).await?;
             Ok(CancelReport { job: job.clone(), workers })
         };

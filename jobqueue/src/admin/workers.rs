@@ -54,7 +54,8 @@ impl Admin {
 
     /// Returns all workers, and the storage's time.
     pub(super) async fn workers_at(&self) -> Result<(Vec<WorkerOverview>, SystemTime), Error> {
-        let (found, listed) = Records::new(Arc::clone(self.storage.blobs())).all().await?;
+        let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
+        let (found, listed) = records.all().await?;
         let newest = found.iter().map(|found| found.modified).max();
         let now = listed.unwrap_or_else(|| newest.unwrap_or(SystemTime::UNIX_EPOCH).max(self.clock().now()));
         let overview = |found: Found| {

@@ -2,9 +2,9 @@
 //! beside it.
 //!
 //! ```text
-//! worker:   put own record ─► list requests ─► … every interval: put the record if it was not rewritten ─► … ─► delete it
-//! operator: put a request ─► rewrite the records of present workers
-//! worker:   its record was rewritten ─► list requests ─► put the record
+//! worker:   put own record ─► list requests ─► … every interval: put the record, on condition ─► … ─► delete it
+//! operator: put a request ─► count a notification in the records of present workers
+//! worker:   a notification more ─► list requests
 //! ```
 //!
 //! Without requests, a worker writes one blob an interval and reads nothing. A record that was not written for three intervals is

@@ -1,4 +1,5 @@
-//! Requests to cancel jobs, and the answers to them. Each is a blob. A worker reads the requests when another process has rewritten its record.
+//! Requests to cancel jobs, and the answers to them. Each is a blob. A worker reads the requests when its
+//! record counts one more notification.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -3,50 +3,67 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::record::WorkerRecord;
 use crate::error::Error;
+use crate::json_blob::{Edit, JsonBlob, Known};
+use crate::runtime::Runtime;
 use crate::storage::{BlobName, ContainerName};
-use crate::storage::{
-    BlobProperties, BlobStore, ETag, Listed, PutBlob, StoreError, StoreErrorKind as Kind, list_with_time,
-    put_creating,
-};
+use crate::storage::{BlobStore, Listed, StoreError, StoreErrorKind as Kind, list_with_time};
 
 pub(crate) const CONTAINER: &str = "jobqueue-workers";
 /// The most bytes of a record.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// The time since the last write after which a record is removed.
 const SWEPT: Duration = Duration::from_secs(86_400);
-/// The number of tries to rewrite a record that its worker writes at the same time. The last try is unconditional.
-const NOTIFY_TRIES: u32 = 5;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Records {
     blobs: Arc<dyn BlobStore>,
+    runtime: Runtime,
+}
+
+/// The blob of a worker: its record, for which the worker alone answers, and what others tell it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Document {
+    #[serde(flatten)]
+    pub(super) record: WorkerRecord,
+    /// The number of times that an operator asked the worker to read the requests.
+    #[serde(default)]
+    pub(super) notifications: u64,
 }
 
 /// A record as it was found.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub(crate) record: WorkerRecord,
-    /// The time of its last write, by the storage's clock.
+    /// The time of its last write when it was listed, by the storage's clock.
     pub(crate) modified: SystemTime,
 }
 
 impl Found {
     /// Returns whether the record was not written for three intervals.
     pub(crate) fn is_stale(&self, now: SystemTime) -> bool {
-        let seconds = self.record.interval_seconds.clamp(0.001, 86_400.0);
-        let life = Duration::from_secs_f64(seconds * 3.0) + rounding(self.modified);
-        now.duration_since(self.modified).is_ok_and(|age| age > life)
+        is_stale(&self.record, self.modified, now)
     }
 }
 
+fn is_stale(record: &WorkerRecord, modified: SystemTime, now: SystemTime) -> bool {
+    let seconds = record.interval_seconds.clamp(0.001, 86_400.0);
+    let life = Duration::from_secs_f64(seconds * 3.0) + rounding(modified);
+    now.duration_since(modified).is_ok_and(|age| age > life)
+}
+
 impl Records {
-    pub(crate) fn new(blobs: Arc<dyn BlobStore>) -> Self {
-        Self { blobs }
+    pub(crate) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime) -> Self {
+        Self { blobs, runtime }
+    }
+
+    /// Returns the record in a blob.
+    pub(super) fn document(&self, blob: BlobName) -> JsonBlob<Document> {
+        JsonBlob::new(&self.blobs, &self.runtime, blob, MAX_BYTES)
     }
 
     /// Returns all records, including stale ones, and the storage's time, if it returns one. Costs a listing, and a
@@ -54,8 +71,9 @@ impl Records {
     pub(crate) async fn all(&self) -> Result<(Vec<Found>, Option<SystemTime>), Error> {
         let mut all = Vec::new();
         let listed = self.list().await?;
-        for (blob, _) in listed.blobs {
-            all.extend(self.read(&blob).await?.map(|(found, _)| found));
+        for (blob, properties) in listed.blobs {
+            let read = readable(self.document(blob).read().await)?.flatten();
+            all.extend(read.map(|found| Found { record: found.value.record, modified: properties.modified }));
         }
         Ok((all, listed.now))
     }
@@ -64,8 +82,8 @@ impl Records {
         Ok(list_with_time(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await?)
     }
 
-    /// Makes each present worker for which `concerns` is true read the requests: writes its record again, unchanged. `now` is the time by
-    /// which workers are present if the storage does not tell its own.
+    /// Makes each present worker for which `concerns` is true read the requests. `now` is the time by which workers are present if the
+    /// storage does not tell its own.
     pub(crate) async fn notify(
         &self,
         now: SystemTime,
@@ -74,61 +92,19 @@ impl Records {
         let mut notified = 0;
         let listed = self.list().await?;
         let now = listed.now.unwrap_or(now);
-        for (blob, _) in listed.blobs {
-            for left in (0..NOTIFY_TRIES).rev() {
-                let Some((found, etag)) = self.read(&blob).await? else { break };
-                if found.is_stale(now) || !concerns(&found.record) {
-                    break;
+        for (blob, properties) in listed.blobs {
+            let touch = |document: Option<Document>| match document {
+                Some(Document { record, notifications })
+                    if !is_stale(&record, properties.modified, now) && concerns(&record) =>
+                {
+                    Edit::Write(Document { record, notifications: notifications + 1 }, 1)
                 }
-                // A worker that writes between all reads and writes would never be notified. Its next conditional write
-                // detects this one.
-                let options = if left > 0 { PutBlob::if_match(etag) } else { PutBlob::new() };
-                match self.write(&blob, &found.record, options).await {
-                    Ok(_) => {
-                        notified += 1;
-                        break;
-                    }
-                    // Its worker was faster.
-                    Err(e) if matches!(e.kind(), Kind::ConditionNotMet | Kind::BlobNotFound) => {}
-                    Err(e) => return Err(e.into()),
-                }
-            }
+                _ => Edit::Keep(0),
+            };
+            let touched = self.document(blob).change(Known::Nothing, touch).await;
+            notified += readable(touched)?.map_or(0, |changed| changed.result);
         }
         Ok(notified)
-    }
-
-    async fn read(&self, blob: &BlobName) -> Result<Option<(Found, ETag)>, Error> {
-        let found = match self.blobs.get_blob(blob, MAX_BYTES).await {
-            Ok(found) => found,
-            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound | Kind::TooLarge) => {
-                return Ok(None);
-            }
-            Err(e) => return Err(e.into()),
-        };
-        // Of a version whose records have another form, or of another program.
-        let Ok(record) = serde_json::from_slice(&found.data) else { return Ok(None) };
-        let found = (Found { record, modified: found.properties.modified }, found.properties.etag);
-        Ok(Some(found))
-    }
-
-    pub(super) async fn write(
-        &self,
-        blob: &BlobName,
-        record: &WorkerRecord,
-        options: PutBlob,
-    ) -> Result<BlobProperties, StoreError> {
-        let json = serde_json::to_vec(record);
-        let json =
-            json.map_err(|e| StoreError::new(Kind::InvalidInput, "write record", blob).with_source(e))?;
-        put_creating(&*self.blobs, blob, Bytes::from(json), options).await
-    }
-
-    pub(super) async fn tag(&self, blob: &BlobName) -> Result<Option<ETag>, StoreError> {
-        match self.blobs.blob_properties(blob).await {
-            Ok(properties) => Ok(Some(properties.etag)),
-            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Ok(None),
-            Err(e) => Err(e),
-        }
     }
 
     pub(super) async fn remove(&self, blob: &BlobName) -> Result<(), StoreError> {
@@ -145,6 +121,15 @@ impl Records {
             }
         }
         Ok(())
+    }
+}
+
+/// Leaves out a record of a version whose records have another form, or of another program.
+fn readable<T>(found: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::TooLarge) => Ok(None),
+        Err(e) => Err(e),
     }
 }
 

@@ -8,16 +8,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::record::{ListeningQueue, WorkerRecord};
 use super::requests::Requests;
-use super::store::{self, Records};
+use super::store::{self, Document, Records};
 use super::tracker::{Snapshot, Tracker};
 use crate::error::Error;
 use crate::job::outcome::chain;
+use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::runtime::Runtime;
-use crate::storage::BlobName;
-use crate::storage::{BlobStore, ETag, PutBlob, StoreErrorKind as Kind};
+use crate::storage::BlobStore;
 
-/// The number of tries to write a record that others rewrite.
-const TRIES: u32 = 3;
 /// The time between two sweeps of the records that dead workers have left.
 const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
 /// The least time between two urgent writes.
@@ -48,13 +46,25 @@ pub(crate) async fn keep(
         Err(error) => return tracing::error!(error = %chain(&error), "the worker has no record"),
     };
     let started = store::time(runtime.now());
-    let (records, requests) = (Records::new(Arc::clone(&blobs)), Requests::new(blobs));
-    let mut writer = Writer { records, requests, runtime, about, tracker, id, blob, started, tag: None };
+    let (records, requests) = (Records::new(Arc::clone(&blobs), runtime.clone()), Requests::new(blobs));
+    let document = records.document(blob);
+    let mut writer = Writer {
+        records,
+        requests,
+        runtime,
+        about,
+        tracker,
+        id,
+        document,
+        started,
+        known: Known::Absent,
+        read: None,
+    };
     let _ = ended.run_until_cancelled(writer.run()).await;
     // What it answered last, and that it is gone.
     let last = async {
         writer.answer().await?;
-        Ok::<_, Error>(writer.records.remove(&writer.blob).await?)
+        Ok::<_, Error>(writer.records.remove(writer.document.name()).await?)
     };
     if !matches!(timeout(LAST_REQUEST, last).await, Ok(Ok(()))) {
         tracing::debug!("the worker's record was not removed and will become stale");
@@ -68,10 +78,11 @@ struct Writer {
     about: About,
     tracker: Arc<Tracker>,
     id: String,
-    blob: BlobName,
+    document: JsonBlob<Document>,
     started: String,
-    /// The tag of the last write; `None` if it is not known.
-    tag: Option<ETag>,
+    known: Known<Document>,
+    /// The notifications up to which the requests were read; `None` before the first time.
+    read: Option<u64>,
 }
 
 impl Writer {
@@ -99,35 +110,21 @@ impl Writer {
 
     async fn round(&mut self) -> Result<(), Error> {
         self.answer().await?;
-        for _ in 0..TRIES {
-            let options = self.tag.clone().map_or_else(PutBlob::new, PutBlob::if_match);
-            match self.records.write(&self.blob, &self.record(), options).await {
-                Ok(properties) => {
-                    // After the first write, or one whose fate is not known, there may be a request without a
-                    // notification.
-                    if self.tag.replace(properties.etag).is_none() {
-                        self.read_requests().await?;
-                    }
-                    return Ok(());
-                }
-                Err(e) if matches!(e.kind(), Kind::ConditionNotMet | Kind::BlobNotFound) => {
-                    // Read before the requests, so that a later rewriting is noticed.
-                    self.tag = self.records.tag(&self.blob).await?;
-                    if self.tag.is_some() {
-                        self.read_requests().await?;
-                    }
-                }
-                Err(e) => {
-                    self.tag = None;
-                    return Err(e.into());
-                }
-            }
+        let known = std::mem::replace(&mut self.known, Known::Nothing);
+        let mut is_new = true;
+        let change = |before: Option<Document>| {
+            is_new = before.is_none();
+            let notifications = before.map_or(0, |before| before.notifications);
+            Edit::Write(Document { record: self.record(), notifications }, ())
+        };
+        let Some(version) = self.document.change(known, change).await?.version else { return Ok(()) };
+        // A request is stored before its notification.
+        let told = Some(version.value.notifications);
+        self.known = Known::Version(version);
+        if is_new || told != self.read {
+            self.tracker.set_requests(self.requests.all().await?);
+            self.read = told;
         }
-        Ok(())
-    }
-
-    async fn read_requests(&self) -> Result<(), Error> {
-        self.tracker.set_requests(self.requests.all().await?);
         Ok(())
     }
 
