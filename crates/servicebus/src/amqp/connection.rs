@@ -32,7 +32,7 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time without a frame after which a connection is given up.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-const MAX_FRAME: u32 = 65_536;
+pub(super) const MAX_FRAME: u32 = 65_536;
 /// The number of tries to attach a link. The client cannot tell why an attach was refused when the refusal crosses its own frames.
 const TRIES: u32 = 5;
 /// The time for the client to flush its frames.

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 
 use super::super::error::Fault;
 use super::close_detector::CloseDetector;
+use super::connection::MAX_FRAME;
 use super::session_attach;
 use super::settlement::{Waiter, settled};
 use jobqueue_storage::sync::lock;
@@ -221,7 +222,10 @@ impl<S> FrameInspector<S> {
     }
 
     /// Reads the frames that have become complete. None is before them: the client has read all others.
-    fn scan(&mut self) {
+    ///
+    /// # Errors
+    /// If the next frame is longer than this side takes: nobody collects it first.
+    fn scan(&mut self) -> io::Result<()> {
         let mut replaced = None;
         let mut at = 0;
         while let Some((length, code)) = next_frame(&self.bytes[at..]) {
@@ -244,12 +248,23 @@ impl<S> FrameInspector<S> {
             at += length;
         }
         self.complete = at;
+        let is_too_long = announced(&self.bytes[at..]).is_some_and(|length| length > MAX_FRAME as usize);
         if let Some(mut shown) = replaced {
             self.complete = shown.len();
             shown.extend_from_slice(&self.bytes[at..]);
             self.bytes = shown;
         }
+        if is_too_long {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame is longer than was agreed on"));
+        }
+        Ok(())
     }
+}
+
+/// Returns the length that the head of a frame announces.
+fn announced(bytes: &[u8]) -> Option<usize> {
+    let head: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
+    (&head != b"AMQP").then(|| u32::from_be_bytes(head) as usize)
 }
 
 /// Returns the length of the first frame or protocol header, and the code and start of the body of a frame; `None` if
@@ -293,7 +308,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for FrameInspector<S> {
                 Poll::Ready(Ok(())) => bytes.extend_from_slice(chunk.filled()),
                 other => return other,
             }
-            self.scan();
+            if let Err(error) = self.scan() {
+                return Poll::Ready(Err(error));
+            }
         }
     }
 }
@@ -358,6 +375,19 @@ mod tests {
         let mut buffer = [0; 8];
         let read = tokio::time::timeout(Duration::from_secs(1), inspector.read(&mut buffer)).await;
         assert_eq!(read.unwrap().unwrap(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_frame_that_is_too_long_ends_the_connection_before_it_is_collected() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        for head in [[0xFF; 4], *b"HTTP", [0, 1, 0, 1]] {
+            let (ours, mut peer) = tokio::io::duplex(64);
+            let (mut inspector, _) = FrameInspector::new(ours);
+            peer.write_all(&head).await.unwrap();
+            let read = tokio::time::timeout(Duration::from_secs(1), inspector.read(&mut [0; 8])).await;
+            let error = read.expect("waits for the rest").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{head:?}");
+        }
     }
 
     fn flow() -> Flow {
