@@ -274,17 +274,21 @@ impl Maps {
         Ok(left.generations.iter().filter(|old| old.superseded != 0).map(|old| old.accounts.len()).sum())
     }
 
-    /// Returns whether all shards are empty. Looks twice, so that a message that arrived between the first and the last
+    /// Returns whether all shards are empty, and their dead-letter queues if they are deleted with them. Looks twice, so that a message that arrived between the first and the last
     /// shard is not missed.
     async fn are_empty(&self, queue: &QueueName, shards: &[Shard]) -> Result<bool, StoreError> {
         for shard in shards.iter().chain(shards) {
             let (storage, physical) = self.locate(queue, shard)?;
-            match storage.queues.queue_properties(&physical).await {
-                Ok(properties) if properties.approximate_count > 0 => return Ok(false),
-                Ok(_) if storage.queues.peek(&physical, MAX_MESSAGES).await?.is_empty() => {}
-                Ok(_) => return Ok(false),
-                Err(e) if matches!(e.kind(), K::QueueNotFound | K::QueueBeingDeleted) => {}
-                Err(e) => return Err(e),
+            let has_letters = storage.queues.powers().dead_letters.is_some();
+            let letters = if has_letters { physical.dead_letter().ok() } else { None };
+            for physical in [Some(physical), letters].into_iter().flatten() {
+                match storage.queues.queue_properties(&physical).await {
+                    Ok(properties) if properties.approximate_count > 0 => return Ok(false),
+                    Ok(_) if storage.queues.peek(&physical, MAX_MESSAGES).await?.is_empty() => {}
+                    Ok(_) => return Ok(false),
+                    Err(e) if matches!(e.kind(), K::QueueNotFound | K::QueueBeingDeleted) => {}
+                    Err(e) => return Err(e),
+                }
             }
         }
         Ok(true)
