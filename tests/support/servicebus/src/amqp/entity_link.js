@@ -2,7 +2,7 @@
 // A link by which a client sends messages to a queue.
 
 const { Message } = require('../message.js');
-const { ServiceError, badRequest } = require('../errors.js');
+const { ServiceError, badRequest, notAllowed } = require('../errors.js');
 const { close } = require('./strikes.js');
 const { TransactionalState } = require('./hooks.js');
 const outcomes = require('./outcomes.js');
@@ -56,10 +56,17 @@ class EntityLink {
             put();
             return () => delivery.update(true, outcomes.accepted());
         }
+        if (this.queue.settings.EnablePartitioning && messages.some(lacksKey)) {
+            throw notAllowed('A message that is sent to a partitioned entity in a transaction needs a partition key.');
+        }
         const work = { check: () => {}, apply: put };
         this.broker.transactions.join(this.receiver.connection, state.id, work);
         return () => delivery.update(true, outcomes.transactional(state.id, outcomes.accepted()));
     }
+}
+
+function lacksKey(message) {
+    return message.annotations.get('x-opt-partition-key') === undefined && message.sessionId === undefined;
 }
 
 function read(bytes, format) {

@@ -1,7 +1,10 @@
 'use strict';
 const { Message, number, plain } = require('../message.js');
-const { badRequest, messageNotFound } = require('../errors.js');
+const { badRequest, messageNotFound, notAllowed } = require('../errors.js');
 const { longs, required, sequences } = require('./fields.js');
+
+/** The most messages that the tier Standard deletes by one request. */
+const LARGEST_BATCH = 500;
 
 module.exports = {
     'peek-message': (queue, body) => {
@@ -31,6 +34,8 @@ module.exports = {
     // Removes the oldest messages that are active and not locked.
     'batch-delete-messages': (queue, body) => {
         const before = number(body.get('enqueued-time-utc'));
+        if (queue.settings.EnablePartitioning) throw notAllowed('Batch delete is not supported for partitioned entities.');
+        if (number(body.get('message-count')) > LARGEST_BATCH) throw badRequest(`A batch has at most ${LARGEST_BATCH} messages.`);
         const free = (stored) => stored.state === 'active' && !stored.lock && !(stored.enqueued >= before);
         const doomed = [...queue.messages.values()].filter(free).slice(0, number(body.get('message-count')));
         for (const stored of doomed) queue.remove(stored);

@@ -8,6 +8,10 @@ const { Sessions } = require('./sessions.js');
 const { StoredMessage } = require('./stored.js');
 const { badRequest, notAllowed } = require('../errors.js');
 
+/** The partitions of a partitioned queue; the number is in the upper 16 bits of a sequence number. */
+const PARTITIONS = 4;
+const PARTITION = 2 ** 48;
+
 /** A queue, or the dead-letter sub-queue of one. */
 class Queue {
     constructor(name, settings, clock, deadLetters) {
@@ -44,9 +48,15 @@ class Queue {
         if (RequiresDuplicateDetection) {
             if (!this.duplicates.record(message.messageId, DuplicateDetectionHistoryTimeWindow)) return undefined;
         }
-        const stored = new StoredMessage(message, ++this.lastSequence, this.clock.now());
+        const stored = new StoredMessage(message, this.nextSequence(), this.clock.now());
         this.insert(stored);
         return stored.sequence;
+    }
+
+    /** Returns the number of the next message. Partitions have their turn one after the other. */
+    nextSequence() {
+        const next = ++this.lastSequence;
+        return this.settings.EnablePartitioning ? (next % PARTITIONS) * PARTITION + next : next;
     }
 
     insert(stored) {
@@ -112,7 +122,7 @@ class Queue {
     bury(stored, reason, description) {
         this.remove(stored);
         const target = this.deadLetters ?? this;
-        const copy = new StoredMessage(stored.message, ++target.lastSequence, stored.enqueued);
+        const copy = new StoredMessage(stored.message, target.nextSequence(), stored.enqueued);
         copy.deliveries = stored.deliveries;
         copy.originalSequence = stored.originalSequence;
         copy.added = new Map(stored.added);
@@ -134,11 +144,15 @@ class Queue {
         }
     }
 
-    /** Returns the messages from a sequence number on. */
+    /** Returns the messages from a sequence number on; of a partitioned queue those of one partition, as if that had answered first. */
     browse(from, count, sessionId) {
         const found = [];
-        for (const stored of this.messages.values()) {
+        const partition = (stored) => Math.floor(stored.sequence / PARTITION);
+        const all = [...this.messages.values()];
+        const last = Math.max(...all.map(partition));
+        for (const stored of all) {
             if (found.length >= count) break;
+            if (partition(stored) !== last) continue;
             const isMeant = sessionId === undefined || stored.message.sessionId === sessionId;
             if (stored.sequence >= from && isMeant) found.push(stored);
         }

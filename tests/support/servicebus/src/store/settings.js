@@ -20,6 +20,7 @@ const FIELDS = {
     MaxDeliveryCount: { kind: 'number', fallback: 10, least: 1, most: 2000 },
     EnableBatchedOperations: { kind: 'boolean', fallback: true },
     Status: { kind: 'status', fallback: 'Active' },
+    ForwardTo: { kind: 'text', fallback: '' },
     UserMetadata: { kind: 'text', fallback: '' },
     AutoDeleteOnIdle: { kind: 'duration', fallback: Infinity, least: 5 * MINUTE },
     EnablePartitioning: { kind: 'boolean', fallback: false, fixed: true },
