@@ -62,9 +62,21 @@ impl Fault {
         matches!(self, Self::Refused { condition, .. } if kind_of(condition) == Kind::Unauthorized)
     }
 
-    /// Returns whether the service answered, and refused.
-    pub(super) fn is_refused(&self) -> bool {
-        matches!(self, Self::Refused { .. })
+    /// Returns whether the service says that it never does this here: unlike a throttled request, a lack of rights or a timeout,
+    /// that does not pass.
+    pub(super) fn is_unsupported(&self) -> bool {
+        let never = ["amqp:not-implemented", "amqp:not-allowed"];
+        matches!(self, Self::Refused { condition, .. } if never.contains(&condition.as_str()))
+    }
+
+    /// Returns the fault of a settlement: there, "not found" means that the lock is lost, not that the queue is missing.
+    pub(super) fn of_settlement(self) -> Self {
+        match self {
+            Self::Refused { condition, description } if condition == NOT_FOUND[0] => {
+                Self::Refused { condition: LOCK_LOST[0].to_owned(), description }
+            }
+            other => other,
+        }
     }
 
     /// Returns whether the service has waited for a free session in vain.
@@ -133,6 +145,15 @@ mod tests {
     fn refused(condition: &str) -> StoreError {
         let fault = Fault::Refused { condition: condition.to_owned(), description: "why".to_owned() };
         fault.of_change("put message", "jobs")
+    }
+
+    #[test]
+    fn a_settlement_that_finds_nothing_has_lost_its_lock() {
+        let fault = Fault::Refused { condition: "amqp:not-found".to_owned(), description: "why".to_owned() };
+        assert!(fault.clone().is_missing_entity());
+        let settling = fault.of_settlement();
+        assert!(settling.is_lock_lost() && !settling.is_missing_entity(), "{settling}");
+        assert!(Fault::Late.of_settlement().of_change("delete message", "jobs").is_ambiguous());
     }
 
     #[test]

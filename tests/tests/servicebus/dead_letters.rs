@@ -1,13 +1,17 @@
 //! Dead letters in the dead-letter queue that the service has for each queue.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use jobqueue::Runtime;
 use jobqueue::admin::{AccessLevel, Admin, DeadLetterFilter};
+use jobqueue::clock::ManualClock;
 use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::sharded::Sharded;
 use jobqueue::storage::{
     ContainerName, DeadLetterCause, DeadLetterMessage, GetMessages, PutMessage, StoreErrorKind, UpdateMessage,
 };
-use jobqueue::{JobError, Queue, QueueName, Reason, Worker};
+use jobqueue::{JobError, Queue, QueueName, Reason, Storage, Worker};
 use serde_json::{Value, json};
 
 use super::jobs::{Work, work};
@@ -34,6 +38,29 @@ impl Bench {
         let container = ContainerName::new("jobqueue-servicebus").unwrap();
         self.blobs.blobs().list_blobs(&container, prefix, None).await.unwrap().blobs.len()
     }
+}
+
+#[tokio::test]
+async fn a_former_shard_with_dead_letters_is_not_retired() {
+    let bench = Bench::new();
+    let open = |storage: &Storage| {
+        Sharded::builder().account("a", storage.clone()).shards("work", 2).build().unwrap()
+    };
+    let sharded = open(&bench.storage);
+    let storage = Storage::from(sharded.stores());
+    storage.queues().create_queue(&bench.queue, &Default::default()).await.unwrap();
+    for number in 0..4 {
+        storage.queues().put(&bench.queue, PutMessage::new(number.to_string())).await.unwrap();
+        let leased = bench.get_from(&storage).await.unwrap();
+        let letter = DeadLetterMessage::new("dead", DeadLetterCause::new("rejected"));
+        storage.queues().dead_letter(&bench.queue, &leased.message, letter).await.unwrap();
+    }
+    let dead = bench.queue.dead_letter().unwrap();
+    sharded.reshard(&bench.queue, 3).await.unwrap();
+    let clock = Arc::new(ManualClock::at(SystemTime::now() + MINUTE * 60));
+    let later = bench.storage.clone().with_runtime(Runtime::new().with_clock(clock));
+    assert_eq!(open(&later).retire(&bench.queue).await.unwrap(), 2);
+    assert_eq!(storage.queues().peek(&dead, 32).await.unwrap().len(), 4);
 }
 
 #[tokio::test]
@@ -187,7 +214,7 @@ async fn a_lost_answer_to_dead_lettering_is_ambiguous_and_leaves_one_letter() {
                 }
             };
             let kind = again.err().map(|error| error.kind());
-            assert_eq!(kind, performed.then_some(StoreErrorKind::MessageNotFound), "{end}");
+            assert_eq!(kind, performed.then_some(StoreErrorKind::LeaseExpired), "{end}");
             assert_eq!(bench.letters().len(), 1, "{end}");
             assert_eq!(bench.count("active"), 0, "{end}");
             let dead = bench.queue.dead_letter().unwrap();

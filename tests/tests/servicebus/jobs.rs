@@ -118,7 +118,8 @@ async fn a_job_whose_completion_gets_no_answer_is_done_once() {
             async { Ok::<(), JobError>(()) }
         };
         let report = worker(&bench).handle(handler).build().unwrap().run_until_idle().await.unwrap();
-        assert_eq!(report.completed, 1, "{end}: {report:?}");
+        // A lock that is lost after a lost answer does not say that the message is gone.
+        assert_eq!((report.completed, report.uncertain), (0, 1), "{end}: {report:?}");
         assert_eq!(*runs.lock().unwrap(), 1, "{end}: {report:?}");
         assert_eq!(bench.count("active"), 0, "{end}");
     }

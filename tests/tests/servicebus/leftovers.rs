@@ -55,6 +55,25 @@ async fn texts_that_a_message_or_a_dead_letter_needs_stay() {
     assert_eq!(bench.get().await.unwrap().text.as_deref(), Ok("step 1"));
 }
 
+// A peek at a partitioned queue shows one partition, and its messages say that there are others.
+#[tokio::test]
+async fn texts_of_a_partitioned_queue_stay() {
+    for is_refused in [false, true] {
+        let bench = Bench::with(json!({ "EnablePartitioning": true }), &[]);
+        for number in 0..4 {
+            let leased = bench.leased(&number.to_string()).await;
+            let save = UpdateMessage::new(MINUTE).with_text("step 1".to_owned());
+            bench.update(&leased.message, save).await.unwrap();
+        }
+        bench.emulator.advance(MINUTE);
+        if is_refused {
+            bench.emulator.plant_with("http-get", "error", json!({ "status": 401, "times": null }));
+        }
+        assert_eq!(bench.sweep(false).await, 0, "refused: {is_refused}");
+        assert_eq!(bench.texts().await.len(), 4, "refused: {is_refused}");
+    }
+}
+
 #[tokio::test]
 async fn texts_of_messages_that_are_gone_are_removed_after_the_grace() {
     let bench = Bench::new();

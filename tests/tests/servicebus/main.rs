@@ -17,6 +17,8 @@ mod long_held;
 mod made_anew;
 mod namespace;
 mod opening;
+mod outages;
+mod partitions;
 mod push;
 mod python;
 mod session_groups;

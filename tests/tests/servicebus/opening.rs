@@ -187,7 +187,7 @@ async fn an_operator_is_told_what_to_change_about_a_queue() {
     let all = bench.store().advice(&bench.queue).await.unwrap();
     let warnings: Vec<_> =
         all.iter().filter(|advice| advice.is_warning).map(|advice| advice.text.as_str()).collect();
-    assert!(warnings[0].contains("last 5 s") && warnings[0].contains("LockDuration"), "{warnings:?}");
+    assert!(warnings[0].contains("last only 5 s") && warnings[0].contains("LockDuration"), "{warnings:?}");
     assert!(warnings[1].contains("after 10 deliveries"), "{warnings:?}");
     assert!(
         all.iter().any(|advice| !advice.is_warning && advice.text.contains("RequiresDuplicateDetection"))
@@ -196,6 +196,42 @@ async fn an_operator_is_told_what_to_change_about_a_queue() {
     assert!(Bench::with(suits, &[]).store().advice(&bench.queue).await.unwrap().is_empty());
     let missing = QueueName::new("missing").unwrap();
     assert!(bench.store().advice(&missing).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn each_setting_that_can_drop_a_job_is_named() {
+    for (setting, value) in [
+        ("DefaultMessageTimeToLive", json!("P14D")),
+        ("AutoDeleteOnIdle", json!("P30D")),
+        ("ForwardTo", json!("other")),
+        ("EnablePartitioning", json!(true)),
+    ] {
+        let suits = json!({ "MaxDeliveryCount": 2000, "RequiresDuplicateDetection": true, setting: value });
+        let all = Bench::with(suits, &[]).store().advice(&QueueName::new("work").unwrap()).await.unwrap();
+        let [advice] = all.as_slice() else { panic!("{setting}: {all:?}") };
+        assert!(advice.is_warning && advice.text.contains(setting), "{advice:?}");
+    }
+    let expiring =
+        |dead: bool| json!({ "DefaultMessageTimeToLive": "P14D", "DeadLetteringOnMessageExpiration": dead });
+    for (dead, words) in [(true, "dead-letters them"), (false, "DeadLetteringOnMessageExpiration is off")] {
+        let bench = Bench::with(expiring(dead), &[]);
+        let all = bench.store().advice(&bench.queue).await.unwrap();
+        assert!(all.iter().any(|advice| advice.text.contains(words)), "{all:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_is_being_deleted_is_not_taken_for_one_that_exists() {
+    let emulator = ServiceBus::start();
+    let options = Options::from_connection_string(emulator.connection_string()).unwrap();
+    let storage = Storage::from(options.with_blobs_of(Storage::memory()));
+    let queue = QueueName::new("work").unwrap();
+    let text = "SubCode=40901. Another conflicting operation is in progress.";
+    emulator.plant_with("http-put", "error", json!({ "status": 409, "description": text }));
+    let error = storage.queues().create_queue(&queue, &Default::default()).await.unwrap_err();
+    assert!(error.is_retryable(), "{error:?}");
+    let created = storage.queues().create_queue(&queue, &Default::default()).await.unwrap();
+    assert_eq!(created, jobqueue::storage::Created::New);
 }
 
 #[tokio::test]

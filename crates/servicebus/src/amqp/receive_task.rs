@@ -196,6 +196,7 @@ impl ReceiveTask {
         let sent = match how {
             Settlement::Complete => self.receiver.accept(delivery).await,
             Settlement::Abandon => self.receiver.modify(delivery, abandoned()).await,
+            Settlement::Release => self.receiver.release(delivery).await,
             Settlement::DeadLetter(letter) => self.receiver.reject(delivery, letter.rejection()).await,
         };
         if let Err(error) = sent {

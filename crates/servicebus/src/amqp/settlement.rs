@@ -47,6 +47,8 @@ impl Drop for Unsent {
 pub(crate) enum Settlement {
     Complete,
     Abandon,
+    /// Like `Abandon`, but the service counts no delivery.
+    Release,
     DeadLetter(Arc<DeadLetterOutcome>),
 }
 
@@ -93,5 +95,5 @@ pub(super) fn settled(state: &DeliveryState) -> Result<(), Fault> {
         }) => rejected,
         _ => return Ok(()),
     };
-    rejected.error.as_ref().map_or(Ok(()), |error| Err(condition_of(error)))
+    rejected.error.as_ref().map_or(Ok(()), |error| Err(condition_of(error).of_settlement()))
 }

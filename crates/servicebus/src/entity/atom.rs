@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Span};
+use jiff::{Span, SpanRelativeTo};
 use quick_xml::events::Event;
 use quick_xml::reader::Reader;
 
@@ -16,6 +16,14 @@ pub(crate) struct Description {
     pub(crate) max_delivery_count: Option<u32>,
     pub(crate) requires_session: bool,
     pub(crate) detects_duplicates: bool,
+    /// The longest life of a message in the queue, and whether it is a dead letter then.
+    pub(crate) time_to_live: Option<Duration>,
+    pub(crate) dead_letters_expired: bool,
+    /// The time without use after which the service deletes the queue.
+    pub(crate) deleted_when_idle: Option<Duration>,
+    /// True if the service moves each message to another entity.
+    pub(crate) forwards: bool,
+    pub(crate) is_partitioned: bool,
     /// Active and scheduled messages, leased ones included.
     pub(crate) messages: u64,
     /// The messages in its dead-letter queue.
@@ -73,6 +81,11 @@ impl Description {
             "LockDuration" => self.lock_duration = duration(text),
             "MaxDeliveryCount" => self.max_delivery_count = text.parse().ok(),
             "RequiresDuplicateDetection" => self.detects_duplicates = text == "true",
+            "DefaultMessageTimeToLive" => self.time_to_live = duration(text),
+            "DeadLetteringOnMessageExpiration" => self.dead_letters_expired = text == "true",
+            "AutoDeleteOnIdle" => self.deleted_when_idle = duration(text),
+            "ForwardTo" => self.forwards = !text.is_empty(),
+            "EnablePartitioning" => self.is_partitioned = text == "true",
             "RequiresSession" => self.requires_session = text == "true",
             "DeadLetterMessageCount" if parent == Some("CountDetails") => {
                 self.dead_letters = text.parse().unwrap_or_default();
@@ -85,10 +98,10 @@ impl Description {
     }
 }
 
-/// Reads a duration such as `PT1M30S`.
+/// Reads a duration such as `PT1M30S` or `P14D`.
 fn duration(text: &str) -> Option<Duration> {
     let span: Span = text.parse().ok()?;
-    let span = SignedDuration::try_from(span).ok()?;
+    let span = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
     Duration::try_from(span).ok()
 }
 
@@ -119,7 +132,11 @@ mod tests {
     fn a_description_is_read_and_other_documents_are_not() {
         let text = "<?xml version=\"1.0\"?><entry xmlns=\"a\"><title type=\"text\">jobs</title><content>\
             <QueueDescription><LockDuration>PT1M5S</LockDuration><MaxDeliveryCount>10</MaxDeliveryCount>\
-            <RequiresDuplicateDetection>true</RequiresDuplicateDetection><RequiresSession>true</RequiresSession><MessageCount>9</MessageCount>\
+            <RequiresDuplicateDetection>true</RequiresDuplicateDetection><RequiresSession>true</RequiresSession>\
+            <DefaultMessageTimeToLive>P14DT1H</DefaultMessageTimeToLive>\
+            <DeadLetteringOnMessageExpiration>true</DeadLetteringOnMessageExpiration>\
+            <AutoDeleteOnIdle>P10675199DT2H48M5.4775807S</AutoDeleteOnIdle><ForwardTo>other</ForwardTo>\
+            <EnablePartitioning>true</EnablePartitioning><MessageCount>9</MessageCount>\
             <CountDetails><d:ActiveMessageCount xmlns:d=\"b\">3</d:ActiveMessageCount>\
             <d:DeadLetterMessageCount>4</d:DeadLetterMessageCount>\
             <d:ScheduledMessageCount>2</d:ScheduledMessageCount></CountDetails>\
@@ -133,6 +150,11 @@ mod tests {
                 max_delivery_count: Some(10),
                 requires_session: true,
                 detects_duplicates: true,
+                time_to_live: Some(Duration::from_secs(14 * 86_400 + 3600)),
+                dead_letters_expired: true,
+                deleted_when_idle: Some(Duration::new(922_337_203_685, 477_580_700)),
+                forwards: true,
+                is_partitioned: true,
                 messages: 5,
                 dead_letters: 4,
             }]

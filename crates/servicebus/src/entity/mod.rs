@@ -20,6 +20,8 @@ const API_VERSION: &str = "2021-05";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The greatest size of an answer.
 const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
+/// Part of the answer 409 that does not mean that the queue exists.
+const UNDER_WAY: &str = "SubCode=40901";
 /// The queues on a page of a listing.
 const PAGE: usize = 100;
 /// The greatest number of deliveries that the service allows: our own bound strikes before.
@@ -70,6 +72,10 @@ impl Entities {
         let document = atom::new_queue(&self.new, MAX_DELIVERY_COUNT);
         match self.send(Method::PUT, queue, &[], Some(document)).await? {
             (StatusCode::CREATED | StatusCode::OK, _) => Ok(true),
+            // Another operation on the entity is under way, for instance its deletion.
+            (StatusCode::CONFLICT, body) if detail(&body).contains(UNDER_WAY) => {
+                Err(Fault::of_answer(503, None, detail(&body)))
+            }
             (StatusCode::CONFLICT, _) => Ok(false),
             (status, body) => Err(refused(status, &body)),
         }
@@ -175,11 +181,14 @@ fn read(body: &[u8]) -> Result<Vec<Description>, Fault> {
 }
 
 fn refused(status: StatusCode, body: &[u8]) -> Fault {
+    // A missing queue is answered otherwise.
+    Fault::of_answer(i32::from(status.as_u16()), None, detail(body))
+}
+
+fn detail(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let detail = text.split_once("<Detail>").and_then(|(_, rest)| rest.split_once("</Detail>"));
-    let detail = detail.map_or_else(String::new, |(detail, _)| detail.chars().take(300).collect());
-    // A missing queue is answered otherwise.
-    Fault::of_answer(i32::from(status.as_u16()), None, detail)
+    detail.map_or_else(String::new, |(detail, _)| detail.chars().take(300).collect())
 }
 
 fn not_sent(error: &dyn fmt::Display) -> Fault {

@@ -12,6 +12,9 @@ use jobqueue_storage::{Advice, Metadata, Operation, StoreError};
 /// Renewals of a shorter lock come too often, and one lost answer loses it.
 const SHORTEST_LOCK: Duration = Duration::from_secs(15);
 
+/// A queue that keeps messages for less may lose a job. The service's longest time, which stands for no end, is 29,000 years.
+const LONG: Duration = Duration::from_secs(3650 * 86_400);
+
 /// Returns settings of a queue that should be changed; none without the claim Manage, or for a missing queue.
 pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
     if Place::of(queue).is_dead_letters {
@@ -53,6 +56,7 @@ async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Ve
              and unseen by it: set MaxDeliveryCount above maxdeliveries, to 2000"
         )));
     }
+    all.extend(losses(description));
     if !description.detects_duplicates {
         all.push(Advice::note(
             "a send repeated after a lost answer may store two jobs: recreate the queue with RequiresDuplicateDetection",
@@ -62,6 +66,40 @@ async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Ve
         all.push(Advice::note(
             "the queue requires sessions: jobs that are sent in order run by them, and every other job has a session of its own, \
              which costs more than one in a queue without sessions",
+        ));
+    }
+    all
+}
+
+/// Returns the settings by which the service removes or moves messages that nobody has handled.
+fn losses(description: &Description) -> Vec<Advice> {
+    let mut all = Vec::new();
+    if let Some(life) = description.time_to_live.filter(|life| *life < LONG) {
+        let end = if description.dead_letters_expired {
+            "dead-letters them"
+        } else {
+            "deletes them without a word, because DeadLetteringOnMessageExpiration is off"
+        };
+        all.push(Advice::warning(format!(
+            "jobs that wait longer than {} s do not run, because the service {end}: set DefaultMessageTimeToLive to its maximum",
+            life.as_secs()
+        )));
+    }
+    if let Some(idle) = description.deleted_when_idle.filter(|idle| *idle < LONG) {
+        all.push(Advice::warning(format!(
+            "the service deletes this queue, with its jobs and dead letters, after {} s without use: set AutoDeleteOnIdle to its maximum",
+            idle.as_secs()
+        )));
+    }
+    if description.forwards {
+        all.push(Advice::warning(
+            "the service moves each message of this queue to another entity, and no worker of the queue receives it: remove ForwardTo",
+        ));
+    }
+    if description.is_partitioned {
+        all.push(Advice::warning(
+            "the queue is partitioned: a job that is put back may run twice, orphaned texts are never swept, and messages come in no order: \
+             recreate it with EnablePartitioning off, in a namespace without partitions",
         ));
     }
     all

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::super::amqp::receiver::Taken;
 use super::super::amqp::settlement::Settlement;
@@ -21,6 +21,9 @@ use jobqueue_storage::{
 
 /// The longest lock that the service allows.
 pub(super) const MAX_LOCK: Duration = Duration::from_secs(300);
+/// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
+/// five seconds at least.
+pub(super) const BLOBS_PAUSE: Duration = Duration::from_secs(4);
 /// The messages on a page of a peek.
 const PAGE: i32 = 100;
 
@@ -55,7 +58,7 @@ pub(super) async fn get(
 }
 
 /// Returns a message with its receipt, and remembers it. A message whose saved text cannot be read is left out: it is
-/// given back.
+/// released later, which counts no delivery.
 async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -81,7 +84,11 @@ async fn leased(
             Err(error) => {
                 tracing::warn!(%queue, message = %held.id, %error, "the saved text of a message cannot be read");
                 if let Some(link) = queues.present_receiver(queue).await {
-                    let _ = link.settle(taken.lock, Settlement::Abandon).await;
+                    let lock = taken.lock;
+                    drop(queues.links.runtime().spawn(async move {
+                        sleep(BLOBS_PAUSE).await;
+                        let _ = link.settle(lock, Settlement::Release).await;
+                    }));
                 }
                 return None;
             }

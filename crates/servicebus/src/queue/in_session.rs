@@ -14,16 +14,14 @@ use super::super::held::Held;
 use super::super::place::Place;
 use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed, renew};
 use super::ServiceBusQueues;
-use super::get::MAX_LOCK;
+use super::get::{BLOBS_PAUSE, MAX_LOCK};
 use super::message::Content;
 use super::put::before;
 use super::receipt::Receipt;
 use super::update::Lock;
 use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
-use jobqueue_storage::{
-    GetMessages, LeasedMessage, MessageRef, Operation, Received, StoreError, StoreErrorKind as Kind,
-};
+use jobqueue_storage::{GetMessages, LeasedMessage, MessageRef, Operation, Received, StoreError};
 
 /// The longest id of a session, and of a message.
 const MAX_ID: usize = 128;
@@ -88,8 +86,10 @@ async fn leased(
         }
         Err(error) => {
             tracing::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
-            unclaimed.keep();
-            let _ = session.settle(token, Settlement::Abandon).await;
+            // The service counts no delivery that ends with its session, and until then nobody asks the blobs again.
+            if session.postpone(queues.links.now() + BLOBS_PAUSE).is_ok() {
+                unclaimed.keep();
+            }
             return None;
         }
     }
@@ -163,11 +163,6 @@ impl Lock<'_> {
 
     fn give_back_at(&self, session: &Session, token: Uuid, at: SystemTime) -> Result<(), StoreError> {
         session.give_back_at(token, at).map_err(|fault| self.failed(fault, super::update::UPDATE))
-    }
-
-    /// Returns the error of a session that is lost. That says nothing about the message.
-    pub(super) fn session_lost(&self, fault: Fault, operation: &'static str) -> StoreError {
-        StoreError::new(Kind::LeaseExpired, operation, self.queue).with_source(fault)
     }
 }
 

@@ -46,7 +46,8 @@ pub(super) async fn settle(node: &Node, token: Uuid, how: &Settlement) -> Result
     let tokens = ("lock-tokens", tokens(token));
     let body = match how {
         Settlement::Complete => map([status("completed"), tokens]),
-        Settlement::Abandon => map([status("abandoned"), tokens]),
+        // Management has no release.
+        Settlement::Abandon | Settlement::Release => map([status("abandoned"), tokens]),
         Settlement::DeadLetter(letter) => map([
             status("suspended"),
             tokens,
@@ -107,5 +108,9 @@ fn decode(bytes: &[u8]) -> Result<Incoming, Fault> {
 pub(super) async fn delete_batch(node: &Node, count: i32, before: SystemTime) -> Result<bool, Fault> {
     let before = Value::Timestamp(Timestamp::from_milliseconds(millis(before)));
     let body = map([("message-count", Value::Int(count)), ("enqueued-time-utc", before)]);
-    Ok(node.call(request("com.microsoft:batch-delete-messages", body)).await?.is_some())
+    let Some(answer) = node.call(request("com.microsoft:batch-delete-messages", body)).await? else {
+        return Ok(false);
+    };
+    let deleted = field(&answer, "message-count");
+    Ok(!matches!(deleted, Some(Value::Int(0) | Value::Uint(0) | Value::Long(0) | Value::Ulong(0))))
 }

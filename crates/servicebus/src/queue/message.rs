@@ -216,3 +216,8 @@ pub(super) fn instant(millis: i64) -> SystemTime {
     let since = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
     SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
 }
+
+/// Returns whether a sequence number is that of a partition: the upper 16 bits are the partition's.
+pub(super) fn is_of_partition(sequence: i64) -> bool {
+    sequence >> 48 != 0
+}

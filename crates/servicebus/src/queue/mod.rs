@@ -58,7 +58,7 @@ pub(super) struct ServiceBusQueues {
 
 #[derive(Debug, Default)]
 struct Transacting {
-    /// True once the service has refused them.
+    /// True once the service has said that it has none.
     is_refused: bool,
     ready: Vec<(QueueName, ReceiveLink)>,
 }
@@ -117,8 +117,8 @@ impl ServiceBusQueues {
             }
         }
         if let Err(error) = self.links.prepare_transactions(queue.as_str(), &link).await {
-            tracing::debug!(%queue, %error, "the Service Bus tier has no transactions: copies are sent before originals are completed");
-            lock(&self.transacting).is_refused |= error.is_refused();
+            tracing::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
+            lock(&self.transacting).is_refused |= error.is_unsupported();
             return None;
         }
         lock(&self.transacting).ready.push((queue.clone(), link.clone()));

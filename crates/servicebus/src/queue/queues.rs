@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::place::Place;
 use super::{ServiceBusQueues, get, manage};
@@ -11,8 +12,10 @@ use jobqueue_storage::{
     Access, Created, Metadata, Operation, PutBlob, QueueProperties, StoreError, StoreErrorKind as Kind,
 };
 
-/// The messages that one request deletes at most.
-const BATCH: i32 = 4000;
+/// The messages that one request deletes at most: the tier Standard allows no more.
+const BATCH: i32 = 500;
+/// The messages that are received at once where the service deletes no batches.
+const TAKEN: u32 = 32;
 /// The messages on a page of a peek.
 const PAGE: i32 = 250;
 const DAY: Duration = Duration::from_secs(86_400);
@@ -155,7 +158,19 @@ async fn must_exist(
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
     let node = queues.node(queue).await.map_err(failed)?;
-    while manage::delete_batch(&node, BATCH, queues.links.now() + DAY).await.map_err(failed)? {}
+    let before = queues.links.now() + DAY;
+    loop {
+        match manage::delete_batch(&node, BATCH, before).await {
+            Ok(false) => break,
+            Ok(true) => {}
+            // Partitioned queues.
+            Err(fault) if fault.is_unsupported() => {
+                complete_all(queues, queue).await?;
+                break;
+            }
+            Err(fault) => return Err(failed(fault)),
+        }
+    }
     let mut from = 0;
     loop {
         let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
@@ -166,6 +181,24 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
             // One by one: a delay that has ended meanwhile must not keep the others.
             match manage::cancel(&node, &[number]).await.map_err(failed) {
                 Err(error) if error.kind() != Kind::MessageNotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Receives and completes messages until none comes, in a queue without sessions.
+async fn complete_all(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
+    let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
+    let link = queues.receiver(queue).await.map_err(failed)?;
+    loop {
+        let taken = link.get(TAKEN, queues.wait).await.map_err(failed)?;
+        if taken.is_empty() {
+            return Ok(());
+        }
+        for taken in taken {
+            match link.settle(taken.lock, Settlement::Complete).await {
+                Some(Err(fault)) if !fault.is_lock_lost() => return Err(failed(fault)),
                 _ => {}
             }
         }

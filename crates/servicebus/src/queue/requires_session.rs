@@ -8,8 +8,8 @@ use jobqueue_storage::sync::lock;
 use jobqueue_storage::{Operation, StoreError};
 
 impl ServiceBusQueues {
-    /// Returns whether a queue requires sessions, which never changes. By its settings; without the claim Manage, by attaching a link
-    /// without a session; without the claim Listen, by the options.
+    /// Returns whether a queue requires sessions, which never changes. By its settings; if they cannot be read, by attaching a link
+    /// without a session: the management API has limits and outages of its own. Without the claim Listen, by the options.
     ///
     /// # Errors
     /// When the service cannot be asked. Nothing was changed.
@@ -27,8 +27,7 @@ impl ServiceBusQueues {
         }
         let found = match self.entities.describe(queue.as_str()).await {
             Ok(description) => Ok(description.map(|description| description.requires_session)),
-            Err(fault) if fault.is_unauthorized() => self.probe(queue).await,
-            Err(fault) => Err(fault),
+            Err(_) => self.probe(queue).await,
         };
         let found = found.map_err(|fault| fault.of_read(operation.as_str(), queue))?;
         if let Some(found) = found {

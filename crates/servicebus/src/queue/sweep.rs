@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::texts::Beside;
+use super::message::is_of_partition;
 use super::{ServiceBusQueues, manage};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::{
@@ -33,6 +34,9 @@ pub(super) async fn sweep(
             };
             swept.seen += page.blobs.len() as u64;
             for (queue, blobs) in old_by_queue(page.blobs, leftovers.older_than) {
+                if is_partitioned(queues, &queue, &blobs).await {
+                    continue;
+                }
                 let used = in_use(queues, &queue).await?;
                 for (name, bytes) in blobs.into_iter().filter(|(name, _)| !used.contains(name)) {
                     if leftovers.limit.is_some_and(|limit| swept.removed >= limit) {
@@ -62,6 +66,16 @@ fn old_by_queue(
         }
     }
     old
+}
+
+/// Returns whether a queue has, or may have, partitions. A peek returns the messages of any one of them and counts within it, so
+/// that no walk through such a queue is known to meet all messages: their texts stay.
+async fn is_partitioned(queues: &ServiceBusQueues, queue: &QueueName, blobs: &[(String, u64)]) -> bool {
+    let sequence = |name: &str| name.split(['/', '-']).rev().nth(1)?.parse::<i64>().ok();
+    if blobs.iter().filter_map(|(name, _)| sequence(name)).any(is_of_partition) {
+        return true;
+    }
+    matches!(queues.entities.describe(queue.as_str()).await, Ok(Some(description)) if description.is_partitioned)
 }
 
 /// Returns the blobs that messages of a queue and its dead letters may need. The dead letters are read last: messages move

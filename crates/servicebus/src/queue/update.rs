@@ -9,7 +9,7 @@ use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::message::{Outgoing, instant, millis};
+use super::message::{Outgoing, instant, is_of_partition, millis};
 use super::put::before;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage};
@@ -175,7 +175,8 @@ impl Lock<'_> {
         let outgoing = self.copy(text, visible);
         let copy =
             || outgoing.message(self.held.properties.clone(), self.held.application_properties.clone());
-        if let Some(link) = self.queues.transacting(self.queue).await
+        if !is_of_partition(self.held.sequence)
+            && let Some(link) = self.queues.transacting(self.queue).await
             && let Some(replaced) = link.replace(self.token, copy()).await
         {
             replaced.map_err(failed)?;
@@ -214,20 +215,13 @@ impl Lock<'_> {
         }
     }
 
-    /// Returns the error of a change. A lock that is lost before its time was ended by an earlier request.
+    /// Returns the error of a change. A lost lock says nothing about the message: an earlier request may have ended it, and the
+    /// service drops locks before their time when a connection breaks or a node restarts.
     pub(super) fn failed(&self, fault: Fault, operation: &'static str) -> StoreError {
         if !fault.is_lock_lost() {
             return fault.of_change(operation, self.queue);
         }
-        if self.held.session.is_some() {
-            return self.session_lost(fault, operation);
-        }
-        let kind = if self.queues.links.now() < self.held.locked_until {
-            Kind::MessageNotFound
-        } else {
-            Kind::LeaseExpired
-        };
-        StoreError::new(kind, operation, self.queue).with_source(fault)
+        StoreError::new(Kind::LeaseExpired, operation, self.queue).with_source(fault)
     }
 }
 

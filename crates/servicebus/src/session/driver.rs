@@ -124,7 +124,8 @@ impl Driver {
                 biased;
                 outcome = self.outcomes.recv() => match outcome {
                     Some(MessageOutcome::Settled) => return Next::Message { again: false },
-                    Some(MessageOutcome::Delayed { lock, until }) => return self.hold(lock, until).await,
+                    Some(MessageOutcome::Delayed { lock, until }) => return self.hold_back(Some(lock), until).await,
+                    Some(MessageOutcome::Postponed { until }) => return self.hold_back(None, until).await,
                     Some(MessageOutcome::GivenBack) | None => return Next::Release,
                 },
                 () = self.shared.stop.cancelled() => break,
@@ -166,8 +167,21 @@ impl Driver {
         offer.is_some()
     }
 
-    /// Holds the session until a time, and then gives its message back: it is delivered again, before all that follow.
-    async fn hold(&self, lock: Uuid, until: SystemTime) -> Next {
+    /// Holds the session until a time, and then gives its message back: it is delivered again, before all that follow. Without a lock
+    /// the session is released instead, which counts no delivery.
+    async fn hold_back(&self, lock: Option<Uuid>, until: SystemTime) -> Next {
+        if !self.hold(until).await {
+            return Next::Release;
+        }
+        let Some(lock) = lock else { return Next::Release };
+        match self.session.link.settle(lock, Settlement::Abandon).await {
+            Some(Ok(())) => Next::Message { again: true },
+            _ => Next::Release,
+        }
+    }
+
+    /// Holds the session until a time; false if it was lost or is to be released before.
+    async fn hold(&self, until: SystemTime) -> bool {
         let mut keep_alive = Instant::now() + self.shared.links.keep_alive;
         let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
         let until = Instant::now() + wait;
@@ -176,9 +190,9 @@ impl Driver {
                 self.session.locked_until().duration_since(self.shared.links.now()).unwrap_or_default();
             tokio::select! {
                 biased;
-                () = self.shared.stop.cancelled() => return Next::Release,
-                () = self.session.link.ended() => return Next::Release,
-                () = sleep_until(until) => break,
+                () = self.shared.stop.cancelled() => return false,
+                () = self.session.link.ended() => return false,
+                () = sleep_until(until) => return true,
                 () = sleep(left.saturating_sub(self.half).max(MIN_RENEWAL_PAUSE)) => {
                     if self.renew().await.is_err() {
                         sleep(RETRY).await;
@@ -189,10 +203,6 @@ impl Driver {
                     keep_alive = Instant::now() + self.shared.links.keep_alive;
                 }
             }
-        }
-        match self.session.link.settle(lock, Settlement::Abandon).await {
-            Some(Ok(())) => Next::Message { again: true },
-            _ => Next::Release,
         }
     }
 

@@ -26,6 +26,8 @@ pub(super) enum MessageOutcome {
     GivenBack,
     /// It is given back, and must not be delivered before a time.
     Delayed { lock: Uuid, until: SystemTime },
+    /// It was not handed on: the session is held until a time, and then released.
+    Postponed { until: SystemTime },
 }
 
 /// A session that this process holds. The message that is out refers to it.
@@ -99,7 +101,7 @@ impl Session {
     /// answer it is released, also if the future is dropped.
     pub(crate) async fn settle(&self, token: Uuid, how: Settlement) -> Result<(), Fault> {
         let settled_as = match how {
-            Settlement::Abandon => MessageOutcome::GivenBack,
+            Settlement::Abandon | Settlement::Release => MessageOutcome::GivenBack,
             Settlement::Complete | Settlement::DeadLetter(_) => MessageOutcome::Settled,
         };
         let mut telling = Telling { session: self, outcome: Some(MessageOutcome::GivenBack) };
@@ -119,6 +121,14 @@ impl Session {
             return Err(lost());
         }
         self.outcomes.send(MessageOutcome::Delayed { lock: token, until }).map_err(|_| lost())
+    }
+
+    /// Holds the session until a time, and then releases it with its message, which counts no delivery.
+    pub(crate) fn postpone(&self, until: SystemTime) -> Result<(), Fault> {
+        if self.link.is_gone() {
+            return Err(lost());
+        }
+        self.outcomes.send(MessageOutcome::Postponed { until }).map_err(|_| lost())
     }
 
     fn tell(&self, outcome: MessageOutcome) {

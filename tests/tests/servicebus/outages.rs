@@ -1,0 +1,122 @@
+//! Outages of what is beside a queue: the blobs, the management API, the coordinator of transactions; and locks that are lost before
+//! their time.
+
+use jobqueue::Storage;
+use jobqueue::storage::{GetMessages, LeasedMessage, Operation, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::testing::faults::{Fault, Faulty};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{Bench, MINUTE, options};
+
+/// The gets during an outage; each waits for a moment.
+const GETS: usize = 6;
+
+impl Bench {
+    /// Opens the queue over blobs that fail.
+    fn over(&self, blobs: &Faulty) -> Storage {
+        Storage::from(options(&self.emulator).with_blobs_of(blobs.storage()))
+    }
+
+    async fn get_until(&self, storage: &Storage) -> LeasedMessage {
+        let getting = async {
+            loop {
+                if let Some(message) = self.get_from(storage).await {
+                    return message;
+                }
+            }
+        };
+        timeout(MINUTE, getting).await.expect("the message does not come")
+    }
+
+    async fn get_in_vain(&self, storage: &Storage) {
+        for _ in 0..GETS {
+            let got = storage.queues().get(&self.queue, GetMessages::new(1, MINUTE)).await.unwrap();
+            assert!(got.messages.is_empty(), "got without its blob");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_outage_of_the_blobs_costs_no_delivery_in_a_session() {
+    let bench = Bench::with(json!({ "RequiresSession": true, "MaxDeliveryCount": 3 }), &[]);
+    let blobs = Faulty::quiet(&bench.blobs);
+    let storage = bench.over(&blobs);
+    bench.put(PutMessage::new("job").with_group("a".to_owned())).await.unwrap();
+    blobs.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Throttled));
+    bench.get_in_vain(&storage).await;
+    blobs.heal();
+    let leased = bench.get_until(&storage).await;
+    assert_eq!(leased.dequeue_count, 1);
+    assert_eq!(bench.emulator.queue("work")["messages"][0]["deliveries"], 0);
+    storage.queues().delete(&bench.queue, &leased.message, Default::default()).await.unwrap();
+    assert_eq!(bench.count("deadLetters"), 0);
+}
+
+#[tokio::test]
+async fn an_outage_of_the_blobs_costs_no_delivery_without_sessions() {
+    let bench = Bench::with(json!({ "MaxDeliveryCount": 3 }), &[]);
+    let leased = bench.leased("first").await;
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("step 1".to_owned())).await.unwrap();
+    bench.emulator.advance(MINUTE);
+    let blobs = Faulty::quiet(&bench.blobs);
+    let storage = bench.over(&blobs);
+    blobs.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    bench.get_in_vain(&storage).await;
+    blobs.heal();
+    let again = bench.get_until(&storage).await;
+    assert_eq!(again.text.as_deref(), Ok("step 1"));
+    assert_eq!(again.dequeue_count, 2);
+    assert_eq!(bench.count("deadLetters"), 0);
+}
+
+#[tokio::test]
+async fn puts_and_gets_need_no_management_api() {
+    for sessions in [false, true] {
+        let bench = Bench::with(json!({ "RequiresSession": sessions }), &[]);
+        let fault = bench.emulator.plant_with("http-get", "abort", json!({ "times": null }));
+        bench.put(PutMessage::new("job")).await.unwrap();
+        let leased = bench.get_until(&bench.storage).await;
+        bench.delete(&leased.message).await.unwrap();
+        assert!(fault.hits() > 0, "sessions: {sessions}");
+        assert_eq!(bench.count("active"), 0, "sessions: {sessions}");
+    }
+}
+
+#[tokio::test]
+async fn a_passing_refusal_of_the_coordinator_switches_no_transactions_off() {
+    for condition in ["com.microsoft:server-busy", "amqp:unauthorized-access", "amqp:internal-error"] {
+        let bench = Bench::new();
+        let change = || UpdateMessage::new(MINUTE).with_text("second".to_owned()).ending_lease();
+        let before = bench.emulator.calls("discharge", "", 0);
+        let fault =
+            bench.emulator.plant_with("attach-coordinator", "error", json!({ "condition": condition }));
+        let leased = bench.leased("first").await;
+        bench.update(&leased.message, change()).await.unwrap();
+        assert_eq!(fault.hits(), 1, "{condition}");
+        assert_eq!(bench.emulator.calls("discharge", "", 0), before, "{condition}");
+        let leased = bench.leased("first").await;
+        bench.update(&leased.message, change()).await.unwrap();
+        assert_eq!(bench.emulator.calls("discharge", "", 0), before + 1, "{condition}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_with_the_connection_does_not_count_as_a_completion() {
+    let bench = Bench::new();
+    let leased = bench.leased("job").await;
+    bench.emulator.plant_with("complete", "abort", json!({ "performed": false }));
+    let error = bench.delete(&leased.message).await.unwrap_err();
+    assert!(error.is_ambiguous(), "{error:?}");
+    let lost = json!({ "condition": "com.microsoft:message-lock-lost", "status": 410 });
+    let fault = bench.emulator.plant_with("update-disposition", "error", lost);
+    let kind = loop {
+        match bench.delete(&leased.message).await {
+            Err(error) if error.is_retryable() => {}
+            other => break other.unwrap_err().kind(),
+        }
+    };
+    assert_eq!(fault.hits(), 1);
+    assert_eq!(kind, StoreErrorKind::LeaseExpired);
+    assert_eq!(bench.count("active"), 1);
+}

@@ -1,0 +1,36 @@
+//! Partitioned queues: the adapter works on them as far as they allow, and names what they cannot do.
+
+use jobqueue::storage::{PutMessage, UpdateMessage};
+use serde_json::json;
+
+use super::{Bench, MINUTE};
+
+fn partitioned() -> Bench {
+    Bench::with(json!({ "EnablePartitioning": true, "MaxDeliveryCount": 2000 }), &[])
+}
+
+#[tokio::test]
+async fn a_put_back_on_a_partitioned_queue_tries_no_transaction() {
+    let bench = partitioned();
+    let leased = bench.leased("first").await;
+    let change = UpdateMessage::new(MINUTE).with_text("second".to_owned()).ending_lease();
+    bench.update(&leased.message, change).await.unwrap();
+    assert_eq!(bench.emulator.calls("declare", "", 0), 0);
+    assert_eq!(bench.count("scheduled"), 1);
+    assert_eq!(bench.count("active"), 0);
+    bench.emulator.advance(MINUTE);
+    assert_eq!(bench.get().await.unwrap().text.as_deref(), Ok("second"));
+}
+
+#[tokio::test]
+async fn a_queue_is_cleared_as_its_kind_allows() {
+    for is_partitioned in [false, true] {
+        let bench = Bench::with(json!({ "EnablePartitioning": is_partitioned }), &[]);
+        let all = (0..501).map(|number| PutMessage::new(number.to_string())).collect();
+        for put in bench.store().put_all(&bench.queue, all).await {
+            put.unwrap();
+        }
+        bench.store().clear(&bench.queue).await.unwrap();
+        assert_eq!(bench.count("active"), 0, "partitioned: {is_partitioned}");
+    }
+}
