@@ -51,6 +51,8 @@ pub struct Tries {
     give_up: Instant,
     /// The number of resends left after a lost answer, and after a failure that certainly changed nothing.
     resends: (u32, u32),
+    /// The number of failures so far, if they are followed by longer and longer pauses.
+    failed: Option<u32>,
     throttled: u32,
     in_doubt: bool,
     /// True if a pause that exceeds the remaining time is shortened, for one more attempt.
@@ -64,7 +66,14 @@ impl Tries {
     #[inline]
     pub fn until(runtime: &Runtime, give_up: Instant, lost: u32, refused: u32) -> Self {
         let (runtime, resends) = (runtime.clone(), (lost, refused));
-        Self { runtime, give_up, resends, throttled: 0, in_doubt: false, insists: false }
+        Self { runtime, give_up, resends, failed: None, throttled: 0, in_doubt: false, insists: false }
+    }
+
+    /// Returns the attempts of a change that has to follow an effect, however long an outage lasts: they go on while a further attempt may
+    /// help. The caller ends them when somebody else may repeat the effect.
+    pub fn persistent(runtime: &Runtime) -> Self {
+        let beyond = Instant::now() + Duration::from_secs(10 * 365 * 86_400);
+        Self { failed: Some(0), ..Self::until(runtime, beyond, u32::MAX, u32::MAX) }
     }
 
     /// Makes one more attempt before the time is up, even if the storage asks for a longer pause.
@@ -112,7 +121,13 @@ impl Tries {
                 Some(rest) if may_help => *left = rest,
                 _ => return Err(error),
             }
-            FAILED.delay(1, &self.runtime)
+            match &mut self.failed {
+                None => FAILED.delay(1, &self.runtime),
+                Some(failed) => {
+                    *failed = failed.saturating_add(1);
+                    THROTTLED.delay(*failed, &self.runtime)
+                }
+            }
         };
         let left = self.give_up.saturating_duration_since(Instant::now());
         match error.retry_after().map_or(own, |asked| asked.max(LEAST)) {

@@ -3,8 +3,10 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
 use super::disposition::DeliveryReport;
 use super::durable;
@@ -15,6 +17,9 @@ use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, chain};
 use crate::lease::LeaseError;
 use crate::trace::{OpenSpan, Step};
+
+/// The time for which a completion is recorded at least, if the lease has ended: a message whose deletion got no answer may be delivered.
+const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Executor {
     /// Returns whether the message is deleted together with others and not by its own delivery. A message whose lease
@@ -116,10 +121,10 @@ impl Executor {
             return;
         }
         let Some(event) = leased_job.event() else { return };
-        let (queue, now) = (&leased_job.core.name, leased_job.core.now());
         let blobs = &**self.state.storage.blobs();
-        if let Err(error) = durable::record_completion(blobs, queue, event, now).await {
-            tracing::warn!(%queue, error = %chain(&error), "completion not recorded; the job may run again");
+        let give_up = leased_job.lease.deadline().max(Instant::now() + LEAST_PATIENCE);
+        if let Err(error) = durable::record_completion(&leased_job.core, blobs, event, give_up).await {
+            tracing::warn!(queue = %leased_job.core.name, error = %chain(&error), "completion not recorded; the job may run again");
         }
     }
 

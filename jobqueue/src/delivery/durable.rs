@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
+use tokio::time::{Instant, timeout_at};
 
 use super::context::Context;
 use super::progress::{load_saved, save_step};
@@ -16,9 +17,11 @@ use crate::claim_check::EXPIRES;
 use crate::envelope::{EventDigest, Identity};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::JobError;
+use crate::queue_core::QueueCore;
+use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::{BlobName, ContainerName, QueueName};
-use crate::storage::{BlobStore, PutBlob, StoreErrorKind};
+use crate::storage::{BlobStore, PutBlob, StoreErrorKind, Tries, put_creating};
 
 /// The container of recorded effects.
 pub(crate) const ONCE: &str = "jobqueue-once";
@@ -86,15 +89,16 @@ impl Context {
     /// result instead of running the effect again. The record belongs to the job's queue, source and id, and to
     /// `key`.
     ///
-    /// The record is a blob that is created if absent. It does not need the lease. It outlives the message: it is
-    /// kept for the message's time to live and at least for 30 days. Two deliveries that run at the same moment may
-    /// both run the effect; both return the result that was recorded first. A crash between the effect and the record
-    /// also runs it again. Nobody can prevent that from outside, so pass `key` on to services that support
-    /// idempotency keys.
+    /// The record is a blob that is created if absent. It outlives the message: it is kept for the message's time to
+    /// live and at least for 30 days. While the storage throttles or is out of reach, the record is tried again until
+    /// the lease ends. Two deliveries that run at the same moment may both run the effect; both return the result that
+    /// was recorded first. A crash, or the end of the lease, between the effect and the record also runs it again. Nobody
+    /// can prevent that from outside, so pass `key` on to services that support idempotency keys.
     ///
     /// # Errors
-    /// Returns the error of `effect`; nothing is recorded then. [`Storage`](ErrorKind::Storage) if the record cannot
-    /// be read or written.
+    /// Returns the error of `effect`; nothing is recorded then. [`is_lease_lost`](Error::is_lease_lost) if the lease ended
+    /// before the record was written. [`Storage`](ErrorKind::Storage) if the record cannot be read, or if the storage refuses
+    /// to write it.
     ///
     /// # Cancel safety
     /// If the future is dropped, the effect may have happened without a record.
@@ -114,8 +118,14 @@ impl Context {
         }
         let result = effect().await.map_err(Into::into)?;
         let json = to_json(&result)?;
-        let now = self.leased_job().core.now();
-        if write(blobs, &name, json, expiry(now, self.leased_job().expires)).await? {
+        let leased_job = self.leased_job();
+        let expires = expiry(leased_job.core.now(), leased_job.expires);
+        let recorded = write(leased_job.core.runtime(), blobs, &name, json, expires);
+        let Some(is_ours) = leased_job.lease.lost().run_until_cancelled(recorded).await else {
+            let text = "the lease ended before the result of an effect was recorded";
+            return Err(Error::new(ErrorKind::LeaseLost, text).into());
+        };
+        if is_ours? {
             return Ok(result);
         }
         // Another delivery was faster, or our own write succeeded and its answer was lost.
@@ -126,21 +136,19 @@ impl Context {
     }
 }
 
-/// Records that a job is done although a message of it may still be delivered.
+/// Records that a job is done although a message of it may still be delivered. It tries until `give_up`, when the message can be.
 pub(super) async fn record_completion(
+    core: &QueueCore,
     blobs: &dyn BlobStore,
-    queue: &QueueName,
     event: EventDigest,
-    now: SystemTime,
+    give_up: Instant,
 ) -> Result<(), Error> {
-    write(
-        blobs,
-        &digest_name(COMPLETED, [queue.as_str(), &event.to_string()])?,
-        "true".to_owned(),
-        expiry(now, None),
-    )
-    .await
-    .map(drop)
+    let name = digest_name(COMPLETED, [core.name.as_str(), &event.to_string()])?;
+    let recorded = write(core.runtime(), blobs, &name, "true".to_owned(), expiry(core.now(), None));
+    match timeout_at(give_up, recorded).await {
+        Ok(recorded) => recorded.map(drop),
+        Err(_) => Err(Error::new(ErrorKind::Storage, "the storage took no record before the lease ended")),
+    }
 }
 
 /// Returns whether [`record_completion`] has recorded the job.
@@ -186,8 +194,9 @@ async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<String>, 
     Ok(Some(text.map_err(|e| Error::new(ErrorKind::Undecodable, "a record is not text").with_source(e))?))
 }
 
-/// Creates the blob. Returns false if it exists.
+/// Creates the blob, and tries again for as long as that may help. Returns false if it exists.
 async fn write(
+    runtime: &Runtime,
     blobs: &dyn BlobStore,
     name: &BlobName,
     json: String,
@@ -196,22 +205,12 @@ async fn write(
     let seconds = expires.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let options = PutBlob::if_absent().with_metadata(Metadata::new().with(EXPIRES, seconds.to_string()));
     let data = Bytes::from(json);
-    let mut failed = None;
-    // One attempt more for a missing container, one more for a lost answer.
-    for _ in 0..3 {
-        match blobs.put_blob(name, data.clone(), options.clone()).await {
+    let mut tries = Tries::persistent(runtime);
+    loop {
+        match put_creating(blobs, name, data.clone(), options.clone()).await {
             Ok(_) => return Ok(true),
             Err(e) if e.kind() == StoreErrorKind::BlobAlreadyExists => return Ok(false),
-            Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => {
-                blobs.create_container(name.container()).await?;
-                failed = Some(e);
-            }
-            Err(e) if e.is_ambiguous() || e.is_retryable() => failed = Some(e),
-            Err(e) => return Err(e.into()),
+            Err(e) => tries.failed(e).await?,
         }
-    }
-    match failed {
-        Some(error) => Err(error.into()),
-        None => Ok(false),
     }
 }

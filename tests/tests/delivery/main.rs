@@ -6,6 +6,7 @@
 mod applications;
 mod cancellation;
 mod dead_letters;
+mod effects;
 mod end_to_end;
 mod forged_attributes;
 mod handler_tests;

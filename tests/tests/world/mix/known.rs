@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use jobqueue::testing::world::{Finding, Incident};
+use jobqueue::testing::world::Finding;
 
 use super::backend::Backend;
 use super::batches::child;
@@ -12,16 +12,12 @@ use super::plan::{Action, Plan, What};
 use super::run;
 use super::spec::{Fan, Script, Spec};
 
-/// `Context::once` gives up when its record cannot be written, and the next attempt repeats the effect.
-pub(super) const UNRECORDED_EFFECT: &str = "an effect is repeated because its record could not be written";
-
 /// A child that has started a batch of its own and fails afterwards ends with that batch: it is never dead-lettered, and its failure is lost.
 const FAILS_BESIDE_ITS_BATCH: &str = "a job that was never done is settled as a duplicate";
 
 /// Returns whether a finding is of a known defect.
 pub(super) fn is_known(plan: &Plan, found: &Finding) -> bool {
     match found.what {
-        UNRECORDED_EFFECT => true,
         FAILS_BESIDE_ITS_BATCH => starts_a_batch(plan, &found.subject),
         _ => false,
     }
@@ -42,33 +38,6 @@ pub(super) fn job(id: String, script: Script) -> What {
     let (key, delay, ttl) = (None, None, None);
     let (in_order, resend) = (false, false);
     What::Send(Spec { id, script, bytes: 10, header: 0, key, in_order, delay, ttl, resend })
-}
-
-fn once(number: u32) -> Action {
-    let script = Script { once: true, ..Script::default() };
-    let at = Duration::from_millis(u64::from(number) * 400);
-    Action { at, actor: 0, what: job(format!("j{number}."), script) }
-}
-
-/// Jobs whose effects happen once, in a world without their blobs for some seconds.
-fn outage(noise: u64) -> Plan {
-    let mut actions: Vec<Action> = (1..=20).map(once).collect();
-    for at in [2_000, 4_000, 6_000, 8_000] {
-        let out = Incident::BlobsOut { account: 0, time: Duration::from_millis(1_000) };
-        actions.push(Action { at: Duration::from_millis(at), actor: 0, what: What::Incident(out) });
-    }
-    actions.sort_by_key(|action| action.at);
-    let features = vec![Feature::Once, Feature::Outages];
-    Plan { seed: noise, noise, features, workers: 1, faults: 0.0, spread: (1, 1), actions }
-}
-
-#[test]
-fn effect_is_repeated_because_its_record_could_not_be_written() {
-    let is_shown = |noise| {
-        let found = run::findings(&Backend::AzureLike, &outage(noise));
-        found.iter().any(|found| found.what == UNRECORDED_EFFECT)
-    };
-    assert!((0..20).any(is_shown), "this defect seems to be mended: remove it from the known ones");
 }
 
 pub(super) fn fan(id: &str, part: Script) -> Fan {

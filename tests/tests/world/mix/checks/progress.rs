@@ -65,23 +65,10 @@ fn repeated_effects(evidence: &Evidence) -> Vec<Finding> {
         let run = evidence.run_at(&id, first);
         if run.is_some_and(|run| !evidence.world.may_lose_lease(run, number)) {
             let detail = format!("at entry {first}, in run {run:?}, and again at entry {number}");
-            let what = match failed_to_record(evidence, first, number) {
-                true => super::super::known::UNRECORDED_EFFECT,
-                false => "an effect that happens once happened twice",
-            };
-            found.push(finding(what, &id, detail));
+            found.push(finding("an effect that happens once happened twice", &id, detail));
         }
     }
     found
-}
-
-/// Returns whether a call for the record of an effect failed in the process of an entry before another entry.
-fn failed_to_record(evidence: &Evidence, since: usize, before: usize) -> bool {
-    let node = &evidence.history[since].node;
-    evidence.history[since..before].iter().any(|entry| {
-        entry.node == *node
-            && matches!(&entry.fact, Fact::Fault { subject, .. } if subject.starts_with("jobqueue-once"))
-    })
 }
 
 /// Returns whether there is one message of the job: copies have checkpoints of their own.

@@ -1,0 +1,47 @@
+//! Effects that are recorded: a record is written for as long as the lease allows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use jobqueue::storage::Operation;
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Context, JobError};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+
+/// Runs a job whose effect is recorded while the storage throttles blobs for some seconds. Returns how often the effect happened.
+async fn effects(throttled: u64) -> u32 {
+    let faulty = Faulty::quiet(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let effects = Arc::new(AtomicU32::new(0));
+    let (count, slow) = (Arc::clone(&effects), faulty.clone());
+    let handler = move |_: Task, ctx: Context| {
+        let (count, slow) = (Arc::clone(&count), slow.clone());
+        async move {
+            let charge = || async {
+                if count.fetch_add(1, Ordering::SeqCst) == 0 && throttled > 0 {
+                    slow.plan_always(Operation::PutBlob, Fault::Throttle(Duration::from_secs(1)));
+                    tokio::spawn(async move {
+                        after(throttled).await;
+                        slow.heal();
+                    });
+                }
+                Ok::<_, JobError>(())
+            };
+            ctx.once("charge", charge).await
+        }
+    };
+    queue.send(&task("a")).await.unwrap();
+    let built = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let report = built.run_until(after(600)).await.unwrap();
+    assert_eq!(report.completed, 1, "{report:?}");
+    effects.load(Ordering::SeqCst)
+}
+
+#[tokio::test(start_paused = true)]
+async fn effect_happens_once_although_its_record_is_throttled() {
+    assert_eq!(effects(0).await, 1);
+    assert_eq!(effects(1).await, 1);
+    // Longer than a lease: it is renewed meanwhile.
+    assert_eq!(effects(120).await, 1);
+}
