@@ -8,7 +8,7 @@ use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::PutMessage;
-use jobqueue::{Context, ErrorKind, JobError, Queue, QueueMessage, Storage, WorkerBuilder};
+use jobqueue::{Context, ErrorKind, JobError, Queue, QueueMessage, Report, Storage, WorkerBuilder};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -180,6 +180,100 @@ async fn child_that_fans_out_and_fails_ends_with_its_batch() {
     let _ =
         handlers(worker(&storage), &log).handle(book).build().unwrap().run_until(after(600)).await.unwrap();
     assert_eq!(*log.lock().unwrap(), ["slice 1", "join of 1, 0 failed", "book"]);
+}
+
+/// Runs a child that fans out in a step, with a slice, and then ends as `end` says. The slice and the outer batch's continuation only run
+/// when the child has had its time.
+async fn fanned_out(end: fn(&Context) -> Result<(), JobError>, redrives: bool) -> (Report, Vec<String>) {
+    let storage = in_memory();
+    let mut outer = storage.batch("outer").await.unwrap();
+    outer.send_all([Page {}]).await.unwrap();
+    outer.then(&Book {}).await.unwrap();
+    let page = move |_: Page, ctx: Context| async move {
+        let fanned_out = ctx.clone();
+        ctx.step("fan out", move || async move {
+            let mut inner = fanned_out.batch("inner").await?;
+            inner.send_all([Slice(1)]).await?;
+            inner.then(&Join {}).await
+        })
+        .await?;
+        end(&ctx)
+    };
+    let log = Log::default();
+    let books = Arc::clone(&log);
+    let book = move |_: Book| {
+        books.lock().unwrap().push("book".to_owned());
+        async { Ok::<_, JobError>(()) }
+    };
+    let pages = || worker(&storage).handle(page).build().unwrap().run_until(after(60));
+    let rest =
+        || handlers(worker(&storage), &log).handle(book.clone()).build().unwrap().run_until(after(600));
+    let mut report = pages().await.unwrap();
+    if redrives {
+        let queue = storage.queue::<Page>().await.unwrap();
+        let moved = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap().moved;
+        assert_eq!(moved.len(), 1);
+        report = pages().await.unwrap();
+        let _ = worker(&storage).handle(book.clone()).build().unwrap().run_until(after(60)).await.unwrap();
+        assert!(log.lock().unwrap().is_empty(), "the book is done before the slices of its page");
+    }
+    let _ = rest().await.unwrap();
+    let log = log.lock().unwrap().clone();
+    (report, log)
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_that_fanned_out_and_is_redriven_ends_with_its_batch() {
+    let first_life_fails = |ctx: &Context| match ctx.fence() {
+        1 => Err(JobError::dead_letter("planted")),
+        _ => Ok(()),
+    };
+    let (report, log) = fanned_out(first_life_fails, true).await;
+    assert_eq!(report.completed, 1, "{report:?}");
+    assert_eq!(log, ["slice 1", "join of 1, 0 failed", "book"]);
+}
+
+// Its work after the fan-out was never done.
+#[tokio::test(start_paused = true)]
+async fn child_that_fails_after_its_inner_batch_is_a_dead_letter() {
+    let (report, log) = fanned_out(|_| Err(JobError::dead_letter("planted")), false).await;
+    assert_eq!(report.dead_lettered, 1, "{report:?}");
+    assert_eq!(log, ["slice 1", "join of 1, 0 failed"], "the book waits for the page");
+}
+
+// It ends when both it and its batch have ended.
+#[tokio::test(start_paused = true)]
+async fn child_that_fails_beside_its_inner_batch_runs_again() {
+    let storage = in_memory();
+    let mut outer = storage.batch("outer").await.unwrap();
+    outer.send_all([Page {}]).await.unwrap();
+    outer.then(&Book {}).await.unwrap();
+    let log = Log::default();
+    let (pages, books) = (Arc::clone(&log), Arc::clone(&log));
+    let page = move |_: Page, ctx: Context| {
+        let pages = Arc::clone(&pages);
+        async move {
+            let fanned_out = ctx.clone();
+            ctx.step("fan out", move || async move {
+                let mut inner = fanned_out.batch("inner").await?;
+                inner.send_all([Slice(1)]).await?;
+                inner.then(&Join {}).await
+            })
+            .await?;
+            // The inner batch ends meanwhile.
+            after(60).await;
+            pages.lock().unwrap().push(format!("page, attempt {}", ctx.info().attempt));
+            if ctx.info().attempt == 1 { Err(JobError::retry("planted")) } else { Ok(()) }
+        }
+    };
+    let book = move |_: Book| {
+        books.lock().unwrap().push("book".to_owned());
+        async { Ok::<_, JobError>(()) }
+    };
+    let all = handlers(worker(&storage), &log).handle(page).handle(book).build().unwrap();
+    let _ = all.run_until(after(600)).await.unwrap();
+    let expected = ["slice 1", "join of 1, 0 failed", "page, attempt 1", "page, attempt 2", "book"];
+    assert_eq!(*log.lock().unwrap(), expected);
 }
 
 // D3b

@@ -191,7 +191,10 @@ impl Batch {
         let draft = draft.unique_for(window, core.runtime())?;
         send::render_draft::<M>(core, draft.clone(), Purpose::Check)?;
         let (index, end) = self.announce(&[digest]).await?;
-        if index >= self.sent_before && !self.ledger().is_done(index).await? {
+        if index >= self.sent_before && self.ledger().is_done(index).await? {
+            // The earlier start may have failed between the marker and the groups above it.
+            self.ledger().climb(index).await?;
+        } else if index >= self.sent_before {
             let own = draft.id().unwrap_or_default().to_owned();
             let is_elsewhere = match send::send_unique::<M>(core, draft, window).await? {
                 // An earlier start may have sent this child itself.

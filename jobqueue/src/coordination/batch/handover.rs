@@ -1,11 +1,18 @@
-//! A child that ends with another batch. This is recorded before that batch is sealed, so that every later attempt
-//! knows it.
+//! A child that ends with another batch, because its handler has sent one. The continuation of that batch may send a further one.
+//!
+//! ```text
+//! child ──► batch X ──► continuation of X ──► batch Y ──► continuation of Y
+//!   0                          1                                 end
+//! ```
+//!
+//! Each batch is recorded before it is sealed, so that every later attempt finds it. The child is done when the last continuation is,
+//! and all the handlers before it have returned: one that fails after its batch is sealed is tried again, and its child fails with it.
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Marker};
 use super::names::{BatchId, INNER};
 use crate::error::{Error, ErrorKind};
 use crate::settings::Metadata;
-use crate::storage::PutBlob;
+use crate::storage::{BlobName, PutBlob};
 
 impl Ledger<'_> {
     /// Records that child `index` ends with the continuation of the batch `inner`. `from` is set if the continuation
@@ -19,29 +26,74 @@ impl Ledger<'_> {
         inner: &BatchId,
         from: Option<&str>,
     ) -> Result<(), Error> {
-        let blob = self.id.blob(&format!("handover/{index:010}"))?;
+        let blob = self.handover(index)?;
         // In the metadata as well, so that a listing shows the tree of batches.
         let told = |options: PutBlob| options.with_metadata(Metadata::new().with(INNER, inner.as_str()));
-        if self.write(&blob, &inner.as_str(), told(PutBlob::if_absent())).await? {
+        if self.write(&blob, &[inner.as_str()], told(PutBlob::if_absent())).await? {
             return Ok(());
         }
-        match self.handed_over_to(index).await? {
-            Some(other) if Some(other.as_str()) == from => {
-                self.write(&blob, &inner.as_str(), told(PutBlob::new())).await.map(drop)
-            }
-            Some(other) if other != inner.as_str() => {
-                let text = format!(
-                    "this job already waits for the batch `{other}` and cannot also wait for `{}`; send the children of both in one batch",
-                    inner.as_str()
-                );
-                Err(Error::new(ErrorKind::Conflict, text))
+        let mut chain = self.handovers(index).await?;
+        if chain.iter().any(|known| known == inner.as_str()) {
+            return Ok(());
+        }
+        if chain.last().map(String::as_str) != from {
+            let text = format!(
+                "this job already waits for the batch `{}` and cannot also wait for `{}`; send the children of both in one batch",
+                chain.last().map_or("", String::as_str),
+                inner.as_str()
+            );
+            return Err(Error::new(ErrorKind::Conflict, text));
+        }
+        chain.push(inner.as_str().to_owned());
+        self.write(&blob, &chain, told(PutBlob::new())).await.map(drop)
+    }
+
+    /// Returns the batches through which child `index` ends, in their order; none if it ends by itself.
+    pub(super) async fn handovers(&self, index: u64) -> Result<Vec<String>, Error> {
+        Ok(self.read(&self.handover(index)?).await?.unwrap_or_default())
+    }
+
+    /// Notes that a handler has returned which handed the end of child `index` over to batch number `to` of `chain`.
+    pub(super) async fn has_returned(&self, index: u64, to: usize, chain: &[String]) -> Result<(), Error> {
+        self.create(&self.returned(index, to)?, &true).await?;
+        match self.read::<Marker>(&self.continued(index)?).await? {
+            Some(marker) if self.have_all_returned(index, chain).await? => {
+                self.end_child(index, &marker).await
             }
             _ => Ok(()),
         }
     }
 
-    /// Returns the batch with whose continuation child `index` ends.
-    pub(super) async fn handed_over_to(&self, index: u64) -> Result<Option<String>, Error> {
-        self.read(&self.id.blob(&format!("handover/{index:010}"))?).await
+    /// Ends child `index` with the last continuation of `chain`; if a handler before it has not returned yet, that one ends the child.
+    pub(super) async fn end_with(&self, index: u64, chain: &[String], marker: &Marker) -> Result<(), Error> {
+        if !self.have_all_returned(index, chain).await? {
+            self.create(&self.continued(index)?, marker).await?;
+            // Each side writes before it reads, so that one of them sees both.
+            if !self.have_all_returned(index, chain).await? {
+                return Ok(());
+            }
+        }
+        self.end_child(index, marker).await
+    }
+
+    async fn have_all_returned(&self, index: u64, chain: &[String]) -> Result<bool, Error> {
+        for to in 0..chain.len() {
+            if self.read::<bool>(&self.returned(index, to)?).await?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn handover(&self, index: u64) -> Result<BlobName, Error> {
+        self.id.blob(&format!("handover/{index:010}"))
+    }
+
+    fn returned(&self, index: u64, to: usize) -> Result<BlobName, Error> {
+        self.id.blob(&format!("returned/{index:010}/{to}"))
+    }
+
+    fn continued(&self, index: u64) -> Result<BlobName, Error> {
+        self.id.blob(&format!("continued/{index:010}"))
     }
 }

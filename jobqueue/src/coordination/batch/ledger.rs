@@ -155,7 +155,7 @@ impl Ledger<'_> {
     }
 
     /// Marks the groups above a marker as far as they are complete.
-    async fn climb(&self, index: u64) -> Result<(), Error> {
+    pub(super) async fn climb(&self, index: u64) -> Result<(), Error> {
         let mut plan = None;
         let mut at = index;
         for level in 0.. {
@@ -221,17 +221,20 @@ pub(super) async fn names(storage: &Storage, prefix: &str) -> Result<Vec<String>
     let container = container()?;
     let mut all = Vec::new();
     let mut next: Option<String> = None;
+    let mut attempt = 0;
     loop {
+        attempt += 1;
         match storage.blobs().list_blobs(&container, prefix, next.as_deref()).await {
             Ok(page) => {
                 all.extend(page.blobs.into_iter().map(|(name, _)| name));
-                next = page.next;
+                (next, attempt) = (page.next, 0);
+                if next.is_none() {
+                    return Ok(all);
+                }
             }
             Err(e) if is(&e, K::ContainerNotFound) => return Ok(all),
+            Err(e) if e.is_retryable() && attempt < TRIES => pause(attempt, e.retry_after()).await,
             Err(e) => return Err(e.into()),
-        }
-        if next.is_none() {
-            return Ok(all);
         }
     }
 }

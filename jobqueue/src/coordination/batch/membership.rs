@@ -20,7 +20,7 @@ const MAX_TOKENS: usize = 1_000;
 /// Takes part in every delivery whose headers name a batch, and in no other.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
-    /// The tokens of batches, which never change.
+    /// The tokens of batches, as they were read last.
     tokens: Mutex<BTreeMap<String, String>>,
 }
 
@@ -49,11 +49,14 @@ struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Returns whether the child ends with the continuation of a batch other than `own`, the batch that this job
-    /// continues, if any.
-    async fn ends_elsewhere(&self, own: Option<&BatchId>) -> Result<bool, Error> {
-        let handed_over = self.ledger.handed_over_to(self.index).await?;
-        Ok(handed_over.is_some_and(|inner| own.is_none_or(|own| own.as_str() != inner)))
+    /// Ends the child with its own result, or with the batches that it was handed over to. `own` is the batch that the job continues,
+    /// if any.
+    async fn end(&self, own: Option<&BatchId>, chain: &[String], marker: &Marker) -> Result<(), Error> {
+        let own = own.and_then(|own| chain.iter().position(|inner| inner == own.as_str()));
+        match own.map_or(0, |own| own + 1) {
+            to if to < chain.len() => self.ledger.has_returned(self.index, to, chain).await,
+            _ => self.ledger.end_with(self.index, chain, marker).await,
+        }
     }
 }
 
@@ -69,20 +72,18 @@ impl Membership {
         let (Some(id), Some(token)) = (headers.get(id), headers.get(token)) else { return Ok(None) };
         let Ok(id) = BatchId::new(id) else { return Ok(None) };
         let ledger = Ledger { storage: hook_context.storage, id };
-        let known = lock(&self.tokens).get(ledger.id.as_str()).cloned();
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let Some(read) = ledger.token().await? else { return Ok(None) };
-                let mut tokens = lock(&self.tokens);
-                if tokens.len() >= MAX_TOKENS {
-                    tokens.clear();
-                }
-                tokens.insert(ledger.id.as_str().to_owned(), read.clone());
-                read
-            }
-        };
-        Ok((known == *token).then_some(ledger))
+        if lock(&self.tokens).get(ledger.id.as_str()).is_some_and(|known| known == token) {
+            return Ok(Some(ledger));
+        }
+        // The id may be used again after a sweep, with another token.
+        let Some(read) = ledger.token().await? else { return Ok(None) };
+        let is_member = read == *token;
+        let mut tokens = lock(&self.tokens);
+        if tokens.len() >= MAX_TOKENS {
+            tokens.clear();
+        }
+        tokens.insert(ledger.id.as_str().to_owned(), read);
+        Ok(is_member.then_some(ledger))
     }
 
     /// Returns the batch of which this job is a child.
@@ -147,17 +148,15 @@ impl Hook for Membership {
         handed_over: bool,
     ) -> Result<(), Error> {
         let continued = self.continued(hook_context).await?;
-        if let Some(child) = self.child(hook_context).await?
-            && !handed_over
-        {
-            let JobInfo { dequeue_count, attempt, .. } = *hook_context.job;
-            let had_turns = dequeue_count > 1 || attempt > 1;
-            // An earlier attempt may have handed the end over, without this attempt repeating that.
-            let own = continued.as_ref().map(|ledger| &ledger.id);
-            if !had_turns || !child.ends_elsewhere(own).await? {
-                let marker = Marker::Done(result.map(ToOwned::to_owned));
-                child.ledger.end_child(child.index, &marker).await?;
-            }
+        if let Some(child) = self.child(hook_context).await? {
+            // An earlier delivery may have handed the end over, also before a redrive.
+            let has_past = hook_context.leased_job.fence() > 1 || hook_context.job.attempt > 1;
+            let chain = match handed_over || has_past || continued.is_some() {
+                true => child.ledger.handovers(child.index).await?,
+                false => Vec::new(),
+            };
+            let marker = Marker::Done(result.map(ToOwned::to_owned));
+            child.end(continued.as_ref().map(|ledger| &ledger.id), &chain, &marker).await?;
         }
         if let Some(ledger) = continued {
             ledger.create(&ledger.id.blob("done")?, &true).await?;

@@ -8,7 +8,9 @@
 //! <id>/sent                 a process is sending the continuation, or has sent it
 //! <id>/done                 the continuation has run
 //! <id>/claim/<who>          the copy of a child, or of the continuation (`then`), that runs
-//! <id>/handover/<index>     the batch with whose continuation this child ends
+//! <id>/handover/<index>     the batches through which this child ends, in their order
+//! <id>/returned/<index>/<n> the handler that handed the child over to batch n of these has returned
+//! <id>/continued/<index>    the result of the last continuation, if one of these handlers has not returned by then
 //! <id>/0/<leaf>/<place>     a child has ended: its result, or its failure (with metadata that says so)
 //! <id>/1/<group>/<place>    a leaf of 100 children is done, <id>/2/… a hundred leaves, and so on up to one
 //! ```

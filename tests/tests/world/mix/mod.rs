@@ -10,7 +10,6 @@ mod checks;
 mod diary;
 mod features;
 mod handlers;
-mod known;
 mod messages;
 mod plan;
 mod run;

@@ -11,7 +11,7 @@ use jobqueue::testing::world::{Builder, Finding, Profile, Run, World, shrink};
 use super::backend::Backend;
 use super::features::Feature;
 use super::plan::{Action, Plan, What};
-use super::{actors, checks, handlers, known};
+use super::{actors, checks, handlers};
 use crate::mix::diary::Diary;
 
 /// Returns the world that performs a plan. Nobody judges it yet.
@@ -103,21 +103,15 @@ pub(super) fn findings(backend: &Backend, plan: &Plan) -> Vec<Finding> {
     })
 }
 
-/// Leaves out the findings of defects that are known.
-fn unknown(plan: &Plan, mut findings: Vec<Finding>) -> Vec<Finding> {
-    findings.retain(|found| !known::is_known(plan, found));
-    findings
-}
-
 /// Returns the findings of a seed's world, with the shortest plan that shows them.
 fn failure(backend: &Backend, seed: u64, features: &[Feature]) -> Option<String> {
     let plan = Plan::draw(seed, features);
-    let found = unknown(&plan, findings(backend, &plan));
+    let found = findings(backend, &plan);
     let what = found.first()?.what;
     if super::number("JOBQUEUE_SHRINK") == Some(0) {
         return Some(format!("seed {seed}: {} (features {:?})", found[0], plan.features));
     }
-    let fails = |plan: &Plan| unknown(plan, findings(backend, plan)).iter().any(|found| found.what == what);
+    let fails = |plan: &Plan| findings(backend, plan).iter().any(|found| found.what == what);
     let short = simplify(shorten(plan.clone(), fails), fails);
     let short = shorten(short, fails);
     let run = run(backend, &short, false);

@@ -2,7 +2,6 @@
 //!
 //! | what the judge reports | the planted defect |
 //! |---|---|
-//! | a job that was never done is settled as a duplicate | a known defect (`mix/known.rs`) |
 //! | an acknowledged job is lost | [`ForgetsPuts`](Defect::ForgetsPuts), for a job of the scenario and for a follow-up |
 //! | a refused job runs | [`StoresRefused`](Defect::StoresRefused), for a job of the scenario and for a follow-up |
 //! | a job ran twice without a cause | [`KeepsDeleted`](Defect::KeepsDeleted), for a job of the scenario and for a follow-up |

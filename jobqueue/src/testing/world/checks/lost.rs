@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::evidence::{Job, is_of_dead_letters};
 use super::{Evidence, Finding};
-use crate::job::outcome::Outcome;
 use crate::testing::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
@@ -18,14 +17,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             job.entries.iter().any(|entry| matches!(entry.fact, Fact::RunEnded { end: RunEnd::Done, .. }));
         let expired = job.expires().any(|expires| expires < end + Duration::from_secs(1));
         if !done && !expired && !is_kept && !was_cancelled(&job) {
-            let is_duplicate =
-                |fact: &Fact| matches!(fact, Fact::Settled { outcome: Outcome::Duplicate, .. });
-            let what = match job.entries.iter().any(|entry| is_duplicate(&entry.fact)) {
-                true => "a job that was never done is settled as a duplicate",
-                false => "an acknowledged job is lost",
-            };
             found.push(Finding {
-                what,
+                what: "an acknowledged job is lost",
                 subject: job.id.to_string(),
                 detail: format!(
                     "it was acknowledged at {at:?}, and neither ran to its end nor is it dead-lettered"

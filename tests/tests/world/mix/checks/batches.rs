@@ -56,13 +56,10 @@ fn is_joined(evidence: &Evidence, fan: &Fan, index: usize) -> bool {
     own.is_some() && !was_sent(index) && (0..fan.children.len()).any(is_other)
 }
 
-/// Returns whether a job is done before an entry. A job that has sent a batch is done with it, even if its own
-/// attempt has failed since.
+/// Returns whether a job is done before an entry. A job that has sent a batch is done when both have ended.
 fn is_done(evidence: &Evidence, id: &str, ends_in: Option<&Fan>, before: usize) -> bool {
-    match ends_in {
-        Some(inner) => is_done(evidence, &inner.id, inner.join.fan.as_deref(), before),
-        None => evidence.done(id).is_some_and(|done| done < before),
-    }
+    let inner = ends_in.is_none_or(|inner| is_done(evidence, &inner.id, inner.join.fan.as_deref(), before));
+    inner && evidence.done(id).is_some_and(|done| done < before)
 }
 
 fn may_expire(fan: &Fan, index: usize) -> bool {

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use jobqueue::Outcome;
 use jobqueue::testing::world::{Fact, Finding, Verdict};
 
 use super::progress::is_single;
@@ -117,11 +116,7 @@ fn end_before(evidence: &Evidence, job: &Sent<'_>, next: usize) -> Option<usize>
     let comes_again = evidence.is_redriven(&job.id) || !is_single(evidence, &job.id);
     let may_die = job.script.reject || job.script.fail > 0 || died.is_some();
     let copy_came_later = (comes_again && may_die).then(|| evidence.ended_before(&job.id, next)).flatten();
-    // A job that has handed over to a batch of its own ends with the batch, although its last attempt failed: the next delivery of its
-    // message finds that out.
-    let is_found_over = |fact: &Fact| matches!(fact, Fact::Settled { outcome: Outcome::Duplicate, .. });
-    let handed_over = job.script.fan.is_some().then(|| evidence.first(&job.id, is_found_over)).flatten();
-    [evidence.done(&job.id), died, copy_came_later, handed_over].into_iter().flatten().min()
+    [evidence.done(&job.id), died, copy_came_later].into_iter().flatten().min()
 }
 
 /// Returns a job in order that was sent, alone or in a list.

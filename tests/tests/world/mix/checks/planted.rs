@@ -15,10 +15,9 @@ use super::{Evidence, batches, blobs, cancelled, journal, order, progress, sched
 use crate::mix::backend::Backend;
 use crate::mix::diary::{Diary, Note};
 use crate::mix::features::Feature;
-use crate::mix::known::{fan, job};
 use crate::mix::plan::{Action, Plan, What};
 use crate::mix::run;
-use crate::mix::spec::Script;
+use crate::mix::spec::{Fan, Script, Spec};
 
 /// A change of the evidence: notes that are added, and then facts that are changed.
 #[derive(Clone)]
@@ -43,6 +42,23 @@ fn plan(features: &[Feature], actions: impl IntoIterator<Item = What>) -> Plan {
     let actions = actions.map(|(number, what)| Action { at: at(number), actor: 0, what }).collect();
     let features = features.to_vec();
     Plan { seed: 1, noise: 1, features, workers: 1, faults: 0.0, spread: (1, 1), actions }
+}
+
+fn job(id: String, script: Script) -> What {
+    let (key, delay, ttl) = (None, None, None);
+    let (in_order, resend) = (false, false);
+    What::Send(Spec { id, script, bytes: 10, header: 0, key, in_order, delay, ttl, resend })
+}
+
+fn fan(id: &str, part: Script) -> Fan {
+    Fan {
+        id: id.to_owned(),
+        children: vec![part],
+        options: Vec::new(),
+        interrupted: false,
+        goes_on: false,
+        join: Script::default(),
+    }
 }
 
 fn one(script: Script) -> Plan {
