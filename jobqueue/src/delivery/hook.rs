@@ -46,6 +46,11 @@ impl Waiting<'_> {
     pub(crate) async fn take_slot(&self) {
         self.slot.take().await;
     }
+
+    /// Returns whether a handler has asked to leave the queue alone for a while.
+    pub(crate) fn is_snoozed(&self) -> bool {
+        self.slot.is_snoozed()
+    }
 }
 
 /// Work around deliveries. If a hook fails, the message stays in its queue and is delivered again.

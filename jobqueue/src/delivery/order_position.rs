@@ -9,9 +9,13 @@ use std::time::Duration;
 use super::leased_job::LeasedJob;
 use crate::error::Error;
 use crate::group_log::{EndState, GRACE, InOrder, Millis};
+use crate::job::outcome::chain;
 
 /// A put-back of at least this length is recorded in the log. It is shorter than the jobs behind it wait at least.
 const RECORDED_DELAY: Duration = Duration::from_secs(60);
+
+/// The pause before a put-back is noted again.
+const NOTE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The interval at which a worker confirms that the message of a running job exists.
 const HEARTBEAT: Duration = Duration::from_secs(GRACE.as_secs() / 3);
@@ -36,7 +40,7 @@ pub(crate) async fn end_turn(job: &LeasedJob, end: EndState) -> Result<(), Error
 
 /// Confirms at intervals, while the handler runs, that the message exists.
 pub(crate) fn keep_expected(job: &LeasedJob) {
-    let Some(InOrder { entry, .. }) = position_of(job) else { return };
+    let Some(InOrder { entry, turn }) = position_of(job) else { return };
     let Ok(log) = job.core.groups.of(&entry) else { return };
     let lease = Arc::downgrade(&job.lease);
     let runtime = job.core.runtime().clone();
@@ -47,7 +51,7 @@ pub(crate) fn keep_expected(job: &LeasedJob) {
                 return;
             }
             let due = Millis::from(runtime.now()).after(GRACE);
-            if let Err(error) = log.change(move |log| log.extend(&entry, due)).await {
+            if let Err(error) = log.change(move |log| log.extend(&entry, turn, due)).await {
                 tracing::debug!(%error, "the group log does not show that the job is running; it may lose its position");
             }
         }
@@ -55,15 +59,20 @@ pub(crate) fn keep_expected(job: &LeasedJob) {
 }
 
 /// Records that the message is about to be put back for `delay`, so that the jobs behind it do not call it
-/// overdue.
+/// overdue. While the log cannot be changed, the message stays leased: without the note, they would pass it by.
 pub(super) async fn extend_due(job: &LeasedJob, delay: Duration) {
-    let Some(InOrder { entry, .. }) = position_of(job).filter(|_| delay >= RECORDED_DELAY) else { return };
-    let due = Millis::from(job.core.now()).after(delay + GRACE);
-    let recorded = match job.core.groups.of(&entry) {
-        Ok(log) => log.change(move |log| log.extend(&entry, due)).await,
-        Err(error) => Err(error.into()),
+    let Some(InOrder { entry, turn }) = position_of(job).filter(|_| delay >= RECORDED_DELAY) else { return };
+    let note = async {
+        let log = job.core.groups.of(&entry)?;
+        loop {
+            let due = Millis::from(job.core.now()).after(delay + GRACE);
+            match log.change(move |log| log.extend(&entry, turn, due)).await {
+                Err(error) if error.is_retryable() => tokio::time::sleep(NOTE_PAUSE).await,
+                noted => return noted,
+            }
+        }
     };
-    if let Err(error) = recorded {
-        tracing::debug!(queue = %job.core.name, %error, "the group log does not show that the message is delayed; it may lose its position");
+    if let Some(Err(error)) = job.lease.lost().run_until_cancelled(note).await {
+        tracing::warn!(queue = %job.core.name, error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");
     }
 }

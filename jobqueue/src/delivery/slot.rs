@@ -30,6 +30,9 @@ pub(crate) trait DeliverySlot: Send + Sync {
     /// Frees the slot for another delivery until [`take`](Self::take): this one waits before its handler runs.
     fn leave(&self);
 
+    /// Returns whether a handler has asked to leave the queue alone for a while.
+    fn is_snoozed(&self) -> bool;
+
     /// Waits for a slot after [`leave`](Self::leave). Cancel-safe.
     fn take(&self) -> BoxFuture<'_, ()>;
 }

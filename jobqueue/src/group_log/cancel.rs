@@ -105,10 +105,10 @@ impl GroupLogs {
         let message = abandoned.message.message();
         let outcome = match store.delete(&self.queue, &message, ExpiredReceipt::Allow).await {
             Ok(()) => DeletionOutcome::Deleted,
-            // The message was deleted before, is leased on a storage that does not distinguish the two, or has another
-            // id here.
-            Err(e) if e.kind() == StoreErrorKind::MessageNotFound => DeletionOutcome::Unknown,
-            Err(e) if e.is_lease_lost() => DeletionOutcome::Received,
+            // Azure answers a stale receipt as if the message were gone: it may run.
+            Err(e) if e.kind() == StoreErrorKind::MessageNotFound || e.is_lease_lost() => {
+                DeletionOutcome::NotDeleted
+            }
             Err(e) => return Err(e.into()),
         };
         let now = Millis::from(self.runtime.now());

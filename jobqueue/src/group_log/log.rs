@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{EndState, EndedJob, Entry, EntryRef, EntryState, KeyHash};
+use super::entry::{EndState, EndedJob, Entry, EntryRef, EntryState, KeyHash, Turn};
 use crate::clock::unix_millis;
 
 pub(super) use cancellation::{Abandoned, DeletionOutcome};
@@ -130,7 +130,10 @@ impl GroupLog {
             if found.nonces.contains(&nonce) {
                 return Announced::Entered;
             }
-            // The job is sent again: there may be a second message of it.
+            // The job is sent again: there may be a second message of it. The first may run already, without a record of its turn.
+            if let (EntryState::Stored, None, [copy]) = (found.state, found.turn, found.nonces.as_slice()) {
+                found.turn = Some(Turn { copy: *copy, delivery: 1 });
+            }
             found.nonces.push(nonce);
             (found.copies, found.cancelling, found.due) = (true, None, found.due.max(due));
             self.changed = true;
@@ -138,6 +141,10 @@ impl GroupLog {
                 self.move_to_tail(at, EntryState::Announced);
             }
             return Announced::Entered;
+        }
+        if self.entries.len() >= MAX_ENTRIES {
+            // Senders that have died leave their announcements. A message that arrives all the same joins at the tail.
+            self.entries.retain(|entry| entry.state != EntryState::Announced || entry.due >= now.0);
         }
         if self.entries.len() >= MAX_ENTRIES {
             return Announced::Full;

@@ -108,13 +108,7 @@ impl Delivery<'_> {
             // Enabled before the log is read, so that no notification is missed.
             first.as_mut().enable();
             let ahead = match self.next().await? {
-                Next::Decide(None) => {
-                    if parked.take().is_some() && !self.take_slot().await {
-                        return self.interrupted();
-                    }
-                    keep_expected(self.leased_job);
-                    return Ok(None);
-                }
+                Next::Decide(None) => return self.begin(parked.take().is_some()).await,
                 Next::Decide(disposition) => return Ok(disposition),
                 Next::Ask => continue,
                 Next::Wait { ahead } => ahead,
@@ -143,6 +137,21 @@ impl Delivery<'_> {
                 () = tokio::time::sleep_until(give_up) => {}
             }
         }
+    }
+
+    /// Lets the handler run, unless the worker stopped or the queue was paused while the delivery waited.
+    async fn begin(&self, has_waited: bool) -> Result<Option<Disposition>, Error> {
+        if has_waited {
+            if !self.take_slot().await {
+                return self.interrupted();
+            }
+            let is_paused = self.leased_job.core.fresh_settings().await.paused;
+            if is_paused || self.waiting.is_snoozed() {
+                return Ok(Some(Disposition::Release(Duration::ZERO)));
+            }
+        }
+        keep_expected(self.leased_job);
+        Ok(None)
     }
 
     /// Returns the next step. Uses the log as this process knows it if that suffices; otherwise reads it again.

@@ -69,6 +69,13 @@ impl DeliverySlot for DeliveryGuard {
         if let Some(slot) = &self.slot {
             slot.leave();
         }
+        if let Some(probe) = &self.probe {
+            probe.give_back();
+        }
+    }
+
+    fn is_snoozed(&self) -> bool {
+        self.pacing.snoozed_until().is_some()
     }
 
     fn take(&self) -> BoxFuture<'_, ()> {

@@ -17,10 +17,8 @@ pub(crate) struct Abandoned {
 pub(crate) enum DeletionOutcome {
     /// The message is deleted, and no worker had received it.
     Deleted,
-    /// Somebody has received the message.
-    Received,
-    /// The message is gone or leased; the storage does not say which.
-    Unknown,
+    /// Somebody has received the message, or it is gone: the storage may not say which. A job that is gone becomes overdue.
+    NotDeleted,
 }
 
 impl GroupLog {
@@ -86,14 +84,10 @@ impl GroupLog {
                 self.remove(at, now);
                 self.note_ended(&abandoned.entry, EndState::Cancelled);
             }
-            DeletionOutcome::Received => {
+            // No delivery has recorded itself since the mark, so that the message is no longer delayed: it comes soon or never.
+            DeletionOutcome::NotDeleted => {
                 let found = &mut self.entries[at];
-                (found.cancelling, found.due) = (None, found.due.max(now.after(GRACE)));
-            }
-            DeletionOutcome::Unknown => {
-                self.skip(at);
-                self.trim_skipped();
-                self.expect_first(abandoned.entry.key, now);
+                (found.cancelling, found.due) = (None, now.after(GRACE));
             }
         }
     }

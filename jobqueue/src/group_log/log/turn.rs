@@ -45,7 +45,7 @@ impl GroupLog {
         }
         // The message is here, so that it is not overdue.
         if self.entries[at].overdue.is_some() {
-            self.extend(entry, now.after(GRACE));
+            self.extend(entry, turn, now.after(GRACE));
         }
         Position::Behind { ahead, overdue: self.entries[head].due < now.0 }
     }
@@ -121,12 +121,14 @@ impl GroupLog {
         false
     }
 
-    /// Records that the message exists and may stay away until `due`.
-    pub(crate) fn extend(&mut self, entry: &EntryRef, due: u64) {
+    /// Records that a delivery has the message, and that it may stay away until `due`. It can no longer be cancelled.
+    pub(crate) fn extend(&mut self, entry: &EntryRef, turn: Turn, due: u64) {
         let Some(at) = self.find(entry) else { return };
         let found = &mut self.entries[at];
-        if found.due < due || found.overdue.is_some() {
-            (found.due, found.overdue, self.changed) = (found.due.max(due), None, true);
+        if found.due < due || found.overdue.is_some() || found.cancelling.is_some() {
+            (found.due, found.overdue, found.cancelling) = (found.due.max(due), None, None);
+            found.turn.get_or_insert(turn);
+            self.changed = true;
         }
     }
 

@@ -224,7 +224,8 @@ async fn crash_at_any_step_of_a_cancel_blocks_no_key() {
         let _ = worker.run_until(watch.ends(2)).await.unwrap();
         let (ran, took) = (watch.begun("a"), began.elapsed());
         // Only a job that was not cancelled is waited for, because it is sent for a day later.
-        let cancelled = ran == [1] && took < Duration::from_secs(100);
+        // A storage may not say whether the message is gone or leased: then it is waited for as for one that has vanished.
+        let cancelled = ran == [1] && took < Duration::from_secs(900);
         let kept = ran.first() == Some(&0);
         assert!(cancelled || (kept && !matches!(told, Ok(Ok(true)))), "{at}: {ran:?} after {took:?}");
         let marked = operation == Operation::Delete || nth > 1 || fault == Fault::HangAfter;
