@@ -152,7 +152,8 @@ mod tests {
                 detects_duplicates: true,
                 time_to_live: Some(Duration::from_secs(14 * 86_400 + 3600)),
                 dead_letters_expired: true,
-                deleted_when_idle: Some(Duration::new(922_337_203_685, 477_580_700)),
+                // The service's word for "without end".
+                deleted_when_idle: None,
                 forwards: true,
                 is_partitioned: true,
                 messages: 5,
