@@ -106,8 +106,13 @@ impl Proxy {
 impl State {
     async fn serve(&self, mut client: TcpStream) -> io::Result<()> {
         let Some(request) = read_request(&mut client).await? else { return Ok(()) };
-        let line = String::from_utf8_lossy(&request).lines().next().unwrap_or_default().to_owned();
-        self.seen.lock().expect("no panic").push(line.clone());
+        let text = String::from_utf8_lossy(&request);
+        let line = text.lines().next().unwrap_or_default().to_owned();
+        // Part of what is seen: the range of a read.
+        let head = text.lines().take_while(|line| !line.is_empty());
+        let range = head.filter(|line| line.to_ascii_lowercase().starts_with("range:"));
+        let seen = [line.as_str()].into_iter().chain(range).collect::<Vec<_>>().join(" ");
+        self.seen.lock().expect("no panic").push(seen);
         let fault = {
             let mut plans = self.plans.lock().expect("no panic");
             let at = plans.iter().position(|(part, _)| line.contains(part));

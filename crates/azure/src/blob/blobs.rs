@@ -18,6 +18,10 @@ use jobqueue_storage::{
     Blob, BlobProperties, Condition, ETag, LeaseId, LeaseState, PutBlob, StoreError, StoreErrorKind,
 };
 
+/// The longest blob that one request writes, in bytes, and so the longest that is read: 5,000 MiB.
+/// <https://learn.microsoft.com/rest/api/storageservices/put-blob>
+const MAX_RANGE: usize = 5_000 * 1024 * 1024;
+
 pub(super) async fn put(
     connection: &Connection,
     blob: &BlobName,
@@ -65,12 +69,14 @@ pub(super) async fn get(
     max_bytes: u64,
 ) -> Result<Blob, StoreError> {
     let call = Call::reads("get blob", blob).with_long_answers_as(StoreErrorKind::TooLarge);
+    // One request reads the blob, and a byte of a longer one shows that it is too long. Without a size the range would end at 2^64: the
+    // service documents ranges within a blob, and others refuse what a signed number cannot hold.
+    let range = usize::try_from(max_bytes).unwrap_or(usize::MAX).clamp(1, MAX_RANGE) + 1;
     let (headers, data) = call
         .run_again(connection.runtime(), || async {
             let options = BlobClientDownloadOptions {
                 method_options: with_limit(max_bytes),
-                // One request reads the blob: the pipeline reads at most the limit of the answer.
-                partition_size: NonZero::new(usize::MAX),
+                partition_size: NonZero::new(range),
                 parallel: NonZero::new(1),
                 ..BlobClientDownloadOptions::default()
             };

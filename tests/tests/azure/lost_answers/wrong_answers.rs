@@ -59,6 +59,22 @@ async fn huge_answers_are_cut_off() {
     }
 }
 
+// A service that reads ranges as signed numbers refuses one that ends at 2^64.
+#[tokio::test]
+async fn range_of_a_read_ends_behind_the_longest_blob_that_is_allowed() {
+    let bench = Bench::new().await;
+    let (blobs, blob) = (bench.storage.blobs(), bench.blob("b"));
+    blobs.put_blob(&blob, "12345".into(), PutBlob::new()).await.unwrap();
+    for max_bytes in [5, 1024, u64::MAX] {
+        assert_eq!(&blobs.get_blob(&blob, max_bytes).await.unwrap().data[..], b"12345");
+    }
+    let seen = bench.blob_proxy.seen();
+    let ranges: Vec<u64> =
+        seen.iter().filter_map(|line| line.rsplit_once("bytes=0-")?.1.parse().ok()).collect();
+    assert_eq!(ranges, [5, 1024, 5_000 * 1024 * 1024]);
+    assert_eq!(blobs.get_blob(&blob, 4).await.unwrap_err().kind(), StoreErrorKind::TooLarge);
+}
+
 /// F19: a message without a receipt is skipped. One without a count was delivered once, and keeps its text.
 #[tokio::test]
 async fn malformed_message_spoils_no_others() {
