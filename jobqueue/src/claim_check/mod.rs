@@ -32,7 +32,7 @@ pub(crate) const CONTAINER: &str = "jobqueue-payloads";
 /// Blob metadata: seconds since 1970 after which no message refers to the blob, or `never`.
 pub(crate) const EXPIRES: &str = "expires";
 
-/// The time after which writing a blob is given up, unless its message has less time.
+/// The time after which writing or deleting a blob is given up, unless its message has less time.
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// The default maximum size of a payload: 32 MiB.
@@ -162,8 +162,8 @@ impl ClaimChecks {
         Ok(blob.data)
     }
 
-    /// Deletes the blob of `reference`, for a message of `queue`. A missing blob is not an error. The blob of another
-    /// queue is not deleted, because references come from messages, which are untrusted.
+    /// Deletes the blob of `reference`, for a message of `queue`; a throttled request is sent again for some time. A missing blob is not
+    /// an error. The blob of another queue is not deleted, because references come from messages, which are untrusted.
     pub(crate) async fn remove(
         &self,
         queue: &QueueName,
@@ -173,13 +173,15 @@ impl ClaimChecks {
             return Ok(());
         }
         let (name, _) = self.blob(reference, None).map_err(|e| invalid(e, reference))?;
-        match self.blobs.delete_blob(&name, None).await {
-            Err(e)
-                if !matches!(e.kind(), StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound) =>
-            {
-                Err(e)
+        let is_missing =
+            |kind| matches!(kind, StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound);
+        let mut tries = Tries::until(&self.runtime, Instant::now() + BUDGET, 2, 2);
+        loop {
+            match self.blobs.delete_blob(&name, None).await {
+                Ok(()) => return Ok(()),
+                Err(e) if is_missing(e.kind()) => return Ok(()),
+                Err(e) => tries.failed(e).await?,
             }
-            _ => Ok(()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, JobInfo, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
@@ -132,4 +132,21 @@ async fn a_payload_that_is_shown_again_within_its_grace_runs() {
     let report = worker(&storage).handle(handler).build().unwrap().run_until(after(600)).await.unwrap();
     assert_eq!(report.completed, 1);
     assert_eq!(report.dead_lettered, 0);
+}
+
+// No sweep removes it while a dead letter is left in the queue.
+#[tokio::test(start_paused = true)]
+async fn payload_is_removed_although_its_first_deletion_is_throttled() {
+    let storage = in_memory();
+    let faulty = Faulty::quiet(&storage);
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    queue.send(&Task { name: "large".into(), data: "x".repeat(100_000) }).await.unwrap();
+    faulty.plan(Operation::DeleteBlob, 1, Fault::Throttle(Duration::from_secs(1)));
+    let handler = |_: Task| async { Ok::<_, JobError>(()) };
+    let built = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let report = built.run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 1, "{report:?}");
+    let payloads = ContainerName::new("jobqueue-payloads").unwrap();
+    let left = storage.blobs().list_blobs(&payloads, "", None).await.unwrap();
+    assert_eq!(left.blobs, []);
 }
