@@ -167,10 +167,7 @@ fn service_bus() -> impl Iterator<Item = Trial> {
                         })
                     },
                 );
-                let subject = subject.deviating(OF_SERVICE_BUS);
-                let by_clock =
-                    if is_real { Deviation::EndedLeaseIsExpired } else { Deviation::ExternalClock };
-                let subject = subject.deviating([by_clock, Deviation::ReleaseEndsReceipt]);
+                let subject = subject.deviating(OF_SERVICE_BUS).deviating([Deviation::ReleaseEndsReceipt]);
                 keeps(promise, &subject).await
             })
         })
@@ -179,7 +176,7 @@ fn service_bus() -> impl Iterator<Item = Trial> {
 
 const LOCK: Duration = Duration::from_secs(5);
 
-const OF_SERVICE_BUS: [Deviation; 7] = [
+const OF_SERVICE_BUS: [Deviation; 8] = [
     Deviation::LockOfFixedLength,
     Deviation::RenewalKeepsReceipt,
     Deviation::PutReceiptCancelsDelayOnly,
@@ -187,6 +184,7 @@ const OF_SERVICE_BUS: [Deviation; 7] = [
     Deviation::ClearKeepsLeased,
     Deviation::ExpiredNeverAllowed,
     Deviation::NextVisibleUnknown,
+    Deviation::EndedLeaseIsExpired,
 ];
 
 /// Queues of Service Bus that require sessions. The delay of a message that is given back passes in the process that holds its
@@ -210,8 +208,7 @@ fn service_bus_sessions() -> impl Iterator<Item = Trial> {
                     Duration::from_secs(5),
                     wait,
                 );
-                let subject = subject.deviating(OF_SERVICE_BUS);
-                let subject = subject.deviating([Deviation::GetMayBeShort, Deviation::EndedLeaseIsExpired]);
+                let subject = subject.deviating(OF_SERVICE_BUS).deviating([Deviation::GetMayBeShort]);
                 keeps(promise, &subject).await
             })
         })

@@ -41,9 +41,6 @@ pub enum Deviation {
     ClearKeepsLeased,
     /// An expired receipt is refused even if expired receipts are allowed. Service Bus.
     ExpiredNeverAllowed,
-    /// The storage goes by a clock that the adapter does not know, so that an expired receipt may be refused as one of a message
-    /// that is gone. Service Bus, when a test moves the emulator's clock.
-    ExternalClock,
     /// The receipt of a message that was given back is refused as one of a message that is gone, not as expired. Service Bus: the
     /// lock is over, and nothing is known of who had it.
     ReleaseEndsReceipt,
@@ -51,8 +48,7 @@ pub enum Deviation {
     /// is one of another session, and the first does not wait for the others.
     GetMayBeShort,
     /// A receipt whose lease has ended is refused as expired, even if another client has received the message since, or
-    /// its time to live has passed. Service Bus: by the clock of the adapter, and on queues that require sessions,
-    /// where a lost session does not reveal the state of its message.
+    /// its time to live has passed. Service Bus: a lost lock or session does not reveal the state of its message.
     EndedLeaseIsExpired,
 }
 
@@ -94,12 +90,6 @@ impl Deviation {
             Self::ExpiredNeverAllowed => &[
                 ("receipt::that_expired_deletes_if_unclaimed", "the storage refused"),
                 ("receipt::that_expired_updates_if_unclaimed", "the storage refused"),
-            ],
-            Self::ExternalClock => &[
-                ("ttl::ends_receipts", "expected [MessageNotFound]"),
-                ("receipt::that_expired_does_not_delete", "refused with MessageNotFound"),
-                ("receipt::that_expired_does_not_update", "refused with MessageNotFound"),
-                ("delete::all_refuses_an_expired_one", "refused with MessageNotFound"),
             ],
             Self::ReleaseEndsReceipt => &[RELEASE_ENDS_RECEIPT],
             Self::EndedLeaseIsExpired => &[
