@@ -11,7 +11,7 @@ use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 /// Runs a job whose effect is recorded while the storage throttles blobs for some seconds. Returns how often the effect happened.
 async fn effects(throttled: u64) -> u32 {
-    let faulty = Faulty::quiet(&in_memory());
+    let faulty = Faulty::new(&in_memory());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let effects = Arc::new(AtomicU32::new(0));
     let (count, slow) = (Arc::clone(&effects), faulty.clone());

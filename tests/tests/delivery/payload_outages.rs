@@ -138,7 +138,7 @@ async fn a_payload_that_is_shown_again_within_its_grace_runs() {
 #[tokio::test(start_paused = true)]
 async fn payload_is_removed_although_its_first_deletion_is_throttled() {
     let storage = in_memory();
-    let faulty = Faulty::quiet(&storage);
+    let faulty = Faulty::new(&storage);
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     queue.send(&Task { name: "large".into(), data: "x".repeat(100_000) }).await.unwrap();
     faulty.plan(Operation::DeleteBlob, 1, Fault::Throttle(Duration::from_secs(1)));

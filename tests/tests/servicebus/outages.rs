@@ -40,6 +40,7 @@ impl Bench {
 #[tokio::test]
 async fn an_outage_of_the_blobs_costs_no_delivery_in_a_session() {
     let bench = Bench::with(json!({ "RequiresSession": true, "MaxDeliveryCount": 3 }), &[]);
+    // Quiet: the emulator is asked in real time.
     let blobs = Faulty::quiet(&bench.blobs);
     let storage = bench.over(&blobs);
     bench.put(PutMessage::new("job").with_group("a".to_owned())).await.unwrap();
@@ -59,6 +60,7 @@ async fn an_outage_of_the_blobs_costs_no_delivery_without_sessions() {
     let leased = bench.leased("first").await;
     bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("step 1".to_owned())).await.unwrap();
     bench.emulator.advance(MINUTE);
+    // Quiet: the emulator is asked in real time.
     let blobs = Faulty::quiet(&bench.blobs);
     let storage = bench.over(&blobs);
     blobs.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unavailable));

@@ -141,8 +141,8 @@ impl Context {
     /// Begins a batch within a job, or continues one that an earlier attempt began. The `id` has 1–128 ASCII letters,
     /// digits, dashes and underscores.
     ///
-    /// Batches nest: if the job is itself a child of a batch, it ends there when the continuation of this batch is
-    /// done, with the result of that continuation.
+    /// Batches nest: if the job is itself a child of a batch, it ends there when its handler has returned and the
+    /// continuation of this batch is done, with the result of that continuation.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad id, [`Storage`](ErrorKind::Storage) if the batch cannot be read.

@@ -235,7 +235,7 @@ async fn queue_in_order_goes_on_soon_after_an_outage() {
 #[tokio::test(start_paused = true)]
 async fn cancellation_in_doubt_skips_no_job_that_runs() {
     let storage = in_memory();
-    let faulty = Faulty::quiet(&storage);
+    let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     let trail = Trail::new();
     let built = worker(&faulty.storage()).handle(long_first(300, &trail)).build().unwrap();
@@ -260,7 +260,7 @@ async fn cancellation_in_doubt_skips_no_job_that_runs() {
 #[tokio::test(start_paused = true)]
 async fn cancellation_that_failed_skips_no_job_that_runs() {
     let storage = in_memory();
-    let faulty = Faulty::quiet(&storage);
+    let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     let trail = Trail::new();
     let built = worker(&faulty.storage()).handle(long_first(300, &trail)).build().unwrap();
@@ -313,7 +313,7 @@ async fn paused_queue_starts_no_job_that_waits_for_its_turn() {
 #[tokio::test(start_paused = true)]
 async fn job_put_back_during_an_outage_of_blobs_keeps_its_position() {
     let storage = in_memory();
-    let faulty = Faulty::quiet(&storage);
+    let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     let trail = Trail::new();
     let (log, blobs) = (trail.clone(), faulty.clone());
