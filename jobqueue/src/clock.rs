@@ -1,29 +1,6 @@
 //! The wall clock, injected so that tests can set it, and the texts of moments.
 
-use std::time::SystemTime;
-
-use jiff::Timestamp;
-use jiff::fmt::temporal::DateTimePrinter;
-
+pub(crate) use jobqueue_message::times::{parse_rfc3339, rfc3339, unix_millis};
 pub(crate) use jobqueue_storage::clock::WITHOUT_END;
 #[doc(inline)]
 pub use jobqueue_storage::clock::{Clock, ManualClock, SystemClock, TokioClock};
-
-/// Three digits after the point, always.
-const MILLISECONDS: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
-
-/// Returns the text of a moment in UTC with milliseconds, as RFC 3339 writes it; `None` outside the years that it can write.
-pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
-    Some(MILLISECONDS.timestamp_to_string(&Timestamp::try_from(time).ok()?))
-}
-
-/// Parses an RFC 3339 timestamp.
-pub(crate) fn parse_rfc3339(text: &str) -> Option<SystemTime> {
-    text.parse::<Timestamp>().ok().map(SystemTime::from)
-}
-
-/// Returns the milliseconds from 1970 to `time`, the form of times in records; 0 for an earlier time.
-pub(crate) fn unix_millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}

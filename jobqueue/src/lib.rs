@@ -1,20 +1,15 @@
 #![doc = include_str!("docs/crate.md")]
 #![forbid(unsafe_code)]
 
-#[doc(hidden)]
-pub mod __private;
 pub mod admin;
 #[cfg(feature = "azure")]
 pub mod azure;
 mod claim_check;
 pub mod clock;
-pub mod codec;
 mod connect;
 mod coordination;
 pub mod dead_letters;
 mod delivery;
-mod envelope;
-mod error;
 pub mod event;
 pub mod golden;
 mod group_log;
@@ -25,7 +20,6 @@ pub mod job;
 mod lease;
 pub mod maintenance;
 pub mod memory;
-pub mod message;
 mod order;
 mod presence;
 pub mod queue;
@@ -47,11 +41,16 @@ pub mod trace;
 #[cfg(feature = "sqlite")]
 mod transactional;
 mod undelivered;
-pub mod validate;
 pub mod worker;
 
-// The floor below: `crate::sync` and the others are its modules.
-use jobqueue_storage::{fast, json_blob, sync};
+// The floors below: `crate::envelope`, `crate::sync` and the others are their modules.
+use jobqueue_message::{envelope, error};
+use jobqueue_storage::{json_blob, sync};
+
+#[doc(hidden)]
+pub use jobqueue_message::__private;
+#[doc(inline)]
+pub use jobqueue_message::{codec, message, validate};
 
 #[cfg(feature = "schedule")]
 pub use coordination::schedule;

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use crate::job::outcome::{BoxError, chain};
+use crate::envelope::EnvelopeError;
+use crate::job::BoxError;
 use crate::message::{DecodeError, EncodeError};
-use crate::storage::NameError;
+use jobqueue_storage::text::chain;
+use jobqueue_storage::{NameError, StoreError, StoreErrorKind};
 
 /// The error of the framework's operations.
 ///
@@ -173,6 +175,33 @@ impl From<EncodeError> for Error {
 impl From<DecodeError> for Error {
     fn from(error: DecodeError) -> Self {
         Self::new(ErrorKind::Undecodable, "the message cannot be read").with_source(error)
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        let kind = match error.kind() {
+            StoreErrorKind::TooLarge => ErrorKind::TooLarge,
+            StoreErrorKind::InvalidInput => ErrorKind::Invalid,
+            StoreErrorKind::Configuration => ErrorKind::Configuration,
+            _ => ErrorKind::Storage,
+        };
+        let text = match kind {
+            ErrorKind::Configuration => "the options of the storage are wrong",
+            _ => "the storage failed",
+        };
+        let retryable = error.is_retryable();
+        Self::new(kind, text).with_retryable(retryable).with_source(error)
+    }
+}
+
+impl From<EnvelopeError> for Error {
+    fn from(error: EnvelopeError) -> Self {
+        let kind = match error {
+            EnvelopeError::HeaderName(_) => ErrorKind::Invalid,
+            _ => ErrorKind::Undecodable,
+        };
+        Self::new(kind, "the event cannot be read or written").with_source(error)
     }
 }
 

@@ -7,25 +7,25 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::message::MessageDefaults;
-pub use crate::storage::Metadata;
+pub use jobqueue_storage::Metadata;
 
 /// The metadata name of [`QueueSettings::poison_threshold`].
-pub(crate) const POISON_THRESHOLD: &str = Metadata::POISON_THRESHOLD;
+pub const POISON_THRESHOLD: &str = Metadata::POISON_THRESHOLD;
 /// The metadata name of [`QueueSettings::timeout`], in seconds.
-pub(crate) const DEFAULT_TIMEOUT: &str = "defaulttimeout";
+pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
 /// The metadata name of [`QueueSettings::encoding`]: `none` or `base64`.
-pub(crate) const MESSAGE_ENCODING: &str = "messageencoding";
+pub const MESSAGE_ENCODING: &str = "messageencoding";
 /// The metadata name of [`QueueSettings::paused`]: `true` while workers fetch nothing from the queue.
-pub(crate) const PAUSED: &str = "paused";
+pub const PAUSED: &str = "paused";
 /// The metadata name of [`QueueSettings::max_deliveries`].
-pub(crate) const MAX_DELIVERIES: &str = Metadata::MAX_DELIVERIES;
+pub const MAX_DELIVERIES: &str = Metadata::MAX_DELIVERIES;
 
 /// The metadata name of [`QueueSettings::unknown_kind_timeout`], in seconds.
-pub(crate) const UNKNOWN_KIND_SECONDS: &str = "unknownkindseconds";
+pub const UNKNOWN_KIND_SECONDS: &str = "unknownkindseconds";
 /// The metadata name of [`QueueSettings::trust_producers`]: `true` or `false`.
-pub(crate) const TRUST_PRODUCERS: &str = "trustproducers";
+pub const TRUST_PRODUCERS: &str = "trustproducers";
 /// The metadata name of [`QueueSettings::raw_version`].
-pub(crate) const RAW_VERSION: &str = "rawversion";
+pub const RAW_VERSION: &str = "rawversion";
 
 /// The encoding of the text of messages. Both forms are always read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -184,7 +184,7 @@ impl QueueSettings {
     }
 
     /// The names of all settings in the metadata.
-    pub(crate) const NAMES: &'static [&'static str] = &[
+    pub const NAMES: &'static [&'static str] = &[
         POISON_THRESHOLD,
         DEFAULT_TIMEOUT,
         MESSAGE_ENCODING,
@@ -196,7 +196,7 @@ impl QueueSettings {
     ];
 
     /// Returns the settings by their names in the metadata, as they would be written there.
-    pub(crate) fn entries(&self) -> Vec<(&'static str, String)> {
+    pub fn entries(&self) -> Vec<(&'static str, String)> {
         let encoding = match self.encoding {
             MessageEncoding::Plain => "none",
             MessageEncoding::Base64 => "base64",

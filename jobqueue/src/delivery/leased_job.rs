@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use super::saved::Saved;
 use super::shrink_history::HistoryTrim;
-use crate::clock::parse_rfc3339;
 use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference, state_of};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::InOrder;
@@ -190,25 +189,14 @@ impl LeasedJob {
     pub(crate) fn info(&self) -> Option<JobInfo> {
         self.with_envelope(|envelope| {
             let sender = self.sender_of(envelope);
-            JobInfo {
-                id: Arc::clone(&envelope.id),
-                kind: Arc::clone(&envelope.kind),
-                version: envelope.version.unwrap_or(1),
-                queue: self.core.name.clone(),
-                source: Arc::clone(&envelope.source),
-                key: envelope.key.as_deref().map(Into::into),
-                attempt: envelope.history.attempts.saturating_add(1),
-                max_attempts: self.settings.poison_threshold,
-                dequeue_count: self.dequeue_count,
-                sent: envelope.time.as_deref().and_then(parse_rfc3339),
-                inserted: self.inserted,
-                expires: self.expires,
-                headers: if envelope.extensions.is_empty() { Default::default() } else { envelope.headers() },
-                trace: sender.map_or_else(
-                    || TraceContext::root(self.core.runtime()),
-                    |sender| sender.child(self.core.runtime()),
-                ),
-            }
+            let runtime = self.core.runtime();
+            let trace = sender.map_or_else(|| TraceContext::root(runtime), |sender| sender.child(runtime));
+            let mut job = envelope.job(self.core.name.clone(), trace);
+            job.max_attempts = self.settings.poison_threshold;
+            job.dequeue_count = self.dequeue_count;
+            job.inserted = self.inserted;
+            job.expires = self.expires;
+            job
         })
     }
 

@@ -209,8 +209,9 @@ impl Executor {
             _ if job.attempt >= job.max_attempts => {
                 return Disposition::DeadLetter(Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, error));
             }
-            Verdict::Retry => backoff.unwrap_or_default().delay(job.attempt, self.core.runtime()),
             Verdict::RetryAfter(wait) => wait.min(MAX_VISIBILITY),
+            // `Retry`; the enum is open, and a verdict without an arm keeps the job too.
+            _ => backoff.unwrap_or_default().delay(job.attempt, self.core.runtime()),
         };
         Disposition::Retry { wait, error }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason};
-use crate::storage::QueueName;
+use jobqueue_storage::QueueName;
 
 pub(crate) use observers::Observers;
 

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::Event;
-use crate::storage::{StorageObserver, StorageRequest, StoreErrorKind};
 use crate::trace::{OpenSpan, Step, Tracer};
+use jobqueue_storage::{StorageObserver, StorageRequest, StoreErrorKind};
 
 type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 

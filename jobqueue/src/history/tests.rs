@@ -1,6 +1,5 @@
 //! The pace and the size of what is written, on paused time.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::blobs::BlobJournal;
 use super::*;
+use crate::envelope::{Envelope, Payload};
 use crate::job::outcome::Outcome;
 use crate::job::{JobInfo, TraceContext};
 use crate::storage::{
@@ -22,22 +22,9 @@ use crate::{Runtime, memory};
 const KEPT: Duration = Duration::from_secs(86_400);
 
 fn job(id: &str, key: &str) -> JobInfo {
-    JobInfo {
-        id: Arc::from(id),
-        kind: Arc::from("letter"),
-        version: 1,
-        queue: QueueName::new("letters").unwrap(),
-        source: Arc::from("//shop"),
-        key: Some(Arc::from(key)),
-        attempt: 1,
-        max_attempts: 5,
-        dequeue_count: 1,
-        sent: None,
-        inserted: SystemTime::UNIX_EPOCH,
-        expires: None,
-        headers: BTreeMap::new(),
-        trace: TraceContext::new(1, 1, 1).unwrap(),
-    }
+    let mut event = Envelope::new(id, "//shop", "letter", Payload::None);
+    event.key = Some(key.to_owned());
+    event.job(QueueName::new("letters").unwrap(), TraceContext::new(1, 1, 1).unwrap())
 }
 
 fn push(buffer: &JournalBuffer, id: &str, key: &str) {

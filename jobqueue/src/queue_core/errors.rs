@@ -1,37 +1,8 @@
 //! Converts the errors of the lower layers to the error of the public API.
 
 use crate::claim_check::PayloadError;
-use crate::envelope::EnvelopeError;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseError;
-use crate::storage::{StoreError, StoreErrorKind};
-
-impl From<StoreError> for Error {
-    fn from(error: StoreError) -> Self {
-        let kind = match error.kind() {
-            StoreErrorKind::TooLarge => ErrorKind::TooLarge,
-            StoreErrorKind::InvalidInput => ErrorKind::Invalid,
-            StoreErrorKind::Configuration => ErrorKind::Configuration,
-            _ => ErrorKind::Storage,
-        };
-        let text = match kind {
-            ErrorKind::Configuration => "the options of the storage are wrong",
-            _ => "the storage failed",
-        };
-        let retryable = error.is_retryable();
-        Self::new(kind, text).with_retryable(retryable).with_source(error)
-    }
-}
-
-impl From<EnvelopeError> for Error {
-    fn from(error: EnvelopeError) -> Self {
-        let kind = match error {
-            EnvelopeError::HeaderName(_) => ErrorKind::Invalid,
-            _ => ErrorKind::Undecodable,
-        };
-        Self::new(kind, "the event cannot be read or written").with_source(error)
-    }
-}
 
 impl From<LeaseError> for Error {
     fn from(error: LeaseError) -> Self {

@@ -24,5 +24,5 @@ pub use jobqueue_storage::{
     SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp, rules,
 };
 pub(crate) use jobqueue_storage::{
-    Certainty, Listed, Throttle, Tries, list_all, list_with_time, put_creating, text,
+    Certainty, Listed, Throttle, Tries, list_all, list_with_time, put_creating,
 };

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use super::TraceContext;
 use crate::job::JobInfo;
-use crate::storage::QueueName;
+use jobqueue_storage::QueueName;
 
 /// A tracing system, for example OpenTelemetry (the crate `jobqueue-opentelemetry`). [`Storage::with_tracer`](crate::Storage::with_tracer)
 /// sets it.

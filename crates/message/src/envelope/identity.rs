@@ -14,20 +14,20 @@ use crate::job::JobInfo;
 
 /// The identity of a job within its queue: `source` and `id`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Identity {
+pub struct Identity {
     source: Arc<str>,
     id: Arc<str>,
 }
 
 impl Identity {
     /// Returns the identity of the events that `source` has sent under `id`.
-    pub(crate) fn new(source: impl Into<Arc<str>>, id: impl Into<Arc<str>>) -> Self {
+    pub fn new(source: impl Into<Arc<str>>, id: impl Into<Arc<str>>) -> Self {
         Self { source: source.into(), id: id.into() }
     }
 
     /// Returns a digest of fixed length, for names of blobs and for records of many identities. Producers choose ids,
     /// so their length has no bound.
-    pub(crate) fn digest(&self) -> IdentityDigest {
+    pub fn digest(&self) -> IdentityDigest {
         let mut hash = Sha256::new();
         part(&mut hash, b"jobqueue identity 1");
         part(&mut hash, self.source.as_bytes());
@@ -50,7 +50,7 @@ impl From<&JobInfo> for Identity {
 
 /// The digest of an identity: 64 hexadecimal digits as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct IdentityDigest(Sha256Digest);
+pub struct IdentityDigest(Sha256Digest);
 
 impl fmt::Display for IdentityDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,10 +61,11 @@ impl fmt::Display for IdentityDigest {
 /// The digest of an event's identity, kind, key and payload. Two messages with equal digests are copies of one event,
 /// whatever their deliveries have written into them since, and wherever their payloads are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct EventDigest(Sha256Digest);
+pub struct EventDigest(Sha256Digest);
 
 impl EventDigest {
-    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+    /// Returns the bytes of the digest.
+    pub fn as_bytes(&self) -> &[u8; 32] {
         self.0.as_bytes()
     }
 }
@@ -76,12 +77,13 @@ impl fmt::Display for EventDigest {
 }
 
 impl Envelope {
-    pub(crate) fn identity(&self) -> Identity {
+    /// Returns the identity of the event: its source and id.
+    pub fn identity(&self) -> Identity {
         Identity::new(Arc::clone(&self.source), Arc::clone(&self.id))
     }
 
     /// Returns the digest by which copies of the event are recognised. Reads the whole of an inline payload.
-    pub(crate) fn digest(&self) -> EventDigest {
+    pub fn digest(&self) -> EventDigest {
         let mut hash = Sha256::new();
         part(&mut hash, b"jobqueue event 1");
         part(&mut hash, self.source.as_bytes());
@@ -96,7 +98,7 @@ impl Envelope {
 
 impl Payload {
     /// Returns the SHA-256 of the payload's bytes, which stays the same when the payload moves from the message to a blob.
-    pub(crate) fn digest(&self) -> Sha256Digest {
+    pub fn digest(&self) -> Sha256Digest {
         match self {
             Self::None => Sha256Digest::of(b"null"),
             // The bytes are those on the wire, from which the blob of a payload that moves out later is taken.
@@ -119,7 +121,7 @@ mod tests {
 
     use super::super::{JsonText, Parsed, StoredReference, parse};
     use super::*;
-    use crate::storage::QueueName;
+    use jobqueue_storage::QueueName;
 
     fn event(source: &str, id: &str, data: &str) -> Envelope {
         let data = JsonText::check(Bytes::copy_from_slice(data.as_bytes())).unwrap();

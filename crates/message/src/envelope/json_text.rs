@@ -7,29 +7,31 @@ use super::EnvelopeError;
 
 /// JSON text that is known to be well-formed, so that it can be copied into an event unchanged. Clones share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct JsonText(Bytes);
+pub struct JsonText(Bytes);
 
 impl JsonText {
     /// Checks a text of unknown origin.
     ///
     /// # Errors
     /// An error when the text is not UTF-8 or not JSON.
-    pub(crate) fn check(text: Bytes) -> Result<Self, EnvelopeError> {
+    pub fn check(text: Bytes) -> Result<Self, EnvelopeError> {
         let utf8 = std::str::from_utf8(&text).map_err(|_| super::text::TextError::NotUtf8)?;
         serde_json::from_str::<&RawValue>(utf8).map_err(EnvelopeError::json)?;
         Ok(Self(text))
     }
 
     /// Wraps text that serde_json has just written.
-    pub(crate) fn written_by_serde_json(text: impl Into<Bytes>) -> Self {
+    pub fn written_by_serde_json(text: impl Into<Bytes>) -> Self {
         Self(text.into())
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// Returns the text as bytes.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    pub(crate) fn to_bytes(&self) -> Bytes {
+    /// Returns the text as shared bytes.
+    pub fn to_bytes(&self) -> Bytes {
         self.0.clone()
     }
 }

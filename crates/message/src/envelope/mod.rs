@@ -15,23 +15,27 @@ mod write;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
+use jobqueue_storage::QueueName;
 use serde_json::value::RawValue;
 
-pub(crate) use identity::{EventDigest, Identity, IdentityDigest};
-pub(crate) use json_text::JsonText;
-pub(crate) use read::{EnvelopeError, MAX_ID_BYTES, Parsed, parse};
-pub(crate) use reference::{Sha256Digest, StoredReference};
-pub(crate) use text::{encoding_of, fits, fits_with_room, may_fit, to_wire};
-pub(crate) use tracestate::{keep_state, state_of};
+use crate::job::{JobInfo, TraceContext};
+use crate::times::parse_rfc3339;
+pub use identity::{EventDigest, Identity, IdentityDigest};
+pub use json_text::JsonText;
+pub use read::{EnvelopeError, MAX_ID_BYTES, Parsed, parse};
+pub use reference::{Sha256Digest, StoredReference};
+pub use text::{encoding_of, fits, fits_with_room, may_fit, to_wire};
+pub use tracestate::{keep_state, state_of};
 
 /// The maximum length of an error text that is kept with a message, in characters.
-pub(crate) const MAX_ERROR_CHARS: usize = 2_000;
+pub const MAX_ERROR_CHARS: usize = 2_000;
 
 /// An event: attributes, payload, and the framework's data about the job.
 #[derive(Debug, Clone)]
-pub(crate) struct Envelope {
+pub struct Envelope {
     /// The job's id.
     pub id: Arc<str>,
     /// The sender: a URI reference.
@@ -65,7 +69,8 @@ pub(crate) struct Envelope {
 
 /// The payload, or a reference to it.
 #[derive(Debug, Clone)]
-pub(crate) enum Payload {
+pub enum Payload {
+    /// The event has no payload, or its payload is `null`.
     None,
     /// JSON: `data`.
     Json(JsonText),
@@ -77,7 +82,7 @@ pub(crate) enum Payload {
 
 /// The data that former deliveries left in the message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct History {
+pub struct History {
     /// The number of failed attempts so far.
     pub attempts: u32,
     /// The number of uncounted deliveries so far: snoozes and shutdowns.
@@ -99,7 +104,7 @@ pub(crate) struct History {
 
 /// A wait for a condition outside the message: for a worker that knows its kind, or for a payload that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Deferral {
+pub struct Deferral {
     /// The code of the condition.
     pub cause: String,
     /// The time at which the wait began (RFC 3339).
@@ -110,7 +115,7 @@ pub(crate) struct Deferral {
 
 /// Progress that a handler saved: JSON text, or a reference to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Checkpoint {
+pub enum Checkpoint {
     /// In the message: `checkpoint`, a string with JSON in it.
     Inline(String),
     /// In a blob: `checkpointref`, `checkpointsize`, `checkpointsha256`.
@@ -119,7 +124,7 @@ pub(crate) enum Checkpoint {
 
 /// The reason and the time of a dead-lettering.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DeadLetterNote {
+pub struct DeadLetterNote {
     /// The reason's code.
     pub reason: String,
     /// The queue from which the message came.
@@ -137,7 +142,7 @@ pub(crate) struct DeadLetterNote {
 
 impl Envelope {
     /// Returns an event with the required attributes and nothing else.
-    pub(crate) fn new(
+    pub fn new(
         id: impl Into<Arc<str>>,
         source: impl Into<Arc<str>>,
         kind: impl Into<Arc<str>>,
@@ -163,9 +168,30 @@ impl Envelope {
 
     /// Returns the extension attributes with text values: attributes that senders add by name, and those of external
     /// producers.
-    pub(crate) fn headers(&self) -> BTreeMap<String, String> {
+    pub fn headers(&self) -> BTreeMap<String, String> {
         let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
         self.extensions.iter().filter_map(|(name, raw)| Some((name.clone(), text(raw)?))).collect()
+    }
+
+    /// Returns the job of the event as far as the event has its facts. The storage's facts are placeholders: 1 attempt at most, dequeued
+    /// once, inserted in 1970, no expiry. The caller sets them.
+    pub fn job(&self, queue: QueueName, trace: TraceContext) -> JobInfo {
+        JobInfo {
+            id: Arc::clone(&self.id),
+            kind: Arc::clone(&self.kind),
+            version: self.version.unwrap_or(1),
+            queue,
+            source: Arc::clone(&self.source),
+            key: self.key.as_deref().map(Into::into),
+            attempt: self.history.attempts.saturating_add(1),
+            max_attempts: 1,
+            dequeue_count: 1,
+            sent: self.time.as_deref().and_then(parse_rfc3339),
+            inserted: SystemTime::UNIX_EPOCH,
+            expires: None,
+            headers: if self.extensions.is_empty() { BTreeMap::new() } else { self.headers() },
+            trace,
+        }
     }
 
     /// Adds an extension attribute.
@@ -173,7 +199,7 @@ impl Envelope {
     /// # Errors
     /// [`EnvelopeError::HeaderName`] when the name is not 1–20 lower-case letters and digits, or is one of the
     /// framework's own.
-    pub(crate) fn insert_header(&mut self, name: &str, value: &str) -> Result<(), EnvelopeError> {
+    pub fn insert_header(&mut self, name: &str, value: &str) -> Result<(), EnvelopeError> {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         if name.is_empty() || name.len() > 20 || !name.bytes().all(plain) || write::is_known(name) {
             return Err(EnvelopeError::HeaderName(name.chars().take(40).collect()));
@@ -187,7 +213,7 @@ impl Envelope {
     ///
     /// # Errors
     /// An error only for a payload that is declared as JSON and is not UTF-8.
-    pub(crate) fn to_json(&self) -> Result<String, EnvelopeError> {
+    pub fn to_json(&self) -> Result<String, EnvelopeError> {
         write::to_json(self)
     }
 }

@@ -13,7 +13,7 @@ use super::reference::{ReferenceError, StoredReference};
 use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JsonText, Payload, text};
 
 /// The most bytes of an event's `id`, and of its `source`.
-pub(crate) const MAX_ID_BYTES: usize = 1_024;
+pub const MAX_ID_BYTES: usize = 1_024;
 
 /// The reason why a text is not an event that this program understands. It does not quote the text.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +78,8 @@ impl EnvelopeError {
 
 /// The kind of a text.
 #[derive(Debug)]
-pub(crate) enum Parsed {
+pub enum Parsed {
+    /// The text is an event.
     Event(Box<Envelope>),
     /// The text is JSON but not an event: the raw payload of an external producer.
     Bare(JsonText),
@@ -88,7 +89,7 @@ pub(crate) enum Parsed {
 ///
 /// # Errors
 /// [`EnvelopeError`]; the message can then never be read.
-pub(crate) fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
+pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     let json = text::from_wire(wire)?;
     let json = json.trim_end();
     let json = only_event(json)?.unwrap_or(json);

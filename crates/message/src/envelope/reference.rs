@@ -9,11 +9,11 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::storage::QueueName;
+use jobqueue_storage::QueueName;
 
 /// A reference to a payload: its blob, its length and its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoredReference {
+pub struct StoredReference {
     day: String,
     queue: QueueName,
     id: Uuid,
@@ -25,7 +25,7 @@ pub(crate) struct StoredReference {
 
 impl StoredReference {
     /// Returns a new, unique reference for `data`, to be written on `day` (`YYYYMMDD`).
-    pub(crate) fn for_data(day: impl Into<String>, queue: &QueueName, id: Uuid, data: &[u8]) -> Self {
+    pub fn for_data(day: impl Into<String>, queue: &QueueName, id: Uuid, data: &[u8]) -> Self {
         Self {
             day: day.into(),
             queue: queue.clone(),
@@ -39,11 +39,7 @@ impl StoredReference {
     ///
     /// # Errors
     /// [`ReferenceError`] when one of them is missing or outside the grammar.
-    pub(crate) fn parse(
-        reference: &str,
-        size: Option<u64>,
-        sha256: Option<&str>,
-    ) -> Result<Self, ReferenceError> {
+    pub fn parse(reference: &str, size: Option<u64>, sha256: Option<&str>) -> Result<Self, ReferenceError> {
         let mut parts = reference.split('/');
         let (Some(day), Some(queue), Some(id), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -64,7 +60,7 @@ impl StoredReference {
     }
 
     /// Returns the queue for which the blob was written.
-    pub(crate) fn queue(&self) -> &QueueName {
+    pub fn queue(&self) -> &QueueName {
         &self.queue
     }
 }
@@ -83,14 +79,16 @@ pub struct ReferenceError(&'static str);
 
 /// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Sha256Digest([u8; 32]);
+pub struct Sha256Digest([u8; 32]);
 
 impl Sha256Digest {
-    pub(crate) fn of(data: &[u8]) -> Self {
+    /// Returns the digest of `data`.
+    pub fn of(data: &[u8]) -> Self {
         Self(Sha256::digest(data).into())
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+    /// Returns the bytes of the digest.
+    pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }

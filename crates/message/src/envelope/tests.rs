@@ -1,7 +1,7 @@
 use super::text::TextError;
 use super::*;
 use crate::settings::MessageEncoding;
-use crate::storage::QueueName;
+use jobqueue_storage::QueueName;
 
 fn json(text: &str) -> Payload {
     Payload::Json(JsonText::check(Bytes::copy_from_slice(text.as_bytes())).unwrap())

@@ -29,7 +29,8 @@ pub enum TextError {
     NotUtf8,
 }
 
-pub(crate) fn to_wire(json: String, encoding: MessageEncoding) -> String {
+/// Returns the text of a message with this JSON.
+pub fn to_wire(json: String, encoding: MessageEncoding) -> String {
     match encoding {
         MessageEncoding::Plain => json,
         MessageEncoding::Base64 => STANDARD.encode(json),
@@ -37,7 +38,7 @@ pub(crate) fn to_wire(json: String, encoding: MessageEncoding) -> String {
 }
 
 /// Returns the encoding that a message's text is written in.
-pub(crate) fn encoding_of(text: &str) -> MessageEncoding {
+pub fn encoding_of(text: &str) -> MessageEncoding {
     match text.trim_start().starts_with('{') {
         true => MessageEncoding::Plain,
         false => MessageEncoding::Base64,
@@ -68,12 +69,12 @@ pub(super) fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
 }
 
 /// Returns whether JSON fits into a message in this encoding.
-pub(crate) fn fits(json: &str, encoding: MessageEncoding) -> bool {
+pub fn fits(json: &str, encoding: MessageEncoding) -> bool {
     fits_with_room(json, 0, encoding)
 }
 
 /// Returns whether JSON and `room` more bytes, of which every fifth is escaped, fit into a message in this encoding.
-pub(crate) fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> bool {
+pub fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> bool {
     match encoding {
         // A byte becomes six at most, so that short texts need no counting.
         MessageEncoding::Plain if 6 * json.len() + 2 * room <= MAX_ESCAPED.min(MAX_TEXT) => true,
@@ -85,7 +86,7 @@ pub(crate) fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding)
 }
 
 /// Returns whether an event with a payload of this size may fit at all. Otherwise it need not be written.
-pub(crate) fn may_fit(payload_bytes: usize) -> bool {
+pub fn may_fit(payload_bytes: usize) -> bool {
     payload_bytes <= MAX_TEXT
 }
 

@@ -6,7 +6,7 @@ use super::Envelope;
 const STATE: &str = "tracestate";
 
 /// Writes the `tracestate` into a message, unless it has one.
-pub(crate) fn keep_state(envelope: &mut Envelope, state: &str) {
+pub fn keep_state(envelope: &mut Envelope, state: &str) {
     if !envelope.extensions.contains_key(STATE) {
         // The name is allowed, and every text can be written.
         drop(envelope.insert_header(STATE, state));
@@ -14,6 +14,6 @@ pub(crate) fn keep_state(envelope: &mut Envelope, state: &str) {
 }
 
 /// Returns the `tracestate` of a message.
-pub(crate) fn state_of(envelope: &Envelope) -> Option<String> {
+pub fn state_of(envelope: &Envelope) -> Option<String> {
     serde_json::from_str(envelope.extensions.get(STATE)?.get()).ok()
 }

@@ -1,16 +1,16 @@
 //! Information about a job besides its message: its id and attempt, the outcome of a delivery, and the delay between
 //! attempts.
 
-pub(crate) mod outcome;
+mod outcome;
 mod trace_context;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::clock::rfc3339;
-pub use crate::storage::Backoff;
-use crate::storage::QueueName;
+use crate::times::rfc3339;
+pub use jobqueue_storage::Backoff;
+use jobqueue_storage::QueueName;
 pub use outcome::{BoxError, JobError, Outcome, Reason, Verdict};
 pub use trace_context::TraceContext;
 
@@ -49,7 +49,7 @@ pub struct JobInfo {
     /// The attempt after whose failure the message is dead-lettered.
     pub max_attempts: u32,
     /// The number of times that the message was dequeued, this time included. It restarts when the job is redriven;
-    /// [`Context::fence`](crate::Context::fence) is a number that only grows.
+    /// `Context::fence` is a number that only grows.
     pub dequeue_count: u32,
     /// The time of sending by the sender's clock; `None` if the event has none.
     pub sent: Option<SystemTime>,

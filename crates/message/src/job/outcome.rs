@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-pub(crate) use crate::storage::text::{chain, printable};
+use jobqueue_storage::text::chain;
 
 /// A boxed error of any kind.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -200,8 +200,8 @@ impl fmt::Debug for Reason {
 
 /// The outcome of one delivery.
 ///
-/// Each delivery has exactly one. [`Event::Finished`](crate::Event::Finished) contains it, and
-/// [`Report`](crate::Report) counts them. Its [`name`](Self::name) is the label of metrics.
+/// Each delivery has exactly one. `Event::Finished` contains it, and
+/// `Report` counts them. Its [`name`](Self::name) is the label of metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {

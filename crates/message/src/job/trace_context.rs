@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::fast::hex::{read_hex, write_hex};
-use crate::runtime::Runtime;
+use jobqueue_storage::fast::hex::{read_hex, write_hex};
+use jobqueue_storage::runtime::Runtime;
 
 /// The number of bytes of a `traceparent` of version 00.
 const LENGTH: usize = 55;
@@ -61,7 +61,7 @@ impl TraceContext {
     }
 
     /// Returns the `traceparent` form.
-    pub(crate) fn traceparent(&self) -> String {
+    pub fn traceparent(&self) -> String {
         let mut text = *b"00-................................-................-..";
         write_hex(&self.trace_id.to_be_bytes(), &mut text[3..35]);
         write_hex(&self.span_id.to_be_bytes(), &mut text[36..52]);

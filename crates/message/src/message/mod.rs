@@ -1,5 +1,5 @@
 //! Message types: the trait by which a type declares its queue, kind, version and codec, and the errors of encoding and
-//! decoding. The [guide](crate::guide::messages) shows how to declare messages.
+//! decoding. The chapter `messages` of the guide in `jobqueue` shows how to declare messages.
 
 pub(crate) mod codec;
 pub(crate) mod key;

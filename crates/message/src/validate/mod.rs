@@ -10,7 +10,7 @@ pub use violations::{Violation, Violations};
 
 /// A type that can check its values against rules.
 ///
-/// The trait is derived together with [`QueueMessage`](crate::QueueMessage), or alone with `#[derive(Validate)]` for
+/// The trait is derived together with [`QueueMessage`](crate::message::QueueMessage), or alone with `#[derive(Validate)]` for
 /// types that are part of messages. The containers of the standard library are validated item by item.
 ///
 /// ```

@@ -1,0 +1,22 @@
+//! The messages of `jobqueue`: types, validation, codecs and the wire form, without queues and workers.
+//!
+//! A program can write and read messages with this crate alone; `jobqueue` re-exports its public types and stores the
+//! messages. Nothing here performs input or output or starts a task.
+//!
+//! # Modules
+//! [`message`] and [`validate`] are what the derive macros implement; [`codec`] turns payloads into bytes and back;
+//! [`envelope`] is the CloudEvents event around a payload; [`settings`] are read from the metadata of a queue; [`job`] has
+//! the facts of a delivery and its outcomes; [`error`] is the error of the framework's operations.
+
+#![forbid(unsafe_code)]
+
+#[doc(hidden)]
+pub mod __private;
+pub mod codec;
+pub mod envelope;
+pub mod error;
+pub mod job;
+pub mod message;
+pub mod settings;
+pub mod times;
+pub mod validate;

@@ -1,0 +1,25 @@
+//! The texts of moments in messages and records.
+
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use jiff::fmt::temporal::DateTimePrinter;
+
+/// Three digits after the point, always.
+const MILLISECONDS: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
+
+/// Returns the text of a moment in UTC with milliseconds, as RFC 3339 writes it; `None` outside the years that it can write.
+pub fn rfc3339(time: SystemTime) -> Option<String> {
+    Some(MILLISECONDS.timestamp_to_string(&Timestamp::try_from(time).ok()?))
+}
+
+/// Parses an RFC 3339 timestamp.
+pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
+    text.parse::<Timestamp>().ok().map(SystemTime::from)
+}
+
+/// Returns the milliseconds from 1970 to `time`, the form of times in records; 0 for an earlier time.
+pub fn unix_millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
