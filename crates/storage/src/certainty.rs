@@ -70,7 +70,7 @@ impl Tries {
     }
 
     /// Returns the attempts of a change that has to follow an effect, however long an outage lasts: they go on while a further attempt may
-    /// help. The caller ends them when somebody else may repeat the effect.
+    /// help. The caller ends them when another process may repeat the effect.
     pub fn persistent(runtime: &Runtime) -> Self {
         let beyond = Instant::now() + Duration::from_secs(10 * 365 * 86_400);
         Self { failed: Some(0), ..Self::until(runtime, beyond, u32::MAX, u32::MAX) }

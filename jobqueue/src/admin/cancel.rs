@@ -38,7 +38,7 @@ pub enum Cancellation {
 pub struct CancelReport {
     /// The job.
     pub job: JobReference,
-    /// The number of present workers that listen to the queue and were told. If there are none, the request stands for the next
+    /// The number of present workers that listen to the queue and were notified. If there are none, the request stands for the next
     /// that starts.
     pub workers: u64,
 }

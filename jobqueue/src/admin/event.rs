@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 
-/// An action of an operator, told when it has ended.
+/// An action of an operator, reported when it has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OperatorEvent {

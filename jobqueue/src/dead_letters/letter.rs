@@ -21,13 +21,13 @@ use crate::storage::{DeadLetterCause, MessageId};
 /// # let storage = Storage::memory();
 /// # async fn refuse(_: Mail) -> Result<(), JobError> { Err(JobError::dead_letter("no such address")) }
 /// let mails = storage.queue::<Mail>().await?;
-/// mails.send(&Mail { to: "nobody@example.org".into() }).await?;
+/// mails.send(&Mail { to: "lost@example.org".into() }).await?;
 /// let _ = Worker::builder(storage.clone()).handle(refuse).build()?.run_until_idle().await?;
 ///
 /// let letters = mails.dead_letters()?.list().await?;
 /// assert_eq!(letters[0].reason.as_str(), "rejected");
 /// assert_eq!(letters[0].error.as_deref(), Some("no such address"));
-/// assert_eq!(mails.dead_letters()?.message(&letters[0]).await?.to, "nobody@example.org");
+/// assert_eq!(mails.dead_letters()?.message(&letters[0]).await?.to, "lost@example.org");
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq)]

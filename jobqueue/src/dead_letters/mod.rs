@@ -55,7 +55,7 @@ impl<M: QueueMessage> Queue<M> {
 /// # #[derive(Serialize, Deserialize, QueueMessage)]
 /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
 /// # let mails = Storage::memory().queue::<Mail>().await?;
-/// # mails.send(&Mail { to: "nobody".into() }).await?;
+/// # mails.send(&Mail { to: "lost".into() }).await?;
 /// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter("no such address").await?;
 /// let dead = mails.dead_letters()?;
 /// for letter in dead.peek().await? {
@@ -196,7 +196,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # #[derive(Serialize, Deserialize, QueueMessage)]
     /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
     /// # let mails = Storage::memory().queue::<Mail>().await?;
-    /// # mails.send(&Mail { to: "nobody".into() }).await?;
+    /// # mails.send(&Mail { to: "lost".into() }).await?;
     /// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter("no such address").await?;
     /// let mut reasons = BTreeMap::<Reason, u64>::new();
     /// mails.dead_letters()?.for_each(|letter| *reasons.entry(letter.reason.clone()).or_default() += 1).await?;

@@ -166,7 +166,7 @@ impl Tracker {
         };
     }
 
-    /// Notes that the worker was told to stop.
+    /// Notes that the worker is stopping.
     pub(crate) fn drain(&self) {
         lock(&self.state).draining = true;
         self.urgent.notify_one();

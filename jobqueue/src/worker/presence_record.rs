@@ -56,7 +56,7 @@ impl Record {
         Some(Self { tracker, ended, task: AbortOnDropHandle::new(task) })
     }
 
-    /// Shows that the worker was told to stop.
+    /// Shows that the worker is stopping.
     pub(super) fn drain(&self) {
         self.tracker.drain();
     }

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 pub struct QueueFigures {
     /// About how many messages there are, invisible ones included.
     pub length: u64,
-    /// The jobs that run, as far as workers have told in their records.
+    /// The jobs that run, according to the records of the workers.
     pub in_flight: u64,
     /// The jobs that a further worker could start now.
     ///

@@ -89,7 +89,7 @@ impl FrameEvents {
         }
     }
 
-    /// Returns the end of the lock of the session that a link holds, as the answer to its attach told it.
+    /// Returns the end of the lock of the session that a link holds, according to the answer to its attach.
     pub(super) fn locked_until(&self, link: &str) -> Option<SystemTime> {
         lock(&self.inner).links.values().find(|stats| stats.name == link)?.locked_until
     }
@@ -224,7 +224,7 @@ impl<S> FrameInspector<S> {
     /// Reads the frames that have become complete. None is before them: the client has read all others.
     ///
     /// # Errors
-    /// If the next frame is longer than this side takes: nobody collects it first.
+    /// If the next frame is longer than this side takes; it is not collected first.
     fn scan(&mut self) -> io::Result<()> {
         let mut replaced = None;
         let mut at = 0;

@@ -71,7 +71,7 @@ async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Ve
     all
 }
 
-/// Returns the settings by which the service removes or moves messages that nobody has handled.
+/// Returns the settings by which the service removes or moves messages before they are handled.
 fn losses(description: &Description) -> Vec<Advice> {
     let mut all = Vec::new();
     if let Some(life) = description.time_to_live.filter(|life| *life < LONG) {

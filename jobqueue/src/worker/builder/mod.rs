@@ -155,8 +155,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25 seconds, within
-    /// the 30 seconds that orchestrators commonly allow.
+    /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25 seconds. Allow the
+    /// process 15 seconds more, for cancelled handlers and the last records; orchestrators commonly allow 30 in all.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.options.shutdown_timeout = timeout.min(WITHOUT_END);
         self
@@ -185,7 +185,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the name of this worker in dead letters. The default is `/jobqueue/<program>`. The name does not affect
+    /// Sets the name of this worker in dead letters, records, the journal and the dashboard. The default is `/jobqueue/<program>`. The name does not affect
     /// the ownership of messages; two workers may have the same.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.core.worker = name.into();
@@ -292,7 +292,7 @@ impl WorkerBuilder {
     /// # #[derive(Serialize, Deserialize, QueueMessage)]
     /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
     /// # let storage = Storage::memory();
-    /// # storage.queue::<Mail>().await?.send(&Mail { to: "nobody".into() }).await?;
+    /// # storage.queue::<Mail>().await?.send(&Mail { to: "lost".into() }).await?;
     /// let worker = Worker::builder(storage)
     ///     .handle(|_: Mail| async { Err::<(), _>(JobError::dead_letter("no such address")) })
     ///     .on_dead_letter(|dead| async move {
