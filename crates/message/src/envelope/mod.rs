@@ -26,8 +26,8 @@ use crate::times::parse_rfc3339;
 pub use identity::{EventDigest, Identity, IdentityDigest};
 pub use json_text::JsonText;
 pub use read::{EnvelopeError, MAX_ID_BYTES, Parsed, parse};
-pub use reference::{Sha256Digest, StoredReference};
-pub use text::{encoding_of, fits, fits_with_room, may_fit, to_wire};
+pub use reference::{ReferenceError, Sha256Digest, StoredReference};
+pub use text::{TextError, encoding_of, fits, fits_with_room, may_fit, to_wire};
 pub use tracestate::{keep_state, state_of};
 
 /// The maximum length of an error text that is kept with a message, in characters.
