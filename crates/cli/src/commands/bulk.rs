@@ -53,7 +53,7 @@ pub(crate) async fn run(
     let need = if arguments.dry_run { Need::Inspect } else { Need::Change };
     let session = Session::open(global, need).await?;
     if !arguments.dry_run {
-        ask(&session, global.yes, (&arguments.queue, purges), stop).await?;
+        ask(&session, global.yes, &arguments.queue, purges, stop).await?;
     }
     let bar = progress_bar();
     let admin = &session.admin;
@@ -83,7 +83,8 @@ pub(crate) async fn run(
 async fn ask(
     session: &Session,
     yes: bool,
-    (queue, purges): (&str, bool),
+    queue: &str,
+    purges: bool,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     if !purges {

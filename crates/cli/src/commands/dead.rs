@@ -64,7 +64,7 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
 
 async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let ListArguments { queue, filter, deep, limit } = arguments;
-    let (_, page) = look(global, (&queue, &filter.selection()), deep.then_some(limit), stop).await?;
+    let (_, page) = look(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
     match global.output {
         Output::Ndjson => global.output.list(&page.letters, || table(&[]))?,
         Output::Json => global.output.value(&page, String::new)?,
@@ -79,7 +79,8 @@ async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToke
 /// Looks at the first dead letters, or at all of them if there is a limit.
 async fn look(
     global: &Global,
-    (queue, filter): (&str, &DeadLetterFilter),
+    queue: &str,
+    filter: &DeadLetterFilter,
     deep: Option<usize>,
     stop: &CancellationToken,
 ) -> Result<(Session, DeadLetterPage), Failure> {
@@ -100,7 +101,7 @@ async fn look(
 async fn show(global: &Global, arguments: ShowArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let ShowArguments { queue, id, deep, payload } = arguments;
     let filter = DeadLetterFilter::new().ids([id.as_str()]);
-    let (session, page) = look(global, (&queue, &filter), deep.then_some(1), stop).await?;
+    let (session, page) = look(global, &queue, &filter, deep.then_some(1), stop).await?;
     let Some(letter) = page.letters.first() else {
         let more = if page.complete { "" } else { "; add --deep to search all" };
         let text = format!("none of {} dead letters of `{queue}` has the id `{id}`{more}", page.looked_at);

@@ -49,6 +49,13 @@ pub(super) struct Collected {
     slots: BTreeMap<String, f64>,
 }
 
+/// The time of a snapshot, for intervals and for readers.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    taken: Instant,
+    as_of: Timestamp,
+}
+
 impl Snapshots {
     /// Waits for the refresh under way; starts one if there is none.
     pub(super) async fn refresh(&self) {
@@ -111,7 +118,7 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
             state.stats.succeeded += 1;
             state.stats.last_error = None;
             let hold = snapshots.0.options.hold;
-            let mut snapshot = state.collected.snapshot((taken, as_of), hold, queues, workers);
+            let mut snapshot = state.collected.snapshot(Moment { taken, as_of }, hold, queues, workers);
             snapshot.changes = changes;
             state.last = Some(Arc::new(snapshot));
         }
@@ -144,11 +151,12 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 impl Collected {
     fn snapshot(
         &mut self,
-        (taken, as_of): (Instant, Timestamp),
+        at: Moment,
         hold: Duration,
         overviews: Vec<QueueOverview>,
         workers: Vec<WorkerOverview>,
     ) -> Snapshot {
+        let Moment { taken, as_of } = at;
         self.totals.add(&workers);
         keep(&mut self.runs, WINDOW, (taken, self.totals.by_queue()));
         let (mut queues, mut unreadable) = (BTreeMap::new(), BTreeMap::new());

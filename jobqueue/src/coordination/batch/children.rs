@@ -185,7 +185,8 @@ impl Batch {
     async fn send_unique<M: QueueMessage>(
         &mut self,
         core: &QueueCore,
-        (digest, draft): (ChildDigest, Draft),
+        digest: ChildDigest,
+        draft: Draft,
         window: Duration,
     ) -> Result<(), Error> {
         let draft = draft.unique_for(window, core.runtime())?;
@@ -284,8 +285,8 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<UniqueChild<'a, M>> {
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
             let (core, token) = batch.ready_to_send::<M>(below).await?;
-            for draft in batch.drafts(&token, &options, [message])? {
-                batch.send_unique::<M>(&core, draft, window).await?;
+            for (digest, draft) in batch.drafts(&token, &options, [message])? {
+                batch.send_unique::<M>(&core, digest, draft, window).await?;
             }
             Ok(())
         })
