@@ -107,6 +107,8 @@ fn fields<'a>(ctxt: &Ctxt, fields: &'a Fields, rename_all: Option<&str>, purpose
             step: match &field.ident {
                 _ if serde_names::is_flattened(&field.attrs) => None,
                 Some(ident) => Some(Step::Field(serde_names::field_name(ident, &field.attrs, rename_all))),
+                // serde writes a newtype as its content.
+                None if fields.len() == 1 => None,
                 None => Some(Step::Index(index)),
             },
             attrs: attr::field(ctxt, &field.attrs, purpose),

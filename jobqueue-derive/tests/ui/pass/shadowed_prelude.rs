@@ -101,5 +101,5 @@ mod shadowed {
 fn main() {
     use jobqueue::Validate;
     let thing = shadowed::Thing { name: "a".into(), n: 1, one: shadowed::Either::A(String::new()) };
-    assert_eq!(thing.validate().unwrap_err().to_string(), "one.A[0]: must not be empty");
+    assert_eq!(thing.validate().unwrap_err().to_string(), "one.A: must not be empty");
 }
