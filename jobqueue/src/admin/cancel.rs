@@ -15,7 +15,7 @@ use crate::storage::QueueName;
 #[serde(tag = "state", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cancellation {
-    /// Nobody has asked for it.
+    /// There is no request.
     None,
     /// The request stands: no worker has answered yet.
     Requested {

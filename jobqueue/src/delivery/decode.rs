@@ -45,8 +45,8 @@ pub(crate) trait Kinds: Send + Sync {
     fn unknown(&self) -> &'static str;
 }
 
-/// Starts the lease of a message, and reads the message. Returns the payload of a job, or what becomes of the message
-/// without it: a rejection, which a text that is not an event always gives; a release of a job that must not run yet; or a
+/// Starts the lease of a message, and reads the message. Returns the payload of a job, or the disposition of a message
+/// without one: a rejection, which a text that is not an event always gives; a release of a job that must not run yet; or a
 /// deferral of a job whose kind is not known or whose payload cannot be read now.
 pub(crate) fn decode(
     core: &Arc<QueueCore>,

@@ -117,7 +117,7 @@ impl Executor {
         self.settle(&leased_job, disposition, slot, report).await
     }
 
-    /// Puts back a message that was leased by a request under way when the worker began to stop.
+    /// Puts back a message that was leased by a request under way when the worker was stopped.
     pub(crate) async fn put_back(&self, message: Box<Incoming>, slot: &dyn DeliverySlot) -> DeliveryReport {
         let leased_job = lease_only(&self.core, *message, &*self.handlers);
         let job = leased_job.info().map(Arc::new);

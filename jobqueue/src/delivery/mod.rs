@@ -7,8 +7,8 @@
 //!                                         └── Disposition ─────────┴─────────────────────┘
 //! ```
 //!
-//! The worker hands over a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A [`Disposition`] says
-//! what becomes of the message; `settle` does it, by the `message_changes` of a [`LeasedJob`] and by `dead_letter`.
+//! The worker hands over a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A [`Disposition`] names
+//! the end of the delivery; `settle` performs it, by the `message_changes` of a [`LeasedJob`] and by `dead_letter`.
 //! Programs that receive by hand use the same steps without a handler. This module knows no worker.
 
 mod admit;

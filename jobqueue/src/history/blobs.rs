@@ -203,7 +203,7 @@ impl OpenSegment {
     }
 }
 
-/// What the metadata of a segment says about its lines.
+/// The metadata of a segment: facts about its lines.
 #[derive(Debug, Clone)]
 struct Summary {
     first: i64,

@@ -72,7 +72,7 @@ impl<M> Delivery<M> {
     ///
     /// # Errors
     /// - [`is_lease_lost`](Error::is_lease_lost): another worker may do the work again.
-    /// - [`is_lease_uncertain`](Error::is_lease_uncertain): the message may be deleted or not; no answer told.
+    /// - [`is_lease_uncertain`](Error::is_lease_uncertain): the message may be deleted or not; no answer arrived.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be deleted.

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::sync::lock;
 
-/// Counts running jobs and received messages, so that "idle" differs from "between two jobs".
+/// Counts running jobs and received messages, to distinguish "idle" from "between two jobs".
 #[derive(Debug)]
 pub(super) struct Activity {
     state: Mutex<State>,

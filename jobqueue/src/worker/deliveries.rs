@@ -25,7 +25,7 @@ impl Deliveries {
         Self { worker, completions: Completions::default() }
     }
 
-    /// Runs a delivery to its end in a task of its own. After the worker began to stop, puts the message back
+    /// Runs a delivery to its end in a task of its own. After the worker was stopped, puts the message back
     /// instead.
     pub(super) fn start(self: &Arc<Self>, message: Box<Incoming>, guard: DeliveryGuard) {
         let (deliveries, stopped) = (Arc::clone(self), self.worker.stop.is_cancelled());

@@ -1,4 +1,4 @@
-//! What operators see and do: admin, dashboard, scaling documents, events, metrics and traces.
+//! The views and actions of operators: admin, dashboard, scaling documents, events, metrics and traces.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

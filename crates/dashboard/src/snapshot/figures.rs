@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 pub struct QueueFigures {
     /// About how many messages there are, invisible ones included.
     pub length: u64,
-    /// The jobs that run, according to the records of the workers.
+    /// The running jobs in the records of workers.
     pub in_flight: u64,
     /// The jobs that a further worker could start now.
     ///

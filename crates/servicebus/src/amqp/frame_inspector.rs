@@ -37,7 +37,7 @@ const HEAD: usize = 8;
 /// The most bytes to read at once.
 const CHUNK: usize = 16_384;
 
-/// What the incoming frames of a connection have reported. Clones share it.
+/// The events that the incoming frames of a connection have reported. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct FrameEvents {
     inner: Arc<Mutex<Inner>>,
@@ -89,7 +89,7 @@ impl FrameEvents {
         }
     }
 
-    /// Returns the end of the lock of the session that a link holds, according to the answer to its attach.
+    /// Returns the end of the lock of the session that a link holds, from the answer to its attach.
     pub(super) fn locked_until(&self, link: &str) -> Option<SystemTime> {
         lock(&self.inner).links.values().find(|stats| stats.name == link)?.locked_until
     }

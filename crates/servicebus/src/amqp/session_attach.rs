@@ -1,4 +1,4 @@
-//! How the attach of a link asks for a session, and how its answer names the session and the end of its lock.
+//! The request for a session in the attach of a link, and the session and the end of its lock in the answer.
 
 use std::time::{Duration, SystemTime};
 

@@ -14,7 +14,7 @@ use super::super::error::Fault;
 use super::pool::{Phase, Shared};
 use jobqueue_storage::sync::lock;
 
-/// The length of a lock that the answers of the service do not contain.
+/// The assumed length of a lock if the service has named none.
 const USUAL_LOCK: Duration = Duration::from_secs(60);
 
 /// The outcome of the message of a session that is out.

@@ -102,7 +102,7 @@ struct FreeSlots {
     count: u32,
     /// True after a get that found nothing: they stay free while there is a subscription.
     is_idle: bool,
-    /// True if the service has answered that get with "no session is free".
+    /// True if the service has answered that get that no session is free.
     confirmed_empty: bool,
     until: Option<Instant>,
 }

@@ -20,7 +20,7 @@ pub(crate) struct OpenFiles {
 #[derive(Debug)]
 struct OpenFile {
     path: PathBuf,
-    /// The identities; `None` where files have no identity, or had none when the store was opened.
+    /// The identities; `None` where the platform cannot distinguish files, or could not when the store was opened.
     identity: Option<platform::Identity>,
 }
 

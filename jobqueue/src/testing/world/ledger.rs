@@ -86,7 +86,7 @@ pub enum Fact {
         id: Arc<str>,
         /// The queue as the storage knows it.
         queue: Arc<str>,
-        /// The time at which the message was inserted. It differs between the messages of one job.
+        /// The time at which the message was inserted. It distinguishes the messages of one job.
         inserted: SystemTime,
         /// The dequeue count of the message.
         delivery: u32,

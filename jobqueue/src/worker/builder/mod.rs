@@ -155,8 +155,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25 seconds. Allow the
-    /// process 15 seconds more, for cancelled handlers and the last records; orchestrators commonly allow 30 in all.
+    /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25 seconds.
+    /// The whole shutdown takes at most the [cancel grace](Self::cancel_grace) and 22 seconds more, if the storage does not answer: set
+    /// the limit of an orchestrator 25 seconds above this timeout. Kubernetes allows 30 seconds unless configured otherwise.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.options.shutdown_timeout = timeout.min(WITHOUT_END);
         self

@@ -41,7 +41,7 @@ struct Order {
     millis: u64,
 }
 
-/// What the handler of an order sends.
+/// The message that the handler of an order sends.
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "receipts", kind = "receipt", timeout = "20s", poison_threshold = 3)]
 struct Receipt {}

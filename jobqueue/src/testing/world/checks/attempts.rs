@@ -67,7 +67,7 @@ fn uncounted(evidence: &Evidence, job: &Job<'_>, runs: &[Run<'_>]) -> Option<Fin
     })
 }
 
-/// Returns whether a worker was stopped before an entry of its, or ends soon after it.
+/// Returns whether a worker was stopped before one of its entries, or ends soon after it.
 fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
     let is_told = |fact: &Fact| matches!(fact, Fact::Noted(text) if text == "told to stop");
     let mut before = evidence.history[..put_back.number].iter();

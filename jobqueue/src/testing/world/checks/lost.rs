@@ -29,7 +29,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Returns the time at which a send was acknowledged. Only for jobs that the library sends itself the answer to the put
+/// Returns the time of the answer to a sender that its job is stored. Only for jobs that the library sends itself the answer to the put
 /// is the answer to the send.
 fn acknowledged(job: &Job<'_>) -> Option<Duration> {
     let is_recorded = job.entries.iter().any(|entry| matches!(entry.fact, Fact::SendBegan { .. }));

@@ -1,4 +1,4 @@
-//! The journal tells the ends of jobs as they were, searches find them all, and nothing is kept for too long.
+//! The journal has the ends of jobs as they were, searches find them all, and nothing is kept for too long.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -33,7 +33,7 @@ fn end_of(record: &HistoryRecord) -> End {
     (subject(&record.source, &record.id), record.outcome.clone(), record.worker.clone())
 }
 
-/// Returns the end of a job that an entry of the history tells, with its reason.
+/// Returns the end of a job in an entry of the history, with its reason.
 fn told(entry: &Entry) -> Option<(End, Option<&str>)> {
     let Fact::Settled { id, outcome, .. } = &entry.fact else { return None };
     let (name, reason) = match outcome {
