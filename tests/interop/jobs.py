@@ -25,7 +25,7 @@ MAX_ESCAPED = 131_000
 UNREADABLE = "jobqueue.unreadable"
 # What a job loses when it begins anew.
 HISTORY = {
-    "attempts", "excused", "deliverycount", "deferred", "deferredfor", "deferredsince", "lasterror",
+    "attempts", "excused", "deliverycount", "handlerfinished", "deferred", "deferredfor", "deferredsince", "lasterror",
     "checkpoint", "checkpointref", "checkpointsize", "checkpointsha256",
 }
 
