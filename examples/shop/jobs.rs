@@ -60,7 +60,7 @@ pub(crate) async fn pay(payment: Payment, ctx: Context, State(world): State<Worl
         return Err(JobError::dead_letter(format!("the card for {} was refused", payment.order)));
     }
     let paid = Paid { order: payment.order, articles: payment.articles };
-    // The id makes a second attempt send the same job, which is then done once.
+    // A second attempt stores a second message under the same id. Both may run: `ship` opens one batch for them, by the order.
     let id = format!("paid-{}", paid.order);
     ctx.storage().queue::<Paid>().await?.send(&paid).id(id).await?;
     Ok(())

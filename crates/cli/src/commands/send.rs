@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 
 #[derive(Args)]
 struct Options {
-    /// The id, instead of a new one; sending twice under one id is safe
+    /// The id, instead of a new one; a second send under one id stores a second message, and both may run
     #[arg(long)]
     id: Option<String>,
     /// The sender, a URI reference
