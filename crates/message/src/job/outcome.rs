@@ -118,8 +118,9 @@ impl fmt::Display for JobError {
 
 /// The reason of a dead-lettering: a short code that programs can compare.
 ///
-/// The framework's own reasons are constants. An application may have reasons of its own, with
-/// [`JobError::dead_letter`] or [`Reason::new`].
+/// The framework's own reasons are constants. A handler cannot choose another: [`JobError::dead_letter`] gives
+/// [`REJECTED`](Self::REJECTED), with a text of the application's own. Other programs may store dead letters with codes of their own, which
+/// [`Reason::new`] makes for comparison.
 ///
 /// ```
 /// use jobqueue::Reason;
