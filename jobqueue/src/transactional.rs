@@ -11,10 +11,10 @@ use crate::error::{Error, ErrorKind};
 use crate::json_blob::ExclusiveBlobs;
 use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
+use crate::send;
 use crate::send::{Draft, One, Prepared, Purpose, SendRequest, SendUniqueOutcome, Sent, Unique};
 use crate::storage::BlobName;
 use crate::storage::{Blob, PutBlob, StoreError, StoreErrorKind};
-use crate::{group_log, send};
 use jobqueue_sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
@@ -43,8 +43,8 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// # Ok(()) }
     /// ```
     ///
-    /// The position of a message [in order](SendRequest::in_order) is written in the same transaction. It is taken at the
-    /// send, and other senders of the queue wait for the transaction like all writers of the file: commit soon.
+    /// A message [in order](SendRequest::in_order) takes its position at the send. Other senders of the file wait for the
+    /// transaction, as all its writers do: commit soon.
     ///
     /// # Errors
     /// - [`Invalid`](ErrorKind::Invalid): the message is not valid, or its options contradict each other. The transaction
@@ -100,22 +100,19 @@ impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
     }
 }
 
-/// Stores a message: its position, its payload's blob, then the message.
+/// Stores a message: its payload's blob, then the message.
 fn send(core: &QueueCore, blobs: &TransactionBlobs<'_>, mut prepared: Prepared) -> Result<Sent, Error> {
     let started = Instant::now();
-    if let Some(announcement) = &prepared.announcement
-        && !group_log::announce_exclusively(&core.groups, blobs, announcement, core.now())?
-    {
-        return Ok(prepared.sent(None));
+    if prepared.announcement.is_some() {
+        let text =
+            "a send in order can only be part of a transaction where the storage keeps the order itself";
+        return Err(Error::new(ErrorKind::Invalid, text));
     }
     if let Some((reference, data)) = prepared.blob.take().map(|blob| *blob) {
         let (name, put) = core.claim_checks.blob(&reference, prepared.expires)?;
         blobs.put(&name, data, put)?;
     }
     let outcome = put_in(blobs.transaction, &core.name, prepared.take_put())?;
-    if let Some(announcement) = &prepared.announcement {
-        group_log::confirm_exclusively(&core.groups, blobs, announcement, core.now())?;
-    }
     Ok(send::sent_in_transaction(core, prepared, started, outcome.message))
 }
 
@@ -153,8 +150,8 @@ impl<'t> TransactionBlobs<'t> {
         if self.are_here {
             return Ok(());
         }
-        let text = "the storage keeps its blobs outside the file of this transaction: large payloads, unique work and messages in \
-                    order cannot be sent in it";
+        let text = "the storage keeps its blobs outside the file of this transaction: large payloads and unique work cannot be \
+                    sent in it";
         Err(StoreError::new(StoreErrorKind::InvalidInput, operation, blob).with_detail(text))
     }
 }

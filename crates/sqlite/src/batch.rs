@@ -13,7 +13,7 @@ use super::new_row::{self, NewRow, Pending};
 use super::statements::Statements;
 use jobqueue_storage::QueueName;
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{Operation, StoreError, StoreErrorKind};
+use jobqueue_storage::{Operation, PutMessage, StoreError, StoreErrorKind};
 
 /// An open write transaction.
 pub(super) struct Batch<'c> {
@@ -42,6 +42,8 @@ struct QueueRow {
     /// True if messages have arrived, and true if some of them are not visible at once.
     arrived: bool,
     delayed: bool,
+    /// True if the queue may have messages of groups.
+    has_groups: bool,
 }
 
 /// The results of a transaction, for use after its commit.
@@ -142,6 +144,22 @@ impl<'c> Batch<'c> {
         }
     }
 
+    /// Returns whether the queue may have messages of groups.
+    pub(super) fn has_groups(&mut self, name: &QueueName) -> rusqlite::Result<bool> {
+        Ok(self.row(name)?.is_some_and(|row| row.has_groups))
+    }
+
+    /// Notes that the queue has messages of groups.
+    pub(super) fn begin_groups(&mut self, name: &QueueName) -> rusqlite::Result<()> {
+        let Some(row) = self.row(name)?.filter(|row| !row.has_groups) else { return Ok(()) };
+        row.has_groups = true;
+        let id = row.id;
+        self.connection
+            .prepare_cached("UPDATE jobqueue_queue SET has_groups = 1 WHERE id = ?1")?
+            .execute([id])?;
+        Ok(())
+    }
+
     /// Notes that messages of the queue become visible at `visible_at` at the latest.
     pub(super) fn arrive(&mut self, name: &QueueName, visible_at: i64) -> rusqlite::Result<()> {
         self.changed = true;
@@ -177,8 +195,8 @@ impl<'c> Batch<'c> {
         new_row::insert_pending(&mut self.statements, self.now, &pending)
     }
 
-    /// Inserts messages with their texts at once.
-    pub(super) fn insert(&mut self, queue: i64, rows: &[(NewRow, &String)]) -> rusqlite::Result<()> {
+    /// Inserts messages at once.
+    pub(super) fn insert(&mut self, queue: i64, rows: &[(NewRow, &PutMessage)]) -> rusqlite::Result<()> {
         new_row::insert(&mut self.statements, self.now, queue, rows)
     }
 
@@ -220,9 +238,9 @@ impl<'c> Batch<'c> {
 
     fn find(&self, name: &QueueName) -> rusqlite::Result<Option<QueueRow>> {
         self.connection
-            .prepare_cached("SELECT id FROM jobqueue_queue WHERE name = ?1")?
+            .prepare_cached("SELECT id, has_groups FROM jobqueue_queue WHERE name = ?1")?
             .query_row([name.as_str()], |row| {
-                Ok(QueueRow { id: row.get(0)?, arrived: false, delayed: false })
+                Ok(QueueRow { id: row.get(0)?, arrived: false, delayed: false, has_groups: row.get(1)? })
             })
             .optional()
     }

@@ -52,6 +52,7 @@ mod blob;
 mod checkpoint;
 mod clock;
 mod error;
+mod groups;
 mod health;
 mod holders;
 mod ids;

@@ -5,13 +5,14 @@ use std::sync::{Arc, LazyLock};
 use rusqlite::{ToSql, params};
 
 use super::clock::to_instant;
+use super::groups;
 use super::receipt::{Receipt, message_ref};
 use super::statements::Statements;
 use jobqueue_storage::{PutMessage, PutOutcome};
 
 const INSERT: &str = "INSERT INTO jobqueue_message
-    (queue, inserted_at, dequeue_count, leased, id, visible_at, expires_at, receipt, text)
-    VALUES (?1, ?2, 0, 0, ?3, ?4, ?5, ?6, ?7)";
+    (queue, inserted_at, dequeue_count, leased, waiting, id, visible_at, expires_at, receipt, text)
+    VALUES (?1, ?2, 0, 0, 0, ?3, ?4, ?5, ?6, ?7)";
 
 /// The number of parameters of a row besides the queue and the time, which all rows share.
 const OWN: usize = 5;
@@ -24,7 +25,7 @@ static INSERT_4: LazyLock<String> = LazyLock::new(|| insert_many(4));
 fn insert_many(rows: usize) -> String {
     let row = |row: usize| {
         let own: Vec<String> = (0..OWN).map(|own| format!("?{}", 3 + row * OWN + own)).collect();
-        format!("(?1, ?2, 0, 0, {})", own.join(", "))
+        format!("(?1, ?2, 0, 0, 0, {})", own.join(", "))
     };
     let rows: Vec<String> = (0..rows).map(row).collect();
     let (head, _) = INSERT.split_once("(?1").unwrap_or_default();
@@ -63,25 +64,43 @@ pub(super) fn insert_pending(
     pending: &[Pending],
 ) -> rusqlite::Result<()> {
     for of_queue in pending.chunk_by(|one, next| one.queue == next.queue) {
-        let rows: Vec<_> = of_queue.iter().map(|one| (one.row, &one.message.text)).collect();
+        let rows: Vec<_> = of_queue.iter().map(|one| (one.row, &*one.message)).collect();
         insert(statements, now, of_queue[0].queue, &rows)?;
     }
     Ok(())
 }
 
-/// Inserts rows of one queue and one transaction, which share the time `now`, with their texts.
+/// Inserts rows of one queue and one transaction, which share the time `now`.
 pub(super) fn insert(
     statements: &mut Statements<'_>,
     now: i64,
     queue: i64,
-    rows: &[(NewRow, &String)],
+    rows: &[(NewRow, &PutMessage)],
+) -> rusqlite::Result<()> {
+    for rows in rows.chunk_by(|(_, one), (_, next)| one.group.is_none() && next.group.is_none()) {
+        match rows {
+            [(row, message)] if message.group.is_some() => {
+                groups::insert(statements, queue, *row, message)?;
+            }
+            rows => insert_free(statements, now, queue, rows)?,
+        }
+    }
+    Ok(())
+}
+
+/// Inserts rows that belong to no group.
+fn insert_free(
+    statements: &mut Statements<'_>,
+    now: i64,
+    queue: i64,
+    rows: &[(NewRow, &PutMessage)],
 ) -> rusqlite::Result<()> {
     let mut left = rows;
     for (count, sql) in [(16, &INSERT_16), (4, &INSERT_4)] {
         while let Some((group, rest)) = left.split_at_checked(count) {
             let mut values: Vec<&dyn ToSql> = Vec::with_capacity(2 + count * OWN);
             values.extend([&queue as &dyn ToSql, &now]);
-            for (row, text) in group {
+            for (row, PutMessage { text, .. }) in group {
                 let own: [&dyn ToSql; OWN] = [&row.id, &row.visible_at, &row.expires_at, &row.receipt, text];
                 values.extend(own);
             }
@@ -89,7 +108,7 @@ pub(super) fn insert(
             left = rest;
         }
     }
-    for (row, text) in left {
+    for (row, PutMessage { text, .. }) in left {
         let own = params![queue, now, row.id, row.visible_at, row.expires_at, row.receipt, text];
         statements.get(INSERT)?.execute(own)?;
     }

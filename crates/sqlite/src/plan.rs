@@ -19,7 +19,7 @@ mod tests {
     use super::of;
     use crate::blob::LIST;
     use crate::journal;
-    use crate::queue::{ALL, EXPIRED, EXPIRED_VISIBLE, FIRST, HIDDEN, LATER, NAMES};
+    use crate::queue::{ALL, EXPIRED, EXPIRED_VISIBLE, FIRST, HIDDEN, LATER, NAMES, NEXT_OF_GROUPS, WAITING};
 
     /// The statements behind the pages of operators. A scan or a sort of the messages would take longer with every message.
     #[test]
@@ -30,6 +30,8 @@ mod tests {
             (EXPIRED_VISIBLE, "INDEX jobqueue_message_expiry (expires_at<?)"),
             (LATER, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
             (HIDDEN, "INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
+            (WAITING, "COVERING INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name>?)"),
+            (NEXT_OF_GROUPS, "INDEX jobqueue_message_group (queue=? AND waiting=?"),
             (FIRST, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (NAMES, "COVERING INDEX sqlite_autoindex_jobqueue_queue_1 (name>?)"),
             (LIST, "INDEX jobqueue_blob_name (container=? AND name>?)"),

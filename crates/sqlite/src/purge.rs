@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::batch::Batch;
 use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
+use super::groups::Removed;
 use super::ids::Ids;
 use super::schema;
 
@@ -14,6 +15,17 @@ const MESSAGES: usize = 500;
 
 /// The number of blobs removed in one transaction.
 const BLOBS: usize = 16;
+
+/// Removes messages of a queue: those that are in the index of visible ones, and those that wait in groups.
+const OF_QUEUE: &[&str] = &[
+    "DELETE FROM jobqueue_message WHERE id IN
+         (SELECT id FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 LIMIT ?2)",
+    "DELETE FROM jobqueue_message WHERE id IN
+         (SELECT id FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL LIMIT ?2)",
+];
+
+const OF_CONTAINER: &[&str] =
+    &["DELETE FROM jobqueue_blob WHERE id IN (SELECT id FROM jobqueue_blob WHERE container = ?1 LIMIT ?2)"];
 
 /// Runs one step; returns true if there is more to do. Does nothing while another process holds the write lock.
 pub(super) fn step(connection: &Connection, clock: &StoreClock) -> Result<bool, Cause> {
@@ -51,13 +63,18 @@ fn expired(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
     let now = batch.now();
     let mut statement = batch.connection().prepare_cached(
         "DELETE FROM jobqueue_message WHERE id IN
-             (SELECT id FROM jobqueue_message WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)",
+             (SELECT id FROM jobqueue_message WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
+             RETURNING queue, waiting, group_name",
     )?;
-    let removed = statement.execute(params![now, MESSAGES as i64])?;
-    if removed > 0 {
+    let removed: Vec<(i64, Removed)> = statement
+        .query_map(params![now, MESSAGES as i64], |row| Ok((row.get("queue")?, Removed::of(row)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let more = removed.len() == MESSAGES;
+    for (queue, removed) in removed {
         batch.note_change();
+        removed.advance(batch, queue)?;
     }
-    Ok(removed == MESSAGES)
+    Ok(more)
 }
 
 fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
@@ -69,19 +86,12 @@ fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
         .optional()?;
     let Some((kind, owner)) = found else { return Ok(false) };
     batch.note_change();
-    let (sql, limit) = if kind == "queue" {
-        (
-            "DELETE FROM jobqueue_message WHERE id IN
-                 (SELECT id FROM jobqueue_message WHERE queue = ?1 LIMIT ?2)",
-            MESSAGES,
-        )
-    } else {
-        (
-            "DELETE FROM jobqueue_blob WHERE id IN (SELECT id FROM jobqueue_blob WHERE container = ?1 LIMIT ?2)",
-            BLOBS,
-        )
-    };
-    if batch.connection().execute(sql, params![owner, limit as i64])? == 0 {
+    let (sqls, limit) = if kind == "queue" { (OF_QUEUE, MESSAGES) } else { (OF_CONTAINER, BLOBS) };
+    let mut removed = 0;
+    for sql in sqls {
+        removed += batch.connection().execute(sql, params![owner, limit as i64])?;
+    }
+    if removed == 0 {
         batch
             .connection()
             .execute("DELETE FROM jobqueue_garbage WHERE kind = ?1 AND owner = ?2", params![kind, owner])?;

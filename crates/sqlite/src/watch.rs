@@ -73,7 +73,8 @@ impl Watcher {
     fn seen(&self, queue: &QueueName, now: i64) -> rusqlite::Result<Option<Seen>> {
         self.connection
             .prepare_cached(
-                "SELECT delayed, EXISTS (SELECT 1 FROM jobqueue_message WHERE queue = q.id AND visible_at <= ?2)
+                "SELECT delayed, EXISTS
+                     (SELECT 1 FROM jobqueue_message WHERE queue = q.id AND waiting = 0 AND visible_at <= ?2)
                  FROM jobqueue_queue q WHERE name = ?1",
             )?
             .query_row(params![queue.as_str(), now], |row| {

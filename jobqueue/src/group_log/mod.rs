@@ -69,6 +69,4 @@ pub(crate) use log::{Announced, GRACE, Millis, Position};
 pub(crate) use message::{HEADER, InOrder, is_in_order, restamp};
 pub(crate) use overview::position_names;
 pub(crate) use send::{Announcement, Confirmation, announce, confirm, retract};
-#[cfg(feature = "sqlite")]
-pub(crate) use send::{announce_exclusively, confirm_exclusively};
 pub(crate) use store::{GroupLogs, LogBlob, superseded};

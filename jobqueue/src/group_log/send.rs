@@ -9,8 +9,6 @@ use super::message::{HEADER, restamp};
 use super::store::GroupLogs;
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "sqlite")]
-use crate::json_blob::ExclusiveBlobs;
 use crate::runtime::Runtime;
 
 /// The position that a send asks for.
@@ -80,43 +78,6 @@ pub(crate) async fn announce(
         Err(error) => Err(refused(error)),
     });
     answers.collect()
-}
-
-/// Gives a job its position in a transaction of the caller's. Returns false if the job is done already.
-///
-/// # Errors
-/// The caller must not store the message.
-#[cfg(feature = "sqlite")]
-pub(crate) fn announce_exclusively(
-    logs: &GroupLogs,
-    blobs: &dyn ExclusiveBlobs,
-    one: &Announcement,
-    now: SystemTime,
-) -> Result<bool, Error> {
-    let now = Millis::from(now);
-    let announce = |log: &mut GroupLog| log.announce(&one.entry, one.nonce, now);
-    match logs.change_exclusively(blobs, &one.entry, announce)? {
-        Announced::Full => Err(full()),
-        Announced::Entered => Ok(true),
-        Announced::AlreadyDone => Ok(false),
-    }
-}
-
-/// Confirms in the same transaction that the message of an announced job is stored.
-///
-/// # Errors
-/// The transaction must be rolled back.
-#[cfg(feature = "sqlite")]
-pub(crate) fn confirm_exclusively(
-    logs: &GroupLogs,
-    blobs: &dyn ExclusiveBlobs,
-    one: &Announcement,
-    now: SystemTime,
-) -> Result<(), Error> {
-    let visible = Millis(Millis::from(now).after(one.delay));
-    let confirm = |log: &mut GroupLog| log.confirm(&one.entry, one.nonce, true, visible);
-    logs.change_exclusively(blobs, &one.entry, confirm)?;
-    Ok(())
 }
 
 /// Confirms that the messages of announced jobs are stored.

@@ -14,8 +14,6 @@ use super::entry::{EndState, EntryRef, KeyHash, LOGS};
 use super::log::{GroupLog, Millis};
 use super::message::InOrder;
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "sqlite")]
-use crate::json_blob::ExclusiveBlobs;
 use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
 use crate::runtime::Runtime;
 use crate::storage::{BlobName, ContainerName, NameError, QueueName};
@@ -71,25 +69,6 @@ impl GroupLogs {
         let now = Millis::from(now);
         let ended = self.of(&entry)?.change(move |log| log.end(&entry, turn, end, now)).await?;
         ended.then_some(()).ok_or_else(superseded)
-    }
-
-    /// Changes the log of a group in a transaction of the caller's. Logs that this process has cached stay as they are:
-    /// they are outdated after the commit, as they are after a change by another process.
-    #[cfg(feature = "sqlite")]
-    pub(super) fn change_exclusively<R>(
-        &self,
-        blobs: &dyn ExclusiveBlobs,
-        entry: &EntryRef,
-        change: impl FnOnce(&mut GroupLog) -> R,
-    ) -> Result<R, StoreError> {
-        let name = self.name(entry.log).map_err(|e| self.invalid(e))?;
-        let blob = self.document(name);
-        blob.change_exclusively(blobs, |log| {
-            let mut log = log.unwrap_or_default();
-            log.take_changed();
-            let result = change(&mut log);
-            if log.take_changed() { Edit::Write(log, result) } else { Edit::Keep(result) }
-        })
     }
 
     fn document(&self, name: BlobName) -> JsonBlob<GroupLog> {

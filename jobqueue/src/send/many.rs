@@ -193,7 +193,8 @@ async fn store_all(
     if prepared.iter().flatten().any(|one| one.announcement.is_some()) {
         return Box::pin(dispatch_all_in_order(core, prepared, started)).await;
     }
-    if prepared.iter().flatten().any(|one| one.put.group.is_some()) {
+    let keeps_lists = core.store().guarantees().puts_lists_whole;
+    if !keeps_lists && prepared.iter().flatten().any(|one| one.put.group.is_some()) {
         return Box::pin(put_by_group(core, prepared, started)).await;
     }
     let ready: Vec<&Prepared> = prepared.iter().flatten().collect();

@@ -66,10 +66,10 @@ impl SendOptions {
     /// when this one is done or dead-lettered. A message that fails, snoozes or is delayed therefore holds up its own
     /// key, and no other key.
     ///
-    /// The default is off. It needs a key, and excludes a time to live. Sending costs two more conditional writes of
-    /// a small blob, handling one. [`Worker`](crate::Worker)s keep the order,
-    /// [`Queue::receive`](crate::Queue::receive) does not. The [guide](crate::guide::coordination) says what is
-    /// promised and what is not.
+    /// The default is off. It needs a key, and excludes a time to live. SQLite, the storage in memory and sessions of Service Bus
+    /// keep the order themselves. Elsewhere sending costs two more conditional writes of a small blob, handling one, and
+    /// [`Worker`](crate::Worker)s keep the order, but [`Queue::receive`](crate::Queue::receive) does not. The
+    /// [guide](crate::guide::coordination#order) says what is promised and what is not.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         self.in_order = true;

@@ -12,6 +12,8 @@ use jobqueue_tests::jobs::{after, clock, in_memory, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::order::logged;
+
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "pages", kind = "page", backoff(base = "1s", max = "2s"))]
 struct Page(u32);
@@ -141,7 +143,7 @@ async fn restart_sends_no_child_in_order_or_unique_twice() {
 // M
 #[tokio::test(start_paused = true)]
 async fn child_whose_work_another_job_does_ends_at_once() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = storage.queue::<Page>().await.unwrap();
     // One is under way, and one is done.
     assert!(queue.send(&Page(0)).key("k").unique_for(HOUR).delay(HOUR).await.unwrap().is_sent());

@@ -177,7 +177,7 @@ fn check_content(connection: &Connection, file: &Path) -> Result<(), Cause> {
         connection
             .query_row(
                 "SELECT now, (SELECT count(*) FROM jobqueue_queue), (SELECT max(visible_at) FROM jobqueue_message
-                 WHERE queue = 1), (SELECT max(id) FROM jobqueue_message) FROM jobqueue_store",
+                 WHERE queue = 1 AND waiting = 0), (SELECT max(id) FROM jobqueue_message) FROM jobqueue_store",
                 [],
                 |_| Ok("ok".to_owned()),
             )

@@ -76,36 +76,47 @@ pub(super) fn metadata(view: &View<'_>, name: &QueueName) -> Applied<Metadata> {
 /// that are not yet removed in theirs.
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
     let found = find(view, Operation::QueueProperties, name)?;
-    let messages: i64 = view.connection.prepare_cached(ALL)?.query_row([found.id], |row| row.get(0))?;
+    let count = |sql: &str| -> rusqlite::Result<i64> {
+        view.connection.prepare_cached(sql)?.query_row([found.id], |row| row.get(0))
+    };
+    let messages = count(ALL)? + count(WAITING)?;
     let expired: i64 =
         view.connection.prepare_cached(EXPIRED)?.query_row([found.id, view.now], |row| row.get(0))?;
     let count = u64::try_from(messages - expired).unwrap_or(0);
     Ok(QueueProperties::new(metadata::from_text(&found.metadata)?, count))
 }
 
-pub(crate) const ALL: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1";
+/// All messages, but those that wait for another of their group.
+pub(crate) const ALL: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 0";
+/// Those that wait for another of their group.
+pub(crate) const WAITING: &str =
+    "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL";
 /// Those that have expired. Without statistics SQLite would take the index of the queue, and read every message.
 pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
     WHERE expires_at <= ?2 AND queue = ?1";
-/// Those that have expired and would be visible.
+/// Those that have expired and would be visible, or would wait for another of their group.
 pub(crate) const EXPIRED_VISIBLE: &str =
     "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
-    WHERE expires_at <= ?2 AND queue = ?1 AND visible_at <= ?2";
+    WHERE expires_at <= ?2 AND queue = ?1 AND (visible_at <= ?2 OR waiting = 1)";
 /// Those that are not visible, expired or not. They are fewer than the visible ones when a queue is long.
-pub(crate) const LATER: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND visible_at > ?2";
+pub(crate) const LATER: &str = "SELECT count(*) FROM jobqueue_message
+    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2";
 /// The unexpired hidden messages: all, never received, and put back.
 pub(crate) const HIDDEN: &str = "SELECT count(*), coalesce(sum(leased = 0), 0), coalesce(sum(leased = 2), 0)
-    FROM jobqueue_message WHERE queue = ?1 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > ?2)";
+    FROM jobqueue_message
+    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > ?2)";
 
-/// Returns the number of messages in each state. Visible messages are counted in their index alone, hidden ones in the
-/// table.
+/// Returns the number of messages in each state. Messages that are visible, or wait for another of their group, are counted
+/// in their indexes alone, hidden ones in the table.
 pub(super) fn counts(view: &View<'_>, name: &QueueName) -> Applied<StateCounts> {
     let found = find(view, Operation::QueueProperties, name)?;
     let count = |sql: &str| -> rusqlite::Result<i64> {
         view.connection.prepare_cached(sql)?.query_row([found.id, view.now], |row| row.get(0))
     };
-    let all: i64 = view.connection.prepare_cached(ALL)?.query_row([found.id], |row| row.get(0))?;
-    let visible = all - count(LATER)?;
+    let of_queue = |sql: &str| -> rusqlite::Result<i64> {
+        view.connection.prepare_cached(sql)?.query_row([found.id], |row| row.get(0))
+    };
+    let visible = of_queue(ALL)? - count(LATER)? + of_queue(WAITING)?;
     let expired = count(EXPIRED_VISIBLE)?;
     let (hidden, delayed, put_back): (i64, i64, i64) = view
         .connection

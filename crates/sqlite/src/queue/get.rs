@@ -7,6 +7,7 @@ use rusqlite::{OptionalExtension, Row, params};
 use crate::batch::Batch;
 use crate::clock::{after, to_duration, to_instant};
 use crate::error::Applied;
+use crate::groups::Removed;
 use crate::receipt::{Receipt, message_ref};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::{GetMessages, LeasedMessage, Operation, Received};
@@ -15,15 +16,15 @@ use jobqueue_storage::{GetMessages, LeasedMessage, Operation, Received};
 const MAX_EXPIRED: usize = 1_000;
 
 const VISIBLE: &str = "SELECT id, text, dequeue_count, inserted_at, expires_at FROM jobqueue_message
-    WHERE queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, id LIMIT ?3";
+    WHERE queue = ?1 AND waiting = 0 AND visible_at <= ?2 ORDER BY visible_at, id LIMIT ?3";
 
 const LEASE: &str = "UPDATE jobqueue_message
     SET visible_at = ?2, receipt = ?3, dequeue_count = dequeue_count + 1, leased = 1 WHERE id = ?1";
 
-const REMOVE: &str = "DELETE FROM jobqueue_message WHERE id = ?1";
+const REMOVE: &str = "DELETE FROM jobqueue_message WHERE id = ?1 RETURNING waiting, group_name";
 
 const NEXT: &str = "SELECT visible_at FROM jobqueue_message
-    WHERE queue = ?1 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > visible_at)
+    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > visible_at)
     ORDER BY visible_at LIMIT 1";
 
 /// The messages that a get leased. The caller makes the answer from them, so that the single writing thread need not.
@@ -69,10 +70,11 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
     let mut expired = 0;
     loop {
         let found = candidates(batch, queue, wanted - rows.len())?;
-        let exhausted = found.len() < wanted - rows.len();
+        let mut exhausted = found.len() < wanted - rows.len();
         for candidate in found {
             if candidate.expires_at.is_some_and(|end| end <= batch.now()) {
-                batch.statement(REMOVE)?.execute([candidate.id])?;
+                let removed = batch.statement(REMOVE)?.query_row([candidate.id], Removed::of)?;
+                exhausted &= removed.advance(batch, queue)?.is_none();
                 batch.note_change();
                 expired += 1;
             } else {
@@ -133,19 +135,20 @@ fn next_visible(batch: &mut Batch<'_>, queue: i64) -> rusqlite::Result<Option<Du
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::MIGRATIONS;
     use rusqlite::{Connection, StatementStatus};
 
     /// Returns a queue with this number of messages, a third each visible, leased and expired, surrounded by messages
     /// of another queue.
     fn filled(messages: u32) -> Connection {
         let connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(include_str!("../schema/v1.sql")).unwrap();
+        connection.execute_batch(&MIGRATIONS.concat()).unwrap();
         connection
             .execute(
                 "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?1)
                  INSERT INTO jobqueue_message
                  SELECT n, 1 + (n % 10 = 0), iif(n % 3 = 1, 2000000 + n, n), iif(n % 3 = 2, 3000000, NULL), 0, 0, 0,
-                     randomblob(16), 'text'
+                     0, NULL, NULL, randomblob(16), 'text'
                  FROM numbers",
                 [messages],
             )

@@ -10,7 +10,7 @@ mod store;
 mod update;
 
 #[cfg(test)]
-pub(super) use admin::{ALL, EXPIRED, EXPIRED_VISIBLE, HIDDEN, LATER, NAMES};
+pub(super) use admin::{ALL, EXPIRED, EXPIRED_VISIBLE, HIDDEN, LATER, NAMES, WAITING};
 #[cfg(test)]
-pub(super) use peek::FIRST;
+pub(super) use peek::{FIRST, NEXT_OF_GROUPS};
 pub(super) use put::put;

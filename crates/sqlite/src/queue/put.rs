@@ -14,6 +14,9 @@ use jobqueue_storage::{Operation, PutMessage};
 pub(crate) fn put(batch: &mut Batch<'_>, name: &QueueName, message: &Arc<PutMessage>) -> Applied<NewRow> {
     let queue = batch.queue(Operation::Put, name)?;
     let row = new_row(batch, message)?;
+    if message.group.is_some() {
+        batch.begin_groups(name)?;
+    }
     batch.put_off(Pending { queue, row, message: Arc::clone(message) });
     batch.arrive(name, row.visible_at)?;
     Ok(row)
@@ -26,8 +29,11 @@ pub(super) fn put_all<'m>(
     messages: impl Iterator<Item = &'m PutMessage>,
 ) -> Applied<Vec<NewRow>> {
     let queue = batch.queue(Operation::PutAll, name)?;
-    let row = |message: &'m PutMessage| Ok((new_row(batch, message)?, &message.text));
+    let row = |message: &'m PutMessage| Ok((new_row(batch, message)?, message));
     let rows: Vec<_> = messages.map(row).collect::<Applied<_>>()?;
+    if rows.iter().any(|(_, message)| message.group.is_some()) {
+        batch.begin_groups(name)?;
+    }
     batch.insert(queue, &rows)?;
     if let Some(latest) = rows.iter().map(|(row, _)| row.visible_at).max() {
         batch.arrive(name, latest)?;
@@ -51,6 +57,7 @@ mod tests {
     use super::*;
     use crate::clock::StoreClock;
     use crate::ids::Ids;
+    use crate::schema::MIGRATIONS;
     use jobqueue_storage::clock::ManualClock;
     use jobqueue_storage::runtime::Runtime;
     use rusqlite::Connection;
@@ -59,7 +66,7 @@ mod tests {
     #[test]
     fn deferred_put_keeps_its_queue_text_and_answer() {
         let connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(include_str!("../schema/v1.sql")).unwrap();
+        connection.execute_batch(&MIGRATIONS.concat()).unwrap();
         for name in ["first", "second"] {
             let sql = "INSERT INTO jobqueue_queue (name, metadata, delayed) VALUES (?1, '{}', 0)";
             connection.execute(sql, [name]).unwrap();

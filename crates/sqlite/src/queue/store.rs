@@ -14,8 +14,9 @@ use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
     Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata,
-    MetadataReader, Operation, PeekedMessage, PutMessage, PutOutcome, QueuePowers, QueueProperties,
-    QueueStore, Received, StateCounter, StateCounts, StoreError, Subscription, UpdateMessage, Updated,
+    MetadataReader, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome, QueuePowers,
+    QueueProperties, QueueStore, Received, StateCounter, StateCounts, StoreError, Subscription,
+    UpdateMessage, Updated,
 };
 
 /// The approximate number of bytes that an operation writes besides a text.
@@ -119,9 +120,15 @@ impl QueueStore for Store {
     /// The threads and connections of the store serve any runtime, and no runtime can block them: it needs no `detach`.
     fn powers(self: Arc<Self>) -> QueuePowers {
         QueuePowers {
-            guarantees: Guarantees { checks_expiry: true, commits_together: true, throttles_by_shard: false },
+            guarantees: Guarantees {
+                checks_expiry: true,
+                commits_together: true,
+                throttles_by_shard: false,
+                puts_lists_whole: true,
+            },
             metadata: Some(Arc::clone(&self) as _),
             counts: Some(Arc::clone(&self) as _),
+            groups: Some(Arc::clone(&self) as _),
             batches: Some(Arc::clone(&self) as _),
             transaction_file: Some(self.path().into()),
             arrivals: Some(self),
@@ -188,6 +195,14 @@ impl Batches for Store {
             delete::delete_all(batch, &name, &presented, expired)
         });
         answers.await.unwrap_or_else(|error| error.for_each(count).map(Err).collect())
+    }
+}
+
+/// The order is part of the file, for all queues.
+#[async_trait]
+impl OrderedGroups for Store {
+    async fn orders_groups(&self, _: &QueueName) -> Result<bool, StoreError> {
+        Ok(true)
     }
 }
 

@@ -157,9 +157,12 @@ mod tests {
         connection.pragma_update(None, "user_version", 1).unwrap();
         connection
             .execute_batch(
-                "INSERT INTO jobqueue_queue (id, name, metadata, delayed) VALUES (1, 'mails', '{}', 0);
+                "INSERT INTO jobqueue_queue (id, name, metadata, delayed) VALUES (1, 'mails', '{}', 0), (2, 'mails-poison', '{}', 0);
                  INSERT INTO jobqueue_message VALUES (7, 1, 0, NULL, 0, 3, 0, x'00', 'text');
-                 INSERT INTO jobqueue_container (id, name) VALUES (4, 'payloads'), (5, 'jobqueue-history');",
+                 INSERT INTO jobqueue_message SELECT id, 1, 0, NULL, 0, 0, 0, x'00', json_object('key', key, 'inorder', 'true')
+                     FROM (SELECT 11 AS id, 'a' AS key UNION SELECT 12, 'a' UNION SELECT 13, 'b' UNION SELECT 14, 'a');
+                 INSERT INTO jobqueue_message VALUES (20, 2, 0, NULL, 0, 3, 0, x'00', '{\"key\":\"a\",\"inorder\":\"true\"}');
+                 INSERT INTO jobqueue_container (id, name) VALUES (4, 'payloads'), (5, 'jobqueue-history'), (6, 'jobqueue-fifo');",
             )
             .unwrap();
         assert!(prepare(&mut connection).unwrap());
@@ -167,7 +170,16 @@ mod tests {
         let text = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
         assert_eq!(text("SELECT text FROM jobqueue_message WHERE id = 7 AND dequeue_count = 3"), "text");
         assert_eq!(text("SELECT group_concat(name) FROM jobqueue_container"), "payloads");
-        assert_eq!(text("SELECT kind || owner FROM jobqueue_garbage"), "container5", "the former journal");
+        assert_eq!(
+            text("SELECT group_concat(kind || owner) FROM jobqueue_garbage"),
+            "container5,container6",
+            "the former journal and logs of order"
+        );
+        assert_eq!(
+            text("SELECT group_concat(id || group_name || waiting, ' ') FROM jobqueue_message"),
+            "11a0 12a1 13b0 14a1",
+            "what was sent in order keeps it, but not among dead letters"
+        );
         assert_eq!(text("SELECT '' || count(*) FROM jobqueue_journal"), "0");
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The table is plain data: it takes the time as an argument, and knows no locks and no names.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
 
 use crate::runtime::Runtime;
@@ -19,8 +19,11 @@ pub(super) struct MessageTable {
     runtime: Runtime,
     rows: HashMap<u64, Row>,
     by_id: HashMap<MessageId, u64>,
+    /// All messages but those that wait for another of their group.
     by_visibility: BTreeSet<(SystemTime, u64)>,
     by_expiry: BTreeSet<(SystemTime, u64)>,
+    /// The messages of each group, in the order of their puts. The first can be received, the others wait.
+    groups: BTreeMap<String, BTreeSet<u64>>,
     last: u64,
 }
 
@@ -36,6 +39,7 @@ struct Row {
     dequeue_count: u32,
     /// True if the holder of the last lease has put the message back.
     put_back: bool,
+    group: Option<String>,
 }
 
 impl MessageTable {
@@ -70,6 +74,7 @@ impl MessageTable {
             expires: message.ttl.and_then(|ttl| now.checked_add(ttl)),
             dequeue_count: 0,
             put_back: false,
+            group: message.group,
         };
         let outcome = PutOutcome {
             message: row.message.clone(),
@@ -78,7 +83,11 @@ impl MessageTable {
             next_visible: row.visible_at,
         };
         self.by_id.insert(row.message.id.clone(), self.last);
-        self.by_visibility.insert((row.visible_at, self.last));
+        let of_group = row.group.clone().map(|group| self.groups.entry(group).or_default());
+        let is_first = of_group.is_none_or(|numbers| numbers.insert(self.last) && numbers.len() == 1);
+        if is_first {
+            self.by_visibility.insert((row.visible_at, self.last));
+        }
         if let Some(expires) = row.expires {
             self.by_expiry.insert((expires, self.last));
         }
@@ -92,7 +101,9 @@ impl MessageTable {
     }
 
     pub(super) fn peek(&self, now: SystemTime, count: u32) -> Vec<PeekedMessage> {
-        let rows = self.visible(now, count).into_iter().filter_map(|number| self.rows.get(&number));
+        let waiting = self.groups.values().flat_map(|numbers| numbers.iter().skip(1).copied());
+        let numbers = self.visible(now, count).into_iter().chain(waiting).take(count as usize);
+        let rows = numbers.filter_map(|number| self.rows.get(&number));
         rows.map(|row| PeekedMessage {
             id: row.message.id.clone(),
             text: Ok(row.text.clone()),
@@ -106,9 +117,9 @@ impl MessageTable {
 
     pub(super) fn counts(&self, now: SystemTime) -> StateCounts {
         let mut counts = StateCounts::default();
-        for row in self.rows.values() {
+        for (number, row) in &self.rows {
             let count = match row {
-                row if row.visible_at <= now => &mut counts.waiting,
+                row if row.visible_at <= now || self.waits(*number, row) => &mut counts.waiting,
                 row if row.good_until.is_none() => &mut counts.delayed,
                 row if row.put_back => &mut counts.backing_off,
                 _ => &mut counts.running,
@@ -161,7 +172,7 @@ impl MessageTable {
     ) -> Result<Updated, StoreErrorKind> {
         let number = self.by_id.get(&message.id).ok_or(StoreErrorKind::MessageNotFound)?;
         let row = self.rows.get_mut(number).ok_or(StoreErrorKind::MessageNotFound)?;
-        move_to(&mut self.by_visibility, *number, row, next_visible);
+        hide(&mut self.by_visibility, *number, row, next_visible);
         row.message.receipt = new_receipt(&self.runtime);
         row.put_back = put_back;
         if let Some(text) = text {
@@ -170,11 +181,13 @@ impl MessageTable {
         Ok(Updated { receipt: row.message.receipt.clone(), next_visible, granted: None })
     }
 
-    /// Deletes a message after [`authorize`](Self::authorize).
-    pub(super) fn delete(&mut self, message: &MessageRef) {
-        if let Some(&number) = self.by_id.get(&message.id) {
-            self.remove(number);
-        }
+    /// Deletes a message after [`authorize`](Self::authorize). Returns whether it belonged to a group, in which another may
+    /// have its turn.
+    pub(super) fn delete(&mut self, message: &MessageRef) -> bool {
+        let Some(&number) = self.by_id.get(&message.id) else { return false };
+        let is_of_group = self.rows.get(&number).is_some_and(|row| row.group.is_some());
+        self.remove(number);
+        is_of_group
     }
 
     fn visible(&self, now: SystemTime, count: u32) -> Vec<u64> {
@@ -184,7 +197,7 @@ impl MessageTable {
 
     fn lease(&mut self, number: u64, until: SystemTime) -> Option<LeasedMessage> {
         let row = self.rows.get_mut(&number)?;
-        move_to(&mut self.by_visibility, number, row, until);
+        hide(&mut self.by_visibility, number, row, until);
         row.message.receipt = new_receipt(&self.runtime);
         row.dequeue_count = row.dequeue_count.saturating_add(1);
         row.put_back = false;
@@ -208,14 +221,37 @@ impl MessageTable {
             if let Some(expires) = row.expires {
                 self.by_expiry.remove(&(expires, number));
             }
+            if let Some(group) = row.group {
+                self.leave(&group, number);
+            }
         }
+    }
+
+    /// Removes a message from its group. If it was the first, the next one can be received.
+    fn leave(&mut self, group: &str, number: u64) {
+        let Some(numbers) = self.groups.get_mut(group) else { return };
+        numbers.remove(&number);
+        match numbers.first() {
+            None => drop(self.groups.remove(group)),
+            Some(first) => {
+                let visible_at = self.rows.get(first).map(|row| (row.visible_at, *first));
+                self.by_visibility.extend(visible_at);
+            }
+        }
+    }
+
+    /// Returns whether a message waits for another of its group.
+    fn waits(&self, number: u64, row: &Row) -> bool {
+        let numbers = row.group.as_ref().and_then(|group| self.groups.get(group));
+        numbers.is_some_and(|numbers| numbers.first() != Some(&number))
     }
 }
 
-/// Hides a message until `visible_at`. Its next receipt is valid until then.
-fn move_to(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, visible_at: SystemTime) {
-    order.remove(&(row.visible_at, number));
-    order.insert((visible_at, number));
+/// Hides a message until `visible_at`, also if it waits for another of its group. Its next receipt is valid until then.
+fn hide(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, visible_at: SystemTime) {
+    if order.remove(&(row.visible_at, number)) {
+        order.insert((visible_at, number));
+    }
     row.visible_at = visible_at;
     row.good_until = Some(visible_at);
 }

@@ -13,9 +13,9 @@ use crate::rules::limits;
 use crate::sync::lock;
 use crate::{
     Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata,
-    MetadataReader, Notifier, Operation, PeekedMessage, PutMessage, PutOutcome, QueuePowers, QueueProperties,
-    QueueStore, Received, StateCounter, StateCounts, StoreError, StoreErrorKind, Subscription, UpdateMessage,
-    Updated,
+    MetadataReader, Notifier, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome, QueuePowers,
+    QueueProperties, QueueStore, Received, StateCounter, StateCounts, StoreError, StoreErrorKind,
+    Subscription, UpdateMessage, Updated,
 };
 
 #[derive(Debug)]
@@ -82,12 +82,15 @@ impl MemoryQueues {
         message: &MessageRef,
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
-        self.with_queue(Operation::Delete, name, |queue, now| {
+        let is_of_group = self.with_queue(Operation::Delete, name, |queue, now| {
             let authorized = queue.message_table.authorize(now, message, expired);
             authorized.map_err(|kind| error(kind, Operation::Delete, name))?;
-            queue.message_table.delete(message);
-            Ok(())
-        })
+            Ok(queue.message_table.delete(message))
+        })?;
+        if is_of_group {
+            self.notify(name);
+        }
+        Ok(())
     }
 }
 
@@ -195,9 +198,15 @@ impl QueueStore for MemoryQueues {
 
     fn powers(self: Arc<Self>) -> QueuePowers {
         QueuePowers {
-            guarantees: Guarantees { checks_expiry: true, commits_together: true, throttles_by_shard: false },
+            guarantees: Guarantees {
+                checks_expiry: true,
+                commits_together: true,
+                throttles_by_shard: false,
+                puts_lists_whole: true,
+            },
             metadata: Some(Arc::clone(&self) as _),
             counts: Some(Arc::clone(&self) as _),
+            groups: Some(Arc::clone(&self) as _),
             batches: Some(Arc::clone(&self) as _),
             arrivals: Some(self),
             ..QueuePowers::default()
@@ -216,6 +225,13 @@ impl MetadataReader for MemoryQueues {
 impl StateCounter for MemoryQueues {
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
         self.with_queue(Operation::QueueProperties, queue, |queue, now| Ok(queue.message_table.counts(now)))
+    }
+}
+
+#[async_trait]
+impl OrderedGroups for MemoryQueues {
+    async fn orders_groups(&self, _: &QueueName) -> Result<bool, StoreError> {
+        Ok(true)
     }
 }
 

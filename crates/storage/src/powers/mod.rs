@@ -34,6 +34,10 @@ pub struct Guarantees {
     /// True if the messages of a queue lie in several places that throttle apart from each other. Then a throttled request
     /// for a single message slows down neither polling nor sending.
     pub throttles_by_shard: bool,
+    /// True if [`Batches::put_all`] stores the messages of a list that it does not refuse together or not at all, in their
+    /// order. Then a list with messages of [groups](OrderedGroups) is put as one; elsewhere those of a group are put one after
+    /// the other.
+    pub puts_lists_whole: bool,
 }
 
 /// A storage with permissions.

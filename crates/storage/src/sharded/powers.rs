@@ -27,6 +27,7 @@ impl ShardedQueues {
                 checks_expiry: all(|powers| powers.guarantees.checks_expiry),
                 commits_together: all(|powers| powers.guarantees.commits_together),
                 throttles_by_shard: true,
+                puts_lists_whole: false,
             },
             metadata: Some(Arc::clone(&self) as _),
             counts: all(|powers| powers.counts.is_some()).then(|| Arc::clone(&self) as _),

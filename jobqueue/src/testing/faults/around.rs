@@ -38,6 +38,7 @@ impl Interceptor for Planned {
 
     fn queue_powers(&self, powers: QueuePowers) -> QueuePowers {
         let arrivals = powers.arrivals.filter(|_| self.shape.notifies);
-        QueuePowers { guarantees: self.shape.guarantees, arrivals, ..powers }
+        let groups = powers.groups.filter(|_| self.shape.orders_groups);
+        QueuePowers { guarantees: self.shape.guarantees, arrivals, groups, ..powers }
     }
 }

@@ -92,14 +92,21 @@ impl Faulty {
         Self::distant(storage, shape, AzureLike::default())
     }
 
-    /// Wraps `storage` so that it announces no arrivals, as a storage that has to be asked.
-    pub(super) fn polled(storage: &Storage) -> Self {
-        Self::wrap(storage, Shape { notifies: false, ..Shape::of(storage) })
+    /// Wraps `storage` as [`new`](Self::new) does, but leaves it the [order of groups](crate::storage::OrderedGroups) if it keeps
+    /// that itself. All other wrappers hide it: the framework then keeps the order in a log, as on Azure's queues.
+    pub fn ordering_groups(storage: &Storage) -> Self {
+        let shape = Shape { orders_groups: true, ..Shape::of(storage) };
+        Self::distant(storage, shape, AzureLike::default())
+    }
+
+    /// Wraps `storage` so that it answers at once and keeps what it can do by itself, but perhaps announces no arrivals.
+    pub(super) fn native(storage: &Storage, notifies: bool) -> Self {
+        Self::wrap(storage, Shape { notifies, orders_groups: true, ..Shape::of(storage) })
     }
 
     /// Wraps a storage with threads of its own so that no virtual time passes during its calls.
     pub(super) fn still(storage: &Storage, clock: Arc<StillClock>) -> Self {
-        Self::over(storage, Shape::of(storage), Plan::still(clock))
+        Self::over(storage, Shape { orders_groups: true, ..Shape::of(storage) }, Plan::still(clock))
     }
 
     fn wrap(storage: &Storage, shape: Shape) -> Self {
@@ -160,16 +167,19 @@ impl Faulty {
 struct Shape {
     guarantees: Guarantees,
     notifies: bool,
+    orders_groups: bool,
 }
 
 impl Shape {
+    /// Returns the shape of `storage`, except that the framework has to keep the order, as it has to on Azure's queues.
     fn of(storage: &Storage) -> Self {
-        Self { guarantees: storage.queues().guarantees(), notifies: true }
+        Self { guarantees: storage.queues().guarantees(), notifies: true, orders_groups: false }
     }
 
     /// Returns the shape of Azure Storage, where `storage` throttles as it does.
     fn of_azure(storage: &Storage) -> Self {
         let throttles_by_shard = storage.queues().guarantees().throttles_by_shard;
-        Self { guarantees: Guarantees { throttles_by_shard, ..Guarantees::default() }, notifies: false }
+        let guarantees = Guarantees { throttles_by_shard, ..Guarantees::default() };
+        Self { guarantees, notifies: false, orders_groups: false }
     }
 }

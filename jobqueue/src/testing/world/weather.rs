@@ -120,8 +120,8 @@ impl View {
         let met = Mutex::new(None);
         let faulty = match self.shared.backing {
             Backing::AzureLike => Faulty::azure_like(storage, AzureLike::seeded(seed)),
-            Backing::Still(_) => Faulty::polled(storage),
-            Backing::Connected(_) => Faulty::quiet(storage),
+            Backing::Still(_) => Faulty::native(storage, false),
+            Backing::Connected(_) => Faulty::native(storage, true),
         };
         faulty.behave(move |call| {
             if self.shared.is_overrun() {

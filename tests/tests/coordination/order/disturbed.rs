@@ -11,9 +11,11 @@ use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::worker::CircuitBreaker;
 use jobqueue::{Event, JobError, JobInfo, Queue, QueueMessage, Storage};
-use jobqueue_tests::jobs::{after, in_memory, worker};
+use jobqueue_tests::jobs::{after, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
+
+use crate::order::logged;
 
 const SECOND: Duration = Duration::from_secs(1);
 const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unavailable);
@@ -95,7 +97,7 @@ fn long_first(
 
 #[tokio::test(start_paused = true)]
 async fn job_sent_again_while_it_runs_does_not_run_beside_itself() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     let trail = Trail::new();
     let log = trail.clone();
@@ -120,7 +122,7 @@ async fn job_sent_again_while_it_runs_does_not_run_beside_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn next_of_a_key_waits_for_the_run_of_a_job_that_was_sent_again() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     let trail = Trail::new();
     let begun = Arc::new(AtomicBool::new(false));
@@ -156,7 +158,7 @@ async fn next_of_a_key_waits_for_the_run_of_a_job_that_was_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn probe_of_a_circuit_is_no_job_that_waits_for_its_turn() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     let trail = Trail::new();
     let down = Arc::new(AtomicBool::new(true));
@@ -194,7 +196,7 @@ async fn probe_of_a_circuit_is_no_job_that_waits_for_its_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn queue_in_order_goes_on_soon_after_an_outage() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     let trail = Trail::new();
     let down = Arc::new(AtomicBool::new(true));
@@ -234,7 +236,7 @@ async fn queue_in_order_goes_on_soon_after_an_outage() {
 /// Azure does.
 #[tokio::test(start_paused = true)]
 async fn cancellation_in_doubt_skips_no_job_that_runs() {
-    let storage = in_memory();
+    let storage = logged();
     let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     let trail = Trail::new();
@@ -259,7 +261,7 @@ async fn cancellation_in_doubt_skips_no_job_that_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn cancellation_that_failed_skips_no_job_that_runs() {
-    let storage = in_memory();
+    let storage = logged();
     let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     let trail = Trail::new();
@@ -284,7 +286,7 @@ async fn cancellation_that_failed_skips_no_job_that_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn paused_queue_starts_no_job_that_waits_for_its_turn() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     for number in 0..200 {
         queue.send(&step("a", number)).in_order().await.unwrap();
@@ -312,7 +314,7 @@ async fn paused_queue_starts_no_job_that_waits_for_its_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn job_put_back_during_an_outage_of_blobs_keeps_its_position() {
-    let storage = in_memory();
+    let storage = logged();
     let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     let trail = Trail::new();

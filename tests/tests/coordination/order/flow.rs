@@ -7,16 +7,16 @@ use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, JobInfo, QueueName, SendOptions, State, Storage};
-use jobqueue_tests::jobs::{in_memory, worker};
+use jobqueue_tests::jobs::worker;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::order::records::{MINUTE, run, steps};
-use crate::order::{Step, Watch, handle, send, step};
+use crate::order::{Step, Watch, handle, logged, send, step};
 
 // B3
 #[tokio::test(start_paused = true)]
 async fn a_list_is_run_in_its_order_while_a_worker_runs() {
-    let storage = in_memory();
+    let storage = logged();
     let faulty = Faulty::new(&storage);
     faulty.plan_always(Operation::PutBlob, Fault::DelayBefore(Duration::from_millis(20)));
     let queue = steps(&faulty.storage()).await;
@@ -41,7 +41,7 @@ async fn a_list_is_run_in_its_order_while_a_worker_runs() {
 // B4
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_was_deleted_and_created_again_waits_for_nothing() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     for number in 0..3 {
         send(&queue, &step("a", number)).await;
@@ -57,7 +57,7 @@ async fn a_queue_that_was_deleted_and_created_again_waits_for_nothing() {
 // B4
 #[tokio::test(start_paused = true)]
 async fn messages_that_were_deleted_by_others_are_waited_for_some_minutes_only() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     for number in 0..3 {
         send(&queue, &step("a", number)).await;
@@ -73,7 +73,7 @@ async fn messages_that_were_deleted_by_others_are_waited_for_some_minutes_only()
 /// Those behind a head that runs for long, or is put back for long, wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_takes_an_hour_or_comes_back_in_an_hour_keeps_its_position() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     let watch = Watch::default();
     send(&queue, &Step { millis: 3_600_000, ..step("a", 0) }).await;
@@ -101,7 +101,7 @@ async fn a_job_that_takes_an_hour_or_comes_back_in_an_hour_keeps_its_position() 
 // D1
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_sharded_while_jobs_in_order_wait_in_it() {
-    let accounts = [in_memory(), in_memory()];
+    let accounts = [logged(), logged()];
     let plain = steps(&accounts[0]).await;
     for number in 0..5 {
         send(&plain, &Step { fails: 2 * u32::from(number == 1), ..step("a", number) }).await;
@@ -137,7 +137,7 @@ async fn a_queue_is_sharded_while_jobs_in_order_wait_in_it() {
 // W-flow
 #[tokio::test(start_paused = true)]
 async fn a_group_goes_on_at_full_rate_when_its_head_is_done() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     let later = SendOptions::new().in_order().delay(MINUTE * 3);
     queue.send(&step("a", 0)).with(later).await.unwrap();
@@ -154,7 +154,7 @@ async fn a_group_goes_on_at_full_rate_when_its_head_is_done() {
 // W-flow: many workers, each of which has some of the messages.
 #[tokio::test(start_paused = true)]
 async fn a_group_flows_through_several_workers() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     for number in 0..400 {
         send(&queue, &step("0", number)).await;
@@ -179,7 +179,7 @@ async fn a_group_flows_through_several_workers() {
 /// The queues cannot be written, the blobs can: nothing records the dead job.
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_last_failure_is_not_recorded_holds_back_its_key() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     send(&queue, &Step { fails: 3, ..step("a", 0) }).await;
     send(&queue, &step("a", 1)).await;

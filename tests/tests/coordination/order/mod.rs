@@ -3,6 +3,7 @@
 mod azurite;
 mod disturbed;
 mod flow;
+mod native;
 mod processes;
 mod records;
 mod storages;
@@ -12,7 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::testing::faults::Faulty;
 use jobqueue::{JobError, JobInfo, Queue, QueueMessage, State, Storage, Worker};
+use jobqueue_tests::jobs::in_memory;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 
@@ -35,6 +38,12 @@ struct Step {
 
 fn step(of: impl Into<String>, number: u32) -> Step {
     Step { of: of.into(), number, fails: 0, millis: 10 }
+}
+
+/// Returns a storage in memory that leaves the order to the framework, as Azure's queues do.
+pub fn logged() -> Storage {
+    // Quiet: it only hides that the storage could keep the order; tests add the distance and the faults that they are about.
+    Faulty::quiet(&in_memory()).storage()
 }
 
 /// Opens the queue on a storage whose calls may fail.

@@ -8,10 +8,10 @@ use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{ErrorKind, JobError, JobInfo, Queue, SendOptions, Storage};
-use jobqueue_tests::jobs::{Task, in_memory, task, worker};
+use jobqueue_tests::jobs::{Task, task, worker};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::order::{Step, Watch, handle, send, step};
+use crate::order::{Step, Watch, handle, logged, send, step};
 
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 const LOST: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
@@ -42,7 +42,7 @@ fn id(id: &str) -> SendOptions {
 // B4: the sender heard of its message only when that had come to its end.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_died_before_its_send_returned_blocks_no_key() {
-    let storage = in_memory();
+    let storage = logged();
     let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     send(&queue, &step("other", 0)).await;
@@ -72,7 +72,7 @@ async fn a_job_that_died_before_its_send_returned_blocks_no_key() {
 // B4: it had announced its job.
 #[tokio::test(start_paused = true)]
 async fn a_sender_that_died_before_its_put_holds_up_its_key_for_a_while() {
-    let storage = in_memory();
+    let storage = logged();
     let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     faulty.plan(Operation::Put, 1, Fault::Hang);
@@ -92,7 +92,7 @@ async fn what_is_sent_again_after_an_error_runs_whatever_write_was_lost() {
             .map(|fault| (nth, fault))
     }) {
         let at = format!("write {nth}: {fault:?}");
-        let storage = in_memory();
+        let storage = logged();
         let faulty = Faulty::new(&storage);
         let queue = steps(&faulty.storage()).await;
         send(&queue, &step("other", 0)).await;
@@ -132,7 +132,7 @@ async fn what_is_sent_again_after_an_error_runs_whatever_write_was_lost() {
 // B24
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_send_was_repeated_is_not_called_cancelled_and_no_copy_of_it_runs() {
-    let storage = in_memory();
+    let storage = logged();
     let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     faulty.plan(Operation::Put, 1, LOST);
@@ -154,7 +154,7 @@ async fn a_job_whose_send_was_repeated_is_not_called_cancelled_and_no_copy_of_it
 // B25
 #[tokio::test(start_paused = true)]
 async fn a_send_whose_answers_were_lost_is_not_called_refused() {
-    let storage = in_memory();
+    let storage = logged();
     let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     for nth in [1, 2] {
@@ -185,7 +185,7 @@ async fn a_send_whose_answers_were_lost_is_not_called_refused() {
 // B1
 #[tokio::test(start_paused = true)]
 async fn a_copy_with_its_payload_in_a_blob_ends_without_harm_to_the_job() {
-    let faulty = Faulty::new(&in_memory());
+    let faulty = Faulty::new(&logged());
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();
     faulty.plan(Operation::Put, 1, LOST);
@@ -211,7 +211,7 @@ async fn a_copy_with_its_payload_in_a_blob_ends_without_harm_to_the_job() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_sent_again_when_it_is_done_is_told_as_done() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     let first = step("a", 0);
     assert!(!queue.send(&first).with(id("first")).await.unwrap().was_done());
@@ -232,7 +232,7 @@ async fn a_job_that_is_sent_again_when_it_is_done_is_told_as_done() {
 // W2
 #[tokio::test(start_paused = true)]
 async fn the_ids_of_jobs_are_bounded() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = steps(&storage).await;
     queue.send(&step("a", 0)).with(id(&"x".repeat(1_024))).await.unwrap();
     let error = queue.send(&step("a", 0)).with(id(&"x".repeat(1_025))).await.unwrap_err();

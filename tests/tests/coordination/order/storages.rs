@@ -8,11 +8,11 @@ use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{AzureLike, Fault, Faulty};
 use jobqueue::{ErrorKind, SendOptions, Storage};
-use jobqueue_tests::jobs::{in_memory, worker};
+use jobqueue_tests::jobs::worker;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::order::{Step, Watch, handle, keep_running, opened, send, step};
+use crate::order::{Step, Watch, handle, keep_running, logged, opened, send, step};
 
 fn sharded(accounts: &[Storage]) -> Storage {
     let mut builder = Sharded::builder().shards("steps", 4);
@@ -32,7 +32,7 @@ const STEPS: u32 = 12;
 
 async fn keeps_order(seed: u64, faulty: bool) {
     println!("seed {seed}, faults {faulty}");
-    let accounts = [in_memory(), in_memory()];
+    let accounts = [logged(), logged()];
     let open = |number: u64| {
         let storage = sharded(&accounts);
         if faulty { faults(&storage, seed * 10 + number) } else { storage }
@@ -91,7 +91,7 @@ async fn order_survives_lost_answers_lost_requests_and_throttling() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_job_holds_back_its_key_and_no_other() {
-    let storage = sharded(&[in_memory()]);
+    let storage = sharded(&[logged()]);
     let queue = storage.queue::<Step>().await.unwrap();
     send(&queue, &Step { fails: 3, ..step("a", 0) }).await;
     for number in 1..4 {
@@ -127,7 +127,7 @@ async fn a_failing_job_holds_back_its_key_and_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn key_waits_for_delayed_but_not_cancelled_messages() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = storage.queue::<Step>().await.unwrap();
     let watch = Watch::default();
     let run = |ends: usize| {
@@ -159,7 +159,7 @@ async fn key_waits_for_delayed_but_not_cancelled_messages() {
 
 #[tokio::test(start_paused = true)]
 async fn unique_work_cancelled_by_key_gives_up_its_position() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = storage.queue::<Step>().await.unwrap();
     let watch = Watch::default();
     let later = SendOptions::new().in_order().delay(Duration::from_secs(3600));
@@ -203,7 +203,7 @@ fn deaths(writes: u64) -> Vec<(Operation, u64, Fault)> {
 async fn crash_at_any_step_of_a_cancel_blocks_no_key() {
     for (operation, nth, fault) in deaths(2) {
         let at = format!("{operation:?} {nth}: {fault:?}");
-        let storage = in_memory();
+        let storage = logged();
         let queue = storage.queue::<Step>().await.unwrap();
         let later = SendOptions::new().in_order().delay(Duration::from_secs(86_400));
         let sent = queue.send(&step("a", 0)).with(later).await.unwrap();
@@ -238,7 +238,7 @@ async fn crash_at_any_step_of_a_cancel_blocks_no_key() {
 // I12b
 #[tokio::test(start_paused = true)]
 async fn unanswered_cancel_is_completed_by_the_next_of_the_key() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = storage.queue::<Step>().await.unwrap();
     let later = SendOptions::new().in_order().delay(Duration::from_secs(86_400));
     let sent = queue.send(&step("a", 0)).with(later).await.unwrap();
@@ -260,7 +260,7 @@ async fn unanswered_cancel_is_completed_by_the_next_of_the_key() {
 
 #[tokio::test(start_paused = true)]
 async fn received_message_keeps_its_position_after_a_cancel() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = storage.queue::<Step>().await.unwrap();
     let sent = queue.send(&step("a", 0)).in_order().await.unwrap();
     send(&queue, &step("a", 1)).await;
@@ -291,7 +291,7 @@ async fn unique_ordered_work_survives_a_crashed_cancel() {
     const DAY: Duration = Duration::from_secs(86_400);
     for (operation, nth, fault) in deaths(4) {
         let at = format!("{operation:?} {nth}: {fault:?}");
-        let storage = in_memory();
+        let storage = logged();
         let queue = storage.queue::<Step>().await.unwrap();
         let later = || SendOptions::new().in_order().delay(Duration::from_secs(3600));
         assert!(queue.send(&step("a", 0)).unique_for(DAY).with(later()).await.unwrap().is_sent());
@@ -315,7 +315,7 @@ async fn unique_ordered_work_survives_a_crashed_cancel() {
 
 #[tokio::test(start_paused = true)]
 async fn an_order_needs_a_key_and_excludes_a_time_to_live() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = storage.queue::<Step>().await.unwrap();
     let no_key = queue.send(&step("", 0)).in_order().await.unwrap_err();
     assert!(no_key.kind() == ErrorKind::Invalid && no_key.to_string().contains("key"), "{no_key}");
@@ -330,7 +330,7 @@ async fn an_order_needs_a_key_and_excludes_a_time_to_live() {
 
 #[tokio::test(start_paused = true)]
 async fn messages_that_are_received_by_hand_hold_nobody_back() {
-    let storage = in_memory();
+    let storage = logged();
     let queue = storage.queue::<Step>().await.unwrap();
     for number in 0..3 {
         send(&queue, &step("a", number)).await;

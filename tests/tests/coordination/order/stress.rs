@@ -8,12 +8,12 @@ use std::time::Duration;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::testing::faults::{AzureLike, Faulty};
 use jobqueue::{JobError, JobInfo, Queue, SendOptions, State, Storage, Worker, WorkerBuilder};
-use jobqueue_tests::jobs::{in_memory, worker};
+use jobqueue_tests::jobs::worker;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::order::{Step, keep_running, opened, step};
+use crate::order::{Step, keep_running, logged, opened, step};
 
 /// The completed jobs, and those whose handlers began while another job of their key was running.
 #[derive(Debug, Clone, Default)]
@@ -106,7 +106,7 @@ fn flaky(storage: &Storage, seed: u64) -> Storage {
 #[tokio::test(start_paused = true)]
 async fn no_key_is_blocked_by_deaths_and_redrives() {
     for seed in 0..6 {
-        let storage = in_memory();
+        let storage = logged();
         let storages = [(); 3].map(|()| storage.clone());
         all_is_done(storages, worker, (40, 6, seed), Duration::from_secs(7_200)).await;
         assert!(storage.queue::<Step>().await.unwrap().is_empty().await.unwrap(), "seed {seed}");
@@ -116,7 +116,7 @@ async fn no_key_is_blocked_by_deaths_and_redrives() {
 #[tokio::test(start_paused = true)]
 async fn no_key_is_blocked_by_deaths_redrives_and_lost_answers() {
     for seed in 0..12 {
-        let storage = in_memory();
+        let storage = logged();
         let storages = [0, 1, 2].map(|number| flaky(&storage, seed * 10 + number));
         all_is_done(storages, worker, (12, 6, seed), Duration::from_secs(40_000)).await;
     }
