@@ -7,47 +7,9 @@
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::batch::Batch;
-use super::new_row::NewRow;
-use super::statements::Statements;
-use jobqueue_storage::PutMessage;
-
-/// The last turn of a group: that of the last waiting message, or else that of the only one.
-const LAST_TURN: &str = "SELECT coalesce(
-    (SELECT max(turn) FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name = ?2),
-    (SELECT max(turn) FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND group_name = ?2))";
-
-const INSERT: &str =
-    "INSERT INTO jobqueue_message (queue, inserted_at, dequeue_count, leased, waiting, id, visible_at,
-    expires_at, receipt, group_name, turn, text) VALUES (?1, ?2, 0, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
 const ADVANCE: &str = "UPDATE jobqueue_message SET waiting = 0 WHERE id = (SELECT id FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 1 AND group_name = ?2 ORDER BY turn LIMIT 1) RETURNING visible_at";
-
-/// Inserts a message at the end of its group.
-pub(super) fn insert(
-    statements: &mut Statements<'_>,
-    queue: i64,
-    row: NewRow,
-    message: &PutMessage,
-) -> rusqlite::Result<()> {
-    let group = &message.group;
-    let last: Option<i64> = statements.get(LAST_TURN)?.query_row(params![queue, group], |row| row.get(0))?;
-    let (waiting, turn) = (last.is_some(), last.map_or(0, |last| last + 1));
-    let NewRow { now, id, visible_at, expires_at, receipt } = row;
-    statements.get(INSERT)?.execute(params![
-        queue,
-        now,
-        waiting,
-        id,
-        visible_at,
-        expires_at,
-        receipt,
-        group,
-        turn,
-        message.text
-    ])?;
-    Ok(())
-}
 
 /// A removed message: what the removal means to its group.
 pub(super) struct Removed {
@@ -72,7 +34,8 @@ impl Removed {
 
 #[cfg(test)]
 mod tests {
-    use super::{ADVANCE, LAST_TURN};
+    use super::ADVANCE;
+    use crate::new_row::LAST_TURN;
 
     /// The cost of a message of a group does not grow with the number of messages that wait.
     #[test]

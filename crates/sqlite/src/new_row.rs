@@ -5,7 +5,6 @@ use std::sync::{Arc, LazyLock};
 use rusqlite::{ToSql, params};
 
 use super::clock::to_instant;
-use super::groups;
 use super::receipt::{Receipt, message_ref};
 use super::statements::Statements;
 use jobqueue_storage::{PutMessage, PutOutcome};
@@ -13,6 +12,15 @@ use jobqueue_storage::{PutMessage, PutOutcome};
 const INSERT: &str = "INSERT INTO jobqueue_message
     (queue, inserted_at, dequeue_count, leased, waiting, id, visible_at, expires_at, receipt, text)
     VALUES (?1, ?2, 0, 0, 0, ?3, ?4, ?5, ?6, ?7)";
+
+/// The last turn of a group: that of the last waiting message, or else that of the only one.
+pub(super) const LAST_TURN: &str = "SELECT coalesce(
+    (SELECT max(turn) FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name = ?2),
+    (SELECT max(turn) FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND group_name = ?2))";
+
+const INSERT_IN_GROUP: &str =
+    "INSERT INTO jobqueue_message (queue, inserted_at, dequeue_count, leased, waiting, id, visible_at,
+    expires_at, receipt, group_name, turn, text) VALUES (?1, ?2, 0, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
 /// The number of parameters of a row besides the queue and the time, which all rows share.
 const OWN: usize = 5;
@@ -80,7 +88,7 @@ pub(super) fn insert(
     for rows in rows.chunk_by(|(_, one), (_, next)| one.group.is_none() && next.group.is_none()) {
         match rows {
             [(row, message)] if message.group.is_some() => {
-                groups::insert(statements, queue, *row, message)?;
+                insert_in_group(statements, queue, *row, message)?;
             }
             rows => insert_free(statements, now, queue, rows)?,
         }
@@ -112,5 +120,31 @@ fn insert_free(
         let own = params![queue, now, row.id, row.visible_at, row.expires_at, row.receipt, text];
         statements.get(INSERT)?.execute(own)?;
     }
+    Ok(())
+}
+
+/// Inserts a message at the end of its group.
+fn insert_in_group(
+    statements: &mut Statements<'_>,
+    queue: i64,
+    row: NewRow,
+    message: &PutMessage,
+) -> rusqlite::Result<()> {
+    let group = &message.group;
+    let last: Option<i64> = statements.get(LAST_TURN)?.query_row(params![queue, group], |row| row.get(0))?;
+    let (waiting, turn) = (last.is_some(), last.map_or(0, |last| last + 1));
+    let NewRow { now, id, visible_at, expires_at, receipt } = row;
+    statements.get(INSERT_IN_GROUP)?.execute(params![
+        queue,
+        now,
+        waiting,
+        id,
+        visible_at,
+        expires_at,
+        receipt,
+        group,
+        turn,
+        message.text
+    ])?;
     Ok(())
 }
