@@ -33,6 +33,18 @@ pub(super) struct Batch<'c> {
     statements: Statements<'c>,
     /// Messages that were put and are not inserted yet.
     pending: Vec<Pending>,
+    /// The arrivals since they were last asked for.
+    news: News,
+}
+
+/// What has become visible in a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum News {
+    None,
+    /// A message.
+    Message,
+    /// The next message of a group, whose first one was deleted.
+    NextOfGroup,
 }
 
 /// A queue as this transaction knows it.
@@ -46,10 +58,17 @@ struct QueueRow {
     has_groups: bool,
 }
 
+/// A queue in which messages arrived.
+pub(super) struct Arrived {
+    pub(super) queue: QueueName,
+    /// True if the queue may have messages of groups.
+    pub(super) has_groups: bool,
+}
+
 /// The results of a transaction, for use after its commit.
 pub(super) struct Finished {
     /// The queues in which messages arrived.
-    pub(super) arrived: Vec<QueueName>,
+    pub(super) arrived: Vec<Arrived>,
     /// The reserved numbers that are left.
     pub(super) ids: Ids,
 }
@@ -76,6 +95,7 @@ impl<'c> Batch<'c> {
             queues: Vec::new(),
             statements: Statements::new(connection),
             pending: Vec::new(),
+            news: News::None,
         };
         batch.look_at(clock);
         Ok(batch)
@@ -164,11 +184,28 @@ impl<'c> Batch<'c> {
     pub(super) fn arrive(&mut self, name: &QueueName, visible_at: i64) -> rusqlite::Result<()> {
         self.changed = true;
         let delayed = visible_at > self.now;
+        if !delayed {
+            self.news = self.news.max(News::Message);
+        }
         if let Some(row) = self.row(name)? {
             row.arrived = true;
             row.delayed |= delayed;
         }
         Ok(())
+    }
+
+    /// Notes that the next message of a group has its turn, and becomes visible at `visible_at`.
+    pub(super) fn advance(&mut self, name: &QueueName, visible_at: i64) -> rusqlite::Result<()> {
+        self.arrive(name, visible_at)?;
+        if visible_at <= self.now {
+            self.news = News::NextOfGroup;
+        }
+        Ok(())
+    }
+
+    /// Returns what has become visible since this was last asked.
+    pub(super) fn take_news(&mut self) -> News {
+        std::mem::replace(&mut self.news, News::None)
     }
 
     /// Writes the notes about a queue and forgets them, before its row is changed directly.
@@ -212,11 +249,11 @@ impl<'c> Batch<'c> {
                 .execute(params![self.now, self.sequence])?;
         }
         let mut arrived = Vec::new();
-        for (name, row) in std::mem::take(&mut self.queues) {
+        for (queue, row) in std::mem::take(&mut self.queues) {
             let Some(row) = row else { continue };
             self.write_queue(row)?;
             if row.arrived {
-                arrived.push(name);
+                arrived.push(Arrived { queue, has_groups: row.has_groups });
             }
         }
         Ok(Some(Finished { arrived, ids: self.ids }))

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
+use super::batch::Arrived;
 use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{Notifier, Subscription};
@@ -17,6 +18,8 @@ struct Entry {
     notifier: Notifier,
     /// The count of delayed arrivals for which subscribers were notified.
     notified: i64,
+    /// True if the queue may have messages of groups, as a commit of this process has shown.
+    has_groups: bool,
 }
 
 /// The state of a queue as the watcher found it.
@@ -33,15 +36,24 @@ impl Notifiers {
     }
 
     /// Notifies of the messages that this process has just committed.
-    pub(super) fn notify_own(&self, arrived: &[QueueName]) {
+    pub(super) fn notify_own(&self, arrived: &[Arrived]) {
         if arrived.is_empty() {
             return;
         }
-        let notifiers = self.lock();
-        for queue in arrived {
-            if let Some(entry) = notifiers.get(queue) {
+        let mut notifiers = self.lock();
+        for Arrived { queue, has_groups } in arrived {
+            if let Some(entry) = notifiers.get_mut(queue) {
+                entry.has_groups |= has_groups;
                 entry.notifier.notify();
             }
+        }
+    }
+
+    /// Notifies that a deletion is about to be requested after which the next of a group may have its turn. A get that is
+    /// requested at once joins the transaction of the deletion: one commit, and one sync, ends a job and leases the next.
+    pub(super) fn notify_of_deletion(&self, queue: &QueueName) {
+        if let Some(entry) = self.lock().get(queue).filter(|entry| entry.has_groups) {
+            entry.notifier.notify();
         }
     }
 

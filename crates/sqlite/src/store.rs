@@ -22,7 +22,7 @@ use super::options::Options;
 use super::process_guard::ProcessGuard;
 use super::reader::{Question, Reader, View};
 use super::space::Space;
-use super::task::{Task, Work};
+use super::task::{Effort, Task, Work};
 use super::upkeep::Upkeep;
 use super::watch::Watcher;
 use super::writer::Writer;
@@ -86,6 +86,21 @@ impl Store {
         T: Send + 'static,
         F: FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
     {
+        self.request(operation, subject, weight, Effort::once(work)).await
+    }
+
+    /// Runs work on the writer, as [`write`](Self::write) does.
+    pub(super) async fn request<T, F>(
+        &self,
+        operation: Operation,
+        subject: Subject,
+        weight: usize,
+        work: Effort<T, F>,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
+    {
         let fail = |cause: Cause| cause.error(operation.as_str(), &subject);
         self.health.check().map_err(fail)?;
         let (task, answer) = Task::prepare(operation, subject.clone(), weight, work);
@@ -134,6 +149,11 @@ impl Store {
             }
         }
         self.notifiers.subscribe(queue)
+    }
+
+    /// Notifies subscribers in this process that messages of the queue are about to be deleted.
+    pub(super) fn announce_deletion(&self, queue: &QueueName) {
+        self.notifiers.notify_of_deletion(queue);
     }
 
     fn start_watching(&self) -> Result<(), Cause> {

@@ -13,6 +13,9 @@ pub(super) trait Work: Send {
     /// Runs the work inside the transaction and keeps the answer. It may be called again after a rollback.
     fn apply(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()>;
 
+    /// Returns whether the kept answer may become better: a get that found nothing, before messages arrived in the same transaction.
+    fn is_unmet(&self) -> bool;
+
     /// Sends the kept answer, after the commit.
     fn answer(self: Box<Self>);
 
@@ -28,6 +31,24 @@ pub(super) trait Work: Send {
     fn is_abandoned(&self) -> bool;
 }
 
+/// The work of a task, and which of its results may become better when messages arrive.
+pub(super) struct Effort<T, F> {
+    work: F,
+    is_unmet: fn(&T) -> bool,
+}
+
+impl<T, F> Effort<T, F> {
+    /// Returns work whose every result is final.
+    pub(super) fn once(work: F) -> Self {
+        Self { work, is_unmet: |_| false }
+    }
+
+    /// Returns work that is done again when messages arrive in its transaction, while `is_unmet` is true of its result.
+    pub(super) fn until_met(work: F, is_unmet: fn(&T) -> bool) -> Self {
+        Self { work, is_unmet }
+    }
+}
+
 /// A task whose result is a `T`.
 pub(super) struct Task<T, F> {
     operation: Operation,
@@ -35,6 +56,8 @@ pub(super) struct Task<T, F> {
     weight: usize,
     since: Instant,
     work: F,
+    /// Tells a result that may become better when messages arrive.
+    is_unmet: fn(&T) -> bool,
     result: Option<Result<T, StoreError>>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
@@ -49,10 +72,12 @@ where
         operation: Operation,
         subject: Subject,
         weight: usize,
-        work: F,
+        work: Effort<T, F>,
     ) -> (Box<dyn Work>, oneshot::Receiver<Result<T, StoreError>>) {
         let (reply, answer) = oneshot::channel();
-        let task = Self { operation, subject, weight, since: Instant::now(), work, result: None, reply };
+        let Effort { work, is_unmet } = work;
+        let since = Instant::now();
+        let task = Self { operation, subject, weight, since, work, is_unmet, result: None, reply };
         (Box::new(task), answer)
     }
 }
@@ -73,6 +98,10 @@ where
             Err(Failure::Sql(error)) => return Err(error),
         });
         Ok(())
+    }
+
+    fn is_unmet(&self) -> bool {
+        matches!(&self.result, Some(Ok(value)) if (self.is_unmet)(value))
     }
 
     fn answer(self: Box<Self>) {

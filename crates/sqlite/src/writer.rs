@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode};
 
-use super::batch::{Batch, Finished};
+use super::batch::{Batch, Finished, News};
 use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
 use super::health::Health;
@@ -26,6 +26,10 @@ const MAX_OPERATIONS: usize = 1024;
 
 /// The approximate number of bytes in one transaction above which no further operation is added.
 const MAX_BYTES: usize = 8 << 20;
+
+/// The time that a transaction in which a group goes on waits for the get of its next message, if nothing else waits: less than
+/// the sync of another transaction takes.
+const NEXT_OF_GROUP: Duration = Duration::from_micros(100);
 
 /// The first and the longest pause between tries for the write lock.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
@@ -206,11 +210,24 @@ impl Writer {
             applied = tasks.len();
             // Operations that arrived meanwhile need no sync of their own. Many of them were requested after the last
             // answer.
-            if joining == Joining::Exclusive || !self.gather(tasks) {
+            let news = batch.take_news();
+            let is_served = news != News::None && try_again(tasks, &mut batch)?;
+            let may_wait = news == News::NextOfGroup && !is_served;
+            let is_joined =
+                joining == Joining::Allowed && (self.gather(tasks) || may_wait && self.wait_for_next(tasks));
+            if !is_joined {
                 return batch.finish();
             }
             batch.look_at(&self.clock);
         }
+    }
+
+    /// Waits a moment for the get that a deletion has called for: it may lease the next of the group in this transaction.
+    fn wait_for_next(&self, tasks: &mut Vec<Box<dyn Work>>) -> bool {
+        let Ok(task) = self.inbox.recv_timeout(NEXT_OF_GROUP) else { return false };
+        tasks.push(task);
+        self.gather(tasks);
+        true
     }
 
     fn commit(&self) -> Result<(), Abort> {
@@ -235,6 +252,16 @@ impl Writer {
             self.health.note(&from_sql(error));
         }
     }
+}
+
+/// Applies tasks again that found nothing before messages arrived in their transaction. Returns whether one has found some.
+fn try_again(tasks: &mut [Box<dyn Work>], batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
+    let mut is_served = false;
+    for task in tasks.iter_mut().filter(|task| task.is_unmet() && !task.is_abandoned()) {
+        task.apply(batch)?;
+        is_served |= !task.is_unmet();
+    }
+    Ok(is_served)
 }
 
 fn fail_all(tasks: Vec<Box<dyn Work>>, cause: &Cause) {

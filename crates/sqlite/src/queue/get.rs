@@ -35,6 +35,10 @@ pub(super) struct Leased {
 }
 
 impl Leased {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     pub(super) fn received(self) -> Received {
         let next_visible = to_instant(self.visible_at);
         let message = |LeasedRow { row, receipt }: LeasedRow| {

@@ -83,7 +83,8 @@ mod tests {
             answers.push(row.unwrap_or_else(|_| panic!("put {number}")));
         }
         let finished = batch.finish().unwrap().unwrap();
-        assert_eq!(finished.arrived, queues);
+        let arrived: Vec<_> = finished.arrived.into_iter().map(|arrived| arrived.queue).collect();
+        assert_eq!(arrived, queues);
 
         for (number, row) in answers.iter().enumerate() {
             let sql = "SELECT m.text, m.receipt, q.name FROM jobqueue_message m JOIN jobqueue_queue q ON q.id = m.queue

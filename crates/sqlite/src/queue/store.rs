@@ -6,10 +6,12 @@ use async_trait::async_trait;
 
 use super::get::Leased;
 use super::{admin, delete, get, peek, put, update};
+use crate::batch::Batch;
 use crate::error::Subject;
 use crate::new_row::NewRow;
 use crate::receipt::Presented;
 use crate::store::Store;
+use crate::task::Effort;
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
@@ -73,8 +75,9 @@ impl QueueStore for Store {
         limits::check_get(queue, &options)?;
         let name = queue.clone();
         let weight = ROW * options.count as usize;
-        let leased =
-            self.write(Operation::Get, subject(queue), weight, move |batch| get::get(batch, &name, options));
+        let get =
+            Effort::until_met(move |batch: &mut Batch<'_>| get::get(batch, &name, options), Leased::is_empty);
+        let leased = self.request(Operation::Get, subject(queue), weight, get);
         leased.await.map(Leased::received)
     }
 
@@ -106,6 +109,7 @@ impl QueueStore for Store {
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
         let (name, presented) = (queue.clone(), Presented::of(message));
+        self.announce_deletion(queue);
         self.write(Operation::Delete, subject(queue), ROW, move |batch| {
             delete::delete(batch, Operation::Delete, &name, presented, expired)
         })
@@ -191,6 +195,7 @@ impl Batches for Store {
         let count = messages.len();
         let name = queue.clone();
         let presented: Vec<_> = messages.iter().map(Presented::of).collect();
+        self.announce_deletion(queue);
         let answers = self.write(Operation::DeleteAll, subject(queue), ROW * count, move |batch| {
             delete::delete_all(batch, &name, &presented, expired)
         });

@@ -10,7 +10,10 @@ use crate::error::{Applied, Failure, Subject};
 use crate::options::Options;
 use crate::store::Store;
 use jobqueue_storage::clock::ManualClock;
-use jobqueue_storage::{Operation, StoreError};
+use jobqueue_storage::{
+    ExpiredReceipt, GetMessages, MessageRef, Metadata, Operation, PutMessage, QueueName, QueueStore,
+    StoreError,
+};
 
 async fn store(clock: &Arc<ManualClock>) -> (TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -97,4 +100,39 @@ async fn who_is_tried_alone_stays_alone() {
     assert!(first.await.is_ok());
     assert_eq!(second.await.unwrap_err().kind(), StoreErrorKind::Full);
     assert!(third.await.is_err());
+}
+
+/// A get that found nothing is served by a put, or by the end of a job that held up its group, in the same transaction.
+#[tokio::test]
+async fn empty_get_is_served_by_its_own_transaction() {
+    let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
+    let queue: QueueName = "steps".parse().unwrap();
+    store.create_queue(&queue, &Metadata::new()).await.unwrap();
+    let of_group = |text: &str| PutMessage::new(text).with_group("a".to_owned());
+    let get = || store.get(&queue, GetMessages::new(1, Duration::from_secs(30)));
+    let mut served = Vec::new();
+    for next in ["1", "2"] {
+        let (held, first) = Held::new(mark);
+        let mut first = pin!(write(&store, first));
+        assert!(first.as_mut().now_or_never().is_none());
+        held.running.recv().unwrap();
+        let mut empty = get();
+        assert!(empty.as_mut().now_or_never().is_none());
+        let last: Option<MessageRef> = served.pop();
+        let change = async {
+            let Some(last) = last else { return store.put(&queue, of_group(next)).await.map(drop) };
+            store.delete(&queue, &last, ExpiredReceipt::Refuse).await
+        };
+        let mut change = pin!(change);
+        assert!(change.as_mut().now_or_never().is_none());
+        held.go_on.send(()).unwrap();
+        change.await.unwrap();
+        let leased = empty.await.unwrap().messages.pop().unwrap_or_else(|| panic!("{next} was not leased"));
+        assert_eq!(leased.text.as_deref(), Ok(next));
+        served.push(leased.message);
+        if next == "1" {
+            store.put(&queue, of_group("2")).await.unwrap();
+        }
+        first.await.unwrap();
+    }
 }
