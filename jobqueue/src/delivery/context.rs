@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::leased_job::LeasedJob;
 use super::progress::{load_saved, save_progress};
-use super::saved::{from_json, to_json};
+use super::saved::{from_json, json_text, to_json};
 use super::snooze::Snooze;
 use super::state::DeliveryState;
 use crate::error::{Error, ErrorKind};
@@ -224,10 +224,10 @@ impl Context {
     /// [`Invalid`](ErrorKind::Invalid) if the value cannot be written as JSON, [`TooLarge`](ErrorKind::TooLarge) if
     /// it has more than 1 MiB: store large data in a blob of your own and return its name.
     pub fn set_result<T: Serialize + ?Sized>(&self, result: &T) -> Result<(), Error> {
-        let raw = serde_json::value::to_raw_value(result);
-        let raw = raw.map_err(|e| {
-            Error::new(ErrorKind::Invalid, "the result cannot be written as JSON").with_source(e)
-        })?;
+        const NO_JSON: &str = "the result cannot be written as JSON";
+        let text = json_text(result).map_err(|e| Error::new(ErrorKind::Invalid, NO_JSON).with_source(e))?;
+        let raw = RawValue::from_string(text);
+        let raw = raw.map_err(|e| Error::new(ErrorKind::Invalid, NO_JSON).with_source(e))?;
         if raw.get().len() > MAX_RESULT_BYTES {
             let text = format!(
                 "the result has {} bytes, {MAX_RESULT_BYTES} are allowed; keep it in a blob and return its name",

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::codec::{Codec as _, CodecError, Json};
 use crate::error::{Error, ErrorKind};
 
 /// The checkpoint of a message: one JSON document for progress and steps.
@@ -31,9 +32,15 @@ impl Saved {
 }
 
 pub(crate) fn to_json<T: Serialize + ?Sized>(progress: &T) -> Result<String, Error> {
-    serde_json::to_string(progress).map_err(|e| {
+    json_text(progress).map_err(|e| {
         Error::new(ErrorKind::Invalid, "the checkpoint cannot be written as JSON").with_source(e)
     })
+}
+
+/// Writes a value as payloads are written: a number that JSON cannot express is an error.
+pub(super) fn json_text<T: Serialize + ?Sized>(value: &T) -> Result<String, CodecError> {
+    let text = String::from_utf8(Json::encode(value)?);
+    text.map_err(|e| CodecError::with_source("the JSON is not UTF-8", e))
 }
 
 pub(crate) fn from_json<T: DeserializeOwned>(json: &str) -> Result<T, Error> {

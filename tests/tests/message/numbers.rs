@@ -1,7 +1,10 @@
 //! Numbers in payloads arrive as they were sent.
 
 use jobqueue::codec::{Codec as _, Json};
+use jobqueue::{ErrorKind, QueueMessage};
+use jobqueue_tests::jobs::in_memory;
 use proptest::prelude::{any, prop_assert_eq, proptest};
+use serde::{Deserialize, Serialize};
 
 proptest! {
     // serde_json reads one in ten otherwise, unless a feature asks for exactness.
@@ -25,4 +28,20 @@ fn numbers_of_everyday_arrive_as_they_were_sent() {
         let read: f64 = Json::decode(&Json::encode(&number).unwrap()).unwrap();
         assert_eq!(read.to_bits(), f64::to_bits(number), "{number}");
     }
+}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "limits", kind = "limit")]
+struct Limit {
+    #[message(range(0.0..))]
+    euros: Option<f64>,
+}
+
+#[tokio::test(start_paused = true)]
+async fn send_refuses_a_number_that_json_cannot_express() {
+    let queue = in_memory().queue::<Limit>().await.unwrap();
+    let error = queue.send(&Limit { euros: Some(f64::INFINITY) }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(queue.is_empty().await.unwrap());
+    queue.send(&Limit { euros: None }).await.unwrap();
 }

@@ -4,13 +4,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
+use super::finite::check_finite;
 use super::place::path_at;
 use super::{Codec, CodecError};
 
 /// A codec that writes payloads as JSON text: the codec of every message that names no other.
 ///
-/// Numbers that JSON cannot express (`NaN`, infinities) become `null`, as in `serde_json`, and `null` is read as no number. Nesting is
-/// limited to 128 levels. An error names the field and the expected type; it never quotes the payload.
+/// Numbers that JSON cannot express (`NaN`, infinities) are refused when they are written: `serde_json` would write `null`, which
+/// a reader takes for a missing number. Nesting is limited to 128 levels. An error names the field and the expected type;
+/// it never quotes the payload.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json;
 
@@ -20,10 +22,16 @@ impl Codec for Json {
     fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
         // Most messages fit, and then nothing is copied to a larger buffer while they are written.
         let mut text = Vec::with_capacity(512);
-        match serde_json::to_writer(&mut text, value) {
-            Ok(()) => Ok(text),
-            Err(error) => Err(no_form(error)),
+        if let Err(error) = serde_json::to_writer(&mut text, value) {
+            return Err(no_form(error));
         }
+        // Most messages hold no `null`, and are not read a second time.
+        if text.windows(4).any(|word| word == b"null")
+            && let Err(field) = check_finite(value)
+        {
+            return Err(not_finite(&field));
+        }
+        Ok(text)
     }
 
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
@@ -42,6 +50,11 @@ impl Codec for Json {
 
 fn no_form(error: serde_json::Error) -> CodecError {
     CodecError::with_source("the message cannot be written as JSON", error)
+}
+
+fn not_finite(field: &str) -> CodecError {
+    let field = if field.is_empty() { String::new() } else { format!(" in the field `{field}`") };
+    CodecError::new(format!("the message has a number{field} that JSON cannot express: NaN or infinity"))
 }
 
 fn unreadable(text: &str, error: &serde_json::Error) -> CodecError {
@@ -153,6 +166,32 @@ mod tests {
         ] {
             assert_eq!(Json::decode::<Order>(text.as_bytes()).unwrap_err().to_string(), said, "{text}");
         }
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_are_refused() {
+        #[derive(Debug, Serialize)]
+        struct Limits {
+            low: Option<f64>,
+            inner: Inner,
+        }
+        #[derive(Debug, Serialize)]
+        enum Inner {
+            Rates { all: Vec<f32> },
+            Nothing(Option<u8>, ()),
+        }
+        let none = Limits { low: None, inner: Inner::Nothing(None, ()) };
+        assert_eq!(Json::encode(&none).unwrap(), br#"{"low":null,"inner":{"Nothing":[null,null]}}"#);
+        let said = |value: &Limits| Json::encode(value).unwrap_err().to_string();
+        let low = said(&Limits { low: Some(f64::INFINITY), ..none });
+        assert_eq!(
+            low,
+            "the message has a number in the field `low` that JSON cannot express: NaN or infinity"
+        );
+        let deep = said(&Limits { low: None, inner: Inner::Rates { all: vec![1.0, f32::NAN] } });
+        assert!(deep.contains("`inner.all`"), "{deep}");
+        let bare = Json::encode(&f64::NEG_INFINITY).unwrap_err().to_string();
+        assert_eq!(bare, "the message has a number that JSON cannot express: NaN or infinity");
     }
 
     #[test]

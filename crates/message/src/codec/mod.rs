@@ -1,5 +1,6 @@
 //! Codecs for payloads, and the conversion between a typed message and its bytes: validate and encode, decode and validate.
 
+mod finite;
 mod json;
 mod place;
 

@@ -1,0 +1,233 @@
+//! Finds a number that JSON cannot express. `serde_json` writes `null` for it, which is read as no number or as none at
+//! all, and its writer does not say for which of the two it writes `null`.
+
+use serde::Serialize;
+use serde::ser::{
+    Error, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
+    SerializeTupleStruct, SerializeTupleVariant, Serializer,
+};
+
+/// Checks that all numbers of a value are finite.
+///
+/// # Errors
+/// The field that contains another number; empty for the value itself.
+pub(super) fn check_finite<T: Serialize + ?Sized>(value: &T) -> Result<(), String> {
+    match value.serialize(FiniteCheck) {
+        Err(Found::NotFinite(path)) => Err(path),
+        // `serde_json` has written the value: what stops this check is no number.
+        Ok(()) | Err(Found::Other) => Ok(()),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Found {
+    #[error("a number is not finite")]
+    NotFinite(String),
+    #[error("not checked")]
+    Other,
+}
+
+impl Error for Found {
+    fn custom<T: std::fmt::Display>(_: T) -> Self {
+        Self::Other
+    }
+}
+
+impl Found {
+    fn inside(self, field: &str) -> Self {
+        match self {
+            Self::NotFinite(path) if path.is_empty() => Self::NotFinite(field.to_owned()),
+            Self::NotFinite(path) => Self::NotFinite(format!("{field}.{path}")),
+            Self::Other => Self::Other,
+        }
+    }
+}
+
+/// A serializer that writes nothing.
+struct FiniteCheck;
+
+fn finite(is_finite: bool) -> Result<(), Found> {
+    if is_finite { Ok(()) } else { Err(Found::NotFinite(String::new())) }
+}
+
+/// Implements the methods for values that hold no number that could be infinite.
+macro_rules! always_finite {
+    ($($method:ident($($value:ty),*);)*) => {
+        $(fn $method(self, $(_: $value),*) -> Result<(), Found> {
+            Ok(())
+        })*
+    };
+}
+
+impl Serializer for FiniteCheck {
+    type Ok = ();
+    type Error = Found;
+    type SerializeSeq = Self;
+    type SerializeTuple = Self;
+    type SerializeTupleStruct = Self;
+    type SerializeTupleVariant = Self;
+    type SerializeMap = Self;
+    type SerializeStruct = Self;
+    type SerializeStructVariant = Self;
+
+    always_finite! {
+        serialize_bool(bool);
+        serialize_i8(i8);
+        serialize_i16(i16);
+        serialize_i32(i32);
+        serialize_i64(i64);
+        serialize_i128(i128);
+        serialize_u8(u8);
+        serialize_u16(u16);
+        serialize_u32(u32);
+        serialize_u64(u64);
+        serialize_u128(u128);
+        serialize_char(char);
+        serialize_str(&str);
+        serialize_bytes(&[u8]);
+        serialize_none();
+        serialize_unit();
+        serialize_unit_struct(&'static str);
+        serialize_unit_variant(&'static str, u32, &'static str);
+    }
+
+    fn serialize_f32(self, value: f32) -> Result<(), Found> {
+        finite(value.is_finite())
+    }
+
+    fn serialize_f64(self, value: f64) -> Result<(), Found> {
+        finite(value.is_finite())
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Found> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        value: &T,
+    ) -> Result<(), Found> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        _: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<(), Found> {
+        value.serialize(self).map_err(|found| found.inside(variant))
+    }
+
+    fn serialize_seq(self, _: Option<usize>) -> Result<Self, Found> {
+        Ok(self)
+    }
+
+    fn serialize_tuple(self, _: usize) -> Result<Self, Found> {
+        Ok(self)
+    }
+
+    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self, Found> {
+        Ok(self)
+    }
+
+    fn serialize_tuple_variant(
+        self,
+        _: &'static str,
+        _: u32,
+        _: &'static str,
+        _: usize,
+    ) -> Result<Self, Found> {
+        Ok(self)
+    }
+
+    fn serialize_map(self, _: Option<usize>) -> Result<Self, Found> {
+        Ok(self)
+    }
+
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self, Found> {
+        Ok(self)
+    }
+
+    fn serialize_struct_variant(
+        self,
+        _: &'static str,
+        _: u32,
+        _: &'static str,
+        _: usize,
+    ) -> Result<Self, Found> {
+        Ok(self)
+    }
+
+    fn collect_str<T: std::fmt::Display + ?Sized>(self, _: &T) -> Result<(), Found> {
+        Ok(())
+    }
+}
+
+/// Implements a trait of values in a row.
+macro_rules! each_in_a_row {
+    ($($name:ident::$method:ident;)*) => {
+        $(impl $name for FiniteCheck {
+            type Ok = ();
+            type Error = Found;
+
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Found> {
+                value.serialize(FiniteCheck)
+            }
+
+            fn end(self) -> Result<(), Found> {
+                Ok(())
+            }
+        })*
+    };
+}
+
+each_in_a_row! {
+    SerializeSeq::serialize_element;
+    SerializeTuple::serialize_element;
+    SerializeTupleStruct::serialize_field;
+    SerializeTupleVariant::serialize_field;
+}
+
+impl SerializeMap for FiniteCheck {
+    type Ok = ();
+    type Error = Found;
+
+    /// Keys are names: `serde_json` refuses a key that is not finite.
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), Found> {
+        Ok(())
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Found> {
+        value.serialize(FiniteCheck)
+    }
+
+    fn end(self) -> Result<(), Found> {
+        Ok(())
+    }
+}
+
+/// Implements a trait of named fields.
+macro_rules! each_named {
+    ($($name:ident;)*) => {
+        $(impl $name for FiniteCheck {
+            type Ok = ();
+            type Error = Found;
+
+            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Found> {
+                value.serialize(FiniteCheck).map_err(|found| found.inside(name))
+            }
+
+            fn end(self) -> Result<(), Found> {
+                Ok(())
+            }
+        })*
+    };
+}
+
+each_named! {
+    SerializeStruct;
+    SerializeStructVariant;
+}
