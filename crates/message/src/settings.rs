@@ -77,7 +77,7 @@ pub struct QueueSettings {
     /// like. The default is false.
     pub trust_producers: bool,
     /// The version of payloads without one, from producers that write no events or no `schemaversion`. The default,
-    /// `None`, means the oldest version whose form fits.
+    /// `None`, means the newest version whose form fits.
     pub raw_version: Option<u32>,
 }
 
@@ -256,7 +256,7 @@ impl Reader<'_> {
         let text = self.metadata.get(name)?;
         let version = text.trim().parse().ok().filter(|version| *version > 0);
         if version.is_none() {
-            self.warnings.push(SettingWarning { name, allowed, used: "the oldest that fits".to_owned() });
+            self.warnings.push(SettingWarning { name, allowed, used: "the newest that fits".to_owned() });
         }
         version
     }

@@ -138,12 +138,20 @@ fn upgrade(container: &Container<'_>) -> Option<TokenStream> {
             __jobqueue::decode_or_upgrade::<Self, #old>(version, payload)
         }
 
+        fn content_type(version: ::core::primitive::u32) -> __jobqueue::Option<&'static ::core::primitive::str> {
+            __jobqueue::content_type_or_upgrade::<Self, #old>(version)
+        }
+
         fn versions() -> __jobqueue::Vec<::core::primitive::u32> {
             __jobqueue::versions_with_upgrades::<Self, #old>()
         }
 
         fn accepts(kind: &::core::primitive::str) -> ::core::primitive::bool {
             __jobqueue::accepts_or_upgrades::<Self, #old>(kind)
+        }
+
+        fn original_kind() -> &'static ::core::primitive::str {
+            <#old as __jobqueue::QueueMessage>::original_kind()
         }
     })
 }

@@ -85,8 +85,9 @@ impl Executor {
         let Some(registration) = self.handlers.find(&info.kind) else {
             return Err(defer(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
         };
-        let version = leased_job.with_envelope(|event| event.version).flatten();
-        match (registration.decode)(version, &data) {
+        let form = leased_job.with_envelope(|event| (event.version, event.media_type()));
+        let (version, media_type) = form.unwrap_or_default();
+        match (registration.decode)(version, media_type.as_deref(), &data) {
             Ok((version, message)) => {
                 if info.version != version {
                     Arc::make_mut(info).version = version;

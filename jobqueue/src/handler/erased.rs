@@ -12,7 +12,7 @@ use crate::job::outcome::{BoxError, JobError, Verdict};
 use crate::message::{DecodeError, MessageDefaults, QueueMessage};
 
 /// Decodes a payload of a given version, or of an unknown one, as the handler's message; returns the version too.
-type Decode = fn(Option<u32>, &[u8]) -> Result<(u32, Box<dyn Any + Send>), DecodeError>;
+type Decode = fn(Option<u32>, Option<&str>, &[u8]) -> Result<(u32, Box<dyn Any + Send>), DecodeError>;
 
 /// A handler without its types.
 pub(crate) struct Registration {
@@ -48,8 +48,8 @@ impl Registration {
             defaults: H::Message::DEFAULTS,
             accepts: H::Message::accepts,
             aliases: H::Message::ALIASES,
-            decode: |version, data| {
-                decode_any_version::<H::Message>(version, data)
+            decode: |version, media_type, data| {
+                decode_any_version::<H::Message>(version, media_type, data)
                     .map(|(version, message)| (version, Box::new(message) as Box<dyn Any + Send>))
             },
             check: H::check,

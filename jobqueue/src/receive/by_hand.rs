@@ -75,8 +75,9 @@ impl<M: QueueMessage> Queue<M> {
     }
 
     async fn read_payload(&self, leased_job: LeasedJob, data: &[u8]) -> Result<Option<Delivery<M>>, Error> {
-        let version = leased_job.with_envelope(|event| event.version).flatten();
-        match (decode_any_version::<M>(version, data), leased_job.info()) {
+        let form = leased_job.with_envelope(|event| (event.version, event.media_type()));
+        let (version, media_type) = form.unwrap_or_default();
+        match (decode_any_version::<M>(version, media_type.as_deref(), data), leased_job.info()) {
             (Ok((version, message)), Some(mut info)) => {
                 info.version = version;
                 leased_job.end_wait();

@@ -33,23 +33,27 @@ impl<M: QueueMessage> Queue<M> {
 /// Decodes a text as `M`.
 pub(crate) async fn read_text<M: QueueMessage>(core: &QueueCore, text: &str) -> Result<M, Error> {
     let envelope = match parse(text)? {
-        Parsed::Bare(json) => return Ok(read_payload(core, None, json.as_bytes())?),
+        Parsed::Bare(json) => {
+            return Ok(read_payload(core, None, Some("application/json"), json.as_bytes())?);
+        }
         Parsed::Event(envelope) => envelope,
     };
     if !M::accepts(&envelope.kind) {
         return Err(Error::new(ErrorKind::Undecodable, "the message is of another kind"));
     }
     let data = core.claim_checks.payload(&core.name, &envelope.payload).await;
-    Ok(read_payload(core, envelope.version, &data.map_err(payload_error)?)?)
+    let media_type = envelope.media_type();
+    Ok(read_payload(core, envelope.version, media_type.as_deref(), &data.map_err(payload_error)?)?)
 }
 
 fn read_payload<M: QueueMessage>(
     core: &QueueCore,
     version: Option<u32>,
+    media_type: Option<&str>,
     data: &[u8],
 ) -> Result<M, DecodeError> {
     let version = version.or(core.settings().raw_version);
-    decode_any_version(version, data).map(|(_, message)| message)
+    decode_any_version(version, media_type, data).map(|(_, message)| message)
 }
 
 /// Returns whether a message of this job is among the first that a peek returns.

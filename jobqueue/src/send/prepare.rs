@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::history_reserve::reserve_history_space;
 use super::options::SendOptions;
 use super::sent::Sent;
-use crate::codec::{Codec, Json, encode_message};
+use crate::codec::{Codec, Json, encode_message, is_json};
 use crate::envelope::{Envelope, JsonText, MAX_ID_BYTES, Payload, StoredReference, keep_state};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::Announcement;
@@ -235,12 +235,6 @@ fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
         Error::new(ErrorKind::Invalid, "the codec declares JSON but writes another format").with_source(e)
     };
     checked.map(Payload::Json).map_err(invalid)
-}
-
-/// Returns whether a media type is JSON: `application/json` or `…+json`, with or without parameters.
-fn is_json(content_type: &str) -> bool {
-    let essence = content_type.split(';').next().unwrap_or_default().trim();
-    essence.eq_ignore_ascii_case("application/json") || essence.to_ascii_lowercase().ends_with("+json")
 }
 
 fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {

@@ -78,12 +78,12 @@ fn newer_versions_are_told_from_unlinked_versions() {
     for version in [6, u32::MAX] {
         let error = decode_message::<V5>(version, b"{}").unwrap_err();
         assert!(error.is_newer_version(), "{error}");
-        assert!(matches!(error, DecodeError::NewerVersion { found, newest: 5 } if found == version));
+        assert!(matches!(error, DecodeError::NewerVersion { found, newest: 5, .. } if found == version));
     }
     for version in [0, 3, 4] {
         let error = decode_message::<V5>(version, b"{}").unwrap_err();
         assert!(!error.is_newer_version(), "{error}");
-        let told = matches!(error, DecodeError::OlderVersion { found, newest: 5 } if found == version);
+        let told = matches!(error, DecodeError::OlderVersion { found, newest: 5, .. } if found == version);
         assert!(told, "{version}: {error:?}");
     }
 }
@@ -125,7 +125,7 @@ fn a_chain_can_begin_anew() {
 
     assert!(decode_message::<Fresh>(3, b"{}").is_ok());
     let error = decode_message::<Fresh>(2, b"{}").unwrap_err();
-    assert!(matches!(error, DecodeError::OlderVersion { found: 2, newest: 3 }), "{error:?}");
+    assert!(matches!(error, DecodeError::OlderVersion { found: 2, newest: 3, .. }), "{error:?}");
 }
 
 #[test]

@@ -42,23 +42,82 @@ pub fn decode_message<M: QueueMessage>(version: u32, payload: &[u8]) -> Result<M
 }
 
 /// Decodes a payload as [`decode_message`] does, and returns its version too. A payload without a version is read as
-/// the oldest version from which a valid message can be made.
+/// the newest version from which a valid message can be made: an older one ignores the fields that it does not know.
+///
+/// `media_type` is that of the payload. A version whose codec writes another one is not tried. A payload without a media
+/// type is given to every codec.
 ///
 /// # Errors
-/// See [`DecodeError`]. If no version fits, the error of the present one.
+/// See [`DecodeError`]. If no version fits, the error of the newest one.
 pub fn decode_any_version<M: QueueMessage>(
     version: Option<u32>,
+    media_type: Option<&str>,
     payload: &[u8],
 ) -> Result<(u32, M), DecodeError> {
+    let read = |version: u32| {
+        check_media_type(media_type, M::content_type(version))?;
+        match decode_message(version, payload) {
+            Ok(message) => Ok((version, message)),
+            Err(error) => Err(error),
+        }
+    };
     if let Some(version) = version {
-        return decode_message(version, payload).map(|message| (version, message));
+        return read(version);
     }
     let mut failed = None;
-    for version in M::versions() {
-        match decode_message(version, payload) {
-            Ok(message) => return Ok((version, message)),
-            Err(error) => failed = Some(error),
+    for version in M::versions().into_iter().rev() {
+        match read(version) {
+            Ok(found) => return Ok(found),
+            Err(error) => failed = failed.or(Some(error)),
         }
     }
     Err(failed.unwrap_or_else(|| DecodeError::unreadable_version(0, M::VERSION)))
+}
+
+/// Returns whether a media type is JSON: `application/json`, `text/json` or `…+json`, with or without parameters.
+pub fn is_json(media_type: &str) -> bool {
+    let subtype = essence(media_type).rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    subtype == "json" || subtype.ends_with("+json")
+}
+
+/// Returns a media type without its parameters.
+fn essence(media_type: &str) -> &str {
+    media_type.split(';').next().unwrap_or_default().trim()
+}
+
+fn check_media_type(found: Option<&str>, expected: Option<&'static str>) -> Result<(), DecodeError> {
+    // Without an expectation, decoding reports that the version cannot be read.
+    let (Some(found), Some(expected)) = (found, expected) else { return Ok(()) };
+    let is_same = found == expected
+        || essence(found).eq_ignore_ascii_case(essence(expected))
+        || is_json(found) && is_json(expected);
+    if is_same {
+        return Ok(());
+    }
+    // Producers write it: what is no media type is not repeated in errors and logs.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/.+-_".contains(&byte);
+    let found = Some(essence(found)).filter(|text| text.len() <= 64 && text.bytes().all(is_plain));
+    let found = found.map_or_else(|| "of an unreadable media type".to_owned(), |found| format!("`{found}`"));
+    Err(DecodeError::MediaType { found: found.into(), expected })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_types_are_compared_without_parameters_and_case() {
+        let check = |found, expected| check_media_type(Some(found), Some(expected));
+        assert!(check("application/json; charset=utf-8", Json::CONTENT_TYPE).is_ok());
+        assert!(check("application/vnd.shop.order+JSON", Json::CONTENT_TYPE).is_ok());
+        assert!(check("Application/MsgPack", "application/msgpack").is_ok());
+        assert!(check_media_type(None, Some("application/msgpack")).is_ok());
+        let error = check("application/xml;x=secret", Json::CONTENT_TYPE).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the payload is `application/xml`, the message type reads `application/json`"
+        );
+        let error = check("a secret\nline", Json::CONTENT_TYPE).unwrap_err().to_string();
+        assert!(!error.contains("secret"), "{error}");
+    }
 }

@@ -30,6 +30,8 @@ pub use reference::{ReferenceError, Sha256Digest, StoredReference};
 pub use text::{TextError, encoding_of, fits, fits_with_room, may_fit, to_wire};
 pub use tracestate::{keep_state, state_of};
 
+/// The media type of JSON.
+const JSON: &str = "application/json";
 /// The maximum length of an error text that is kept with a message, in characters.
 pub const MAX_ERROR_CHARS: usize = 2_000;
 
@@ -164,6 +166,12 @@ impl Envelope {
             dead_letter: None,
             extensions: BTreeMap::new(),
         }
+    }
+
+    /// Returns the media type of the payload: JSON for a payload in `data` without one, `None` for bytes without one.
+    pub fn media_type(&self) -> Option<Cow<'static, str>> {
+        let json = matches!(self.payload, Payload::Json(_) | Payload::None).then_some(Cow::Borrowed(JSON));
+        self.content_type.clone().or(json)
     }
 
     /// Returns the extension attributes with text values: attributes that senders add by name, and those of external

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::members::{List, Members, declared_version, members};
 use super::reference::{ReferenceError, StoredReference};
-use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JsonText, Payload, text};
+use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JSON, JsonText, Payload, text};
 
 /// The most bytes of an event's `id`, and of its `source`.
 pub const MAX_ID_BYTES: usize = 1_024;
@@ -235,7 +235,6 @@ fn identifying<'de>(name: &'static str, text: Option<Cow<'de, str>>) -> Result<C
 
 /// Returns the content type. Nearly all events have the same one, which needs no allocation.
 fn content_type(text: Cow<'_, str>) -> Cow<'static, str> {
-    const JSON: &str = "application/json";
     if text == JSON { Cow::Borrowed(JSON) } else { Cow::Owned(text.into_owned()) }
 }
 

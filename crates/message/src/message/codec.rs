@@ -9,6 +9,9 @@ use serde::de::DeserializeOwned;
 /// [`CONTENT_TYPE`](Codec::CONTENT_TYPE) is JSON is readable in the message; any other is stored in base64
 /// (`data_base64` of CloudEvents).
 ///
+/// A value may be encoded differently each time, as encryption with a random nonce does: no job is known by the bytes of
+/// its payload.
+///
 /// The input of a codec is untrusted: it must return an error for input that it cannot read, and bound recursion and
 /// allocation by the size of the input.
 ///
@@ -39,7 +42,7 @@ use serde::de::DeserializeOwned;
 /// ```
 pub trait Codec: 'static {
     /// The media type of encoded values, such as `application/json`. It is stored with every message, and a message
-    /// with another media type is not read by this codec.
+    /// with another media type is dead-lettered as `decode_error` instead of being read by this codec.
     const CONTENT_TYPE: &'static str;
 
     /// Encodes a value.

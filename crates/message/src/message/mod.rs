@@ -49,7 +49,7 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
     const KIND: &'static str;
     /// The version of the form, stored with every message; from 1.
     const VERSION: u32 = 1;
-    /// Former names under which values may still be waiting.
+    /// Former names under which values may still be waiting, oldest first.
     const ALIASES: &'static [&'static str] = &[];
     /// The settings with which a queue is created for this type.
     const DEFAULTS: MessageDefaults = MessageDefaults::new();
@@ -77,10 +77,22 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
         }
     }
 
-    /// Returns the versions that [`decode`](Self::decode) reads, oldest first. They are tried in this order for an
-    /// external program's payload without a version.
+    /// Returns the media type in which payloads of `version` are written; `None` for a version that
+    /// [`decode`](Self::decode) does not read.
+    fn content_type(version: u32) -> Option<&'static str> {
+        (version == Self::VERSION).then_some(Self::Codec::CONTENT_TYPE)
+    }
+
+    /// Returns the versions that [`decode`](Self::decode) reads, oldest first. The newest that fits is that of an external
+    /// program's payload without a version.
     fn versions() -> Vec<u32> {
         vec![Self::VERSION]
+    }
+
+    /// Returns the first name that the type had: its oldest alias, or [`KIND`](Self::KIND) if it was never renamed. Unique
+    /// work and schedules without a name belong to it, so that the releases before and after a renaming agree.
+    fn original_kind() -> &'static str {
+        Self::ALIASES.first().copied().unwrap_or(Self::KIND)
     }
 
     /// Returns whether messages of this kind are read as this type.
@@ -147,6 +159,7 @@ pub enum EncodeError {
 pub enum DecodeError {
     /// A newer program wrote the payload; a worker of that release can read it.
     #[error("the message has version {found}, this program reads up to {newest}; deploy the newer release")]
+    #[non_exhaustive]
     NewerVersion {
         /// The version in the message.
         found: u32,
@@ -155,17 +168,28 @@ pub enum DecodeError {
     },
     /// The payload is older than the chain of upgrades reaches.
     #[error("the message has version {found}, and no `upgrade_from` leads from it to version {newest}")]
+    #[non_exhaustive]
     OlderVersion {
         /// The version in the message.
         found: u32,
         /// The newest this program knows.
         newest: u32,
     },
+    /// The payload has another media type than payloads of its version.
+    #[error("the payload is {found}, the message type reads `{expected}`")]
+    #[non_exhaustive]
+    MediaType {
+        /// The media type of the message, between backticks, or a text that says that it is none.
+        found: Box<str>,
+        /// The media type of the version's codec.
+        expected: &'static str,
+    },
     /// The codec cannot read the payload.
     #[error("the payload cannot be decoded")]
     Codec(#[source] CodecError),
     /// The payload was read in an older form, and the conversion to the next one refused it.
     #[error("the payload of version {from} cannot be converted to version {to}")]
+    #[non_exhaustive]
     Upgrade {
         /// The version converted from.
         from: u32,

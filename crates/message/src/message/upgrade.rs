@@ -32,6 +32,11 @@ where
     })
 }
 
+/// Returns the media type of payloads of `version`, along the chain.
+pub fn content_type_or_upgrade<M: QueueMessage, Old: QueueMessage>(version: u32) -> Option<&'static str> {
+    if version == M::VERSION { Some(M::Codec::CONTENT_TYPE) } else { Old::content_type(version) }
+}
+
 /// Returns the versions of `Old` and its predecessors, then that of `M`.
 pub fn versions_with_upgrades<M: QueueMessage, Old: QueueMessage>() -> Vec<u32> {
     let mut versions = Old::versions();

@@ -1,12 +1,14 @@
-//! Payloads without a version: the oldest form that fits is read and upgraded.
+//! Payloads without a version: the newest form that fits is read, by the codec of its media type.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::codec::{Codec, CodecError, Json};
 use jobqueue::settings::Metadata;
 use jobqueue::storage::PutMessage;
 use jobqueue::{JobError, JobInfo, QueueMessage, Storage};
 use jobqueue_tests::jobs::{after, in_memory, worker};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
@@ -69,13 +71,12 @@ fn forms(data: &str) -> [String; 2] {
 
 // M
 #[tokio::test(start_paused = true)]
-async fn the_oldest_form_that_fits_is_upgraded() {
+async fn the_newest_form_that_fits_is_read() {
     let cases = [
         (r#"{"cents":7}"#, (1, 7, "EUR")),
         (r#"{"amount":8}"#, (2, 8, "EUR")),
-        // Fields that the older form does not know are left out: a queue whose forms overlap names the version.
-        (r#"{"amount":6,"currency":"SEK"}"#, (2, 6, "EUR")),
-        // An upgrade that refuses does not fit.
+        // An older form would leave out the fields that it does not know.
+        (r#"{"amount":6,"currency":"SEK"}"#, (5, 6, "SEK")),
         (r#"{"cents":13,"amount":9}"#, (2, 9, "EUR")),
     ];
     for (data, (version, amount, currency)) in cases {
@@ -114,4 +115,64 @@ async fn what_fits_no_form_is_told_by_the_newest() {
     let letters = storage.queue::<Fifth>().await.unwrap().dead_letters().unwrap();
     let letter = letters.peek().await.unwrap().remove(0);
     assert!(letter.error.as_deref().is_some_and(|error| error.contains("amount")), "{letter:?}");
+}
+
+/// A codec without self-description: it reads any bytes.
+struct Lenient;
+
+impl Codec for Lenient {
+    const CONTENT_TYPE: &'static str = "application/x-length";
+
+    fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
+        Ok(vec![b'x'; Json::encode(value)?.len()])
+    }
+
+    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+        Json::decode(bytes.len().to_string().as_bytes())
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "lengths", kind = "length")]
+struct Length(u32);
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "lengths", kind = "length", version = 2, upgrade_from = Length, codec = Lenient)]
+struct BinaryLength(u32);
+
+impl From<Length> for BinaryLength {
+    fn from(old: Length) -> Self {
+        Self(old.0)
+    }
+}
+
+/// Receives a message of the newest type from an event of kind `length` with these further members.
+async fn received(members: &str) -> Result<(u32, u32), String> {
+    let storage = in_memory();
+    let queue = storage.queue::<BinaryLength>().await.unwrap();
+    let text = format!(r#"{{"specversion":"1.0","id":"1","source":"/shop","type":"length",{members}}}"#);
+    storage.queues().put(queue.name(), PutMessage::new(text)).await.unwrap();
+    if let Some(delivery) = queue.receive(Duration::ZERO).await.unwrap() {
+        return Ok((delivery.info().version, delivery.message().0));
+    }
+    let letter = queue.dead_letters().unwrap().peek().await.unwrap().remove(0);
+    assert_eq!(letter.reason, jobqueue::Reason::DECODE_ERROR);
+    Err(letter.error.unwrap_or_default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn payload_is_read_only_by_a_codec_of_its_media_type() {
+    assert_eq!(received(r#""schemaversion":1,"data":7"#).await, Ok((1, 7)));
+    assert_eq!(received(r#""schemaversion":1,"datacontenttype":"text/json","data":7"#).await, Ok((1, 7)));
+    let binary = r#""datacontenttype":"application/x-length","data_base64":"AAAA""#;
+    assert_eq!(received(&format!(r#""schemaversion":2,{binary}"#)).await, Ok((2, 3)));
+    // Without a version, the media type chooses among the forms.
+    assert_eq!(received(binary).await, Ok((2, 3)));
+    assert_eq!(received(r#""data":1234"#).await, Ok((1, 1234)));
+    let error = received(r#""schemaversion":2,"data":1234"#).await.unwrap_err();
+    assert!(error.contains("`application/json`"), "{error}");
+    assert!(error.contains("`application/x-length`"), "{error}");
+    let xml = r#""schemaversion":1,"datacontenttype":"application/xml","data_base64":"Nw==""#;
+    let error = received(xml).await.unwrap_err();
+    assert!(error.contains("`application/xml`"), "{error}");
 }
