@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use crate::envelope::EventDigest;
+use crate::envelope::Identity;
 use crate::undelivered::UndeliveredRef;
 
 /// The number of group logs of a queue. Keys whose hashes begin alike share a log. More logs mean smaller blobs and
@@ -46,7 +46,8 @@ impl<'de> Deserialize<'de> for KeyHash {
     }
 }
 
-/// The key of an entry: the group (the key), and the job (source, id, kind, key and payload).
+/// The key of an entry: the group (the key), and the job (source, id and key). The kind and the payload
+/// do not count: a sender that repeats a send after a deploy, or encrypts, writes others for the same job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct EntryRef {
     /// The number of the group's log.
@@ -56,10 +57,12 @@ pub(crate) struct EntryRef {
 }
 
 impl EntryRef {
-    pub(crate) fn new(key: &str, event: EventDigest) -> Self {
+    pub(crate) fn new(key: &str, identity: &Identity) -> Self {
         let hash = Sha256::digest(key.as_bytes());
+        // The digest has a fixed length, so no key continues it to that of another job.
+        let job = Sha256::digest(format!("{}{key}", identity.digest()));
         let log = u16::from_be_bytes([hash[0], hash[1]]) % LOGS;
-        Self { log, key: KeyHash::of(&hash[2..]), job: KeyHash::of(event.as_bytes()) }
+        Self { log, key: KeyHash::of(&hash[2..]), job: KeyHash::of(&job) }
     }
 }
 

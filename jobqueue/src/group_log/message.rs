@@ -22,7 +22,7 @@ impl InOrder {
         if !envelope.extensions.contains_key(HEADER) {
             return None;
         }
-        let entry = EntryRef::new(envelope.key.as_deref()?, envelope.digest());
+        let entry = EntryRef::new(envelope.key.as_deref()?, &envelope.identity());
         let copy = envelope.extensions.get(COPY);
         let copy = copy.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
         let copy = copy.and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);

@@ -42,7 +42,7 @@
 //! | sender pauses for minutes between put and confirm | skipped; the confirmation moves the entry to the tail and acknowledges it there |
 //! | confirm: no answer, or the sender dies | the send was not acknowledged; the message makes the entry stored |
 //! | confirm after the job has ended | `ended` knows the job: acknowledged, no entry is made |
-//! | send again under the same id and payload | joins the entry (or learns that the job is done); another payload is another job |
+//! | send again under the same id and key | joins the entry, or learns that the job is done |
 //! | worker dies before the handler returns | the message is delivered again, with a greater dequeue count: same entry, same position |
 //! | worker dies between finish and delete | the message is delivered again: `ended` says done, the worker deletes it |
 //! | worker was stopped, another has the turn | its finish is refused: lease lost, nothing is deleted |

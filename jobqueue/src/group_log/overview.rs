@@ -44,7 +44,7 @@ pub(crate) fn position_names(event: &Envelope) -> Option<(String, String)> {
     if !super::is_in_order(event) {
         return None;
     }
-    let EntryRef { key, job, .. } = EntryRef::new(event.key.as_deref()?, event.digest());
+    let EntryRef { key, job, .. } = EntryRef::new(event.key.as_deref()?, &event.identity());
     Some((format!("{key:?}"), format!("{job:?}")))
 }
 

@@ -42,7 +42,7 @@ impl Announcement {
         let text = "a send in order needs a key: mark a field with #[message(key)] or set one in the options";
         let key = envelope.key.as_deref();
         let key = key.ok_or_else(|| Error::new(ErrorKind::Invalid, text))?;
-        Ok(Self { entry: EntryRef::new(key, envelope.digest()), nonce, delay })
+        Ok(Self { entry: EntryRef::new(key, &envelope.identity()), nonce, delay })
     }
 }
 

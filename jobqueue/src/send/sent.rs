@@ -39,7 +39,8 @@ impl Sent {
 
     /// Returns whether the job was completed before this send, so that no message was stored. The framework
     /// recognises only a job that is sent [in order](crate::SendOptions::in_order) again under an id of yours, with the same
-    /// key and payload, where it keeps the order in a [log](crate::guide::coordination#order-by-a-log).
+    /// key, where it keeps the order in a [log](crate::guide::coordination#order-by-a-log). The payload does not count: a later
+    /// release, or a codec that encrypts, writes another one for the same job.
     pub fn was_done(&self) -> bool {
         self.stored.is_none()
     }

@@ -94,7 +94,7 @@ pub(crate) async fn send_unique<M: QueueMessage>(
 ) -> Result<SendUniqueOutcome, Error> {
     // Mistakes in the message show before the key is claimed.
     render_draft::<M>(core, draft.clone(), Purpose::Check)?;
-    let records = Records::new(core, M::KIND, draft.key().unwrap_or_default())?;
+    let records = Records::new(core, M::original_kind(), draft.key().unwrap_or_default())?;
     let id = draft.id().unwrap_or_default().to_owned();
     let claim = match claim_unique(core, &records, id, window).await? {
         Claim::Joined { id } => return Ok(SendUniqueOutcome::Joined { id }),
@@ -133,7 +133,7 @@ pub(crate) fn send_unique_exclusively<M: QueueMessage>(
     let draft = draft.unique_for(window, core.runtime())?;
     // Mistakes in the message show before the key is claimed.
     render_draft::<M>(core, draft.clone(), Purpose::Check)?;
-    let records = Records::new(core, M::KIND, draft.key().unwrap_or_default())?;
+    let records = Records::new(core, M::original_kind(), draft.key().unwrap_or_default())?;
     let now = core.now();
     let mine = Record::pending(draft.id().unwrap_or_default().to_owned(), core.runtime(), PENDING, window);
     let record = match records.claim_exclusively(blobs, &mine, now)? {

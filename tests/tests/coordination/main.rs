@@ -6,6 +6,7 @@ mod batch;
 mod batch_faults;
 mod batch_membership;
 mod batch_options;
+mod changed_messages;
 mod fail_over;
 mod leader;
 mod order;

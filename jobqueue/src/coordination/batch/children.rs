@@ -1,4 +1,4 @@
-//! Sends the children of a batch. Each step can be repeated: the digests of a chunk are announced, then its messages are
+//! Sends the children of a batch. Each step can be repeated: the records of a chunk are announced, then its messages are
 //! put, then the cursor moves.
 
 use std::fmt;
@@ -11,7 +11,7 @@ use futures_util::{Stream, StreamExt};
 
 use super::ledger::Marker;
 use super::names::{BATCH, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN};
-use super::roster::{self, ChildDigest};
+use super::roster::ChildRecord;
 use super::{Batch, OnDeadLetters, SOURCE};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
@@ -145,14 +145,13 @@ impl Batch {
         token: &str,
         common: &SendOptions,
         children: impl IntoIterator<Item = impl SendItem<M>>,
-    ) -> Result<Vec<(ChildDigest, Draft)>, Error> {
+    ) -> Result<Vec<(ChildRecord, Draft)>, Error> {
         let draft = |(index, item): (u64, _)| {
             let (message, own) = SendItem::parts(&item);
             let options = own.map_or_else(|| common.clone(), |own| own.clone().or(common.clone()));
-            let (id, _, key) = options.identity();
-            let (id, key) = (id.map(str::to_owned), key.map(str::to_owned));
+            let id = options.identity().0.map(str::to_owned);
             let draft = Draft::new(message, self.child_options(index, token, options))?;
-            Ok((roster::digest(M::KIND, draft.data(), [id.as_deref(), key.as_deref()]), draft))
+            Ok((ChildRecord::new::<M>(id.as_deref(), draft.key(), draft.data()), draft))
         };
         (self.next..).zip(children).map(draft).collect()
     }
@@ -160,14 +159,14 @@ impl Batch {
     async fn send_chunk<M: QueueMessage>(
         &mut self,
         core: &QueueCore,
-        chunk: Vec<(ChildDigest, Draft)>,
+        chunk: Vec<(ChildRecord, Draft)>,
     ) -> Result<(), Error> {
-        let (digests, drafts): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
+        let (records, drafts): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
         let new = (self.next..).zip(drafts).filter(|(index, _)| *index >= self.sent_before);
         let prepare = |(index, draft)| Ok((index, send::render_draft::<M>(core, draft, Purpose::OneOfMany)?));
         // Mistakes show before the children are announced.
         let prepared: Vec<_> = new.map(prepare).collect::<Result<_, Error>>()?;
-        let (_, end) = self.announce(&digests).await?;
+        let (_, end) = self.announce(&records).await?;
         if !prepared.is_empty() {
             let (indices, prepared): (Vec<_>, Vec<_>) =
                 prepared.into_iter().map(|(index, one)| (index, Ok(one))).unzip();
@@ -185,13 +184,13 @@ impl Batch {
     async fn send_unique<M: QueueMessage>(
         &mut self,
         core: &QueueCore,
-        digest: ChildDigest,
+        record: ChildRecord,
         draft: Draft,
         window: Duration,
     ) -> Result<(), Error> {
         let draft = draft.unique_for(window, core.runtime())?;
         send::render_draft::<M>(core, draft.clone(), Purpose::Check)?;
-        let (index, end) = self.announce(&[digest]).await?;
+        let (index, end) = self.announce(&[record]).await?;
         if index >= self.sent_before && self.ledger().is_done(index).await? {
             // The earlier start may have failed between the marker and the groups above it.
             self.ledger().climb(index).await?;
@@ -212,14 +211,14 @@ impl Batch {
     }
 
     /// Announces the next children. Returns the number of the first of them, and of the child behind the last.
-    async fn announce(&self, digests: &[ChildDigest]) -> Result<(u64, u64), Error> {
-        let (first, end) = (self.next, self.next + digests.len() as u64);
+    async fn announce(&self, children: &[ChildRecord]) -> Result<(u64, u64), Error> {
+        let (first, end) = (self.next, self.next + children.len() as u64);
         if end > MAX_CHILDREN || self.sealed.is_some_and(|children| end > children) {
             let text =
                 format!("the batch `{}` was sealed with fewer children, or has too many", self.id.as_str());
             return Err(Error::new(ErrorKind::Conflict, text));
         }
-        self.ledger().announce(first, digests).await?;
+        self.ledger().announce(first, children).await?;
         Ok((first, end))
     }
 
@@ -285,8 +284,8 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<UniqueChild<'a, M>> {
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
             let (core, token) = batch.ready_to_send::<M>(below).await?;
-            for (digest, draft) in batch.drafts(&token, &options, [message])? {
-                batch.send_unique::<M>(&core, digest, draft, window).await?;
+            for (record, draft) in batch.drafts(&token, &options, [message])? {
+                batch.send_unique::<M>(&core, record, draft, window).await?;
             }
             Ok(())
         })

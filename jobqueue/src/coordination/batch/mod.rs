@@ -77,6 +77,11 @@ pub enum OnDeadLetters {
 /// Use an id that is the same after a restart of the program, and send the same children in the same order. The program
 /// can then be interrupted anywhere and restarted, without duplicating a child. Use each id for one batch only.
 ///
+/// A child is its place in the list, with its key and its id if you set one. Between two starts, a new release may rename
+/// the kind, raise the version or add and remove members of the payload. A restart with other keys or ids is refused
+/// ([`Conflict`](ErrorKind::Conflict)), and so are JSON payloads of the same kind, version and members with other values.
+/// Payloads in other formats are not compared: give such children keys.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use jobqueue::{Context, JobError, QueueMessage, Storage, Worker};

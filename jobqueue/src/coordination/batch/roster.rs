@@ -1,9 +1,16 @@
 //! The children of a batch: announced before they are sent, and identified by a token.
 //!
-//! Membership is named, not counted. Before a child is sent, the record of its group holds the digest of its content;
-//! a restart compares what it sends with it. The token of the batch is random and travels in the headers of the
-//! children. An event that names the batch without the token is an ordinary job: it runs, and ends no child.
+//! Membership is named, not counted. Before a child is sent, the record of its group holds a [`ChildRecord`]; a restart
+//! compares what it sends with it. A child is its place in the batch, with its key and the id that the sender has set.
+//! Payloads only show that a restart sends another list, and only where they can be compared: a release between two
+//! starts may add a member or rename the kind, and a codec may write other bytes each time.
+//!
+//! The token of the batch is random and travels in the headers of the children. An event that names the batch without
+//! the token is an ordinary job: it runs, and ends no child.
 
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -11,28 +18,67 @@ use super::ledger::{Ledger, MAX_BYTES};
 use super::names::{BatchId, FAN};
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known};
+use crate::message::QueueMessage;
 
-/// The digest of a child's content: 32 hexadecimal digits.
-pub(super) type ChildDigest = String;
+/// An announced child. Digests in hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ChildRecord {
+    /// The id that the sender has set, and the key.
+    #[serde(rename = "i")]
+    identity: String,
+    /// The kind, the version and the names of all members; empty if the payload is not JSON.
+    #[serde(rename = "s", default, skip_serializing_if = "String::is_empty")]
+    shape: String,
+    /// The payload, whatever the order of its members; empty if it is not JSON.
+    #[serde(rename = "v", default, skip_serializing_if = "String::is_empty")]
+    value: String,
+}
 
-/// Returns the digest of a child: its kind, its payload, and the id and the key if the sender has set them. The order of
-/// members in a JSON object does not matter, because maps have none.
-pub(super) fn digest(kind: &str, payload: &[u8], set: [Option<&str>; 2]) -> ChildDigest {
-    let mut hash = Sha256::new();
-    hash.update(kind.as_bytes());
-    hash.update([0]);
-    match serde_json::from_slice::<Value>(payload) {
-        Ok(value) => canonical(&value, &mut hash),
-        Err(_) => hash.update(payload),
+impl ChildRecord {
+    pub(super) fn new<M: QueueMessage>(id: Option<&str>, key: Option<&str>, payload: &[u8]) -> Self {
+        Self::of(&[M::KIND, &M::VERSION.to_string()], id, key, payload)
     }
-    for (place, text) in (1_u8..).zip(set) {
-        if let Some(text) = text {
-            hash.update([place]);
-            hash.update((text.len() as u64).to_be_bytes());
-            hash.update(text);
+
+    fn of(form: &[&str], id: Option<&str>, key: Option<&str>, payload: &[u8]) -> Self {
+        let mut identity = Sha256::new();
+        for text in [id, key] {
+            identity.update([u8::from(text.is_some())]);
+            part(&mut identity, text.unwrap_or_default());
         }
+        let identity = digits(identity, 12);
+        let Ok(json) = serde_json::from_slice::<Value>(payload) else {
+            return Self { identity, shape: String::new(), value: String::new() };
+        };
+        let mut shape = Sha256::new();
+        form.iter().for_each(|text| part(&mut shape, text));
+        let mut names = BTreeSet::new();
+        member_names(&json, &mut Vec::new(), &mut names);
+        names.iter().flatten().for_each(|name| part(&mut shape, name));
+        let mut value = Sha256::new();
+        canonical(&json, &mut value);
+        Self { identity, shape: digits(shape, 6), value: digits(value, 12) }
     }
-    hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+
+    /// Returns whether this child takes the place of `known` in a restart.
+    fn continues(&self, known: &Self) -> bool {
+        self.identity == known.identity && (self.shape != known.shape || self.value == known.value)
+    }
+}
+
+/// Collects the paths of all members. The elements of an array share their paths.
+fn member_names<'a>(value: &'a Value, path: &mut Vec<&'a str>, names: &mut BTreeSet<Vec<&'a str>>) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                path.push(name);
+                names.insert(path.clone());
+                member_names(value, path, names);
+                path.pop();
+            }
+        }
+        Value::Array(elements) => elements.iter().for_each(|element| member_names(element, path, names)),
+        _ => {}
+    }
 }
 
 fn canonical(value: &Value, hash: &mut Sha256) {
@@ -42,8 +88,7 @@ fn canonical(value: &Value, hash: &mut Sha256) {
             members.sort_unstable_by_key(|(name, _)| *name);
             hash.update(b"{");
             for (name, value) in members {
-                hash.update((name.len() as u64).to_be_bytes());
-                hash.update(name.as_bytes());
+                part(hash, name);
                 canonical(value, hash);
             }
             hash.update(b"}");
@@ -53,12 +98,17 @@ fn canonical(value: &Value, hash: &mut Sha256) {
             elements.iter().for_each(|element| canonical(element, hash));
             hash.update(b"]");
         }
-        scalar => {
-            let text = scalar.to_string();
-            hash.update((text.len() as u64).to_be_bytes());
-            hash.update(text.as_bytes());
-        }
+        scalar => part(hash, &scalar.to_string()),
     }
+}
+
+fn part(hash: &mut Sha256, text: &str) {
+    hash.update((text.len() as u64).to_be_bytes());
+    hash.update(text);
+}
+
+fn digits(hash: Sha256, bytes: usize) -> String {
+    hash.finalize().iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Ledger<'_> {
@@ -83,9 +133,9 @@ impl Ledger<'_> {
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced other children under these numbers,
     /// [`Storage`](ErrorKind::Storage) if the storage fails.
-    pub(super) async fn announce(&self, first: u64, digests: &[ChildDigest]) -> Result<(), Error> {
+    pub(super) async fn announce(&self, first: u64, children: &[ChildRecord]) -> Result<(), Error> {
         let mut at = first;
-        let mut rest = digests;
+        let mut rest = children;
         while !rest.is_empty() {
             let room = usize::try_from(FAN - at % FAN).unwrap_or(rest.len()).min(rest.len());
             let (here, later) = rest.split_at(room);
@@ -95,23 +145,29 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    async fn announce_in_group(&self, first: u64, digests: &[ChildDigest]) -> Result<(), Error> {
+    async fn announce_in_group(&self, first: u64, children: &[ChildRecord]) -> Result<(), Error> {
         let blob = self.id.roster(first / FAN)?;
         let place = usize::try_from(first % FAN).unwrap_or(usize::MAX);
-        let announce = |names: Option<Vec<ChildDigest>>| {
-            let mut names = names.unwrap_or_default();
-            let known = names.get(place..).unwrap_or_default();
-            if known.iter().zip(digests).any(|(known, new)| known != new) || names.len() < place {
+        let announce = |records: Option<Vec<ChildRecord>>| {
+            let mut records = records.unwrap_or_default();
+            let known = records.get(place..).unwrap_or_default();
+            let is_other = known.iter().zip(children).any(|(known, new)| !new.continues(known));
+            if is_other || records.len() < place {
                 return Edit::Keep(Err(other_children(&self.id)));
             }
-            if known.len() >= digests.len() {
-                return Edit::Keep(Ok(()));
+            let changed = known.iter().zip(children).any(|(known, new)| known != new);
+            if known.len() >= children.len() {
+                return Edit::Keep(Ok(changed));
             }
-            names.extend_from_slice(&digests[known.len()..]);
-            Edit::Write(names, Ok(()))
+            records.extend_from_slice(&children[known.len()..]);
+            Edit::Write(records, Ok(changed))
         };
         let document = JsonBlob::new(self.storage.blobs(), self.storage.runtime(), blob, MAX_BYTES);
-        document.change(Known::Nothing, announce).await?.result
+        if document.change(Known::Nothing, announce).await?.result? {
+            let batch = self.id.as_str();
+            tracing::warn!(%batch, first, "children have another form than those that an earlier start announced: those that it sent keep their form");
+        }
+        Ok(())
     }
 
     /// Checks that exactly this number of children was announced.
@@ -119,7 +175,7 @@ impl Ledger<'_> {
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced more.
     pub(super) async fn check_announced(&self, children: u64) -> Result<(), Error> {
-        let names: Vec<ChildDigest> = self.read(&self.id.roster(children / FAN)?).await?.unwrap_or_default();
+        let names: Vec<ChildRecord> = self.read(&self.id.roster(children / FAN)?).await?.unwrap_or_default();
         if names.len() as u64 == children % FAN { Ok(()) } else { Err(other_children(&self.id)) }
     }
 }
@@ -137,14 +193,34 @@ fn other_children(id: &BatchId) -> Error {
 mod tests {
     use super::*;
 
+    fn child(kind: &str, payload: &[u8]) -> ChildRecord {
+        ChildRecord::of(&[kind, "1"], None, Some("key"), payload)
+    }
+
+    const PAYLOAD: &[u8] = br#"{"a":1,"b":[1,{"c":null}]}"#;
+
     #[test]
-    fn the_order_of_members_does_not_count_and_all_else_does() {
-        let digest = |kind, payload: &[u8]| digest(kind, payload, [None, None]);
-        let one = digest("k", br#"{"a":1,"b":[1,{"c":null}]}"#);
-        assert_eq!(one, digest("k", br#"{ "b":[1, {"c":null}], "a":1 }"#));
-        for other in [r#"{"a":1,"b":[{"c":null},1]}"#, r#"{"a":"1","b":[1,{"c":null}]}"#, r#"{"a":1}"#, "x"] {
-            assert_ne!(one, digest("k", other.as_bytes()), "{other}");
+    fn the_order_of_members_does_not_count_and_values_do() {
+        let known = child("k", PAYLOAD);
+        assert_eq!(known, child("k", br#"{ "b":[1, {"c":null}], "a":1 }"#));
+        for other in [r#"{"a":1,"b":[{"c":null},1]}"#, r#"{"a":"1","b":[1,{"c":null}]}"#] {
+            assert!(!child("k", other.as_bytes()).continues(&known), "{other}");
         }
-        assert_ne!(one, digest("l", br#"{"a":1,"b":[1,{"c":null}]}"#));
+    }
+
+    #[test]
+    fn another_form_is_the_same_child_with_the_same_id_and_key() {
+        let known = child("k", PAYLOAD);
+        assert!(child("k", br#"{"a":1,"b":[1,{"c":null}],"new":null}"#).continues(&known));
+        assert!(child("renamed", PAYLOAD).continues(&known));
+        let other_key = ChildRecord::of(&["k", "1"], None, Some("other"), PAYLOAD);
+        assert!(!other_key.continues(&known));
+        let other_id = ChildRecord::of(&["k", "1"], Some("id"), Some("key"), PAYLOAD);
+        assert!(!other_id.continues(&known));
+    }
+
+    #[test]
+    fn payloads_that_are_not_json_are_not_compared() {
+        assert!(child("k", b"\x00one").continues(&child("k", b"\x00two")));
     }
 }

@@ -53,8 +53,8 @@ pub enum CatchUp {
 /// # Names
 /// State and job ids belong to a schedule's name. Workers that use the same name run one schedule. If you change the
 /// expression but keep the name, the schedule continues after the slot that was sent last. Without
-/// [`name`](Self::name), the name is made from the message kind and the expression, so that another expression is a
-/// new schedule.
+/// [`name`](Self::name), the name is made from the message's [original kind](QueueMessage::original_kind) and the
+/// expression, so that another expression is a new schedule.
 ///
 /// # Summer time
 /// An expression that names hours (`30 2 * * *`) fires once a day. A time that is skipped in spring fires at the
@@ -148,7 +148,7 @@ impl Schedule {
         make: impl Fn(SystemTime) -> M + Send + Sync + 'static,
     ) -> Result<Runner<M>, Error> {
         let name = self.name.unwrap_or_else(|| {
-            let digest = Sha256::digest(format!("{}\n{}", M::KIND, self.definition));
+            let digest = Sha256::digest(format!("{}\n{}", M::original_kind(), self.definition));
             let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
             format!("unnamed-{hex}")
         });

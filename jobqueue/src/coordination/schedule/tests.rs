@@ -41,3 +41,17 @@ fn mistakes_are_told() {
     assert!(Timetable::cron("0 0 30 2 *", "UTC").is_err());
     assert!(Timetable::every(Duration::from_millis(10)).is_err());
 }
+
+#[test]
+fn unnamed_schedule_keeps_its_name_when_its_kind_is_renamed() {
+    #[derive(serde::Serialize, serde::Deserialize, jobqueue_derive::QueueMessage)]
+    #[message(queue = "reports", kind = "report", crate = "crate")]
+    struct Old {}
+    #[derive(serde::Serialize, serde::Deserialize, jobqueue_derive::QueueMessage)]
+    #[message(queue = "reports", kind = "report.daily", alias = "report", crate = "crate")]
+    struct New {}
+    let schedule = || Schedule::every(Duration::from_secs(60));
+    let old = schedule().into_runner(|_| Old {}).unwrap();
+    let new = schedule().into_runner(|_| New {}).unwrap();
+    assert_eq!(old.name, new.name);
+}

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::envelope::{Envelope, Payload};
+use crate::envelope::Identity;
 use crate::group_log::entry::Turn;
 use crate::storage::{MessageId, MessageRef, PopReceipt};
 use crate::undelivered::UndeliveredRef;
@@ -13,7 +13,7 @@ fn later(seconds: u64) -> Millis {
 }
 
 fn entry(key: &str, job: &str) -> EntryRef {
-    EntryRef::new(key, Envelope::new(job, "/test", "test", Payload::None).digest())
+    EntryRef::new(key, &Identity::new("/test", job))
 }
 
 fn turn(copy: u64, delivery: u32) -> Turn {
@@ -135,29 +135,13 @@ fn only_the_message_that_was_confirmed_is_taken_for_the_only_one() {
 
 // W-line
 #[test]
-fn a_done_job_hides_no_job_of_another_key_or_payload() {
-    let mut log = sent(&["1"]);
-    log.end(&entry("a", "1"), turn(1, 1), EndState::Done, START);
-    assert_eq!(
-        log.announce(&entry("b", "1"), 2, START),
-        Announced::AlreadyDone,
-        "the test's digest has no key"
-    );
-    let event = |key: &str, data: Payload| {
-        let mut event = Envelope::new("1", "/test", "test", data);
-        event.key = Some(key.to_owned());
-        EntryRef::new(key, event.digest())
-    };
+fn a_done_job_hides_no_job_of_another_key_or_source() {
+    let job = |key: &str, source: &str| EntryRef::new(key, &Identity::new(source, "1"));
     let mut log = GroupLog::default();
-    log.end(&event("a", Payload::None), turn(1, 1), EndState::Done, START);
-    let other = Payload::Binary(bytes::Bytes::from_static(b"other"));
-    for (job, announced) in [
-        (event("a", Payload::None), Announced::AlreadyDone),
-        (event("b", Payload::None), Announced::Entered),
-        (event("a", other), Announced::Entered),
-    ] {
-        assert_eq!(log.announce(&job, 2, START), announced);
-    }
+    log.end(&job("a", "/test"), turn(1, 1), EndState::Done, START);
+    assert_eq!(log.announce(&job("a", "/test"), 2, START), Announced::AlreadyDone);
+    assert_eq!(log.announce(&job("b", "/test"), 2, START), Announced::Entered);
+    assert_eq!(log.announce(&job("a", "/other"), 2, START), Announced::Entered);
 }
 
 #[test]

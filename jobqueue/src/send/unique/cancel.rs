@@ -52,7 +52,7 @@ impl<M: QueueMessage> Queue<M> {
     /// ```
     pub async fn cancel_unique(&self, key: &str) -> Result<bool, Error> {
         let core = self.core();
-        let records = Records::new(core, M::KIND, key)?;
+        let records = Records::new(core, M::original_kind(), key)?;
         let now = core.now();
         let (claim, stored) = match records.hold(now, super::PENDING).await? {
             ClaimState::Held(claim, stored) => (*claim, stored),

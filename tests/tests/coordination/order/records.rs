@@ -220,11 +220,10 @@ async fn a_job_that_is_sent_again_when_it_is_done_is_told_as_done() {
     let again = queue.send(&first).with(id("first")).await.unwrap();
     assert!(again.was_done() && again.id() == "first");
     assert!(queue.is_empty().await.unwrap() && !queue.cancel(&again).await.unwrap());
-    let list = [first, step("a", 1)];
-    let list = list.iter().map(|step| (step, id("first")));
+    let list = [(&first, id("first")), (&step("a", 7), id("first")), (&step("a", 1), id("second"))];
     let sent = queue.send_all(list).await.unwrap();
     let done: Vec<bool> = sent.into_iter().map(|sent| sent.unwrap().was_done()).collect();
-    assert_eq!(done, [true, false], "another payload under the same id is another job");
+    assert_eq!(done, [true, true, false], "the id and the key are the job");
     run(&storage, &watch, 2).await;
     assert_eq!(watch.begun("a"), [0, 1]);
 }
