@@ -72,6 +72,7 @@ mod options;
 mod place;
 mod queue;
 mod sas;
+mod secret;
 mod session;
 mod settings;
 mod texts;

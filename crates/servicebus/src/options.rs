@@ -208,7 +208,7 @@ impl Options {
             Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);
         let links = Links::new(namespace, self.trust, credential, self.runtime.clone());
         let links = links.keeping_alive(self.keep_alive);
-        let beside = Beside { blobs, runtime: self.runtime };
+        let beside = Beside::new(blobs, self.runtime);
         Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside, self.wait))
     }
 }

@@ -4,7 +4,7 @@
 //! earlier one: the write is on condition that the blob is as it was read, and that its number is not greater.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::held::Held;
 use super::place::Place;
+use super::secret::SharedSecret;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{BlobName, ContainerName, QueueName};
 use jobqueue_storage::{
@@ -29,6 +30,7 @@ pub(super) const ROUNDS: u32 = 5;
 pub(super) struct Beside {
     pub(super) blobs: Arc<dyn BlobStore>,
     pub(super) runtime: Runtime,
+    secret: Arc<OnceLock<SharedSecret>>,
 }
 
 impl fmt::Debug for Beside {
@@ -49,6 +51,24 @@ pub(super) struct SavedText {
 }
 
 impl Beside {
+    pub(super) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime) -> Self {
+        Self { blobs, runtime, secret: Arc::default() }
+    }
+
+    /// Returns the same with another way to the blobs.
+    pub(super) fn by(&self, blobs: Arc<dyn BlobStore>) -> Self {
+        Self { blobs, ..self.clone() }
+    }
+
+    /// Returns the secret by which the framework recognises what it has written into messages.
+    pub(super) fn secret(&self) -> Result<&SharedSecret, StoreError> {
+        if let Some(secret) = self.secret.get() {
+            return Ok(secret);
+        }
+        let name = Self::blob("secret")?;
+        Ok(self.secret.get_or_init(|| SharedSecret::new(&self.blobs, &self.runtime, name)))
+    }
+
     pub(super) fn blob(name: &str) -> Result<BlobName, StoreError> {
         let refused = |error: jobqueue_storage::NameError| {
             StoreError::new(Kind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER).with_source(error)

@@ -8,6 +8,7 @@ mod dead_letters;
 mod emulator;
 mod entra;
 mod faults;
+mod forged;
 mod gateway;
 mod idling;
 mod jobs;

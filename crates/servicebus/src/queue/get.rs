@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep};
+use uuid::Uuid;
 
 use super::super::amqp::receiver::Taken;
 use super::super::amqp::settlement::Settlement;
@@ -12,7 +13,7 @@ use super::super::held::Held;
 use super::super::place::Place;
 use super::message::Content;
 use super::receipt::Receipt;
-use super::{ServiceBusQueues, advice, in_session, manage};
+use super::{ServiceBusQueues, advice, in_session, manage, replaced};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
@@ -66,7 +67,8 @@ async fn leased(
     waited: Duration,
     asked: Duration,
 ) -> Option<LeasedMessage> {
-    let content = Content::read(taken.message);
+    let mut content = Content::read(taken.message);
+    let counted = replaced::count(&queues.beside, queue, &mut content).await;
     let now = queues.links.now();
     let locked_until = content.locked_until.unwrap_or(now);
     // The lock began when the message was delivered: after the request was sent, and before now.
@@ -74,24 +76,21 @@ async fn leased(
     let is_dead = Place::of(queue).is_dead_letters;
     let mut held = Held::of(queue, &content, locked_until);
     // Nobody has saved a text before the first delivery.
-    if content.delivered_here > 0 || is_dead {
-        match queues.beside.saved(&held).await {
-            Ok(Some((text, tag))) => {
-                held.text = Arc::new(Ok(text));
-                held.saved = Some(tag);
-            }
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(%queue, message = %held.id, %error, "the saved text of a message cannot be read");
-                if let Some(link) = queues.present_receiver(queue).await {
-                    let lock = taken.lock;
-                    drop(queues.links.runtime().spawn(async move {
-                        sleep(BLOBS_PAUSE).await;
-                        let _ = link.settle(lock, Settlement::Release).await;
-                    }));
-                }
-                return None;
-            }
+    let is_saved = content.delivered_here > 0 || is_dead;
+    let saved = match counted {
+        Ok(()) if is_saved => queues.beside.saved(&held).await,
+        counted => counted.map(|()| None),
+    };
+    match saved {
+        Ok(Some((text, tag))) => {
+            held.text = Arc::new(Ok(text));
+            held.saved = Some(tag);
+        }
+        Ok(None) => {}
+        Err(error) => {
+            tracing::warn!(%queue, message = %held.id, %error, "what was saved for a message cannot be read");
+            release_later(queues, queue, taken.lock).await;
+            return None;
         }
     }
     let receipt = Receipt::Lock(taken.lock).write(taken.lock);
@@ -104,6 +103,16 @@ async fn leased(
         .with_granted((granted + waited < asked).then_some(granted + waited));
     queues.held.insert(taken.lock, held, now);
     Some(lease)
+}
+
+/// Releases a message after a pause, so that the blobs are not asked for it again and again.
+async fn release_later(queues: &ServiceBusQueues, queue: &QueueName, lock: Uuid) {
+    if let Some(link) = queues.present_receiver(queue).await {
+        drop(queues.links.runtime().spawn(async move {
+            sleep(BLOBS_PAUSE).await;
+            let _ = link.settle(lock, Settlement::Release).await;
+        }));
+    }
 }
 
 pub(super) async fn peek(
@@ -124,7 +133,8 @@ pub(super) async fn peek(
         let visible = page.into_iter().filter(|content| {
             is_dead || content.is_active && content.expires.is_none_or(|expires| now < expires)
         });
-        for content in visible.take(wanted as usize - found.len()) {
+        for mut content in visible.take(wanted as usize - found.len()) {
+            replaced::count(&queues.beside, queue, &mut content).await?;
             found.push(if is_dead { letter(queues, queue, content).await? } else { peeked(content) });
         }
     }

@@ -22,6 +22,8 @@ const ID: &str = "jobqueue-id";
 const INSERTED: &str = "jobqueue-inserted";
 const EXPIRES: &str = "jobqueue-expires";
 const DEQUEUED: &str = "jobqueue-dequeued";
+/// The proof that the framework wrote the property before.
+const SEAL: &str = "jobqueue-seal";
 /// The number of the blob with the text of a dead letter.
 pub(super) const LETTER: &str = "jobqueue-letter";
 
@@ -42,7 +44,16 @@ pub(super) struct Outgoing<'t> {
     pub(super) visible: Option<SystemTime>,
     /// The deliveries of the messages that this one replaces.
     pub(super) dequeued: u32,
+    /// The proof of that number, if it is not 0.
+    pub(super) seal: Option<String>,
     pub(super) now: SystemTime,
+}
+
+/// The deliveries of the messages that a message says to replace.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    pub(super) dequeued: u32,
+    pub(super) seal: String,
 }
 
 impl Outgoing<'_> {
@@ -58,13 +69,13 @@ impl Outgoing<'_> {
         properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
         let mut fields = application.unwrap_or_default();
         // From a dead letter that was resent unchanged.
-        for name in [LETTER, REASON, DESCRIPTION] {
+        for name in [LETTER, REASON, DESCRIPTION, DEQUEUED, SEAL] {
             fields.0.swap_remove(name);
         }
         fields.0.insert(ID.to_owned(), SimpleValue::String(self.id.to_owned()));
-        fields.0.insert(INSERTED.to_owned(), SimpleValue::Long(millis(self.inserted)));
+        fields.0.insert(INSERTED.to_owned(), decimal(millis(self.inserted)));
         if let Some(expires) = self.expires {
-            fields.0.insert(EXPIRES.to_owned(), SimpleValue::Long(millis(expires)));
+            fields.0.insert(EXPIRES.to_owned(), decimal(millis(expires)));
             let from = self.visible.unwrap_or(self.now);
             let ttl = expires.duration_since(from).unwrap_or_default();
             if ttl > MAX_HEADER_TTL {
@@ -72,8 +83,9 @@ impl Outgoing<'_> {
                 properties.absolute_expiry_time = Some(Timestamp::from_milliseconds(millis(expires)));
             }
         }
-        if self.dequeued > 0 {
-            fields.0.insert(DEQUEUED.to_owned(), SimpleValue::Long(i64::from(self.dequeued)));
+        if let Some(seal) = &self.seal {
+            fields.0.insert(DEQUEUED.to_owned(), decimal(self.dequeued.into()));
+            fields.0.insert(SEAL.to_owned(), SimpleValue::String(seal.clone()));
         }
         let mut message = Message::builder()
             .header(self.header())
@@ -110,8 +122,11 @@ pub(super) struct Content {
     pub(super) text: Result<String, String>,
     pub(super) inserted: SystemTime,
     pub(super) expires: Option<SystemTime>,
-    /// The earlier deliveries, those of replaced messages included.
+    /// The earlier deliveries; those of the replaced messages too, once they are
+    /// [counted](super::replaced::count).
     pub(super) delivered: u32,
+    /// What the message says of those that it replaced, and nothing has proved yet.
+    pub(super) replaced: Option<Replaced>,
     /// The earlier deliveries of this message of the service.
     pub(super) delivered_here: u32,
     pub(super) sequence: i64,
@@ -133,9 +148,13 @@ impl Content {
             let annotations = message.message_annotations.as_ref()?;
             annotations.get(&name as &dyn AnnotationKey).and_then(number)
         };
+        // Other tools send a number back as another type than the one that they have received.
         let property = |name: &str| match message.application_properties.as_ref()?.get(name)? {
             SimpleValue::Long(number) => Some(*number),
             SimpleValue::Int(number) => Some(i64::from(*number)),
+            SimpleValue::Uint(number) => Some(i64::from(*number)),
+            SimpleValue::Ulong(number) => i64::try_from(*number).ok(),
+            SimpleValue::String(number) => number.parse().ok(),
             _ => None,
         };
         let text = |name: &str| match message.application_properties.as_ref()?.get(name)? {
@@ -148,12 +167,13 @@ impl Content {
         let ttl = header.and_then(|header| header.ttl).filter(|ttl| *ttl < u32::MAX);
         let ttl = ttl.and_then(|ttl| enqueued.checked_add(Duration::from_millis(u64::from(ttl))));
         let delivered_here = header.map_or(0, |header| header.delivery_count);
-        let carried = property(DEQUEUED).and_then(|count| u32::try_from(count).ok()).unwrap_or_default();
+        let dequeued = property(DEQUEUED).and_then(|count| u32::try_from(count).ok());
         Self {
             id: id_of(&message, sequence),
             inserted: property(INSERTED).map_or(enqueued, instant),
             expires: property(EXPIRES).map(instant).or(ttl),
-            delivered: delivered_here.saturating_add(carried),
+            delivered: delivered_here,
+            replaced: dequeued.zip(text(SEAL)).map(|(dequeued, seal)| Replaced { dequeued, seal }),
             delivered_here,
             sequence,
             first_sequence: annotation("x-opt-enqueue-sequence-number").filter(|number| *number > 0),
@@ -193,6 +213,11 @@ fn text_of(body: Body<Value>) -> Result<String, String> {
         _ => return Err("the body is neither data nor a text".to_owned()),
     };
     String::from_utf8(bytes).map_err(|_| "the body is not UTF-8".to_owned())
+}
+
+/// Returns a number as a text, which every client can read and send again. The SDK for Python sends integers of 32 bits only.
+fn decimal(number: i64) -> SimpleValue {
+    SimpleValue::String(number.to_string())
 }
 
 fn number(value: &Value) -> Option<i64> {

@@ -9,6 +9,7 @@ mod message;
 mod put;
 mod queues;
 mod receipt;
+mod replaced;
 mod requires_session;
 mod sessions;
 mod sweep;
@@ -300,10 +301,7 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
         Arc::new(Self {
             links: Arc::new(self.links.again()),
             entities: Arc::clone(&self.entities),
-            beside: Beside {
-                blobs: detach.map_or_else(|| Arc::clone(blobs), |detach| detach.detached()),
-                runtime: self.beside.runtime.clone(),
-            },
+            beside: self.beside.by(detach.map_or_else(|| Arc::clone(blobs), |detach| detach.detached())),
             wait: self.wait,
             held: Arc::clone(&self.held),
             first_gets: Arc::clone(&self.first_gets),

@@ -43,6 +43,7 @@ pub(super) async fn put(
         expires,
         visible: is_delayed.then_some(visible),
         dequeued: 0,
+        seal: None,
         now: inserted,
     };
     let receipt = send(queues, queue, &outgoing, nonce).await?;

@@ -12,7 +12,7 @@ use super::super::place::Place;
 use super::message::{Outgoing, instant, is_of_partition, millis};
 use super::put::before;
 use super::receipt::Receipt;
-use super::{ServiceBusQueues, manage};
+use super::{ServiceBusQueues, manage, replaced};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{MessageRef, Operation, StoreError, StoreErrorKind as Kind, UpdateMessage, Updated};
@@ -172,7 +172,8 @@ impl Lock<'_> {
         let Some(text) = text.filter(|_| !Place::of(self.queue).is_dead_letters) else {
             return self.abandon().await;
         };
-        let outgoing = self.copy(text, visible);
+        let mut outgoing = self.copy(text, visible);
+        outgoing.seal = Some(replaced::seal(&self.queues.beside, self.queue, &outgoing).await?);
         let copy =
             || outgoing.message(self.held.properties.clone(), self.held.application_properties.clone());
         if !is_of_partition(self.held.sequence)
@@ -211,6 +212,7 @@ impl Lock<'_> {
             expires: self.held.expires,
             visible,
             dequeued: self.held.dequeue_count,
+            seal: None,
             now: self.queues.links.now(),
         }
     }

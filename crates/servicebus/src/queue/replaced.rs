@@ -1,0 +1,46 @@
+//! The count of deliveries that a copy takes over from the message that it replaces.
+//!
+//! Whoever may send can set any property. So the count has a seal, which covers the queue, the id of the message and its text: it is good for
+//! what the framework has written, and for nothing else.
+
+use super::super::texts::Beside;
+use super::message::{Content, Outgoing, Replaced};
+use jobqueue_storage::{QueueName, StoreError};
+
+/// Returns the seal of a copy.
+///
+/// # Errors
+/// Those of the blobs. Nothing was sent.
+pub(super) async fn seal(
+    beside: &Beside,
+    queue: &QueueName,
+    copy: &Outgoing<'_>,
+) -> Result<String, StoreError> {
+    let count = copy.dequeued.to_string();
+    let sealed = beside.secret()?.seal(&parts(queue, copy.id, &count, copy.text)).await;
+    sealed.map_err(|error| error.with_ambiguous(false))
+}
+
+/// Adds the deliveries of the replaced messages to those of a message, if their seal is good.
+///
+/// # Errors
+/// Those of the blobs: the deliveries are not known.
+pub(super) async fn count(
+    beside: &Beside,
+    queue: &QueueName,
+    content: &mut Content,
+) -> Result<(), StoreError> {
+    let Some(Replaced { dequeued, seal }) = content.replaced.take() else { return Ok(()) };
+    let Ok(text) = &content.text else { return Ok(()) };
+    let count = dequeued.to_string();
+    if beside.secret()?.is_sealed(&parts(queue, content.id.as_str(), &count, text), &seal).await? {
+        content.delivered = content.delivered.saturating_add(dequeued);
+    } else {
+        tracing::warn!(%queue, message = %content.id, "a message claims deliveries that did not take place; they are not counted");
+    }
+    Ok(())
+}
+
+fn parts<'p>(queue: &'p QueueName, id: &'p str, count: &'p str, text: &'p str) -> [&'p [u8]; 4] {
+    [queue.as_str(), id, count, text].map(str::as_bytes)
+}

@@ -1,0 +1,115 @@
+//! A secret that the programs with access to the private blobs of a storage share, and that producers need not have.
+//!
+//! Whoever may send to a queue can write any attribute. What the framework has written itself carries a *seal*: a code over its content
+//! that only a holder of the secret can make. The secret is made by the first program that needs it, and is a blob like any other
+//! record: whoever may read it is trusted.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use tokio::sync::OnceCell;
+
+use jobqueue_storage::fast::hex::read_hex;
+use jobqueue_storage::json_blob::{Edit, JsonBlob, Known};
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{BlobName, BlobStore, StoreError};
+
+/// The most bytes of the blob.
+const MAX_BYTES: u64 = 1_024;
+
+/// A secret in a blob, read once and then kept.
+pub(super) struct SharedSecret {
+    blob: JsonBlob<String>,
+    key: OnceCell<String>,
+}
+
+impl SharedSecret {
+    /// Returns the secret in the blob `name`. No request is made before the secret is needed.
+    pub(super) fn new(blobs: &Arc<dyn BlobStore>, runtime: &Runtime, name: BlobName) -> Self {
+        Self { blob: JsonBlob::new(blobs, runtime, name, MAX_BYTES), key: OnceCell::new() }
+    }
+
+    /// Returns the seal of a content: 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// Those of the storage: the secret could be neither read nor made.
+    pub(super) async fn seal(&self, parts: &[&[u8]]) -> Result<String, StoreError> {
+        let code = code(self.key().await?, parts).finalize().into_bytes();
+        Ok(code.iter().fold(String::with_capacity(64), |mut seal, byte| {
+            let _ = write!(seal, "{byte:02x}");
+            seal
+        }))
+    }
+
+    /// Returns whether `seal` is the seal of this content.
+    ///
+    /// # Errors
+    /// Those of the storage: the secret could be neither read nor made.
+    pub(super) async fn is_sealed(&self, parts: &[&[u8]], seal: &str) -> Result<bool, StoreError> {
+        let Some(seal) = read_hex::<32>(seal.as_bytes()) else { return Ok(false) };
+        Ok(code(self.key().await?, parts).verify_slice(&seal).is_ok())
+    }
+
+    async fn key(&self) -> Result<&str, StoreError> {
+        let made = self.key.get_or_try_init(|| async {
+            let fresh: String =
+                self.blob.runtime().random_bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
+            let change = |present: Option<String>| match present {
+                Some(key) => Edit::Keep(key),
+                None => Edit::Write(fresh.clone(), fresh.clone()),
+            };
+            self.blob.change(Known::Nothing, change).await.map(|changed| changed.result)
+        });
+        made.await.map(String::as_str)
+    }
+}
+
+/// Shows no secret.
+impl fmt::Debug for SharedSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedSecret").finish_non_exhaustive()
+    }
+}
+
+/// Each part is preceded by its length, so that no two lists of parts are the same bytes.
+fn code(key: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
+    // HMAC takes a key of any length; one that is all zeros would seal nothing, and is never made.
+    let mut code =
+        Hmac::<Sha256>::new_from_slice(key.as_bytes()).unwrap_or_else(|_| Hmac::new(&Default::default()));
+    for part in parts {
+        code.update(&(part.len() as u64).to_be_bytes());
+        code.update(part);
+    }
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobqueue_storage::{ContainerName, memory};
+
+    fn of(blobs: &Arc<dyn BlobStore>) -> SharedSecret {
+        let name = BlobName::new(ContainerName::new("jobqueue-servicebus").unwrap(), "secret").unwrap();
+        SharedSecret::new(blobs, &Runtime::new(), name)
+    }
+
+    #[tokio::test]
+    async fn seal_is_good_for_its_content_and_storage_only() {
+        let blobs = memory::open().blobs;
+        let seal = of(&blobs).seal(&[b"one", b"two"]).await.unwrap();
+        let other = of(&blobs);
+        assert!(other.is_sealed(&[b"one", b"two"], &seal).await.unwrap());
+        for parts in [&[b"onetwo".as_slice()][..], &[b"on", b"etwo"], &[b"one", b"two", b""]] {
+            assert!(!other.is_sealed(parts, &seal).await.unwrap());
+        }
+        for bad in ["", "00", &"0".repeat(64), &seal.to_uppercase()[..63]] {
+            assert!(!other.is_sealed(&[b"one", b"two"], bad).await.unwrap(), "{bad}");
+        }
+        let elsewhere = of(&memory::open().blobs);
+        assert!(!elsewhere.is_sealed(&[b"one", b"two"], &seal).await.unwrap());
+        assert!(!format!("{other:?}").contains(other.key().await.unwrap()));
+    }
+}

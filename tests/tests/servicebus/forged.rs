@@ -1,0 +1,63 @@
+//! Properties that any program with the claim Send can set, and those that stock tools send back.
+
+use std::time::Duration;
+
+use super::{Bench, python};
+use jobqueue::storage::UpdateMessage;
+use serde_json::json;
+
+const SEND: &str = "
+import json, sys
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
+    with client.get_queue_sender('work') as sender:
+        properties = json.loads(sys.argv[2])
+        sender.send_messages(ServiceBusMessage('text', application_properties=properties))
+";
+
+/// D2: a producer's word for earlier deliveries made the worker believe a whole history.
+#[tokio::test]
+async fn deliveries_that_a_producer_claims_are_not_counted() {
+    let bench = Bench::new();
+    let seal = "0".repeat(64);
+    for claim in
+        [json!({ "jobqueue-dequeued": 7 }), json!({ "jobqueue-dequeued": "7", "jobqueue-seal": seal })]
+    {
+        python::run(bench.emulator.connection_string(), SEND, &[&claim.to_string()]);
+        let leased = bench.get().await.unwrap();
+        assert_eq!(leased.dequeue_count, 1, "{claim}");
+        // From here on the count is the framework's own, also for other processes.
+        let back = UpdateMessage::new(Duration::ZERO).with_text("put back".to_owned()).ending_lease();
+        bench.update(&leased.message, back).await.unwrap();
+        let other = bench.another();
+        let again = bench.get_from(&other).await.unwrap();
+        assert_eq!((again.dequeue_count, again.text.as_deref()), (2, Ok("put back")), "{claim}");
+        other.queues().delete(&bench.queue, &again.message, Default::default()).await.unwrap();
+    }
+}
+
+const RESEND: &str = "
+import sys
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
+    with client.get_queue_receiver('work') as receiver, client.get_queue_sender('work') as sender:
+        message = receiver.receive_messages(max_message_count=1, max_wait_time=20)[0]
+        copy = ServiceBusMessage(b''.join(message.body), application_properties=message.application_properties)
+        sender.send_messages(copy)
+        receiver.complete_message(message)
+";
+
+/// D6: the SDK for Python cannot send an integer of 64 bits.
+#[tokio::test]
+async fn a_stock_tool_resends_a_message_with_its_properties() {
+    let bench = Bench::new();
+    let first = bench.leased("text").await;
+    let back = UpdateMessage::new(Duration::ZERO).with_text("put back".to_owned()).ending_lease();
+    bench.update(&first.message, back).await.unwrap();
+    python::run(bench.emulator.connection_string(), RESEND, &[]);
+    let again = bench.get().await.unwrap();
+    assert_eq!((again.text.as_deref(), again.inserted), (Ok("put back"), first.inserted));
+    // The text is as the framework wrote it, and so is its count.
+    assert_eq!(again.dequeue_count, 2);
+    bench.delete(&again.message).await.unwrap();
+}
