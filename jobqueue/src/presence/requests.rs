@@ -1,10 +1,12 @@
 //! Requests to cancel jobs, and the answers to them. Each is a blob. A worker reads the requests when its
 //! record counts one more notification.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -18,8 +20,8 @@ use crate::storage::{
 const CONTAINER: &str = "jobqueue-cancellations";
 /// The most bytes of a request or an answer.
 const MAX_BYTES: u64 = 16 * 1024;
-/// The most requests that a worker keeps in memory.
-const MAX_REQUESTS: usize = 10_000;
+/// The most requests that are read at the same time.
+const READS_AT_ONCE: usize = 32;
 /// The time after which an unanswered request expires. It is longer than a message can be delayed without a hop.
 const LIFE: Duration = Duration::from_secs(30 * 86_400);
 /// The time for which an answer is kept.
@@ -114,14 +116,19 @@ impl Requests {
         Ok((stored, answer))
     }
 
-    /// Returns all open requests. Costs a listing, and a request for each.
-    pub(super) async fn all(&self) -> Result<Vec<StoredRequest>, Error> {
-        let mut all = Vec::new();
-        for (blob, properties) in self.list("requests/").await?.blobs.into_iter().take(MAX_REQUESTS) {
-            let Some((request, _)) = self.get::<CancelRequest>(&blob).await? else { continue };
-            all.push(StoredRequest { request, made: properties.modified });
-        }
-        Ok(all)
+    /// Returns all open requests for jobs of these queues. Costs a listing, and a request for each.
+    ///
+    /// There is no maximum: a job whose request is left out would run although it is cancelled.
+    pub(super) async fn all(&self, queues: &HashSet<&str>) -> Result<Vec<StoredRequest>, Error> {
+        let listed = self.list("requests/").await?.blobs.into_iter();
+        let ours =
+            listed.filter(|(blob, _)| blob.name().split('/').nth(1).is_some_and(|of| queues.contains(of)));
+        let read = ours.map(|(blob, properties)| async move {
+            let read = self.get::<CancelRequest>(&blob).await?;
+            Ok::<_, Error>(read.map(|(request, _)| StoredRequest { request, made: properties.modified }))
+        });
+        let read: Vec<_> = stream::iter(read).buffered(READS_AT_ONCE).try_collect().await?;
+        Ok(read.into_iter().flatten().collect())
     }
 
     /// Removes expired requests and answers, by the storage's time, or by `now` if it does not tell it.

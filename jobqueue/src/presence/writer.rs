@@ -122,7 +122,8 @@ impl Writer {
         let told = Some(version.value.notifications);
         self.known = Known::Version(version);
         if is_new || told != self.read {
-            self.tracker.set_requests(self.requests.all().await?);
+            let queues = self.about.queues.iter().map(|queue| &*queue.name).collect();
+            self.tracker.set_requests(self.requests.all(&queues).await?);
             self.read = told;
         }
         Ok(())

@@ -1,12 +1,15 @@
 //! The answers of a cancellation: it returns true only if the job certainly does not run.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use jobqueue::admin::{AccessLevel, Admin, JobReference};
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{Queue, QueueName, SendOptions};
-use jobqueue_tests::jobs::{Task, in_memory, task};
+use jobqueue::{JobError, Queue, QueueName, SendOptions};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const LOST_ANSWER: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
@@ -101,4 +104,32 @@ async fn a_refused_successor_does_not_free_the_key_of_a_stored_job() {
     let next = queue.send(&dead).unique_for(window).await.unwrap();
     assert_eq!(next.id(), stored.info().id.as_ref());
     stored.complete().await.unwrap();
+}
+
+// C9
+#[tokio::test(start_paused = true)]
+async fn jobs_that_an_operator_cancelled_do_not_run_however_many_they_are() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for number in 0..100 {
+        let delayed = SendOptions::new().id(number.to_string()).delay(Duration::from_secs(120));
+        let _ = queue.send(&task("a")).with(delayed).await.unwrap();
+    }
+    // A request counts for jobs that were sent before it, in whole seconds.
+    after(2).await;
+    let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).operator("ada").build();
+    // Most of them are for jobs that have ended.
+    for number in 0..12_000 {
+        let _ = admin.cancel(&JobReference::new("tasks", number.to_string())).await.unwrap();
+    }
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&ran);
+    let handler = move |_: Task| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async { Ok::<_, JobError>(()) }
+    };
+    let builder = worker(&storage).presence(Duration::from_secs(15)).rejections_per_second(None);
+    let report = builder.handle(handler).build().unwrap().run_until(after(600)).await.unwrap();
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+    assert_eq!(report.dead_lettered, 100, "{report:?}");
 }
