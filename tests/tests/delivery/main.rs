@@ -24,3 +24,4 @@ mod receiving;
 mod redrive;
 mod rolling_deploys;
 mod send_request;
+mod shards_that_hang;

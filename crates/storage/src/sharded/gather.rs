@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::map::Shard;
 use super::place::outer_id;
@@ -16,9 +16,17 @@ use crate::{GetMessages, LeasedMessage, Received, StoreError, StoreErrorKind as 
 /// The time that the other shards of a wave wait for one that does not answer. Messages that it leased nevertheless
 /// become visible again when their lease ends.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same for a shard that did not answer last time; it doubles with each failure.
+const SUSPECT_PATIENCE: Duration = Duration::from_secs(1);
+/// One in this many gets asks a shard that did not answer last time before the others; the rest ask it after them.
+const SUSPECT_FIRST: usize = 4;
+/// A get waits for shards that do not answer for the lease divided by this, since what it has leased meanwhile is not renewed yet.
+const LEASE_PART: u32 = 3;
 
 impl ShardedQueues {
-    /// Gets messages from all shards that may be asked, a share from each.
+    /// Gets messages from all shards that may be asked, a share from each. Of the shards that did not answer last time
+    /// it asks one. It ends early once it has waited for shards that do not answer: at once if it has messages, otherwise
+    /// after a part of the lease.
     pub(super) async fn gather(
         &self,
         queue: &QueueName,
@@ -28,13 +36,8 @@ impl ShardedQueues {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % shards.len().max(1);
         shards.rotate_left(turn);
         let mut all = Gathered::default();
-        let mut waiting = VecDeque::new();
-        for shard in shards {
-            match self.maps.health.closed_for(queue, &shard) {
-                Some(wait) => all.soonest(Some(wait)),
-                None => waiting.push_back(shard),
-            }
-        }
+        let mut waiting = self.askable(queue, shards, &mut all);
+        let (began, limit) = (Instant::now(), options.visibility / LEASE_PART);
         while !waiting.is_empty() && all.messages.len() < options.count as usize {
             let left = options.count as usize - all.messages.len();
             let wave: Vec<_> = waiting.drain(..WAVE.min(left).min(waiting.len())).collect();
@@ -42,12 +45,18 @@ impl ShardedQueues {
             // Each shard gets a fair share; together the shares are not more than was asked for.
             let share = |place: usize| (left / width + usize::from(place < left % width)) as u32;
             let gets = wave.into_iter().enumerate().map(|(place, shard)| {
-                self.get_from(queue, shard, GetMessages { count: share(place), ..options })
+                self.get_from(queue, shard, GetMessages { count: share(place), ..options }, limit)
             });
             for (place, (shard, got)) in join_all(gets.collect::<Vec<_>>()).await.into_iter().enumerate() {
                 if all.add(&shard, share(place), got) {
                     waiting.push_back(shard);
                 }
+            }
+            if all.has_waited && !waiting.is_empty() && (!all.messages.is_empty() || began.elapsed() >= limit)
+            {
+                all.soonest(Some(Duration::ZERO));
+                all.is_cut = true;
+                break;
             }
         }
         match all.error {
@@ -55,7 +64,9 @@ impl ShardedQueues {
                 self.maps.forget(queue);
                 Err(error)
             }
-            Some(error) if all.messages.is_empty() && (all.answers == 0 || !error.is_retryable()) => {
+            Some(error)
+                if all.messages.is_empty() && (all.answers == 0 && !all.is_cut || !error.is_retryable()) =>
+            {
                 Err(error)
             }
             _ => {
@@ -66,16 +77,44 @@ impl ShardedQueues {
         }
     }
 
+    /// Returns the shards that may be asked now, and notes when the others may be.
+    fn askable(&self, queue: &QueueName, shards: Vec<Shard>, all: &mut Gathered) -> VecDeque<Shard> {
+        let health = &self.maps.health;
+        let is_first = self.turn.load(Ordering::Relaxed).is_multiple_of(SUSPECT_FIRST);
+        let mut suspect = None;
+        let mut askable = VecDeque::new();
+        for shard in shards {
+            if let Some(wait) = health.closed_for(queue, &shard) {
+                all.soonest(Some(wait));
+            } else if health.unanswered(queue, &shard).is_none() {
+                askable.push_back(shard);
+            } else if suspect.is_some() {
+                all.soonest(Some(SUSPECT_PATIENCE));
+            } else {
+                suspect = Some(shard);
+            }
+        }
+        match suspect {
+            Some(shard) if is_first => askable.push_front(shard),
+            suspect => askable.extend(suspect),
+        }
+        askable
+    }
+
     async fn get_from(
         &self,
         queue: &QueueName,
         shard: Shard,
         options: GetMessages,
+        limit: Duration,
     ) -> (Shard, Result<Received, StoreError>) {
+        let doubled = |failures: u32| SUSPECT_PATIENCE.saturating_mul(1 << (failures - 1).min(10));
+        let patience =
+            self.maps.health.unanswered(queue, &shard).map_or(PATIENCE, doubled).min(PATIENCE).min(limit);
         let got = async {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
             let expired = |_| StoreError::new(K::Timeout, "get messages", &physical).with_ambiguous(true);
-            timeout(PATIENCE, storage.queues.get(&physical, options)).await.map_err(expired)?
+            timeout(patience, storage.queues.get(&physical, options)).await.map_err(expired)?
         };
         let got = got.await;
         match &got {
@@ -94,6 +133,10 @@ struct Gathered {
     error: Option<StoreError>,
     answers: usize,
     is_uncertain: bool,
+    /// True if a shard did not answer in time.
+    has_waited: bool,
+    /// True if shards were left out because of that.
+    is_cut: bool,
 }
 
 impl Gathered {
@@ -119,6 +162,7 @@ impl Gathered {
             Err(e) if e.kind() == K::QueueNotFound && shard.generation > 0 => false,
             Err(e) => {
                 tracing::warn!(shard = shard.number, generation = shard.generation, error = %e, "reading a shard failed");
+                self.has_waited |= e.kind() == K::Timeout;
                 // A failure that waiting does not repair must not look like an empty shard.
                 if self.error.as_ref().is_none_or(|first| first.is_retryable()) {
                     self.error = Some(e);

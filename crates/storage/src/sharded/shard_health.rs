@@ -20,6 +20,8 @@ struct State {
     failures: u32,
     closed_until: Option<Instant>,
     answered: Option<Instant>,
+    /// True if the last request was not answered in time.
+    is_suspect: bool,
 }
 
 /// The recent behaviour of each shard.
@@ -38,10 +40,15 @@ impl ShardHealth {
         until.map(|until| until.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
 
+    /// Returns the number of failures in a row, at least 1, of a shard that did not answer last time.
+    pub(super) fn unanswered(&self, queue: &QueueName, shard: &Shard) -> Option<u32> {
+        self.with(queue, shard, |state| state.is_suspect.then_some(state.failures.max(1)))
+    }
+
     /// Notes that a get was answered.
     pub(super) fn answered(&self, queue: &QueueName, shard: &Shard) {
         let answered = Some(Instant::now());
-        self.with(queue, shard, |state| *state = State { failures: 0, closed_until: None, answered });
+        self.with(queue, shard, |state| *state = State { answered, ..State::default() });
     }
 
     /// Notes that the shard failed. A shard that may serve later is paused: as long as it asks for, or else from 250 ms
@@ -55,6 +62,7 @@ impl ShardHealth {
             // A shard that does not answer has already delayed the others.
             let own = if error.kind() == StoreErrorKind::Timeout { own.max(UNANSWERED) } else { own };
             state.failures += 1;
+            state.is_suspect = error.kind() == StoreErrorKind::Timeout;
             state.closed_until = Some(Instant::now() + error.retry_after().unwrap_or(own).min(LONGEST));
         });
     }
