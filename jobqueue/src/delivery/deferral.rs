@@ -21,6 +21,8 @@ use crate::settings::QueueSettings;
 const MISSING_GRACE: Duration = Duration::from_secs(5 * 60);
 /// The time that a message waits for a hook whose error is not retryable: 1 hour. The hook may be mistaken.
 const HOOK_GRACE: Duration = Duration::from_secs(3_600);
+/// The time for which outages of the storage that stop a handler cost no attempt: 1 day. Each delivery runs the handler again.
+const OUTAGE_LIMIT: Duration = Duration::from_secs(86_400);
 /// The minimum number of put-backs before a wait ends, however much time has passed.
 const LEAST_TRIES: u32 = 2;
 
@@ -38,6 +40,8 @@ pub(crate) enum Cause {
     Hook,
     /// A hook failed with an error that is not retryable.
     BrokenHook,
+    /// The handler failed because the storage did.
+    Outage,
 }
 
 impl Cause {
@@ -49,6 +53,7 @@ impl Cause {
             Self::PayloadMissing => "payload_missing",
             Self::Hook => "hook",
             Self::BrokenHook => "broken_hook",
+            Self::Outage => "outage",
         }
     }
 
@@ -58,7 +63,7 @@ impl Cause {
             // Short: a worker with a handler for the message may start at any time, and other old ones may be first
             // again.
             Self::UnknownKind | Self::NewerVersion => seconds(1, 30),
-            Self::PayloadUnreadable | Self::PayloadMissing => seconds(1, 60),
+            Self::PayloadUnreadable | Self::PayloadMissing | Self::Outage => seconds(1, 60),
             Self::Hook | Self::BrokenHook => seconds(5, 300),
         }
     }
@@ -69,6 +74,7 @@ impl Cause {
             Self::UnknownKind | Self::NewerVersion => Some(settings.unknown_kind_timeout),
             Self::PayloadMissing => Some(MISSING_GRACE),
             Self::BrokenHook => Some(HOOK_GRACE),
+            Self::Outage => Some(OUTAGE_LIMIT),
             Self::PayloadUnreadable | Self::Hook => None,
         }
     }
@@ -80,6 +86,7 @@ impl Cause {
             Self::NewerVersion => Reason::NEWER_VERSION,
             Self::PayloadUnreadable | Self::PayloadMissing => Reason::PAYLOAD_MISSING,
             Self::Hook | Self::BrokenHook => Reason::COORDINATION_FAILED,
+            Self::Outage => Reason::ATTEMPTS_EXHAUSTED,
         }
     }
 
@@ -89,12 +96,12 @@ impl Cause {
     }
 }
 
-/// Ends a wait for running, because the job runs now. A wait for a hook continues: the hook is called again at
-/// the job's end.
+/// Ends a wait for running, because the job runs now. A wait for a hook or for the end of an outage continues: the
+/// hook is called again at the job's end, and the handler may fail again.
 pub(crate) fn note_running(job: &LeasedJob) {
-    let waits_for_hook =
-        |deferral: &Deferral| [Cause::Hook.code(), Cause::BrokenHook.code()].contains(&&*deferral.cause);
-    let former = job.with_envelope(|envelope| envelope.history.deferral.as_ref().map(waits_for_hook));
+    let continues = [Cause::Hook, Cause::BrokenHook, Cause::Outage].map(Cause::code);
+    let continues = |deferral: &Deferral| continues.contains(&&*deferral.cause);
+    let former = job.with_envelope(|envelope| envelope.history.deferral.as_ref().map(continues));
     if former.flatten() == Some(false) {
         job.end_wait();
     }
@@ -107,17 +114,11 @@ pub(crate) async fn defer(
     cause: Cause,
     detail: &str,
 ) -> Result<Result<Duration, Rejection>, Error> {
-    let now = job.received_at();
-    let former = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten();
-    let former = former.filter(|former| former.cause == cause.code());
-    let (mut deferral, waited) = match former.and_then(|former| waited(former, now)) {
+    let (mut deferral, waited) = match former(job, cause) {
         Some(former) => former,
-        None => (first(cause, now)?, Duration::ZERO),
+        None => (first(cause, job.received_at())?, Duration::ZERO),
     };
-    if let Some(limit) = cause.limit(&job.settings)
-        && deferral.count >= LEAST_TRIES
-        && waited >= limit
-    {
+    if has_ended(job, cause, &deferral, waited) {
         let tries = deferral.count;
         let detail = format!("{detail}; waited {waited:.0?}, in {tries} deliveries");
         return Ok(Err(Rejection::new(cause.reason(), detail)));
@@ -126,6 +127,22 @@ pub(crate) async fn defer(
     let wait = cause.wait(deferral.count, job.core.runtime());
     job.release_deferred(wait, deferral).await?;
     Ok(Ok(wait))
+}
+
+/// Returns whether the message may be put back because of `cause`: it has not waited for that long enough.
+pub(super) fn may_defer(job: &LeasedJob, cause: Cause) -> bool {
+    former(job, cause).is_none_or(|(deferral, waited)| !has_ended(job, cause, &deferral, waited))
+}
+
+fn has_ended(job: &LeasedJob, cause: Cause, deferral: &Deferral, waited: Duration) -> bool {
+    let limit = cause.limit(&job.settings);
+    deferral.count >= LEAST_TRIES && limit.is_some_and(|limit| waited >= limit)
+}
+
+/// Returns the wait of an earlier delivery for the same cause, and its duration.
+fn former(job: &LeasedJob, cause: Cause) -> Option<(Deferral, Duration)> {
+    let former = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten();
+    former.filter(|former| former.cause == cause.code()).and_then(|former| waited(former, job.received_at()))
 }
 
 fn first(cause: Cause, now: SystemTime) -> Result<Deferral, Error> {

@@ -110,7 +110,7 @@ impl Executor {
         let job = leased_job.info().map(Arc::new);
         let disposition = match &job {
             // The policy is not asked: it may be the code that panicked.
-            Some(job) => self.judge(job, &JobError::retry(text), None, false),
+            Some(job) => self.judge(job, &JobError::retry(text), None, None),
             None => Disposition::Release(Duration::ZERO),
         };
         let report = DeliveryReport { job, ..DeliveryReport::new(leased_job.waited()) };

@@ -12,6 +12,7 @@ use tracing::{Instrument, Span};
 
 use super::admit::RunnableJob;
 use super::context::{Context, HandlerOutput};
+use super::deferral::{Cause, may_defer};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::{Executor, panic_text};
 use super::leased_job::LeasedJob;
@@ -19,7 +20,7 @@ use super::rejection::Rejection;
 use super::run_record::RunRecord;
 use super::slot::DeliverySlot;
 use crate::event::Event;
-use crate::handler::{Job, is_snooze, recover};
+use crate::handler::{Job, is_outage, is_snooze, recover};
 use crate::job::outcome::{JobError, Reason, Verdict, chain, printable};
 use crate::job::{BoxError, JobInfo};
 use crate::lease::Loss;
@@ -140,15 +141,15 @@ impl Executor {
                     *disposition
                 }
             },
-            Err(HandlerEnd::Failed(error)) => self.judge(info, &recover(error), backoff, true),
+            Err(HandlerEnd::Failed(error)) => self.after_failure(leased_job, info, error, backoff),
             Err(HandlerEnd::Panicked(panic)) => {
                 let text = format!("the handler panicked: {}", panic_text(&*panic));
-                self.judge(info, &JobError::retry(text), backoff, true)
+                self.judge_by_policy(info, &JobError::retry(text), backoff)
             }
             Err(HandlerEnd::MaxRunTime) => {
                 let limit = leased_job.core.options.max_run_time;
                 let text = format!("the job exceeded its maximum run time of {limit:?}");
-                self.judge(info, &JobError::retry(text), backoff, true)
+                self.judge_by_policy(info, &JobError::retry(text), backoff)
             }
             Err(HandlerEnd::Cancelled(error)) => self.after_cancellation(info, error.as_deref()),
             Err(HandlerEnd::LeaseLost) => Disposition::Abandon,
@@ -180,26 +181,47 @@ impl Executor {
         })
     }
 
-    /// Decides about a failed attempt. `backoff` is that of the message type, if it declares one; with `ask_policy` the
-    /// application's policy is asked first. A policy that panics decides nothing.
+    /// Decides about an error that the handler returned. An outage of the storage costs no attempt for a day, unless
+    /// the application's policy decides about it.
+    fn after_failure(
+        &self,
+        leased_job: &LeasedJob,
+        job: &JobInfo,
+        error: BoxError,
+        backoff: Option<Backoff>,
+    ) -> Disposition {
+        let is_outage = is_outage(&error);
+        let error = recover(error);
+        let decided = self.ask_policy(job, &error);
+        if is_outage && decided.is_none() && may_defer(leased_job, Cause::Outage) {
+            return Disposition::Defer { cause: Cause::Outage, detail: error.chain() };
+        }
+        self.judge(job, &error, backoff, decided)
+    }
+
+    fn judge_by_policy(&self, job: &JobInfo, error: &JobError, backoff: Option<Backoff>) -> Disposition {
+        self.judge(job, error, backoff, self.ask_policy(job, error))
+    }
+
+    /// Asks the application's policy about a failed attempt. A policy that panics decides nothing.
+    fn ask_policy(&self, job: &JobInfo, error: &JobError) -> Option<Verdict> {
+        let policy = self.state.options.retry_policy.as_ref()?;
+        catch_unwind(AssertUnwindSafe(|| policy(error, job))).unwrap_or_else(|_| {
+            tracing::error!(queue = %job.queue, "the retry policy panicked; the error's own verdict applies");
+            None
+        })
+    }
+
+    /// Decides about a failed attempt. `backoff` is that of the message type, if it declares one; `decided` is the
+    /// verdict of the application's policy.
     pub(super) fn judge(
         &self,
         job: &JobInfo,
         error: &JobError,
         backoff: Option<Backoff>,
-        ask_policy: bool,
+        decided: Option<Verdict>,
     ) -> Disposition {
-        let own = error.verdict();
-        let verdict = match self.state.options.retry_policy.as_ref().filter(|_| ask_policy) {
-            None => own,
-            Some(policy) => match catch_unwind(AssertUnwindSafe(|| policy(error, job))) {
-                Ok(verdict) => verdict.unwrap_or(own),
-                Err(_) => {
-                    tracing::error!(queue = %job.queue, "the retry policy panicked; the error's own verdict applies");
-                    own
-                }
-            },
-        };
+        let verdict = decided.unwrap_or_else(|| error.verdict());
         let error = error.chain();
         let wait = match verdict {
             Verdict::Snooze(wait) => return Disposition::Snooze { wait, error },

@@ -1,15 +1,19 @@
 //! Erases the message type of handlers: typed outside, untyped inside.
 
 use std::any::Any;
+use std::error::Error as StdError;
 use std::fmt;
+use std::iter::successors;
 
 use super::extract::{ExtractError, States};
 use super::function::Handler;
 use super::job::Job;
 use super::service::JobService;
 use crate::codec::decode_any_version;
+use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{BoxError, JobError, Verdict};
 use crate::message::{DecodeError, MessageDefaults, QueueMessage};
+use crate::storage::StoreError;
 
 /// Decodes a payload of a given version, or of an unknown one, as the handler's message; returns the version too.
 type Decode = fn(Option<u32>, Option<&str>, &[u8]) -> Result<(u32, Box<dyn Any + Send>), DecodeError>;
@@ -92,6 +96,22 @@ impl std::error::Error for Failure {
 pub(crate) fn is_snooze(error: &BoxError) -> bool {
     let failure = error.downcast_ref::<Failure>();
     failure.is_some_and(|failure| matches!(failure.0.verdict(), Verdict::Snooze(_)))
+}
+
+/// Returns whether the handler failed because the storage did: it returned an error of a call of this framework, which has the answer of
+/// the storage as its cause and may succeed later, or an answer to it was lost. An error that wraps such an error is the application's own.
+pub(crate) fn is_outage(error: &BoxError) -> bool {
+    let Some(Failure(failure)) = error.downcast_ref::<Failure>() else { return false };
+    let own: &(dyn StdError + 'static) = failure.source();
+    let Some(error) = own.downcast_ref::<Error>().filter(|_| failure.verdict() == Verdict::Retry) else {
+        return false;
+    };
+    let mut causes = successors(error.source(), |cause| (*cause).source());
+    match error.kind() {
+        ErrorKind::LeaseUncertain => true,
+        ErrorKind::Unknown => error.is_retryable(),
+        _ => error.is_retryable() && causes.any(|cause| cause.is::<StoreError>()),
+    }
 }
 
 /// Returns the handler's error unchanged; a layer's own error becomes a failure that is retried.

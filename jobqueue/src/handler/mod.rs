@@ -14,5 +14,5 @@ pub use function::Handler;
 pub use job::Job;
 pub use service::JobService;
 
-pub(crate) use erased::is_snooze;
 pub(crate) use erased::{Registration, recover};
+pub(crate) use erased::{is_outage, is_snooze};

@@ -1,11 +1,12 @@
-//! Blobs that cannot be read for a while: this costs no attempt, and no message is dead-lettered.
+//! Blobs that cannot be read or written for a while: this costs no attempt, and no message is dead-lettered.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{Context, JobError, JobInfo, Storage};
+use jobqueue::{Context, JobError, JobInfo, Report, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 
 /// The errors of reads during an outage.
@@ -117,6 +118,105 @@ async fn a_checkpoint_that_cannot_be_read_is_a_retryable_error() {
         assert!(error.is_retryable() && error.kind() == jobqueue::ErrorKind::Storage, "{error:?}");
         faulty.heal();
         assert_eq!(delivery.resume::<String>().await.unwrap().unwrap().len(), 50_000);
+    }
+}
+
+type Call = fn(Context) -> futures_util::future::BoxFuture<'static, Result<(), JobError>>;
+
+/// Runs a job that makes `call` while blobs are refused for some seconds. Returns the attempts that began, and the report.
+async fn through_outage(call: Call, seconds: u64) -> (Vec<u32>, Report) {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let _ = storage.queue::<Task>().await.unwrap().send(&jobqueue_tests::jobs::task("a")).await.unwrap();
+    let attempts: Arc<Mutex<Vec<u32>>> = Arc::default();
+    let sink = Arc::clone(&attempts);
+    let handler = move |_: Task, ctx: Context| {
+        sink.lock().unwrap().push(ctx.info().attempt);
+        call(ctx)
+    };
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    heal_after(&faulty, seconds);
+    let built = worker(&storage).circuit_breaker(None).handle(handler).build().unwrap();
+    let report = built.run_until(after(seconds + 300)).await.unwrap();
+    let attempts = attempts.lock().unwrap().clone();
+    (attempts, report)
+}
+
+const CHECKPOINT: Call = |ctx| Box::pin(async move { Ok(ctx.checkpoint(&"p".repeat(50_000)).await?) });
+
+// C19
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_a_handler_notices_costs_no_attempt() {
+    let once: Call = |ctx| Box::pin(async move { ctx.once("e", || async { Ok::<_, JobError>(()) }).await });
+    let step: Call = |ctx| {
+        let large = || async { Ok::<_, JobError>("x".repeat(50_000)) };
+        Box::pin(async move { ctx.step("s", large).await.map(drop) })
+    };
+    let send: Call = |ctx| {
+        Box::pin(async move {
+            if ctx.info().headers.contains_key("follows") {
+                return Ok(());
+            }
+            let large = Task { name: "b".into(), data: "x".repeat(100_000) };
+            ctx.queue::<Task>().await?.send(&large).header("follows", "a").await?;
+            Ok(())
+        })
+    };
+    for (name, call) in [("checkpoint", CHECKPOINT), ("once", once), ("step", step), ("send", send)] {
+        let (attempts, report) = through_outage(call, 600).await;
+        assert!(attempts.len() > 3, "{name}: {attempts:?}");
+        assert!(attempts.iter().all(|attempt| *attempt == 1), "{name}: {attempts:?}");
+        assert_eq!(report.retried, 0, "{name}");
+        assert_eq!(report.dead_lettered, 0, "{name}");
+        assert!(report.completed > 0, "{name}");
+    }
+}
+
+// C19
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_a_handler_notices_costs_an_attempt_after_a_day() {
+    let (attempts, report) = through_outage(CHECKPOINT, 90_000).await;
+    assert_eq!(attempts.last(), Some(&2));
+    assert_eq!(report.retried, 1, "{report:?}");
+    assert_eq!(report.completed, 1, "{report:?}");
+}
+
+/// An error of the application that an outage has caused.
+#[derive(Debug)]
+struct NoReceipt(jobqueue::Error);
+
+impl fmt::Display for NoReceipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no receipt")
+    }
+}
+
+impl std::error::Error for NoReceipt {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+// C19
+#[tokio::test(start_paused = true)]
+async fn errors_of_the_application_cost_attempts_during_an_outage() {
+    let wrapped: Call =
+        |ctx| Box::pin(async move { Ok(ctx.checkpoint(&"p".repeat(50_000)).await.map_err(NoReceipt)?) });
+    let made: Call = |_| {
+        let error = jobqueue::Error::new(jobqueue::ErrorKind::Storage, "my own").with_retryable(true);
+        Box::pin(async move { Err(error.into()) })
+    };
+    let decided: Call = |ctx| {
+        Box::pin(async move {
+            let failed = ctx.checkpoint(&"p".repeat(50_000)).await;
+            failed.map_err(|error| JobError::retry_after(Duration::from_secs(1), error))
+        })
+    };
+    for (name, call) in [("wrapped", wrapped), ("made", made), ("decided", decided)] {
+        let (attempts, report) = through_outage(call, 600).await;
+        assert_eq!(attempts, [1, 2, 3], "{name}");
+        assert_eq!(report.dead_lettered, 1, "{name}");
     }
 }
 

@@ -36,6 +36,8 @@ pub enum RunEnd {
     Done,
     /// It returned an error that counts as an attempt, or panicked.
     Failed,
+    /// It returned the error of an outage of the storage, which counts no attempt.
+    Outage,
     /// It asked to be run again later, without counting an attempt.
     Snoozed,
     /// It was dropped before it returned.

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::ledger::{Fact, RunEnd, subject};
 use super::shared::Shared;
-use crate::handler::{Job, JobService, is_snooze};
+use crate::handler::{Job, JobService, is_outage, is_snooze};
 use crate::worker::Event;
 
 /// Records the start and the end of every run.
@@ -82,6 +82,7 @@ impl Service<Job> for Observed<JobService> {
             ending.end = match &returned {
                 Ok(()) => RunEnd::Done,
                 Err(error) if is_snooze(error) => RunEnd::Snoozed,
+                Err(error) if is_outage(error) => RunEnd::Outage,
                 Err(_) => RunEnd::Failed,
             };
             returned
