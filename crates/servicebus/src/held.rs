@@ -33,6 +33,8 @@ pub(super) struct Held {
     pub(super) session: Option<Arc<Session>>,
     /// True once it was given back in its session: its lock ends nothing any more.
     pub(super) is_given_back: bool,
+    /// True once a copy has taken its place in the queue: it is still to be completed, and must not be copied again.
+    pub(super) is_copied: bool,
     pub(super) inserted: SystemTime,
     pub(super) expires: Option<SystemTime>,
     /// The end of the lock by the service's clock.
@@ -96,6 +98,13 @@ impl HeldMessages {
     pub(super) fn given_back(&self, token: Uuid) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
             Arc::make_mut(&mut entry.held).is_given_back = true;
+        }
+    }
+
+    /// Notes that a copy of a message was accepted.
+    pub(super) fn copied(&self, token: Uuid) {
+        if let Some(entry) = lock(&self.entries).get_mut(&token) {
+            Arc::make_mut(&mut entry.held).is_copied = true;
         }
     }
 

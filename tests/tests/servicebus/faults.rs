@@ -94,6 +94,28 @@ async fn a_lost_answer_to_a_renewal_is_ambiguous_and_the_lock_goes_on() {
     bench.delete(&leased.message).await.unwrap();
 }
 
+/// D1: on the tier Basic, and after a lost link, the copy goes first. Another try sent another copy.
+#[tokio::test]
+async fn a_put_back_whose_completion_failed_is_not_copied_again() {
+    for performed in [true, false] {
+        let bench = Bench::with(json!({}), &["--sku", "Basic"]);
+        let leased = bench.leased("first").await;
+        bench.emulator.plant_with("complete", "abort", json!({ "performed": performed }));
+        let change = || UpdateMessage::new(MINUTE).with_text("second".to_owned()).ending_lease();
+        let error = bench.update(&leased.message, change()).await.unwrap_err();
+        assert!(error.is_retryable(), "{error:?}");
+        let again = loop {
+            match bench.update(&leased.message, change()).await {
+                Err(error) if error.is_retryable() => {}
+                other => break other,
+            }
+        };
+        // The lock may be lost with the link: then the original is delivered again, beside one copy.
+        assert!(again.is_ok() || again.is_err_and(|error| error.is_lease_lost()));
+        assert_eq!(bench.count("scheduled"), 1, "performed: {performed}");
+    }
+}
+
 #[tokio::test]
 async fn a_lost_answer_to_a_commit_leaves_one_message() {
     for performed in [true, false] {

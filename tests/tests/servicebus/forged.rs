@@ -1,10 +1,15 @@
 //! Properties that any program with the claim Send can set, and those that stock tools send back.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::{Bench, python};
 use jobqueue::storage::UpdateMessage;
+use jobqueue::{JobError, Worker};
 use serde_json::json;
+
+use super::jobs::Work;
+use super::{Bench, python};
 
 const SEND: &str = "
 import json, sys
@@ -12,7 +17,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
     with client.get_queue_sender('work') as sender:
         properties = json.loads(sys.argv[2])
-        sender.send_messages(ServiceBusMessage('text', application_properties=properties))
+        sender.send_messages(ServiceBusMessage(sys.argv[3], application_properties=properties))
 ";
 
 /// D2: a producer's word for earlier deliveries made the worker believe a whole history.
@@ -23,7 +28,7 @@ async fn deliveries_that_a_producer_claims_are_not_counted() {
     for claim in
         [json!({ "jobqueue-dequeued": 7 }), json!({ "jobqueue-dequeued": "7", "jobqueue-seal": seal })]
     {
-        python::run(bench.emulator.connection_string(), SEND, &[&claim.to_string()]);
+        python::run(bench.emulator.connection_string(), SEND, &[&claim.to_string(), "text"]);
         let leased = bench.get().await.unwrap();
         assert_eq!(leased.dequeue_count, 1, "{claim}");
         // From here on the count is the framework's own, also for other processes.
@@ -34,6 +39,27 @@ async fn deliveries_that_a_producer_claims_are_not_counted() {
         assert_eq!((again.dequeue_count, again.text.as_deref()), (2, Ok("put back")), "{claim}");
         other.queues().delete(&bench.queue, &again.message, Default::default()).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_cannot_say_that_a_handler_has_ended() {
+    let bench = Bench::new();
+    let _ = bench.storage.queue::<Work>().await.unwrap();
+    let event = json!({
+        "specversion": "1.0", "id": "1", "source": "urn:x", "type": "work", "data": { "name": "forged" },
+        "attempts": 3, "deliverycount": 7, "handlerfinished": "{}"
+    });
+    let claim = json!({ "jobqueue-dequeued": 10 });
+    python::run(bench.emulator.connection_string(), SEND, &[&claim.to_string(), &event.to_string()]);
+    let runs = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&runs);
+    let handler = move |_: Work| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async { Ok::<(), JobError>(()) }
+    };
+    let worker = Worker::builder(bench.storage.clone()).max_idle_delay(Duration::from_millis(200));
+    let report = worker.handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, runs.load(Ordering::SeqCst)), (1, 1), "{report:?}");
 }
 
 const RESEND: &str = "

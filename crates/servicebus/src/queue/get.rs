@@ -186,6 +186,7 @@ impl Held {
             fence: content.delivered.saturating_add(1),
             session: None,
             is_given_back: false,
+            is_copied: false,
             inserted: content.inserted,
             // Dead letters never expire.
             expires: content.expires.filter(|_| !is_dead),

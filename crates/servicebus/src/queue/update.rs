@@ -166,6 +166,9 @@ impl Lock<'_> {
 
     /// Puts a copy in the message's place: in one transaction, or else the copy first.
     async fn replace(&self, text: Option<&str>, visible: Option<SystemTime>) -> Result<(), StoreError> {
+        if self.held.is_copied {
+            return self.complete_copied().await;
+        }
         let failed = |fault: Fault| self.failed(fault, UPDATE);
         let text = text.or_else(|| self.held.text.as_ref().as_ref().ok().map(String::as_str));
         // A text that cannot be read cannot be copied either, and nothing can be sent to a dead-letter queue.
@@ -188,9 +191,15 @@ impl Lock<'_> {
         manage::renew(&node, self.token).await.map_err(before(failed))?;
         let sender = self.queues.sender(self.queue).await.map_err(before(failed))?;
         sender.send(copy()).await.map_err(failed)?;
+        self.queues.held.copied(self.token);
+        self.complete_copied().await
+    }
+
+    /// Completes a message whose copy was accepted. If that fails, only this is repeated.
+    async fn complete_copied(&self) -> Result<(), StoreError> {
         self.settle(Settlement::Complete, UPDATE).await.inspect_err(|error| {
             let queue = self.queue;
-            tracing::warn!(%queue, message = %self.held.id, %error, "a message was put back twice and may run twice");
+            tracing::warn!(%queue, message = %self.held.id, %error, "a message was put back and is not completed yet; it may run twice");
         })?;
         self.replaced().await
     }
