@@ -9,7 +9,7 @@ use super::error::{Cause, from_sql};
 use jobqueue_storage::StoreErrorKind;
 
 /// `jobq` in ASCII.
-const APPLICATION_ID: i32 = 0x6a6f_6271;
+pub(super) const APPLICATION_ID: i32 = 0x6a6f_6271;
 
 /// The migrations. Each changes a file from the version before to its own; the first creates the tables.
 pub(super) const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql")];
