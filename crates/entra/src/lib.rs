@@ -7,8 +7,8 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
@@ -18,9 +18,17 @@ use azure_identity::{
     WorkloadIdentityCredential,
 };
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 /// The time that the automatic choice waits for a managed identity: outside Azure no server answers.
 const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The time that a request waits for its first token.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The same while the last token is still valid.
+const PATIENCE_FOR_ANOTHER: Duration = Duration::from_secs(5);
+/// The time for which the last token is used after another was asked for in vain.
+const PAUSE: Duration = Duration::from_secs(30);
 
 /// The choice of a credential.
 #[derive(Clone)]
@@ -87,7 +95,7 @@ impl TokenSource {
             Self::DeveloperTools => DeveloperToolsCredential::new(None)?,
             Self::Custom(credential) => Arc::clone(credential),
         };
-        Ok(Arc::new(Named(inner)))
+        Ok(Arc::new(Kept::new(inner)))
     }
 }
 
@@ -139,24 +147,129 @@ impl TokenCredential for FirstThatWorks {
     }
 }
 
-/// A credential whose failures are marked, so that an answer of Entra ID is not taken for one of the storage.
+/// A credential that keeps its last token: while that is valid, an endpoint that hangs or fails holds up nobody for long. Failures are
+/// marked, so that an answer of Entra ID is not taken for one of the storage.
 #[derive(Debug)]
-struct Named(Arc<dyn TokenCredential>);
+struct Kept {
+    inner: Arc<dyn TokenCredential>,
+    last: Mutex<Last>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    token: Option<(Vec<String>, AccessToken)>,
+    /// The time before which the last token is used without asking again.
+    again_at: Option<Instant>,
+}
+
+impl Last {
+    /// Returns the last token for these scopes if it is still valid.
+    fn valid(&self, scopes: &[&str]) -> Option<AccessToken> {
+        let (of, token) = self.token.as_ref()?;
+        (of == scopes && SystemTime::now() < SystemTime::from(token.expires_on)).then(|| token.clone())
+    }
+}
+
+impl Kept {
+    fn new(inner: Arc<dyn TokenCredential>) -> Self {
+        Self { inner, last: Mutex::default() }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[async_trait]
-impl TokenCredential for Named {
+impl TokenCredential for Kept {
     async fn get_token(
         &self,
         scopes: &[&str],
         options: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
-        self.0.get_token(scopes, options).await.map_err(|error| {
-            azure_core::Error::with_message(ErrorKind::Credential, shortened(&error.to_string()))
-        })
+        let now = Instant::now();
+        let valid = {
+            let mut last = self.last();
+            let valid = last.valid(scopes);
+            if let Some(token) = &valid {
+                if last.again_at.is_some_and(|at| now < at) {
+                    return Ok(token.clone());
+                }
+                // While this call asks, others use the last token.
+                last.again_at = Some(now + PAUSE);
+            }
+            valid
+        };
+        let patience = if valid.is_some() { PATIENCE_FOR_ANOTHER } else { PATIENCE };
+        let answer = match tokio::time::timeout(patience, self.inner.get_token(scopes, options)).await {
+            Ok(answer) => answer.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no token came within {patience:?}")),
+        };
+        match (answer, valid) {
+            (Ok(token), _) => {
+                let scopes = scopes.iter().map(|&scope| scope.to_owned()).collect();
+                *self.last() = Last { token: Some((scopes, token.clone())), again_at: None };
+                Ok(token)
+            }
+            (Err(error), Some(valid)) => {
+                tracing::warn!(error = shortened(&error), "no new token; the last one is used until it ends");
+                Ok(valid)
+            }
+            (Err(error), None) => {
+                Err(azure_core::Error::with_message(ErrorKind::Credential, shortened(&error)))
+            }
+        }
     }
 }
 
 fn shortened(text: &str) -> String {
     const MOST: usize = 400;
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Returns a token that is valid for an hour at the first call; then hangs, and after that fails.
+    #[derive(Debug, Default)]
+    struct Failing(AtomicU32);
+
+    #[async_trait]
+    impl TokenCredential for Failing {
+        async fn get_token(
+            &self,
+            _: &[&str],
+            _: Option<TokenRequestOptions<'_>>,
+        ) -> azure_core::Result<AccessToken> {
+            match self.0.fetch_add(1, Ordering::Relaxed) {
+                0 => Ok(AccessToken::new("first", (SystemTime::now() + Duration::from_secs(3_600)).into())),
+                1 => std::future::pending().await,
+                _ => Err(azure_core::Error::with_message(ErrorKind::Io, "down")),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn valid_token_outlives_an_endpoint_that_hangs_or_fails() {
+        let inner = Arc::new(Failing::default());
+        let credential = TokenSource::Custom(Arc::clone(&inner) as _).credential().unwrap();
+        let began = Instant::now();
+        for asked in [1, 2, 2, 2] {
+            let token = credential.get_token(&["scope"], None).await.unwrap();
+            assert_eq!(token.token.secret(), "first");
+            assert_eq!(inner.0.load(Ordering::Relaxed), asked);
+        }
+        assert_eq!(began.elapsed(), PATIENCE_FOR_ANOTHER, "only one call waits, and not for long");
+        tokio::time::sleep(PAUSE).await;
+        let token = credential.get_token(&["scope"], None).await.unwrap();
+        assert_eq!((token.token.secret(), inner.0.load(Ordering::Relaxed)), ("first", 3));
+        let error = credential.get_token(&["another"], None).await.unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Credential) && error.to_string().contains("down"),
+            "{error}"
+        );
+    }
 }
