@@ -56,6 +56,15 @@ impl Count {
     }
 }
 
+/// What the queues of a worker ask for.
+#[derive(Debug, Clone, Copy)]
+struct Demand {
+    /// The sum of the weights of the queues that have work and may have more slots.
+    weights: u128,
+    /// The number of queues whose fetch is under way.
+    fetching: usize,
+}
+
 /// A slot that was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grant {
@@ -77,6 +86,12 @@ impl<W> Share<W> {
             has_backlog: false,
             last: 0,
         }
+    }
+
+    /// Returns the weight of the queue if it has work and may have more slots.
+    fn demanded_weight(&self) -> u128 {
+        let has_work = self.has_backlog || self.is_fetching || !self.waiting.is_empty();
+        if has_work && self.running.has_room() { self.weight.into() } else { 0 }
     }
 }
 
@@ -132,9 +147,9 @@ impl<W> Shares<W> {
 
     /// Grants a slot to the caller whose turn it is.
     pub(super) fn grant_next(&mut self) -> Option<(Grant, W)> {
-        let numbers = 0..self.queues.len();
+        let (numbers, demand) = (0..self.queues.len(), self.demand());
         let waiting = numbers.filter(|queue| !self.queues[*queue].waiting.is_empty());
-        let ready = waiting.filter(|queue| self.may_run(*queue) && self.leaves_room(*queue));
+        let ready = waiting.filter(|queue| self.may_run(*queue) && self.leaves_room(*queue, demand));
         let next = ready.min_by(|one, other| self.order(*one, *other))?;
         let share = &mut self.queues[next];
         let (has_message, caller) = share.waiting.pop_front()?;
@@ -172,25 +187,30 @@ impl<W> Shares<W> {
 
     /// Grants a further slot to a queue that has one already, if that leaves their shares to the queues with a backlog.
     pub(super) fn grant_further(&mut self, queue: usize) -> Option<Grant> {
-        if self.is_within_share(queue) { self.grant(queue) } else { None }
+        if self.is_within_share(queue, self.demand()) { self.grant(queue) } else { None }
+    }
+
+    /// Returns what all queues together ask for. It is counted once for each slot, however many queues could take it.
+    fn demand(&self) -> Demand {
+        let none = Demand { weights: 0, fetching: 0 };
+        self.queues.iter().fold(none, |sum, share| Demand {
+            weights: sum.weights + share.demanded_weight(),
+            fetching: sum.fetching + usize::from(share.is_fetching),
+        })
     }
 
     /// Returns whether the queue has fewer slots than its share among the queues that have work.
-    fn is_within_share(&self, queue: usize) -> bool {
-        let (share, weight) = (&self.queues[queue], |share: &Share<W>| u128::from(share.weight));
-        let has_work = |other: &Share<W>| other.has_backlog || other.is_fetching || !other.waiting.is_empty();
-        let others = self.others(queue).filter(|other| has_work(other) && other.running.has_room());
-        let weights = others.map(weight).sum::<u128>() + weight(share);
-        (share.running.now as u128) * weights < self.concurrency as u128 * weight(share)
+    fn is_within_share(&self, queue: usize, demand: Demand) -> bool {
+        let share = &self.queues[queue];
+        let weight = u128::from(share.weight);
+        let weights = demand.weights - share.demanded_weight() + weight;
+        (share.running.now as u128) * weights < self.concurrency as u128 * weight
     }
 
     /// Returns whether the queue may take a slot without taking it from another queue whose fetch is under way.
-    fn leaves_room(&self, queue: usize) -> bool {
-        self.is_within_share(queue) || !self.others(queue).any(|other| other.is_fetching)
-    }
-
-    fn others(&self, queue: usize) -> impl Iterator<Item = &Share<W>> {
-        self.queues.iter().enumerate().filter(move |(number, _)| *number != queue).map(|(_, share)| share)
+    fn leaves_room(&self, queue: usize, demand: Demand) -> bool {
+        let others_fetching = demand.fetching - usize::from(self.queues[queue].is_fetching);
+        others_fetching == 0 || self.is_within_share(queue, demand)
     }
 
     /// Notes that a fetch is over.
@@ -320,5 +340,16 @@ mod tests {
         assert_eq!(shares.grant_next().unwrap().1, "has waited in order");
         shares.forget(|who| *who == "fetches");
         assert!(shares.grant_next().is_none());
+    }
+
+    /// C12: a slot cost the square of the number of queues: this took minutes.
+    #[test]
+    fn slots_are_granted_among_thousands_of_queues() {
+        let mut shares = Shares::new(1_024, (0..10_000).map(|_| queue(1)).collect(), vec![]);
+        for queue in 0..10_000 {
+            shares.note_backlog(queue, true);
+            shares.wait(queue, false, "waits");
+        }
+        assert_eq!(std::iter::from_fn(|| shares.grant_next()).count(), 1_024);
     }
 }
