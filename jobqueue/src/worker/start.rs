@@ -5,6 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -25,11 +27,19 @@ use crate::claim_check::{SweepOptions, sweep_containers};
 use crate::delivery::{Executor, LeasedJob, QueueHandlers, Snooze};
 use crate::error::Error;
 use crate::event::Event;
+use crate::job::Backoff;
 use crate::job::outcome::chain;
 use crate::queue_core::{QueueCore, QueueCoreOptions};
+use crate::storage::QueueName;
 
 /// The time that a shutdown waits for the requests of pollers, schedules and other background work.
 const LAST_ROUND: Duration = Duration::from_secs(5);
+
+/// The number of queues that are opened at the same time.
+const OPENING: usize = 32;
+/// The time for which a queue that cannot be opened is tried again, and the pauses between the tries.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+const START_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(2));
 
 /// Runs handlers for the messages of its queues.
 ///
@@ -217,17 +227,40 @@ fn stopped(state: &WorkerState) -> Result<Report, Error> {
 
 /// Opens all queues, and checks that the worker has the permissions it needs on each.
 async fn open_queues(state: &WorkerState) -> Result<Vec<(Arc<QueueCore>, Arc<QueueHandlers>)>, Error> {
-    let mut opened = Vec::new();
-    for (queue, handlers) in &state.registry.0 {
-        let options = QueueCoreOptions { defaults: handlers.defaults(), ..state.deliveries.queue_options() };
-        let core = QueueCore::open(&state.deliveries.storage, queue.clone(), options).await?;
-        access::check(&core).await?;
-        opened.push((core, Arc::clone(handlers)));
-    }
+    // The futures exist before the stream, which then holds no closure over references of any lifetime.
+    let opening: Vec<_> =
+        state.registry.0.iter().map(|(queue, handlers)| open_patiently(state, queue, handlers)).collect();
+    let opened: Vec<_> = stream::iter(opening).buffered(OPENING).try_collect().await?;
     state.health.begin(opened.iter().map(|(core, _)| core.name.clone()), state.deliveries.renewer());
     let queues: Vec<&str> = opened.iter().map(|(core, _)| core.name.as_str()).collect();
     tracing::info!(storage = state.deliveries.storage.description(), ?queues, "worker started");
     Ok(opened)
+}
+
+/// Opens a queue, again if that fails and may succeed a moment later: one cut connection ends no start.
+async fn open_patiently(
+    state: &WorkerState,
+    queue: &QueueName,
+    handlers: &Arc<QueueHandlers>,
+) -> Result<(Arc<QueueCore>, Arc<QueueHandlers>), Error> {
+    let (began, mut failures) = (Instant::now(), 0);
+    loop {
+        let options = QueueCoreOptions { defaults: handlers.defaults(), ..state.deliveries.queue_options() };
+        let opened = async {
+            let core = QueueCore::open(&state.deliveries.storage, queue.clone(), options).await?;
+            access::check(&core).await?;
+            Ok::<_, Error>(core)
+        };
+        match opened.await {
+            Ok(core) => return Ok((core, Arc::clone(handlers))),
+            Err(error) if !error.is_retryable() || began.elapsed() >= START_PATIENCE => return Err(error),
+            Err(error) => {
+                failures += 1;
+                tracing::warn!(%queue, error = %chain(&error), "the queue could not be opened; trying again");
+                tokio::time::sleep(START_BACKOFF.ceiling(failures)).await;
+            }
+        }
+    }
 }
 
 /// Ends the leases of running handlers when their worker is dropped. A handler that blocks its thread cannot be

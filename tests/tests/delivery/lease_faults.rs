@@ -142,6 +142,40 @@ async fn a_queue_that_is_opened_slowly_holds_up_no_other() {
     assert!(opened[0].1 < Duration::from_secs(5), "{opened:?}");
 }
 
+/// A connection that was cut while the worker read its queues ended its start with an error.
+#[tokio::test(start_paused = true)]
+async fn start_goes_on_after_a_failure_that_passes() {
+    for operation in [Operation::QueueMetadata, Operation::CreateQueue] {
+        let faulty = Faulty::new(&in_memory());
+        let _ = faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+        faulty.plan(operation, 1, Fault::Refuse(StoreErrorKind::Unavailable));
+        let handler = |_: Task| async { Ok::<(), JobError>(()) };
+        let report = worker(&faulty.storage()).handle(handler).build().unwrap().run_until_idle().await;
+        assert_eq!(report.unwrap().completed, 1, "{operation:?}");
+        // One that lasts is an error soon, for a supervisor.
+        faulty.plan_always(Operation::QueueMetadata, Fault::Refuse(StoreErrorKind::Unavailable));
+        let began = Instant::now();
+        let error = worker(&faulty.storage()).handle(handler).build().unwrap().run_until_idle().await;
+        assert!(error.unwrap_err().is_retryable() && began.elapsed() < Duration::from_secs(15));
+    }
+}
+
+// C12
+#[tokio::test(start_paused = true)]
+async fn queues_of_a_worker_are_opened_together() {
+    let faulty = Faulty::new(&in_memory());
+    for operation in [Operation::QueueMetadata, Operation::CreateQueue] {
+        faulty.on(operation, |_| Some(Fault::DelayBefore(Duration::from_secs(10))));
+    }
+    let began = Instant::now();
+    let worker = worker(&faulty.storage())
+        .handle(|_: Task| async { Ok::<(), JobError>(()) })
+        .handle(|_: Slow| async { Ok::<(), JobError>(()) })
+        .handle(|_: Fast| async { Ok::<(), JobError>(()) });
+    let _ = worker.build().unwrap().run_until_idle().await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
+}
+
 /// A poller that has waited for a slot after it was permitted to fetch.
 #[tokio::test(start_paused = true)]
 async fn a_circuit_that_opens_while_a_slot_is_awaited_holds() {
