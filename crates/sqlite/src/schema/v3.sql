@@ -1,0 +1,43 @@
+-- Version 3. It is not released yet, and neither is version 2. A file of either, made by a build in between, is migrated too.
+
+-- `has_groups`: messages of groups have been put. Other queues need not look for the next of a group when a message goes.
+ALTER TABLE jobqueue_queue ADD COLUMN has_groups INTEGER NOT NULL DEFAULT 0;
+
+-- A message of a group has a turn. All but the one with the lowest turn of its group are `waiting`; the others are in the index of
+-- those that become visible. When that one goes, the next is no longer waiting. (SQLite cannot add a column before `text`, and a
+-- column behind a long text is read through all of it.)
+CREATE TABLE jobqueue_message_v3 (
+    id            INTEGER PRIMARY KEY,
+    queue         INTEGER NOT NULL,
+    visible_at    INTEGER NOT NULL,
+    expires_at    INTEGER,
+    inserted_at   INTEGER NOT NULL,
+    dequeue_count INTEGER NOT NULL,
+    leased        INTEGER NOT NULL,
+    waiting       INTEGER NOT NULL,
+    group_name    TEXT,
+    turn          INTEGER,
+    receipt       BLOB    NOT NULL,
+    text          TEXT    NOT NULL
+) STRICT;
+
+-- Messages that were sent in order before this version had their order in a log beside the queue. It is that of their ids.
+INSERT INTO jobqueue_message_v3
+    (id, queue, visible_at, expires_at, inserted_at, dequeue_count, leased, waiting, group_name, receipt, text)
+    SELECT m.id, queue, visible_at, expires_at, inserted_at, dequeue_count, leased, 0,
+        CASE WHEN q.name NOT LIKE '%-poison' AND json_valid(text) AND json_type(text, '$.inorder') = 'text'
+            THEN json_extract(text, '$.key') END, receipt, text
+    FROM jobqueue_message m LEFT JOIN jobqueue_queue q ON q.id = m.queue;
+DROP TABLE jobqueue_message;
+ALTER TABLE jobqueue_message_v3 RENAME TO jobqueue_message;
+UPDATE jobqueue_message SET turn = id WHERE group_name IS NOT NULL;
+CREATE INDEX jobqueue_message_group ON jobqueue_message (queue, waiting, group_name, turn) WHERE group_name IS NOT NULL;
+UPDATE jobqueue_message SET waiting = 1 WHERE group_name IS NOT NULL AND EXISTS (SELECT 1 FROM jobqueue_message b
+    WHERE b.queue = jobqueue_message.queue AND b.waiting = 0 AND b.group_name = jobqueue_message.group_name
+        AND b.turn < jobqueue_message.turn);
+UPDATE jobqueue_queue SET has_groups = 1
+    WHERE id IN (SELECT queue FROM jobqueue_message WHERE group_name IS NOT NULL);
+CREATE INDEX jobqueue_message_visible ON jobqueue_message (queue, visible_at) WHERE waiting = 0;
+CREATE INDEX jobqueue_message_expiry ON jobqueue_message (expires_at, queue) WHERE expires_at IS NOT NULL;
+INSERT INTO jobqueue_garbage (kind, owner) SELECT 'container', id FROM jobqueue_container WHERE name = 'jobqueue-fifo';
+DELETE FROM jobqueue_container WHERE name = 'jobqueue-fifo';
