@@ -1,6 +1,6 @@
 //! One write transaction in which many operations may run: its time, its source of ids, and the queues it changes.
 //!
-//! The batch notes the queues in which messages arrive; subscribers are notified when the transaction is committed.
+//! The batch notes the queues in which messages arrive, so that the writer can wake those who wait for them.
 
 use std::time::SystemTime;
 
@@ -33,42 +33,25 @@ pub(super) struct Batch<'c> {
     statements: Statements<'c>,
     /// Messages that were put and are not inserted yet.
     pending: Vec<Pending>,
-    /// The arrivals since they were last asked for.
-    news: News,
-}
-
-/// What has become visible in a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum News {
-    None,
-    /// A message.
-    Message,
-    /// The next message of a group, whose first one was deleted.
-    NextOfGroup,
 }
 
 /// A queue as this transaction knows it.
 #[derive(Clone, Copy)]
 struct QueueRow {
     id: i64,
-    /// True if messages have arrived, and true if some of them are not visible at once.
+    /// True if messages have become visible since this was last asked.
+    visible: bool,
+    /// True if messages have arrived of which nobody was notified, and true if some have come that were not visible at once.
     arrived: bool,
     delayed: bool,
     /// True if the queue may have messages of groups.
     has_groups: bool,
 }
 
-/// A queue in which messages arrived.
-pub(super) struct Arrived {
-    pub(super) queue: QueueName,
-    /// True if the queue may have messages of groups.
-    pub(super) has_groups: bool,
-}
-
 /// The results of a transaction, for use after its commit.
 pub(super) struct Finished {
-    /// The queues in which messages arrived.
-    pub(super) arrived: Vec<Arrived>,
+    /// The queues in which messages arrived of which nobody was notified.
+    pub(super) arrived: Vec<QueueName>,
     /// The reserved numbers that are left.
     pub(super) ids: Ids,
 }
@@ -95,7 +78,6 @@ impl<'c> Batch<'c> {
             queues: Vec::new(),
             statements: Statements::new(connection),
             pending: Vec::new(),
-            news: News::None,
         };
         batch.look_at(clock);
         Ok(batch)
@@ -184,28 +166,31 @@ impl<'c> Batch<'c> {
     pub(super) fn arrive(&mut self, name: &QueueName, visible_at: i64) -> rusqlite::Result<()> {
         self.changed = true;
         let delayed = visible_at > self.now;
-        if !delayed {
-            self.news = self.news.max(News::Message);
-        }
         if let Some(row) = self.row(name)? {
             row.arrived = true;
+            row.visible |= !delayed;
             row.delayed |= delayed;
         }
         Ok(())
     }
 
-    /// Notes that the next message of a group has its turn, and becomes visible at `visible_at`.
-    pub(super) fn advance(&mut self, name: &QueueName, visible_at: i64) -> rusqlite::Result<()> {
-        self.arrive(name, visible_at)?;
-        if visible_at <= self.now {
-            self.news = News::NextOfGroup;
-        }
-        Ok(())
+    /// Returns whether messages have become visible since [`wake`](Self::wake).
+    pub(super) fn has_visible(&self) -> bool {
+        self.queues.iter().any(|(_, row)| row.is_some_and(|row| row.visible))
     }
 
-    /// Returns what has become visible since this was last asked.
-    pub(super) fn take_news(&mut self) -> News {
-        std::mem::replace(&mut self.news, News::None)
+    /// Calls `wake` for each queue in which messages have become visible since the last call, and returns whether it woke anybody.
+    /// Nobody is notified of these messages again after the commit.
+    pub(super) fn wake(&mut self, wake: impl Fn(&QueueName) -> bool) -> bool {
+        let mut is_awaited = false;
+        for (name, row) in &mut self.queues {
+            let Some(row) = row.as_mut().filter(|row| row.visible) else { continue };
+            row.visible = false;
+            let is_woken = wake(name);
+            row.arrived &= row.delayed || !is_woken;
+            is_awaited |= is_woken;
+        }
+        is_awaited
     }
 
     /// Writes the notes about a queue and forgets them, before its row is changed directly.
@@ -253,7 +238,7 @@ impl<'c> Batch<'c> {
             let Some(row) = row else { continue };
             self.write_queue(row)?;
             if row.arrived {
-                arrived.push(Arrived { queue, has_groups: row.has_groups });
+                arrived.push(queue);
             }
         }
         Ok(Some(Finished { arrived, ids: self.ids }))
@@ -277,7 +262,13 @@ impl<'c> Batch<'c> {
         self.connection
             .prepare_cached("SELECT id, has_groups FROM jobqueue_queue WHERE name = ?1")?
             .query_row([name.as_str()], |row| {
-                Ok(QueueRow { id: row.get(0)?, arrived: false, delayed: false, has_groups: row.get(1)? })
+                Ok(QueueRow {
+                    id: row.get(0)?,
+                    visible: false,
+                    arrived: false,
+                    delayed: false,
+                    has_groups: row.get(1)?,
+                })
             })
             .optional()
     }

@@ -1,10 +1,9 @@
-//! The notifiers of a store's queues. The writer notifies of this process's own commits, the watcher of those of
+//! The notifiers of a store's queues. The writer notifies of this process's own messages, the watcher of those of
 //! others.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
-use super::batch::Arrived;
 use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{Notifier, Subscription};
@@ -18,8 +17,6 @@ struct Entry {
     notifier: Notifier,
     /// The count of delayed arrivals for which subscribers were notified.
     notified: i64,
-    /// True if the queue may have messages of groups, as a commit of this process has shown.
-    has_groups: bool,
 }
 
 /// The state of a queue as the watcher found it.
@@ -35,26 +32,19 @@ impl Notifiers {
         self.lock().entry(queue.clone()).or_default().notifier.subscribe()
     }
 
-    /// Notifies of the messages that this process has just committed.
-    pub(super) fn notify_own(&self, arrived: &[Arrived]) {
+    /// Notifies of messages that this process has committed.
+    pub(super) fn notify(&self, arrived: &[QueueName]) {
         if arrived.is_empty() {
             return;
         }
-        let mut notifiers = self.lock();
-        for Arrived { queue, has_groups } in arrived {
-            if let Some(entry) = notifiers.get_mut(queue) {
-                entry.has_groups |= has_groups;
-                entry.notifier.notify();
-            }
-        }
+        let notifiers = self.lock();
+        arrived.iter().filter_map(|queue| notifiers.get(queue)).for_each(|entry| entry.notifier.notify());
     }
 
-    /// Notifies that a deletion is about to be requested after which the next of a group may have its turn. A get that is
-    /// requested at once joins the transaction of the deletion: one commit, and one sync, ends a job and leases the next.
-    pub(super) fn notify_of_deletion(&self, queue: &QueueName) {
-        if let Some(entry) = self.lock().get(queue).filter(|entry| entry.has_groups) {
-            entry.notifier.notify();
-        }
+    /// Notifies of messages that are about to be committed, if somebody waits for them. Returns whether somebody does: the get that
+    /// follows comes to the writer after the messages, and joins their transaction if it comes in time.
+    pub(super) fn wake(&self, queue: &QueueName) -> bool {
+        self.lock().get(queue).is_some_and(|entry| entry.notifier.wake())
     }
 
     /// Returns the queues that have a subscription.

@@ -151,11 +151,6 @@ impl Store {
         self.notifiers.subscribe(queue)
     }
 
-    /// Notifies subscribers in this process that messages of the queue are about to be deleted.
-    pub(super) fn announce_deletion(&self, queue: &QueueName) {
-        self.notifiers.notify_of_deletion(queue);
-    }
-
     fn start_watching(&self) -> Result<(), Cause> {
         let mut readers = lock(&self.readers);
         if self.watch.get().is_some() {

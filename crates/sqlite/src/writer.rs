@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode};
 
-use super::batch::{Batch, Finished, News};
+use super::batch::{Batch, Finished};
 use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
 use super::health::Health;
@@ -27,9 +27,9 @@ const MAX_OPERATIONS: usize = 1024;
 /// The approximate number of bytes in one transaction above which no further operation is added.
 const MAX_BYTES: usize = 8 << 20;
 
-/// The time that a transaction in which a group goes on waits for the get of its next message, if nothing else waits: less than
-/// the sync of another transaction takes.
-const NEXT_OF_GROUP: Duration = Duration::from_micros(100);
+/// The time that a transaction in which messages become visible waits for the get of somebody who waits for them, if nothing else
+/// is requested: less than the sync of another transaction takes.
+const GET: Duration = Duration::from_micros(100);
 
 /// The first and the longest pause between tries for the write lock.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
@@ -142,7 +142,7 @@ impl Writer {
                 Ok(finished) => {
                     if let Some(Finished { arrived, ids }) = finished {
                         self.ids = ids;
-                        self.notifiers.notify_own(&arrived);
+                        self.notifiers.notify(&arrived);
                     }
                     return Ok(());
                 }
@@ -210,11 +210,13 @@ impl Writer {
             applied = tasks.len();
             // Operations that arrived meanwhile need no sync of their own. Many of them were requested after the last
             // answer.
-            let news = batch.take_news();
-            let is_served = news != News::None && try_again(tasks, &mut batch)?;
-            let may_wait = news == News::NextOfGroup && !is_served;
-            let is_joined =
-                joining == Joining::Allowed && (self.gather(tasks) || may_wait && self.wait_for_next(tasks));
+            let is_served = batch.has_visible() && try_again(tasks, &mut batch)?;
+            if joining == Joining::Exclusive {
+                return batch.finish();
+            }
+            // A get that is requested now leases messages in the transaction that makes them visible.
+            let is_awaited = batch.wake(|queue| !is_served && self.notifiers.wake(queue));
+            let is_joined = self.gather(tasks) || is_awaited && self.wait_for_get(tasks);
             if !is_joined {
                 return batch.finish();
             }
@@ -222,9 +224,9 @@ impl Writer {
         }
     }
 
-    /// Waits a moment for the get that a deletion has called for: it may lease the next of the group in this transaction.
-    fn wait_for_next(&self, tasks: &mut Vec<Box<dyn Work>>) -> bool {
-        let Ok(task) = self.inbox.recv_timeout(NEXT_OF_GROUP) else { return false };
+    /// Waits a moment for the get of a caller that was woken.
+    fn wait_for_get(&self, tasks: &mut Vec<Box<dyn Work>>) -> bool {
+        let Ok(task) = self.inbox.recv_timeout(GET) else { return false };
         tasks.push(task);
         self.gather(tasks);
         true

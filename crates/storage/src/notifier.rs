@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
@@ -16,6 +16,24 @@ pub struct Notifier(Arc<Shared>);
 struct Shared {
     count: AtomicU64,
     waiting: Notify,
+    /// The number of subscriptions that wait.
+    waiters: AtomicUsize,
+}
+
+/// Counts a subscription that waits.
+struct Waiter<'s>(&'s Shared);
+
+impl<'s> Waiter<'s> {
+    fn new(shared: &'s Shared) -> Self {
+        shared.waiters.fetch_add(1, Ordering::AcqRel);
+        Self(shared)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Notifier {
@@ -28,6 +46,15 @@ impl Notifier {
     pub fn notify(&self) {
         self.0.count.fetch_add(1, Ordering::AcqRel);
         self.0.waiting.notify_waiters();
+    }
+
+    /// Notifies if a subscription waits at this moment, and returns whether one does.
+    pub fn wake(&self) -> bool {
+        let is_awaited = self.0.waiters.load(Ordering::Acquire) > 0;
+        if is_awaited {
+            self.notify();
+        }
+        is_awaited
     }
 
     /// Returns the number of notifications so far.
@@ -67,6 +94,7 @@ struct Listener {
 
 impl Listener {
     async fn wait(&mut self) {
+        let _waiter = Waiter::new(&self.shared);
         loop {
             let mut notified = pin!(self.shared.waiting.notified());
             // Registered before the count is read, so that no notification between the two is missed.

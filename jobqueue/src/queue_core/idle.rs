@@ -28,12 +28,17 @@ impl Idle {
         self.delay = FIRST_IDLE_DELAY.min(self.max);
     }
 
-    /// Pauses. `next_visible_in` is the storage's answer about the next message. Cancel-safe.
-    pub(crate) async fn pause(&mut self, next_visible_in: Option<Duration>) {
+    /// Pauses for the time between two requests, whatever arrives. Cancel-safe.
+    pub(crate) async fn nap(&mut self) {
         let jittered = self.runtime.jitter(self.delay, 0.75..=1.0);
         self.delay = (self.delay * 2).min(self.max);
+        tokio::time::sleep(jittered).await;
+    }
+
+    /// Pauses until messages may have arrived. `next_visible_in` is the storage's answer about the next one. Cancel-safe.
+    pub(crate) async fn pause(&mut self, next_visible_in: Option<Duration>) {
         match &mut self.subscribe {
-            None => tokio::time::sleep(jittered).await,
+            None => self.nap().await,
             Some(subscribe) => {
                 // The notifier reports new messages at once, so the clock is needed for delays only.
                 let longest = self.max.max(Duration::from_secs(5));

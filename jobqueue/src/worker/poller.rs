@@ -70,7 +70,8 @@ impl Poller {
         while let Some(settings) = self.unless_stopped(self.ready_settings(pace.was_full)).await {
             if settings.paused {
                 activity.found_empty(self.number, activity.generation());
-                self.unless_stopped(pace.idle.pause(None)).await;
+                // Messages that arrive meanwhile are not for this worker.
+                self.unless_stopped(pace.idle.nap()).await;
                 continue;
             }
             if let Some(until) = pacing.snoozed_until() {

@@ -33,7 +33,7 @@ pub(super) fn delete(
         if let Some(visible_at) =
             removed.map(|removed| removed.advance(batch, claim.queue)).transpose()?.flatten()
         {
-            batch.advance(name, visible_at)?;
+            batch.arrive(name, visible_at)?;
         }
         is_removed
     } else {

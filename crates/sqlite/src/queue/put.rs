@@ -35,8 +35,9 @@ pub(super) fn put_all<'m>(
         batch.begin_groups(name)?;
     }
     batch.insert(queue, &rows)?;
-    if let Some(latest) = rows.iter().map(|(row, _)| row.visible_at).max() {
-        batch.arrive(name, latest)?;
+    let visible_at = || rows.iter().map(|(row, _)| row.visible_at);
+    for first_or_last in visible_at().min().into_iter().chain(visible_at().max()) {
+        batch.arrive(name, first_or_last)?;
     }
     Ok(rows.into_iter().map(|(row, _)| row).collect())
 }
@@ -83,8 +84,7 @@ mod tests {
             answers.push(row.unwrap_or_else(|_| panic!("put {number}")));
         }
         let finished = batch.finish().unwrap().unwrap();
-        let arrived: Vec<_> = finished.arrived.into_iter().map(|arrived| arrived.queue).collect();
-        assert_eq!(arrived, queues);
+        assert_eq!(finished.arrived, queues);
 
         for (number, row) in answers.iter().enumerate() {
             let sql = "SELECT m.text, m.receipt, q.name FROM jobqueue_message m JOIN jobqueue_queue q ON q.id = m.queue

@@ -109,7 +109,6 @@ impl QueueStore for Store {
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
         let (name, presented) = (queue.clone(), Presented::of(message));
-        self.announce_deletion(queue);
         self.write(Operation::Delete, subject(queue), ROW, move |batch| {
             delete::delete(batch, Operation::Delete, &name, presented, expired)
         })
@@ -195,7 +194,6 @@ impl Batches for Store {
         let count = messages.len();
         let name = queue.clone();
         let presented: Vec<_> = messages.iter().map(Presented::of).collect();
-        self.announce_deletion(queue);
         let answers = self.write(Operation::DeleteAll, subject(queue), ROW * count, move |batch| {
             delete::delete_all(batch, &name, &presented, expired)
         });

@@ -136,3 +136,32 @@ async fn empty_get_is_served_by_its_own_transaction() {
         first.await.unwrap();
     }
 }
+
+/// Somebody who waits for messages is woken while their transaction is open, so that one commit serves the send and the get.
+#[tokio::test]
+async fn request_of_a_woken_waiter_joins_the_transaction_of_the_message() {
+    let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
+    let queue: QueueName = "orders".parse().unwrap();
+    store.create_queue(&queue, &Metadata::new()).await.unwrap();
+    let mut subscription = store.subscription(&queue);
+    // The writer waits for the get for a moment only, in which a busy machine may do something else.
+    for _ in 0..1_000 {
+        let name = queue.clone();
+        let arrival = write(&store, move |batch| {
+            let now = mark(batch)?;
+            batch.arrive(&name, now)?;
+            Ok(())
+        });
+        let woken = async {
+            subscription.wait().await;
+            write(&store, find_mark).await
+        };
+        // The waiter is polled first: nobody is woken who does not wait.
+        let (joined, arrived) = tokio::join!(biased; woken, arrival);
+        arrived.unwrap();
+        if joined.is_ok() {
+            return;
+        }
+    }
+    panic!("no waiter was woken before the commit");
+}
