@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use jobqueue_sqlite::rusqlite::Transaction;
+use jobqueue_sqlite::rusqlite::Connection;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind};
@@ -18,9 +18,12 @@ use crate::storage::{Blob, PutBlob, StoreError, StoreErrorKind};
 use jobqueue_sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
-    /// Sends at once, within `transaction`, a transaction of the caller's own connection to the same SQLite file: the
-    /// message exists if and only if the transaction commits. Workers notice the commit. There is nothing to await:
+    /// Sends at once, within the transaction that is open on `connection`, the caller's own connection to the same SQLite
+    /// file: the message exists if and only if the transaction commits. Workers notice the commit. There is nothing to await:
     /// like the transaction, it runs on the caller's thread.
+    ///
+    /// A `Transaction` and a `Savepoint` of `rusqlite` are passed by reference, as here. So is a connection over the handle of
+    /// another library: [the guide](crate::guide::other_crates) shows it for sqlx.
     ///
     /// You can pass the returned value to [`cancel`](crate::Queue::cancel) after the commit.
     ///
@@ -47,23 +50,23 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// transaction, as all its writers do: commit soon.
     ///
     /// # Errors
-    /// - [`Invalid`](ErrorKind::Invalid): the message is not valid, or its options contradict each other. The transaction
-    ///   does not hold the write lock: begin it with `TransactionBehavior::Immediate`. It belongs to another file than the
+    /// - [`Invalid`](ErrorKind::Invalid): the message is not valid, or its options contradict each other. No transaction
+    ///   is open that holds the write lock: begin it with `TransactionBehavior::Immediate`. It belongs to another file than the
     ///   queue, or the storage keeps the blob that this message needs elsewhere. A send cannot wait
     ///   ([`when_below`](SendRequest::when_below)) within a transaction.
     /// - [`Storage`](ErrorKind::Storage): the file has another schema version, or SQLite failed.
     ///
     /// After an error roll the transaction back.
-    pub fn in_transaction(self, transaction: &Transaction<'_>) -> Result<Sent, Error> {
+    pub fn in_transaction(self, connection: &Connection) -> Result<Sent, Error> {
         let (queue, message, options, below) = self.into_parts();
         let core = queue.core();
-        let blobs = TransactionBlobs::new(core, transaction, below)?;
+        let blobs = TransactionBlobs::new(core, connection, below)?;
         send(core, &blobs, send::prepare(core, message, options, Purpose::One)?)
     }
 }
 
 impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
-    /// Sends unique work at once, within a transaction: [`in_transaction`](SendRequest::in_transaction). The key is
+    /// Sends unique work at once, within a transaction, as [`in_transaction`](SendRequest::in_transaction) of other sends does. The key is
     /// claimed in the same transaction, so that a rollback frees it.
     ///
     /// ```
@@ -88,11 +91,11 @@ impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
     /// Those of [`in_transaction`](SendRequest::in_transaction) of other sends. Also
     /// [`Conflict`](ErrorKind::Conflict), retryable, if another sender holds the key: it cannot finish while this
     /// transaction is open, so waiting would not help.
-    pub fn in_transaction(self, transaction: &Transaction<'_>) -> Result<SendUniqueOutcome, Error> {
+    pub fn in_transaction(self, connection: &Connection) -> Result<SendUniqueOutcome, Error> {
         let (one, window) = self.into_parts();
         let (queue, message, options, below) = one.into_parts();
         let core = queue.core();
-        let blobs = TransactionBlobs::new(core, transaction, below)?;
+        let blobs = TransactionBlobs::new(core, connection, below)?;
         let draft = Draft::new(message, options)?;
         send::send_unique_exclusively::<M>(core, draft, window, &blobs, |prepared| {
             send(core, &blobs, prepared)
@@ -112,13 +115,13 @@ fn send(core: &QueueCore, blobs: &TransactionBlobs<'_>, mut prepared: Prepared) 
         let (name, put) = core.claim_checks.blob(&reference, prepared.expires)?;
         blobs.put(&name, data, put)?;
     }
-    let outcome = put_in(blobs.transaction, &core.name, prepared.take_put())?;
+    let outcome = put_in(blobs.connection, &core.name, prepared.take_put())?;
     Ok(send::sent_in_transaction(core, prepared, started, outcome.message))
 }
 
 /// The blobs of the file to which a transaction belongs.
 struct TransactionBlobs<'t> {
-    transaction: &'t Transaction<'t>,
+    connection: &'t Connection,
     /// True if the storage keeps its blobs in this file.
     are_here: bool,
 }
@@ -126,24 +129,24 @@ struct TransactionBlobs<'t> {
 impl<'t> TransactionBlobs<'t> {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if a send to this queue cannot be part of the transaction.
-    fn new(core: &QueueCore, transaction: &'t Transaction<'_>, below: Option<u64>) -> Result<Self, Error> {
+    fn new(core: &QueueCore, connection: &'t Connection, below: Option<u64>) -> Result<Self, Error> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if below.is_some() {
             return invalid(
                 "a send in a transaction cannot wait for a shorter queue; wait before the transaction begins",
             );
         }
-        let file = transaction.path().and_then(|path| std::fs::canonicalize(path).ok());
+        let file = connection.path().and_then(|path| std::fs::canonicalize(path).ok());
         let is_here = |of: Option<&Path>| of.is_some() && of == file.as_deref();
         if !is_here(core.storage.queues().powers().transaction_file.as_deref()) {
             return invalid(
                 "the transaction belongs to another file than the queue; a send can only be part of a transaction on the SQLite file of its storage",
             );
         }
-        if !holds_write_lock(transaction) {
+        if !holds_write_lock(connection) {
             return invalid(WITHOUT_LOCK);
         }
-        Ok(Self { transaction, are_here: is_here(core.storage.blob_powers().transaction_file.as_deref()) })
+        Ok(Self { connection, are_here: is_here(core.storage.blob_powers().transaction_file.as_deref()) })
     }
 
     fn check(&self, operation: &'static str, blob: &BlobName) -> Result<(), StoreError> {
@@ -159,11 +162,11 @@ impl<'t> TransactionBlobs<'t> {
 impl ExclusiveBlobs for TransactionBlobs<'_> {
     fn get(&self, blob: &BlobName, max_bytes: u64) -> Result<Option<Blob>, StoreError> {
         self.check("read blob", blob)?;
-        get_blob_in(self.transaction, blob, max_bytes)
+        get_blob_in(self.connection, blob, max_bytes)
     }
 
     fn put(&self, blob: &BlobName, data: Bytes, options: PutBlob) -> Result<(), StoreError> {
         self.check("write blob", blob)?;
-        put_blob_in(self.transaction, blob, data, options).map(drop)
+        put_blob_in(self.connection, blob, data, options).map(drop)
     }
 }

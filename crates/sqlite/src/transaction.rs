@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rusqlite::{Transaction, TransactionState};
+use rusqlite::{Connection, TransactionState};
 
 use super::batch::Batch;
 use super::clock::StoreClock;
@@ -19,8 +19,8 @@ use jobqueue_storage::{
 };
 use jobqueue_storage::{BlobName, QueueName};
 
-/// Adds a message within a transaction of the caller's own connection to the store's file. The message exists if and
-/// only if the transaction commits, together with the transaction's other writes. Workers in this and other processes
+/// Adds a message within the transaction that is open on the caller's own connection to the store's file. The message exists if
+/// and only if the transaction commits, together with the transaction's other writes. Workers in this and other processes
 /// wake up when it does.
 ///
 /// The file must have been opened by [`Options`](super::Options) before, by this or another program. The application's
@@ -50,12 +50,12 @@ use jobqueue_storage::{BlobName, QueueName};
 /// another one, or when the transaction does not hold the write lock: it was begun as `Deferred` and has written nothing
 /// yet. After an error from SQLite roll the transaction back; after any other it can continue.
 pub fn put_in(
-    transaction: &Transaction<'_>,
+    connection: &Connection,
     queue: &QueueName,
     message: PutMessage,
 ) -> Result<PutOutcome, StoreError> {
     limits::check_put(queue, &message)?;
-    within(transaction, Operation::Put, queue, |batch| {
+    within(connection, Operation::Put, queue, |batch| {
         queue::put(batch, queue, &Arc::new(message)).map(NewRow::outcome)
     })
 }
@@ -65,13 +65,13 @@ pub fn put_in(
 /// # Errors
 /// Those of [`BlobStore::put_blob`](jobqueue_storage::BlobStore::put_blob), and those of [`put_in`].
 pub fn put_blob_in(
-    transaction: &Transaction<'_>,
+    connection: &Connection,
     blob: &BlobName,
     data: Bytes,
     options: PutBlob,
 ) -> Result<BlobProperties, StoreError> {
     blob::check_put(blob, &data, &options)?;
-    within(transaction, Operation::PutBlob, blob, |batch| {
+    within(connection, Operation::PutBlob, blob, |batch| {
         blob::create_container(batch, blob.container())?;
         blob::put(batch, blob, &data, &options)
     })
@@ -79,11 +79,11 @@ pub fn put_blob_in(
 
 /// Reads a blob of at most `max_bytes` bytes within a transaction; see [`put_in`]. Returns `None` if there is none.
 pub fn get_blob_in(
-    transaction: &Transaction<'_>,
+    connection: &Connection,
     blob: &BlobName,
     max_bytes: u64,
 ) -> Result<Option<Blob>, StoreError> {
-    let read = within(transaction, Operation::GetBlob, blob, |batch| {
+    let read = within(connection, Operation::GetBlob, blob, |batch| {
         let Some(row) = blob::BlobRow::find(batch.connection(), Operation::GetBlob, blob)? else {
             return Ok(None);
         };
@@ -95,31 +95,31 @@ pub fn get_blob_in(
     }
 }
 
-/// Returns whether the transaction holds the write lock, however it began. A deferred transaction that has only read can
+/// Returns whether a transaction is open on the connection that holds the write lock, however it began. A deferred transaction that has only read can
 /// lose the race for it, and then never write.
-pub fn holds_write_lock(transaction: &Transaction<'_>) -> bool {
-    let state = transaction.transaction_state(Some(rusqlite::MAIN_DB));
+pub fn holds_write_lock(connection: &Connection) -> bool {
+    let state = connection.transaction_state(Some(rusqlite::MAIN_DB));
     matches!(state, Ok(TransactionState::Write))
 }
 
 /// The advice for a transaction without the write lock.
-pub const WITHOUT_LOCK: &str = "the transaction does not hold the write lock: begin it with TransactionBehavior::Immediate \
-    (`connection.transaction()` begins as Deferred, which another connection can overtake)";
+pub const WITHOUT_LOCK: &str = "no transaction is open that holds the write lock: begin it with BEGIN IMMEDIATE, in rusqlite with \
+    TransactionBehavior::Immediate (`connection.transaction()` begins as Deferred, which another connection can overtake)";
 
 fn within<T>(
-    transaction: &Transaction<'_>,
+    connection: &Connection,
     operation: Operation,
     subject: &dyn fmt::Display,
     work: impl FnOnce(&mut Batch<'_>) -> Applied<T>,
 ) -> Result<T, StoreError> {
-    schema::require_current(transaction).map_err(|cause| cause.error(operation.as_str(), subject))?;
-    if !holds_write_lock(transaction) {
+    schema::require_current(connection).map_err(|cause| cause.error(operation.as_str(), subject))?;
+    if !holds_write_lock(connection) {
         let cause = Cause::new(StoreErrorKind::InvalidInput, WITHOUT_LOCK);
         return Err(cause.error(operation.as_str(), subject));
     }
     let clock = StoreClock::new(Runtime::new());
     let result =
-        Batch::begin(transaction, &clock, Ids::one_by_one()).map_err(Failure::Sql).and_then(|mut batch| {
+        Batch::begin(connection, &clock, Ids::one_by_one()).map_err(Failure::Sql).and_then(|mut batch| {
             let value = work(&mut batch)?;
             batch.finish()?;
             Ok(value)

@@ -114,6 +114,27 @@ async fn deferred_transaction_is_refused_until_it_holds_the_write_lock() {
     assert_eq!(queue.approximate_len().await.unwrap(), 3);
 }
 
+/// A savepoint, or a transaction that another library has begun on the connection, is as good as a `Transaction`.
+#[tokio::test]
+async fn send_joins_whatever_transaction_is_open_on_the_connection() {
+    let (_folder, path, queue) = opened().await;
+    let mut mine = Connection::open(&path).unwrap();
+    let none = queue.send(&task("alone")).in_transaction(&mine).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::Invalid);
+    assert!(none.to_string().contains("no transaction is open"), "{none}");
+
+    mine.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let _ = queue.send(&task("kept")).in_transaction(&mine).unwrap();
+    let savepoint = mine.savepoint().unwrap();
+    let _ = queue.send(&task("taken back")).in_transaction(&savepoint).unwrap();
+    drop(savepoint);
+    mine.execute_batch("COMMIT").unwrap();
+    let found = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(found.message(), &task("kept"));
+    found.complete().await.unwrap();
+    assert_eq!(queue.approximate_len().await.unwrap(), 0);
+}
+
 const HOUR: Duration = Duration::from_secs(3_600);
 
 async fn opened() -> (tempfile::TempDir, PathBuf, Queue<Task>) {

@@ -71,3 +71,19 @@ fn all_databases_of_one_program_resolve_together() {
         assert_eq!(versions(&lock, "libsqlite3-sys").len(), 1, "{neighbours}");
     }
 }
+
+/// The example is a workspace of its own, since sqlx bounds the version of SQLite.
+#[test]
+fn transaction_of_sqlx_takes_a_job() {
+    let folder = crate::root().join("examples/sqlx");
+    let run = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--locked"])
+        .current_dir(&folder)
+        .env("CARGO_TARGET_DIR", crate::root().join("target/sqlx"))
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let source = crate::read("examples/sqlx/src/main.rs");
+    let promised = source.split("//! ```text\n").nth(2).unwrap().split("//! ```").next().unwrap();
+    assert_eq!(String::from_utf8(run.stdout).unwrap(), promised.replace("//! ", ""));
+}
