@@ -22,6 +22,7 @@ pub mod maintenance;
 pub mod memory;
 mod order;
 mod presence;
+mod process;
 pub mod queue;
 mod queue_core;
 mod receive;

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::envelope::EnvelopeError;
 use crate::job::BoxError;
 use crate::message::{DecodeError, EncodeError};
+use crate::validate::Violations;
 use jobqueue_storage::text::chain;
 use jobqueue_storage::{NameError, StoreError, StoreErrorKind};
 
@@ -20,7 +21,7 @@ use jobqueue_storage::{NameError, StoreError, StoreErrorKind};
 /// # use jobqueue::{Error, Queue, QueueMessage, SendOptions};
 /// async fn send_once<M: QueueMessage>(queue: &Queue<M>, message: &M, id: &str) -> Result<(), Error> {
 ///     match queue.send(message).id(id).await {
-///         // The message may be stored: under the same id a duplicate is harmless.
+///         // The message may be stored. Under the same id, handlers recognise a second one as the same job.
 ///         Err(error) if error.is_outcome_unknown() || error.is_retryable() => {
 ///             queue.send(message).id(id).await.map(drop)
 ///         }
@@ -46,7 +47,7 @@ pub enum ErrorKind {
     Invalid,
     /// The message is certainly not stored.
     Rejected,
-    /// The message may or may not be stored. Sending it again under the same id is safe.
+    /// The message may or may not be stored. Send it again under the same id: if both are stored, handlers recognise one job.
     Unknown,
     /// The lease is lost: another worker may have the message. Stop; nothing more can be saved for the job.
     LeaseLost,
@@ -107,6 +108,26 @@ impl Error {
     pub fn with_retryable(mut self, retryable: bool) -> Self {
         self.0.retryable = retryable;
         self
+    }
+
+    /// Returns the rules that the message breaks, for an answer to whoever has sent the data; `None` if the error has another cause.
+    ///
+    /// ```
+    /// # use jobqueue::{Error, Queue, QueueMessage};
+    /// /// Returns what is wrong with each field.
+    /// async fn submit<M: QueueMessage>(queue: &Queue<M>, form: &M) -> Result<Vec<String>, Error> {
+    ///     match queue.send(form).await {
+    ///         Ok(_) => Ok(Vec::new()),
+    ///         Err(error) => match error.violations() {
+    ///             Some(violations) => Ok(violations.iter().map(ToString::to_string).collect()),
+    ///             None => Err(error),
+    ///         },
+    ///     }
+    /// }
+    /// ```
+    pub fn violations(&self) -> Option<&Violations> {
+        let mut causes = std::iter::successors(std::error::Error::source(self), |cause| (*cause).source());
+        causes.find_map(|cause| cause.downcast_ref())
     }
 
     /// Returns the kind of the error.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::leased_job::LeasedJob;
-use super::progress::{load_saved, save_progress};
+use super::progress::{CheckpointOutcome, load_saved, save_progress};
 use super::saved::{from_json, json_text, to_json};
 use super::snooze::Snooze;
 use super::state::DeliveryState;
@@ -138,13 +138,18 @@ impl Context {
 
     /// Saves progress with the message and renews the lease. A later attempt reads the latest acknowledged checkpoint
     /// with [`resume`](Self::resume). A large checkpoint is stored in a blob.
+    ///
+    /// If no answer says whether it is saved, the handler need not care: it goes on, further checkpoints of this delivery are
+    /// not saved, and each returns [`Unknown`](CheckpointOutcome::Unknown). Look at the outcome only if something else, such as
+    /// the deletion of a source, must not happen before the checkpoint is saved.
+    ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost): stop, another worker may have the message.
-    /// [`is_lease_uncertain`](Error::is_lease_uncertain): finish, save no more.
+    /// [`Storage`](ErrorKind::Storage): it is not saved, and the lease is still held.
     ///
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
-    pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<(), Error> {
+    pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<CheckpointOutcome, Error> {
         save_progress(&self.inner.leased_job, to_json(progress)?).await
     }
 
@@ -180,7 +185,18 @@ impl Context {
     /// # Cancel safety
     /// If the future is dropped, the queue may have been created; nothing else has changed.
     pub async fn queue<N: QueueMessage>(&self) -> Result<Queue<N>, Error> {
-        Ok(Queue::of(self.inner.state.core::<N>(N::QUEUE).await?))
+        self.queue_named(N::QUEUE).await
+    }
+
+    /// Opens a queue for `N` by another name than the type's, as [`queue`](Self::queue) does.
+    ///
+    /// # Errors
+    /// Those of [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// That of [`queue`](Self::queue).
+    pub async fn queue_named<N: QueueMessage>(&self, name: &str) -> Result<Queue<N>, Error> {
+        Ok(Queue::of(self.inner.state.core::<N>(name).await?))
     }
 
     /// Returns the storage of the worker.

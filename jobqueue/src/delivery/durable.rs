@@ -77,12 +77,8 @@ impl Context {
             return Ok(from_json(saved)?);
         }
         let result = work().await.map_err(Into::into)?;
-        match save_step(self.leased_job(), name, to_json(&result)?).await {
-            // Let the handler finish: its completion will be remembered.
-            Err(error) if error.is_lease_uncertain() => Ok(result),
-            Err(error) => Err(error.into()),
-            Ok(()) => Ok(result),
-        }
+        save_step(self.leased_job(), name, to_json(&result)?).await?;
+        Ok(result)
     }
 
     /// Runs an effect and records its result, so that retries and duplicate deliveries of the job return the recorded

@@ -58,6 +58,7 @@ pub(crate) use leased_job::LeasedJob;
 pub(crate) use order_position::{end_turn, keep_expected, position_of};
 pub use past_dead_letters::PastDeadLetter;
 pub(crate) use past_dead_letters::{add_past_dead_letter, past_dead_letters};
+pub use progress::CheckpointOutcome;
 pub(crate) use progress::{load_saved, save_progress};
 pub(crate) use registry::{QueueHandlers, Registry};
 pub(crate) use rejection::Rejection;

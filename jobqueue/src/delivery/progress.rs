@@ -7,6 +7,16 @@ use super::saved::{Saved, to_json};
 use crate::envelope::{Checkpoint, Envelope};
 use crate::error::{Error, ErrorKind};
 
+/// What is known of a checkpoint after it was sent to the storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CheckpointOutcome {
+    /// It is saved: a later attempt goes on from it, or from a later one.
+    Saved,
+    /// No answer came: a later attempt goes on from it, or from the last one that was saved. Nothing more can be saved by this delivery.
+    Unknown,
+}
+
 /// Returns the latest checkpoint. The first call reads it from the message or its blob.
 pub(crate) async fn load_saved(job: &LeasedJob) -> Result<Saved, Error> {
     let mut saved = job.saved.lock().await;
@@ -37,7 +47,7 @@ pub(crate) async fn read_stored_checkpoint(job: &LeasedJob) -> Result<(), Error>
 }
 
 /// Saves progress (JSON) and keeps the results of steps.
-pub(crate) async fn save_progress(job: &LeasedJob, json: String) -> Result<(), Error> {
+pub(crate) async fn save_progress(job: &LeasedJob, json: String) -> Result<CheckpointOutcome, Error> {
     change_saved(job, |saved| {
         saved.progress = Some(raw(json)?);
         Ok(())
@@ -46,7 +56,7 @@ pub(crate) async fn save_progress(job: &LeasedJob, json: String) -> Result<(), E
 }
 
 /// Saves the result of a step (JSON) and keeps the progress and the other results.
-pub(crate) async fn save_step(job: &LeasedJob, name: &str, json: String) -> Result<(), Error> {
+pub(crate) async fn save_step(job: &LeasedJob, name: &str, json: String) -> Result<CheckpointOutcome, Error> {
     change_saved(job, |saved| {
         saved.steps.insert(name.to_owned(), raw(json)?);
         Ok(())
@@ -57,7 +67,7 @@ pub(crate) async fn save_step(job: &LeasedJob, name: &str, json: String) -> Resu
 async fn change_saved(
     job: &LeasedJob,
     change: impl FnOnce(&mut Saved) -> Result<(), Error>,
-) -> Result<(), Error> {
+) -> Result<CheckpointOutcome, Error> {
     let mut next = load_saved(job).await?;
     let mut saved = job.saved.lock().await;
     if let Some(newest) = &*saved {
@@ -65,9 +75,15 @@ async fn change_saved(
     }
     change(&mut next)?;
     let json = to_json(&next)?;
-    job.checkpoint(json).await?;
-    *saved = Some(next);
-    Ok(())
+    match job.checkpoint(json).await {
+        Ok(()) => {
+            *saved = Some(next);
+            Ok(CheckpointOutcome::Saved)
+        }
+        // The lease may still be held: what the handler has begun is better finished than begun again.
+        Err(error) if error.is_lease_uncertain() => Ok(CheckpointOutcome::Unknown),
+        Err(error) => Err(error),
+    }
 }
 
 fn raw(json: String) -> Result<Box<RawValue>, Error> {

@@ -222,11 +222,12 @@ impl Executor {
         decided: Option<Verdict>,
     ) -> Disposition {
         let verdict = decided.unwrap_or_else(|| error.verdict());
-        let error = error.chain();
+        let (reason, error) = (error.reason().cloned(), error.chain());
         let wait = match verdict {
             Verdict::Snooze(wait) => return Disposition::Snooze { wait, error },
             Verdict::DeadLetter => {
-                return Disposition::DeadLetter(Rejection::of_attempt(Reason::REJECTED, error));
+                let reason = reason.unwrap_or(Reason::REJECTED);
+                return Disposition::DeadLetter(Rejection::of_attempt(reason, error));
             }
             _ if job.attempt >= job.max_attempts => {
                 return Disposition::DeadLetter(Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, error));
@@ -294,11 +295,8 @@ impl Drop for StopWhenDropped<'_> {
 fn log_span(info: &JobInfo) -> Span {
     tracing::info_span!(
         "process",
-        "otel.kind" = "consumer",
-        "messaging.system" = "jobqueue",
-        "messaging.operation.name" = "process",
-        "messaging.destination.name" = %info.queue,
-        "messaging.message.id" = printable(&info.id, MAX_ID_CHARS),
+        queue = %info.queue,
+        job = printable(&info.id, MAX_ID_CHARS),
         kind = printable(&info.kind, MAX_ID_CHARS),
         attempt = info.attempt,
         trace = %info.trace.trace_id(),

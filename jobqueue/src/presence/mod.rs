@@ -12,7 +12,6 @@
 //!
 //! This module knows blobs and the metadata of jobs. It knows nothing of queues, leases or handlers.
 
-mod host;
 mod record;
 mod requests;
 mod store;
@@ -23,7 +22,6 @@ pub use record::{
     Counters, HISTOGRAM_BOUNDS, JobProgress, KindLimits, ListeningQueue, RunningJob, WorkerRecord,
 };
 
-pub(crate) use host::name as host_name;
 pub(crate) use requests::{Answer, CancelRequest, Requests};
 pub(crate) use store::{CONTAINER, Found, Records};
 pub(crate) use tracker::{Run, Tracker};

@@ -156,7 +156,7 @@ impl Writer {
         WorkerRecord {
             id: self.id.clone(),
             name: self.about.name.clone(),
-            host: super::host::name().to_owned(),
+            host: crate::process::host().to_owned(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.started.clone(),

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::idle::Idle;
 use super::open::ensure;
+
 use super::settings_cache::{REFRESH, SettingsCache};
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::error::{Error, ErrorKind};
@@ -14,6 +15,7 @@ use crate::event::{Event, Observers};
 use crate::group_log::GroupLogs;
 use crate::lease::{LeaseRenewer, LeaseTerms};
 use crate::message::MessageDefaults;
+use crate::process::{host, program};
 use crate::runtime::Runtime;
 use crate::settings::{Metadata, QueueSettings, SettingOverrides};
 use crate::storage::QueueName;
@@ -52,7 +54,7 @@ impl Default for QueueCoreOptions {
             expired: ExpiredReceipt::Refuse,
             renewer: None,
             source: default_source(),
-            worker: default_source(),
+            worker: default_worker(),
         }
     }
 }
@@ -63,14 +65,14 @@ pub(crate) const OWN_SOURCES: &str = "/jobqueue/";
 /// Returns `/jobqueue/<program>`: a URI reference, as CloudEvents requires.
 fn default_source() -> Arc<str> {
     static SOURCE: OnceLock<Arc<str>> = OnceLock::new();
-    let source = SOURCE.get_or_init(|| {
-        let program = std::env::current_exe().ok();
-        let stem = program.as_deref().and_then(|path| path.file_stem()).map(|stem| stem.to_string_lossy());
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
-        let name: String = stem.as_deref().unwrap_or("program").chars().take(80).map(plain).collect();
-        format!("{OWN_SOURCES}{name}").into()
-    });
-    Arc::clone(source)
+    Arc::clone(SOURCE.get_or_init(|| format!("{OWN_SOURCES}{}", program()).into()))
+}
+
+/// Returns `<program>@<host>:<process id>`.
+fn default_worker() -> Arc<str> {
+    static WORKER: OnceLock<Arc<str>> = OnceLock::new();
+    let name = || format!("{}@{}:{}", program(), host(), std::process::id()).into();
+    Arc::clone(WORKER.get_or_init(name))
 }
 
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::delivery::{
-    LeasedJob, Rejection, dead_letter_by_hand, end_turn, from_json, load_saved, save_progress, to_json,
+    CheckpointOutcome, LeasedJob, Rejection, dead_letter_by_hand, end_turn, from_json, load_saved,
+    save_progress, to_json,
 };
 use crate::error::{Error, ErrorKind};
 use crate::group_log::EndState;
@@ -141,16 +142,16 @@ impl<M> Delivery<M> {
         dead_letter(&self.take()?, rejection).await
     }
 
-    /// Saves progress with the message and renews the lease. Later deliveries read it with [`resume`](Self::resume).
+    /// Saves progress with the message and renews the lease. Later deliveries read it with [`resume`](Self::resume). If no answer
+    /// says whether it is saved, the outcome is [`Unknown`](CheckpointOutcome::Unknown), and so is that of later ones.
     ///
     /// # Errors
     /// - [`is_lease_lost`](Error::is_lease_lost): stop; another worker may have the message.
-    /// - [`is_lease_uncertain`](Error::is_lease_uncertain): finish the work, but save no more.
     /// - [`Storage`](ErrorKind::Storage): nothing was saved; the lease is still held.
     ///
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
-    pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<(), Error> {
+    pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<CheckpointOutcome, Error> {
         save_progress(self.leased_job()?, to_json(progress)?).await
     }
 

@@ -31,7 +31,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use crate::delivery::{Context, DeadLettered};
+pub use crate::delivery::{CheckpointOutcome, Context, DeadLettered};
 pub use crate::event::Event;
 #[cfg(feature = "schedule")]
 pub(crate) use background::BackgroundContext;

@@ -264,3 +264,28 @@ async fn a_stale_owner_adds_no_dead_letter() {
         "a letter of a job that is done"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn handler_chooses_the_reason_of_its_dead_letter() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    queue.send(&task("gone")).await.unwrap();
+    queue.send(&task("plain")).await.unwrap();
+    queue.send(&task("tried")).await.unwrap();
+    let handler = |job: Task| async move {
+        let no_customer = Reason::new("no_customer");
+        Err::<(), _>(match job.name.as_str() {
+            "gone" => JobError::dead_letter("customer 7 has left").with_reason(no_customer),
+            "plain" => JobError::dead_letter("no"),
+            _ => JobError::retry("later").with_reason(no_customer),
+        })
+    };
+    let worker = worker(&storage).handle(handler).build().unwrap();
+    let _ = worker.run_until(after(3_600)).await.unwrap();
+    let dead = queue.dead_letters().unwrap();
+    let mut reasons: Vec<_> = dead.peek().await.unwrap().into_iter().map(|letter| letter.reason).collect();
+    reasons.sort();
+    assert_eq!(reasons, [Reason::ATTEMPTS_EXHAUSTED, Reason::new("no_customer"), Reason::REJECTED]);
+    let chosen = RedriveOptions::new().filter(|letter| letter.reason == "no_customer");
+    assert_eq!(dead.redrive(chosen).await.unwrap().moved.len(), 1);
+}

@@ -143,7 +143,8 @@ async fn through_outage(call: Call, seconds: u64) -> (Vec<u32>, Report) {
     (attempts, report)
 }
 
-const CHECKPOINT: Call = |ctx| Box::pin(async move { Ok(ctx.checkpoint(&"p".repeat(50_000)).await?) });
+const CHECKPOINT: Call =
+    |ctx| Box::pin(async move { Ok(ctx.checkpoint(&"p".repeat(50_000)).await.map(drop)?) });
 
 // C19
 #[tokio::test(start_paused = true)]
@@ -201,8 +202,9 @@ impl std::error::Error for NoReceipt {
 // C19
 #[tokio::test(start_paused = true)]
 async fn errors_of_the_application_cost_attempts_during_an_outage() {
-    let wrapped: Call =
-        |ctx| Box::pin(async move { Ok(ctx.checkpoint(&"p".repeat(50_000)).await.map_err(NoReceipt)?) });
+    let wrapped: Call = |ctx| {
+        Box::pin(async move { Ok(ctx.checkpoint(&"p".repeat(50_000)).await.map(drop).map_err(NoReceipt)?) })
+    };
     let made: Call = |_| {
         let error = jobqueue::Error::new(jobqueue::ErrorKind::Storage, "my own").with_retryable(true);
         Box::pin(async move { Err(error.into()) })
@@ -210,7 +212,7 @@ async fn errors_of_the_application_cost_attempts_during_an_outage() {
     let decided: Call = |ctx| {
         Box::pin(async move {
             let failed = ctx.checkpoint(&"p".repeat(50_000)).await;
-            failed.map_err(|error| JobError::retry_after(Duration::from_secs(1), error))
+            failed.map(drop).map_err(|error| JobError::retry_after(Duration::from_secs(1), error))
         })
     };
     for (name, call) in [("wrapped", wrapped), ("made", made), ("decided", decided)] {

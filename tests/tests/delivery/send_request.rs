@@ -191,3 +191,20 @@ async fn a_send_can_be_spawned() {
     let _ = spawned.await.unwrap().unwrap();
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
 }
+
+#[tokio::test]
+async fn refused_send_returns_the_broken_rules() {
+    #[derive(serde::Serialize, serde::Deserialize, jobqueue::QueueMessage)]
+    #[message(queue = "mails", kind = "mail")]
+    struct Mail {
+        #[message(non_empty)]
+        to: String,
+    }
+    let mails = in_memory().queue::<Mail>().await.unwrap();
+    let refused = mails.send(&Mail { to: String::new() }).await.unwrap_err();
+    let broken: Vec<_> = refused.violations().unwrap().iter().map(|one| (one.path(), one.rule())).collect();
+    assert_eq!(broken, [("to", "non_empty")]);
+    let good = Mail { to: "ada".into() };
+    let other = mails.send(&good).ttl(Duration::ZERO).await.unwrap_err();
+    assert!(other.violations().is_none(), "{other:?}");
+}

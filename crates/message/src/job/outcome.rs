@@ -34,6 +34,8 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 /// ```
 pub struct JobError {
     verdict: Verdict,
+    /// The code of a dead letter, if the application has set one.
+    reason: Option<Reason>,
     source: BoxError,
 }
 
@@ -54,24 +56,48 @@ pub enum Verdict {
 impl JobError {
     /// Returns a failure that is tried again after the type's back-off.
     pub fn retry(error: impl Into<BoxError>) -> Self {
-        Self { verdict: Verdict::Retry, source: error.into() }
+        Self::new(Verdict::Retry, error.into())
     }
 
     /// Returns a failure that is tried again after `wait` (at most 7 days), for instance a service's `Retry-After`.
     pub fn retry_after(wait: Duration, error: impl Into<BoxError>) -> Self {
-        Self { verdict: Verdict::RetryAfter(wait), source: error.into() }
+        Self::new(Verdict::RetryAfter(wait), error.into())
     }
 
-    /// Returns a failure that no further attempt can repair. The message goes to the dead-letter queue with this
-    /// reason.
-    pub fn dead_letter(reason: impl Into<BoxError>) -> Self {
-        Self { verdict: Verdict::DeadLetter, source: reason.into() }
+    /// Returns a failure that no further attempt can repair. The message goes to the dead-letter queue with this error and
+    /// the reason [`Reason::REJECTED`], or with that of [`with_reason`](Self::with_reason).
+    pub fn dead_letter(error: impl Into<BoxError>) -> Self {
+        Self::new(Verdict::DeadLetter, error.into())
     }
 
     /// Returns a request to deliver the message again after `wait` (at most 7 days). It is not a failure: attempts and
     /// checkpoint are kept.
     pub fn snooze(wait: Duration) -> Self {
-        Self { verdict: Verdict::Snooze(wait), source: "snoozed".into() }
+        Self::new(Verdict::Snooze(wait), "snoozed".into())
+    }
+
+    fn new(verdict: Verdict, source: BoxError) -> Self {
+        Self { verdict, reason: None, source }
+    }
+
+    /// Sets the code that a dead letter of this error has, by which operators select letters to redrive or to purge. It has no effect
+    /// on an error that is tried again, not even on its last attempt. The codes of the framework keep their meanings: choose others.
+    ///
+    /// ```
+    /// use jobqueue::{JobError, Reason};
+    ///
+    /// let error = JobError::dead_letter("customer 7 has left").with_reason(Reason::new("no_customer"));
+    /// assert_eq!(error.reason().unwrap(), "no_customer");
+    /// ```
+    #[must_use]
+    pub fn with_reason(mut self, reason: Reason) -> Self {
+        self.reason = Some(reason);
+        self
+    }
+
+    /// Returns the code that [`with_reason`](Self::with_reason) has set.
+    pub fn reason(&self) -> Option<&Reason> {
+        self.reason.as_ref()
     }
 
     /// Returns the verdict.
@@ -106,7 +132,11 @@ impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
 
 impl fmt::Debug for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JobError").field("verdict", &self.verdict).field("source", &self.source).finish()
+        f.debug_struct("JobError")
+            .field("verdict", &self.verdict)
+            .field("reason", &self.reason)
+            .field("source", &self.source)
+            .finish()
     }
 }
 
@@ -118,9 +148,8 @@ impl fmt::Display for JobError {
 
 /// The reason of a dead-lettering: a short code that programs can compare.
 ///
-/// The framework's own reasons are constants. A handler cannot choose another: [`JobError::dead_letter`] gives
-/// [`REJECTED`](Self::REJECTED), with a text of the application's own. Other programs may store dead letters with codes of their own, which
-/// [`Reason::new`] makes for comparison.
+/// The framework's own reasons are constants. An application may have others, made by [`Reason::new`]: a handler sets one by
+/// [`JobError::with_reason`].
 ///
 /// ```
 /// use jobqueue::Reason;
@@ -136,7 +165,7 @@ impl Reason {
     pub const ATTEMPTS_EXHAUSTED: Self = Self(Cow::Borrowed("attempts_exhausted"));
     /// The message was delivered more often than `maxdeliveries` allows: the job probably kills its worker.
     pub const MAX_DELIVERIES: Self = Self(Cow::Borrowed("max_deliveries"));
-    /// The handler asked for it by [`JobError::dead_letter`].
+    /// The handler asked for it by [`JobError::dead_letter`] and gave no reason of its own.
     pub const REJECTED: Self = Self(Cow::Borrowed("rejected"));
     /// The text or payload cannot be read.
     pub const DECODE_ERROR: Self = Self(Cow::Borrowed("decode_error"));

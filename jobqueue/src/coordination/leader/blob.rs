@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
 use crate::error::{Error, ErrorKind};
-use crate::presence::host_name;
+use crate::process::host;
 use crate::settings::Metadata;
 use crate::storage::{
     BlobLeases, BlobStore, Condition, LeaseDuration, LeaseId, PutBlob, Storage, StoreError,
@@ -155,7 +155,7 @@ fn term_metadata(term: u64) -> Metadata {
 /// Returns the host and the process id of this process. Only ASCII is sure to arrive in metadata.
 fn holder() -> String {
     let plain = |c: char| if c.is_ascii_graphic() { c } else { '?' };
-    let host: String = host_name().chars().map(plain).collect();
+    let host: String = host().chars().map(plain).collect();
     format!("{host}:{}", std::process::id())
 }
 

@@ -186,8 +186,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the name of this worker in dead letters, records, the journal and the dashboard. The default is `/jobqueue/<program>`. The name does not affect
-    /// the ownership of messages; two workers may have the same.
+    /// Sets the name of this worker in dead letters, records, the journal and the dashboard. The default is
+    /// `<program>@<host>:<process id>`. The name does not affect the ownership of messages; two workers may have the same.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.core.worker = name.into();
         self

@@ -1,12 +1,20 @@
-//! The name of this host.
+//! The names of this host and this program.
 
 use std::sync::OnceLock;
 
-/// The most characters of the name.
+/// The most characters of a host's name.
 const MAX_CHARS: usize = 100;
 
+/// Returns the name of this program's file, without characters that a URI reference would have to escape.
+pub(crate) fn program() -> String {
+    let program = std::env::current_exe().ok();
+    let stem = program.as_deref().and_then(|path| path.file_stem()).map(|stem| stem.to_string_lossy());
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    stem.as_deref().unwrap_or("program").chars().take(80).map(plain).collect()
+}
+
 /// Returns the name of this host, as far as the environment or the system's files tell it; `unknown` otherwise.
-pub(crate) fn name() -> &'static str {
+pub(crate) fn host() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
         let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];
