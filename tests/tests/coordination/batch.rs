@@ -196,6 +196,27 @@ async fn a_dead_letter_holds_the_batch_up_until_it_is_redriven() {
     all_done(&log, 3);
 }
 
+#[tokio::test(start_paused = true)]
+async fn children_in_another_queue_belong_to_the_batch() {
+    let (storage, log) = (Storage::memory(), Log::default());
+    let urgent = storage.queue_named::<Slice>("slices-urgent").await.unwrap();
+    // The first start is interrupted; the second one sends the rest.
+    for count in [2, 5] {
+        let mut batch = storage.batch("b").await.unwrap();
+        batch.send_all((0..2).map(|n| Slice { n })).to(&urgent).await.unwrap();
+        if count > 2 {
+            batch.send(&Slice { n: 2 }).to(&urgent).await.unwrap();
+            batch.send_all((3..5).map(|n| Slice { n })).await.unwrap();
+            batch.then(&Join { name: "b".into() }).await.unwrap();
+        }
+    }
+    assert_eq!(urgent.approximate_len().await.unwrap(), 3);
+    assert_eq!(storage.queue::<Slice>().await.unwrap().approximate_len().await.unwrap(), 2);
+    let worker = worker(&storage, &log).handle(slice).handle_on("slices-urgent", slice).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+    all_done(&log, 5);
+}
+
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "pages", kind = "page")]
 struct Page {

@@ -15,7 +15,7 @@ use super::roster::ChildRecord;
 use super::{Batch, OnDeadLetters, SOURCE};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue_core::QueueCore;
+use crate::queue_core::{Queue, QueueCore};
 use crate::send;
 use crate::send::{Draft, Purpose, SendItem, SendOptions, SendRequest, SendUniqueOutcome};
 
@@ -29,6 +29,8 @@ pub type ChildFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send
 pub struct Child<'a, M> {
     batch: &'a mut Batch,
     message: &'a M,
+    /// The queue, if it is not that of the type.
+    queue: Option<Arc<QueueCore>>,
 }
 
 /// One child to send, unless a message of its key was sent within the window.
@@ -41,6 +43,8 @@ pub struct UniqueChild<'a, M> {
 pub struct Children<'a, M, I> {
     batch: &'a mut Batch,
     children: I,
+    /// The queue, if it is not that of the type.
+    queue: Option<Arc<QueueCore>>,
     message: PhantomData<fn() -> M>,
 }
 
@@ -76,7 +80,7 @@ impl Batch {
     /// # Cancel safety
     /// Dropping the future is an interruption: start again with the same children.
     pub fn send<'a, M: QueueMessage>(&'a mut self, child: &'a M) -> SendRequest<Child<'a, M>> {
-        SendRequest::new(Child { batch: self, message: child })
+        SendRequest::new(Child { batch: self, message: child, queue: None })
     }
 
     /// Sends children when the returned request is awaited, 100 at a time, and skips children that an earlier start has
@@ -99,7 +103,7 @@ impl Batch {
         I: IntoIterator<Item: SendItem<M>, IntoIter: Send + 'a>,
         M: QueueMessage,
     {
-        SendRequest::new(Children { batch: self, children, message: PhantomData })
+        SendRequest::new(Children { batch: self, children, queue: None, message: PhantomData })
     }
 
     /// Like [`send_all`](Self::send_all), for a stream of children. It holds at most 100 of them in memory. The options of
@@ -121,7 +125,7 @@ impl Batch {
         // Boxed, because the compiler cannot see that a future that keeps a borrowing closure is `Send`.
         let mut chunks = children.chunks(CHUNK).boxed();
         async move {
-            let (core, token) = self.ready_to_send::<M>(None).await?;
+            let (core, token) = self.ready_to_send::<M>(None, None).await?;
             while let Some(chunk) = chunks.next().await {
                 let drafts = self.drafts(&token, &SendOptions::new(), chunk)?;
                 self.send_chunk::<M>(&core, drafts).await?;
@@ -130,12 +134,17 @@ impl Batch {
         }
     }
 
-    /// Waits until the queue of the children has room, if requested. Returns it, and the token of the batch.
+    /// Waits until the queue of the children has room, if requested: `queue`, or that of their type. Returns it, and the token of
+    /// the batch.
     async fn ready_to_send<M: QueueMessage>(
         &mut self,
+        queue: Option<Arc<QueueCore>>,
         below: Option<u64>,
     ) -> Result<(Arc<QueueCore>, String), Error> {
-        let core = self.core::<M>().await?;
+        let core = match queue {
+            Some(core) => core,
+            None => self.core::<M>().await?,
+        };
         send::ready_to_send(&core, below).await?;
         Ok((core, self.token().await?))
     }
@@ -245,6 +254,13 @@ impl Batch {
 }
 
 impl<'a, M: QueueMessage> SendRequest<Child<'a, M>> {
+    /// Sends the child to `queue`, a queue of the same storage, instead of the queue of its type. A child that an earlier start has
+    /// sent stays where it is.
+    pub fn to(self, queue: &Queue<M>) -> Self {
+        let core = Arc::clone(queue.core());
+        self.map_target(|child| Child { queue: Some(core), ..child })
+    }
+
     /// Sets the child's id: [`SendOptions::id`]. A restart must set the same.
     pub fn id(self, id: impl Into<String>) -> Self {
         self.with(SendOptions::new().id(id))
@@ -263,9 +279,9 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<Child<'a, M>> {
     type IntoFuture = ChildFuture<'a>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let (Child { batch, message }, options, below) = self.into_target();
+        let (Child { batch, message, queue }, options, below) = self.into_target();
         Box::pin(async move {
-            let (core, token) = batch.ready_to_send::<M>(below).await?;
+            let (core, token) = batch.ready_to_send::<M>(queue, below).await?;
             let drafts = batch.drafts(&token, &options, [message])?;
             batch.send_chunk::<M>(&core, drafts).await
         })
@@ -277,18 +293,42 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<UniqueChild<'a, M>> {
     type IntoFuture = ChildFuture<'a>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let (UniqueChild { child: Child { batch, message }, window }, options, below) = self.into_target();
+        let (UniqueChild { child: Child { batch, message, queue }, window }, options, below) =
+            self.into_target();
         Box::pin(async move {
             if options.identity().0.is_some() {
                 let text = "a unique child has the id of its place in the batch; leave its id out";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            let (core, token) = batch.ready_to_send::<M>(below).await?;
+            let (core, token) = batch.ready_to_send::<M>(queue, below).await?;
             for (record, draft) in batch.drafts(&token, &options, [message])? {
                 batch.send_unique::<M>(&core, record, draft, window).await?;
             }
             Ok(())
         })
+    }
+}
+
+impl<M: QueueMessage, I> SendRequest<Children<'_, M, I>> {
+    /// Sends the children to `queue`, a queue of the same storage, instead of the queue of their type: for instance to that of
+    /// one tenant. Children that an earlier start has sent stay where they are.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "pages", kind = "page")] struct Page { n: u32 }
+    /// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "books", kind = "book")] struct Book {}
+    /// # let storage = Storage::memory();
+    /// let urgent = storage.queue_named::<Page>("pages-urgent").await?;
+    /// let mut batch = storage.batch("book-2").await?;
+    /// batch.send_all((1..=3).map(|n| Page { n })).to(&urgent).await?;
+    /// batch.then(&Book {}).await?;
+    /// assert_eq!(urgent.approximate_len().await?, 3);
+    /// # Ok(()) }
+    /// ```
+    pub fn to(self, queue: &Queue<M>) -> Self {
+        let core = Arc::clone(queue.core());
+        self.map_target(|children| Children { queue: Some(core), ..children })
     }
 }
 
@@ -301,14 +341,14 @@ where
     type IntoFuture = ChildFuture<'a>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let (Children { batch, children, .. }, options, below) = self.into_target();
+        let (Children { batch, children, queue, .. }, options, below) = self.into_target();
         let mut children = children.into_iter();
         Box::pin(async move {
             if options.identity().0.is_some() {
                 let text = "an id belongs to one message; set ids in the options of each child";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            let (core, token) = batch.ready_to_send::<M>(below).await?;
+            let (core, token) = batch.ready_to_send::<M>(queue, below).await?;
             loop {
                 let drafts = batch.drafts(&token, &options, children.by_ref().take(CHUNK))?;
                 if drafts.is_empty() {
