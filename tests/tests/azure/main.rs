@@ -9,6 +9,7 @@ mod harness;
 mod interop;
 mod interop_worker;
 mod lost_answers;
+mod permissions;
 mod qualification;
 mod smoke;
 mod start;

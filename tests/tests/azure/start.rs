@@ -15,13 +15,13 @@ struct Parcel {
     content: String,
 }
 
-async fn by_key() -> Storage {
+pub(super) async fn by_key() -> Storage {
     let string = Azurite::shared().connection_string();
     Storage::open(Options::from_connection_string(&string).unwrap()).await.unwrap()
 }
 
 /// Returns a storage by a signature that allows only `queues` on queues and `blobs` on blobs.
-async fn by_sas(queues: &str, blobs: &str) -> Storage {
+pub(super) async fn by_sas(queues: &str, blobs: &str) -> Storage {
     let azurite = Azurite::shared();
     let open = async |permissions: &str| {
         let sas = sas::account_sas(permissions, "2100-01-01T00:00:00Z");
