@@ -9,6 +9,7 @@ use crate::output::Output;
 
 /// The arguments of all commands.
 #[derive(Args)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// The storage string, such as sqlite:jobs.db; not one with a key
     #[arg(long, global = true, value_name = "STRING", conflicts_with = "context")]

@@ -20,13 +20,18 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// Prints a list: as an array, as a line each, or as a table.
+    /// Prints a list: as an array, as a line each, or as a table. `what` are the items in the plural.
     pub(crate) fn list<T: Serialize>(
         self,
         items: &[T],
+        what: &str,
         table: impl FnOnce() -> Table,
     ) -> Result<(), Failure> {
         match self {
+            Self::Table if items.is_empty() => {
+                say(&format!("no {what}"));
+                Ok(())
+            }
             Self::Table => print(&lines(&table())),
             Self::Json => print(&json(&items)?),
             Self::Ndjson => items.iter().try_for_each(|item| print(&json_line(item)?)),

@@ -27,7 +27,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
     let found = session.admin.batches().await?;
     match global.output {
         Output::Json => global.output.value(&found, String::new)?,
-        _ => global.output.list(&found.batches, || overview(&found))?,
+        _ => global.output.list(&found.batches, "batches", || overview(&found))?,
     }
     if !found.complete {
         say("there are more batches than one listing returns");

@@ -53,17 +53,14 @@ impl Cost {
         cost
     }
 
-    /// Returns the estimate in a sentence. Without prices, the storage bills nothing.
-    pub(super) fn text(&self, prices: Option<Prices>) -> String {
+    /// Returns the estimate in a sentence.
+    pub(super) fn text(&self, Prices { queue_price, write_price }: Prices) -> String {
         let requests = format!(
             "about {} requests to queues and {} writes of records a day when idle, and {} for jobs at the workers' current rate",
             count(self.idle),
             count(self.records),
             count(self.jobs)
         );
-        let Some(Prices { queue_price, write_price }) = prices else {
-            return format!("{requests}; a SQLite storage bills none");
-        };
         let price = ((self.idle + self.jobs) * queue_price + self.records * write_price) / 10_000.0;
         format!(
             "{requests}: an estimate of {price:.2} USD a day on Azure, if 10,000 requests to queues cost {queue_price} USD and 10,000 writes {write_price} (--queue-price, --write-price)"
@@ -90,7 +87,7 @@ mod tests {
 
     #[test]
     fn nobody_costs_nothing() {
-        let text = Cost::of(&[]).text(Some(PRICES));
+        let text = Cost::of(&[]).text(PRICES);
         assert!(text.starts_with("about 0 requests to queues and 0 writes"), "{text}");
         assert!(text.contains("an estimate of 0.00 USD"), "{text}");
     }
@@ -98,11 +95,10 @@ mod tests {
     #[test]
     fn requests_are_added_up_and_priced() {
         let cost = Cost { idle: 1_000_000.0, jobs: 1_500_000.0, records: 11_520.0 };
-        let text = cost.text(Some(PRICES));
+        let text = cost.text(PRICES);
         assert!(text.contains("about 1,000,000 requests") && text.contains("11,520 writes"), "{text}");
         assert!(text.contains("an estimate of 1.06 USD a day"), "{text}");
         let others = Prices { queue_price: 0.008, write_price: 0.11 };
-        assert!(cost.text(Some(others)).contains("an estimate of 2.13 USD a day"));
-        assert!(cost.text(None).ends_with("a SQLite storage bills none"));
+        assert!(cost.text(others).contains("an estimate of 2.13 USD a day"));
     }
 }

@@ -66,9 +66,9 @@ async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToke
     let ListArguments { queue, filter, deep, limit } = arguments;
     let (_, page) = look(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
     match global.output {
-        Output::Ndjson => global.output.list(&page.letters, || table(&[]))?,
+        Output::Ndjson => global.output.list(&page.letters, "dead letters", || table(&[]))?,
         Output::Json => global.output.value(&page, String::new)?,
-        Output::Table => global.output.list(&page.letters, || overview(&page.letters))?,
+        Output::Table => global.output.list(&page.letters, "dead letters", || overview(&page.letters))?,
     }
     if !page.complete {
         say(&format!("showing {} dead letters only; add --deep to list all", page.looked_at));

@@ -8,6 +8,7 @@ use jobqueue::{ErrorKind, QueueName};
 use serde::Serialize;
 
 use super::cost::{Cost, Prices};
+use super::queues::{is_unserved, visible};
 use crate::args::Global;
 use crate::exit::Failure;
 use crate::output::table;
@@ -19,12 +20,15 @@ pub(crate) struct Arguments {
     /// Checks only this queue; may be repeated
     #[arg(long)]
     queue: Vec<String>,
+    /// Fails if there is a warning
+    #[arg(long)]
+    strict: bool,
     #[command(flatten)]
     prices: Prices,
 }
 
 /// The result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Ok,
@@ -73,16 +77,21 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
             }
             checks.extend(missing(&arguments.queue, &queues));
             checks.push(clock(&session).await);
-            checks.extend(workers(&session, arguments.prices).await);
+            checks.extend(workers(&session, arguments.prices, &queues).await);
             checks.push(orphans(&session).await);
         }
         Err(error) => checks.push(Check::new("connection", None, Verdict::Failed, format!("{error:?}"))),
     }
-    global.output.list(&checks, || overview(&checks))?;
-    let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
-    match failed {
-        0 => Ok(()),
-        failed => Err(Failure::Failed(format!("{} failed", things(failed, "check")))),
+    // What needs attention is not buried under what is well.
+    checks.sort_by_key(|check| std::cmp::Reverse(check.verdict));
+    global.output.list(&checks, "checks", || overview(&checks))?;
+    let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    match (count(Verdict::Failed), count(Verdict::Warning)) {
+        (0, warnings) if warnings > 0 && arguments.strict => {
+            Err(Failure::Failed(format!("{}, and --strict allows none", things(warnings, "warning"))))
+        }
+        (0, _) => Ok(()),
+        (failed, _) => Err(Failure::Failed(format!("{} failed", things(failed, "check")))),
     }
 }
 
@@ -135,19 +144,24 @@ async fn advice(session: &Session, queue: &QueueName) -> Vec<Check> {
     all.into_iter().map(check).collect()
 }
 
-/// Reports the workers and their cost.
-async fn workers(session: &Session, prices: Prices) -> Vec<Check> {
+/// Reports the workers, the queues without one, and the cost where requests are billed.
+async fn workers(session: &Session, prices: Prices, queues: &[QueueOverview]) -> Vec<Check> {
     let found = session.admin.all_workers().await;
-    let cost = found.as_deref().map(Cost::of).ok();
+    let cost = found.as_deref().map(Cost::of).ok().filter(|_| session.file.is_none());
+    let unserved = |queue: &&QueueOverview| found.as_deref().is_ok_and(|workers| is_unserved(queue, workers));
+    let unserved = queues.iter().filter(unserved).map(|queue| {
+        let detail =
+            format!("{} visible, and no worker that writes records serves the queue", visible(queue));
+        Check::new("unserved", Some(&queue.name), Verdict::Warning, detail)
+    });
+    let unserved: Vec<_> = unserved.collect();
     let present = Check::of("workers", None, found, |workers| {
         let stale = workers.iter().filter(|worker| worker.stale).count();
         let detail = format!("{} present, {stale} stale", workers.len() - stale);
         (if stale > 0 { Verdict::Warning } else { Verdict::Ok }, detail)
     });
-    let cost = cost.map(|cost| {
-        Check::new("cost", None, Verdict::Ok, cost.text(session.file.is_none().then_some(prices)))
-    });
-    std::iter::once(present).chain(cost).collect()
+    let cost = cost.map(|cost| Check::new("cost", None, Verdict::Ok, cost.text(prices)));
+    std::iter::once(present).chain(unserved).chain(cost).collect()
 }
 
 /// Compares the clock of this machine with that of the storage: delays and leases count by the storage's.

@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let groups = session.admin.groups(&arguments.queue).await?;
-    global.output.list(&groups, || overview(&groups))
+    global.output.list(&groups, "groups", || overview(&groups))
 }
 
 fn overview(groups: &[GroupOverview]) -> Table {

@@ -51,7 +51,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
     let page = session.admin.history(&filter(&arguments)).await?;
     match global.output {
         Output::Json => global.output.value(&page, String::new)?,
-        _ => global.output.list(&page.jobs, || overview(&page.jobs))?,
+        _ => global.output.list(&page.jobs, "ended jobs", || overview(&page.jobs))?,
     }
     if let Some(time) = &page.searched_to {
         say(&format!("searched all jobs that ended after {time}; add --until {time} for more"));

@@ -12,7 +12,7 @@ use crate::text::{cell, optional, time};
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let leaders = session.admin.leaders().await?;
-    global.output.list(&leaders, || overview(&leaders))
+    global.output.list(&leaders, "leaders", || overview(&leaders))
 }
 
 fn overview(leaders: &[LeaderOverview]) -> Table {

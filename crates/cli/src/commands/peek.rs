@@ -46,7 +46,7 @@ pub(crate) async fn run(
             () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
         }
     };
-    global.output.list(&jobs, || overview(&jobs))
+    global.output.list(&jobs, "visible jobs", || overview(&jobs))
 }
 
 fn overview(jobs: &[RawJob]) -> Table {

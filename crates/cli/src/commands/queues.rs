@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use comfy_table::Table;
-use jobqueue::admin::QueueOverview;
+use jobqueue::admin::{QueueOverview, WorkerOverview};
 
 use crate::args::Global;
 use crate::exit::Failure;
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     /// Repeats the list until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// The time between two lists; each costs one request, and three for each queue
+    /// The time between two lists; each costs two requests, three for each queue, and one for each worker
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s", requires = "watch")]
     interval: Duration,
 }
@@ -30,10 +30,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
     let session = Session::open(global, Need::Read).await?;
     loop {
         let queues = session.admin.queues().await?;
+        // Without the right to read their records nothing is said of workers.
+        let workers = session.admin.workers().await.ok();
         if arguments.watch && global.output == Output::Table && io::stdout().is_terminal() {
             print(CLEAR)?;
         }
-        global.output.list(&queues, || overview(&queues))?;
+        global.output.list(&queues, "queues", || overview(&queues, workers.as_deref()))?;
         if !arguments.watch {
             return Ok(());
         }
@@ -41,7 +43,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
     }
 }
 
-fn overview(queues: &[QueueOverview]) -> Table {
+fn overview(queues: &[QueueOverview], workers: Option<&[WorkerOverview]>) -> Table {
     let mut rows = table(&["QUEUE", "#LENGTH", "#VISIBLE", "#OLDEST", "#DEAD", "STATE"]);
     for queue in queues {
         let known = |text: String| if queue.error.is_some() { "?".to_owned() } else { text };
@@ -51,7 +53,7 @@ fn overview(queues: &[QueueOverview]) -> Table {
             known(visible(queue)),
             queue.oldest.map_or_else(|| "-".to_owned(), age),
             known(queue.dead_letters.to_string()),
-            state(queue),
+            state(queue, workers),
         ]);
     }
     rows
@@ -62,13 +64,22 @@ pub(crate) fn visible(queue: &QueueOverview) -> String {
     format!("{}{}", queue.visible, if queue.visible_is_exact { "" } else { "+" })
 }
 
-fn state(queue: &QueueOverview) -> String {
+/// Returns whether jobs of the queue wait, and no worker that writes records serves it.
+pub(crate) fn is_unserved(queue: &QueueOverview, workers: &[WorkerOverview]) -> bool {
+    let mut served = workers.iter().filter(|worker| !worker.stale).flat_map(|worker| &worker.record.queues);
+    queue.visible > 0 && !served.any(|served| served.name == queue.name)
+}
+
+fn state(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
     if let Some(error) = &queue.error {
         return cell(error);
     }
     let mut words = Vec::new();
     if queue.paused {
         words.push("paused".to_owned());
+    }
+    if workers.is_some_and(|workers| is_unserved(queue, workers)) {
+        words.push("no worker seen".to_owned());
     }
     if !queue.warnings.is_empty() {
         words.push(format!("{} warnings", queue.warnings.len()));

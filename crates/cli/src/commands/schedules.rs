@@ -47,7 +47,7 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
         Command::List => {
             let session = Session::open(global, Need::Read).await?;
             let schedules = session.admin.schedules().await?;
-            global.output.list(&schedules, || overview(&schedules))
+            global.output.list(&schedules, "schedules", || overview(&schedules))
         }
         Command::Pause { name } => {
             let session = ask(global, &format!("pause the schedule `{name}`"), stop).await?;

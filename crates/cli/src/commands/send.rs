@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use comfy_table::Table;
+use futures_util::future::join_all;
 use jobqueue::SendOptions;
 use jobqueue::admin::{JobReference, RawSend};
 use tokio_util::sync::CancellationToken;
@@ -92,12 +93,15 @@ pub(crate) async fn run(
     if arguments.dry_run {
         say("the input is valid as far as it can be checked without the types; nothing was sent");
     } else {
-        global.output.list(&sent, || overview(&sent))?;
+        global.output.list(&sent, "jobs", || overview(&sent))?;
     }
     result
 }
 
-/// Sends all jobs of the input, one by one. After an error, `sent` has the jobs sent so far.
+/// The number of lines that are sent at once.
+const TOGETHER: usize = 64;
+
+/// Sends all jobs of the input. After an error, `sent` has the jobs sent so far.
 async fn send_all(
     session: &Session,
     arguments: &Arguments,
@@ -108,40 +112,74 @@ async fn send_all(
     if !arguments.ndjson {
         let mut data = Vec::new();
         input.read_to_end(&mut data)?;
-        return send_one(session, arguments, &data, sent).await;
+        let one = job(arguments, &data).map_err(|failure| suggest_lines(failure, &data))?;
+        if !arguments.dry_run {
+            sent.push(session.admin.send(&arguments.queue, one).await?);
+        }
+        return Ok(());
     }
+    // What has an order is sent one by one.
+    let together = if arguments.options.in_order { 1 } else { TOGETHER };
+    let mut jobs = Vec::new();
     let mut line = Vec::new();
     for number in 1_u64.. {
         if stop.is_cancelled() {
-            return Err(Failure::Interrupted(format!(
-                "stopped before line {number}; {} jobs were sent",
-                sent.len()
-            )));
+            return Err(Failure::Interrupted(format!("stopped; {} jobs were sent", sent.len())));
         }
         line.clear();
-        if input.read_until(b'\n', &mut line)? == 0 {
+        let is_end = input.read_until(b'\n', &mut line)? == 0;
+        let is_blank = line.iter().all(u8::is_ascii_whitespace);
+        let wrong = match (!is_blank).then(|| job(arguments, &line)) {
+            Some(Ok(job)) => {
+                jobs.push((number, job));
+                None
+            }
+            Some(Err(failure)) => Some(failure),
+            None => None,
+        };
+        if is_end || wrong.is_some() || jobs.len() == together {
+            send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
+        }
+        if let Some(failure) = wrong {
+            return Err(at_line(failure, number, sent.len()));
+        }
+        if is_end {
             break;
         }
-        if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        let result = send_one(session, arguments, &line, sent).await;
-        result.map_err(|failure| at_line(failure, number, sent.len()))?;
     }
     Ok(())
 }
 
-async fn send_one(
+/// Sends jobs at once, each with the number of its line.
+async fn send_lines(
     session: &Session,
     arguments: &Arguments,
-    data: &[u8],
+    jobs: Vec<(u64, RawSend)>,
     sent: &mut Vec<JobReference>,
 ) -> Result<(), Failure> {
-    let job = job(arguments, data)?;
-    if !arguments.dry_run {
-        sent.push(session.admin.send(&arguments.queue, job).await?);
+    if arguments.dry_run {
+        return Ok(());
     }
-    Ok(())
+    let send = |(number, job)| async move { (number, session.admin.send(&arguments.queue, job).await) };
+    let mut failed = None;
+    for (number, answer) in join_all(jobs.into_iter().map(send)).await {
+        match answer {
+            Ok(job) => sent.push(job),
+            Err(error) => failed = failed.or(Some((number, error))),
+        }
+    }
+    failed.map_or(Ok(()), |(number, error)| Err(at_line(error.into(), number, sent.len())))
+}
+
+/// Names the option for many jobs, if the input has several lines and is not one JSON document.
+fn suggest_lines(failure: Failure, data: &[u8]) -> Failure {
+    let lines = data.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    match failure {
+        Failure::Usage(text) if lines.count() > 1 => {
+            Failure::Usage(format!("{text}; for a job in each line add --ndjson"))
+        }
+        other => other,
+    }
 }
 
 /// Reads one job. Errors never quote the input.
@@ -193,9 +231,9 @@ fn open(file: &Path) -> Result<Box<dyn BufRead>, Failure> {
     Ok(Box::new(BufReader::new(opened)))
 }
 
-/// Adds the line and the number of jobs sent before it to an error.
+/// Adds the line and the number of jobs that were sent to an error.
 fn at_line(failure: Failure, number: u64, sent: usize) -> Failure {
-    let more = |text: String| format!("line {number}: {text} ({sent} jobs were sent before it)");
+    let more = |text: String| format!("line {number}: {text} ({sent} jobs were sent)");
     match failure {
         Failure::Failed(text) => Failure::Failed(more(text)),
         Failure::Usage(text) => Failure::Usage(more(text)),

@@ -6,9 +6,9 @@ use jobqueue::admin::WorkerOverview;
 
 use crate::args::Global;
 use crate::exit::Failure;
-use crate::output::{Output, lines, print, table};
+use crate::output::{Output, lines, print, say, table};
 use crate::session::{Need, Session};
-use crate::text::{age, cell, clean};
+use crate::text::{age, cell, clean, things};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -22,13 +22,18 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
-    let workers = match arguments.all {
-        true => session.admin.all_workers().await?,
-        false => session.admin.workers().await?,
-    };
+    let mut workers = session.admin.all_workers().await?;
+    if !arguments.all {
+        let all = workers.len();
+        workers.retain(|worker| !worker.stale);
+        if workers.len() < all {
+            let stale = things(all - workers.len(), "worker");
+            say(&format!("{stale} stopped writing records; `jobqueue workers --all` lists them too"));
+        }
+    }
     match global.output {
         Output::Table if arguments.jobs => print(&lines(&running(&workers))),
-        _ => global.output.list(&workers, || overview(&workers)),
+        _ => global.output.list(&workers, "workers", || overview(&workers)),
     }
 }
 

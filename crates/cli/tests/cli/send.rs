@@ -61,3 +61,34 @@ fn events_keep_their_identity() {
     assert_eq!(job["kind"], "mail");
     assert_eq!(send(&place, &[], r#"{"to":"a"}"#).status.code(), Some(2), "it is not an event");
 }
+
+#[test]
+fn many_lines_are_sent_together_and_a_single_job_of_many_lines_is_explained() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    let lines: String = (0..300).map(|n| format!("{{\"to\":\"{n}\"}}\n")).collect();
+    let output = send(&place, &["--kind", "mail", "--ndjson"], &lines);
+    assert!(output.status.success(), "{}", error_text(&output));
+    let sent: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(sent.as_array().unwrap().len(), 300);
+    assert_eq!(place.counts().0, 300);
+    let refused = send(&place, &["--kind", "mail"], &lines);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error_text(&refused).contains("add --ndjson"), "{}", error_text(&refused));
+}
+
+#[test]
+fn empty_lists_say_so() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    for (arguments, text) in [
+        (vec!["peek", "mails"], "no visible jobs"),
+        (vec!["schedules", "list"], "no schedules"),
+        (vec!["leaders"], "no leaders"),
+        (vec!["workers"], "no workers"),
+    ] {
+        let output = place.run(&arguments);
+        assert!(output.status.success() && output.stdout.is_empty(), "{arguments:?}");
+        assert!(error_text(&output).contains(text), "{arguments:?}: {}", error_text(&output));
+    }
+}

@@ -73,13 +73,19 @@ fn doctor_tells_what_stands_out() {
         let found = checks.as_array().unwrap().iter().find(|check| check["check"] == name);
         found.unwrap_or_else(|| panic!("no {name}: {checks:#}"))["verdict"].as_str().unwrap().to_owned()
     };
-    for name in ["connection", "settings", "permissions", "clock", "workers", "cost", "orphans"] {
+    for name in ["connection", "settings", "permissions", "clock", "workers", "orphans"] {
         assert_eq!(verdict(name), "ok", "{checks:#}");
     }
-    for name in ["paused", "dead letters"] {
+    for name in ["paused", "dead letters", "unserved"] {
         assert_eq!(verdict(name), "warning", "{checks:#}");
     }
+    let verdicts: Vec<_> =
+        checks.as_array().unwrap().iter().map(|check| check["verdict"] == "warning").collect();
+    assert!(verdicts.is_sorted_by(|one, next| one >= next), "what needs attention is first: {checks:#}");
+    assert_eq!(place.run(&["doctor", "--strict"]).status.code(), Some(1));
+    assert!(place.ok(&["queues"]).contains("no worker seen"));
     let text = place.ok(&["doctor"]);
+    assert!(!text.contains("requests"), "a file costs none: {text}");
     assert!(text.contains("1 queue") && !text.contains("1 queues") && !text.contains("-0"), "{text}");
     assert_eq!(place.run(&["doctor", "--queue", "no-such-queue"]).status.code(), Some(1));
 }
