@@ -217,9 +217,13 @@ fn service_bus_sessions() -> impl Iterator<Item = Trial> {
 
 /// Checks a promise of the port, or of a power that the storage must have.
 async fn keeps(promise: &Promise, subject: &Subject) -> Result<(), Failed> {
-    // Only databases keep the journal in a table: the others keep it in blobs, above the port.
-    let is_elsewhere =
-        promise.name().starts_with("journal::") && !subject.storage().description().contains("sqlite");
+    // Only databases keep the journal in a table, and show every message: the others keep it in blobs, above the port.
+    let storage = subject.storage().description();
+    let is_elsewhere = match promise.name().split("::").next() {
+        Some("journal") => !storage.contains("sqlite"),
+        Some("index") => !storage.contains("sqlite") && !storage.starts_with("memory"),
+        _ => false,
+    };
     if is_elsewhere {
         return Ok(());
     }

@@ -49,7 +49,7 @@ pub(super) fn message_id(id: i64) -> MessageId {
 }
 
 /// Returns the row of a message; `None` for an id that this adapter never wrote.
-fn row_id(id: &MessageId) -> Option<i64> {
+pub(super) fn row_id(id: &MessageId) -> Option<i64> {
     id.as_str().parse().ok().filter(|row: &i64| *row > 0)
 }
 

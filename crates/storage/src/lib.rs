@@ -65,7 +65,8 @@ pub use observer::{StorageObserver, StorageRequest};
 pub use operation::Operation;
 pub use powers::{
     Arrivals, Batches, BlobLeases, Detach, Guarantees, LeaseDuration, LeaseId, LeaseLinks, LeaseRevoked,
-    MetadataReader, NativeDeadLetters, OrderedGroups, Permissions, StateCounter, StateCounts, Upkeep, WarmUp,
+    MessageIndex, MessagePage, MessageState, MetadataReader, NativeDeadLetters, OrderedGroups, Permissions,
+    StateCounter, StateCounts, Upkeep, WarmUp,
 };
 pub use queue::{Created, QueuePowers, QueueProperties, QueueStore};
 pub use queues::Queues;

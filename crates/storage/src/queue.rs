@@ -7,9 +7,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Arrivals, Batches, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks, MessageRef, Metadata,
-    MetadataReader, NativeDeadLetters, OrderedGroups, PeekedMessage, Permissions, PutMessage, PutOutcome,
-    Received, StateCounter, StoreError, UpdateMessage, Updated, Upkeep,
+    Arrivals, Batches, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks, MessageIndex, MessageRef,
+    Metadata, MetadataReader, NativeDeadLetters, OrderedGroups, PeekedMessage, Permissions, PutMessage,
+    PutOutcome, Received, StateCounter, StoreError, UpdateMessage, Updated, Upkeep,
 };
 use crate::name::QueueName;
 
@@ -148,6 +148,8 @@ pub struct QueuePowers {
     pub metadata: Option<Arc<dyn MetadataReader>>,
     /// Counts messages by state.
     pub counts: Option<Arc<dyn StateCounter>>,
+    /// Shows every message, whatever its state.
+    pub index: Option<Arc<dyn MessageIndex>>,
     /// Puts and deletes many messages in one call.
     pub batches: Option<Arc<dyn Batches>>,
     /// Delivers the messages of a group in order.

@@ -16,6 +16,8 @@ pub enum Action {
     Send,
     /// Cancelling a job.
     Cancel,
+    /// Making a delayed job due, or one that waits between two attempts.
+    RunNow,
     /// Pausing a queue.
     Pause,
     /// Resuming a queue.
@@ -44,6 +46,7 @@ impl Action {
         Self::CreateQueue,
         Self::Send,
         Self::Cancel,
+        Self::RunNow,
         Self::Pause,
         Self::Resume,
         Self::ChangeSettings,
@@ -62,6 +65,7 @@ impl Action {
             Self::CreateQueue => "create_queue",
             Self::Send => "send",
             Self::Cancel => "cancel",
+            Self::RunNow => "run_now",
             Self::Pause => "pause",
             Self::Resume => "resume",
             Self::ChangeSettings => "change_settings",

@@ -187,6 +187,7 @@ fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
         dequeue_count: letter.deliveries,
         inserted: None,
         expires: None,
+        due: None,
     };
     let mut job = RawJob::read(queue, JobState::Dead, stored);
     if job.id.is_empty() {

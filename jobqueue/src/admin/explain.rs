@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::{
-    Admin, Cancellation, DeadLetterFilter, JobReference, JobState, QueueOverview, RawJob, RawPayload,
-    WorkerOverview,
+    Admin, Cancellation, DeadLetterFilter, HistoryFilter, HistoryRecord, JobReference, JobState,
+    QueueOverview, RawJob, RawPayload, WorkerOverview,
 };
 use crate::clock::parse_rfc3339;
 use crate::error::{Error, ErrorKind};
@@ -24,6 +24,8 @@ pub struct Explanation {
     pub summary: String,
     /// The message, if it waits or is dead.
     pub message: Option<RawJob>,
+    /// Its end, if it is in the history.
+    pub ended: Option<HistoryRecord>,
     /// The run, if it runs.
     pub run: Option<RunningJob>,
     /// The worker that runs it, by its id.
@@ -41,12 +43,18 @@ pub struct Explanation {
 pub enum JobPlace {
     /// A worker runs it; or its worker has died, and its lease may not have ended yet.
     Running,
-    /// It is visible in its queue.
+    /// It is visible in its queue, or waits there for another of its key.
     Waiting,
+    /// It was sent with a delay that is not over.
+    Delayed,
+    /// It waits between two attempts, or was put back for another reason.
+    BackingOff,
     /// It is in the dead-letter queue.
     Dead,
-    /// It was not found: it is delayed, leased by a worker without a record, behind the first 32 messages, or it has
-    /// ended.
+    /// It is in the history of ended jobs.
+    Ended,
+    /// It was not found: it has ended, or never existed. Where the storage does not show all jobs, it may also be delayed, leased by a worker
+    /// without a record, or behind the first 32 messages.
     Unseen,
 }
 
@@ -55,7 +63,7 @@ pub enum JobPlace {
 #[non_exhaustive]
 pub struct Obstacle {
     /// The code, which never changes: `dead_letter`, `cancel_requested`, `paused`, `no_worker`, `circuit_open`, `unknown_kind`,
-    /// `unreadable`, `payload_missing`, `delayed_until`, `attempts_exhausted`, `too_many_deliveries`, `waits_for_turn`, `deferred`,
+    /// `unreadable`, `payload_missing`, `delayed_until`, `backing_off`, `attempts_exhausted`, `too_many_deliveries`, `waits_for_turn`, `deferred`,
     /// `no_free_slot`, `queue_limit`, `kind_limit`, `rate_limit`, `worker_gone`, `not_visible`, `behind_others`, `not_found`.
     pub code: &'static str,
     /// A sentence for operators.
@@ -97,16 +105,47 @@ impl Admin {
         if found.place == JobPlace::Unseen {
             found.find_lost_run(&gone, &queue);
         }
-        found.look_at_queue(&queue, &workers);
+        if found.place == JobPlace::Unseen {
+            self.find_anywhere(&mut found).await?;
+        }
+        // A job that is certainly not in the queue waits for nothing.
+        if found.place != JobPlace::Unseen || !self.shows_all_jobs() {
+            found.look_at_queue(&queue, &workers);
+        }
         if let Some(message) = found.message.take() {
-            if message.state == JobState::Waiting {
+            found.reasons.splice(0..0, waits_until(&message));
+            if matches!(message.state, JobState::Waiting | JobState::Delayed | JobState::BackingOff) {
                 found.reasons.extend(delayed(&message, now));
                 self.look_at_message(&mut found, &message, &queue, &workers).await?;
             }
             found.message = Some(message);
         }
-        found.summarise(&queue);
+        found.summarise(&queue, self.shows_all_jobs());
         Ok(found)
+    }
+
+    /// Finds a job among all messages, if the storage shows them, and in the history.
+    async fn find_anywhere(&self, found: &mut Explanation) -> Result<(), Error> {
+        let states = [
+            (JobState::Delayed, JobPlace::Delayed),
+            (JobState::BackingOff, JobPlace::BackingOff),
+            (JobState::Waiting, JobPlace::Waiting),
+            (JobState::Running, JobPlace::Running),
+        ];
+        for (state, place) in states.into_iter().filter(|_| self.shows_all_jobs()) {
+            if let Some(message) = self.find(&found.job, state).await? {
+                found.find_message(vec![message], place);
+                return Ok(());
+            }
+        }
+        let of_job = HistoryFilter::new().queue(&found.job.queue).id(&found.job.id);
+        // The operator may not be allowed to read the history: then nothing is known of it.
+        let jobs = self.history(&of_job).await.map_or_else(|_| Vec::new(), |page| page.jobs);
+        if let Some(end) = jobs.into_iter().find(|end| found.job.is(&end.source, &end.id)) {
+            found.place = JobPlace::Ended;
+            found.ended = Some(end);
+        }
+        Ok(())
     }
 
     async fn look_at_message(
@@ -175,6 +214,7 @@ impl Explanation {
             place: JobPlace::Unseen,
             summary: String::new(),
             message: None,
+            ended: None,
             run: None,
             worker: None,
             cancellation,
@@ -232,7 +272,7 @@ impl Explanation {
 
     /// Adds the obstacles of every job of the queue.
     fn look_at_queue(&mut self, queue: &QueueOverview, workers: &[WorkerOverview]) {
-        if matches!(self.place, JobPlace::Running | JobPlace::Dead) {
+        if matches!(self.place, JobPlace::Running | JobPlace::Dead | JobPlace::Ended) {
             return;
         }
         if queue.paused {
@@ -265,9 +305,9 @@ impl Explanation {
         }
     }
 
-    fn summarise(&mut self, queue: &QueueOverview) {
+    fn summarise(&mut self, queue: &QueueOverview, shows_all: bool) {
         if self.place == JobPlace::Unseen {
-            self.reasons.push(unseen(queue));
+            self.reasons.push(unseen(queue, shows_all));
         }
         let why = self.reasons.first().map_or_else(|| "it can run now".to_owned(), |why| why.text.clone());
         self.summary = match (self.place, &self.run) {
@@ -283,10 +323,39 @@ impl Explanation {
                     run.since, run.attempt, run.max_attempts
                 )
             }
+            (JobPlace::Running, None) => format!(
+                "A worker holds its lease until {}: it runs, or waits in the worker for its turn.",
+                self.message.as_ref().and_then(|message| message.due.as_deref()).unwrap_or("an unknown time")
+            ),
+            (JobPlace::Ended, _) => self.ended.as_ref().map_or_else(String::new, ended),
             (JobPlace::Dead, _) => format!("It is a dead letter: {why}."),
-            (JobPlace::Waiting, _) => format!("It waits: {why}."),
+            (JobPlace::Waiting | JobPlace::Delayed | JobPlace::BackingOff, _) => format!("It waits: {why}."),
             _ => format!("It was not found: {why}."),
         };
+    }
+}
+
+/// Returns a sentence about a job that has ended.
+fn ended(end: &HistoryRecord) -> String {
+    let why = end.reason.as_deref().map(|reason| format!(" ({})", reason.escape_debug())).unwrap_or_default();
+    format!(
+        "It has ended: {}{why} at {}, by {}.",
+        end.outcome.escape_debug(),
+        end.ended.escape_debug(),
+        end.worker.escape_debug()
+    )
+}
+
+/// Returns the time for which a job waits, if the storage shows it.
+fn waits_until(message: &RawJob) -> Option<Obstacle> {
+    let due = message.due.as_deref()?;
+    match message.state {
+        JobState::Delayed => Some(Obstacle::new("delayed_until", format!("it is delayed until {due}"))),
+        JobState::BackingOff => {
+            let text = format!("it is tried again at {due}, after {} failed attempts", message.attempts);
+            Some(Obstacle::new("backing_off", text))
+        }
+        _ => None,
     }
 }
 
@@ -298,9 +367,9 @@ fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
 }
 
 /// Returns the reason why a job was not found.
-fn unseen(queue: &QueueOverview) -> Obstacle {
-    if queue.length == 0 {
-        return Obstacle::new("not_found", "the queue is empty: the job has ended or never existed");
+fn unseen(queue: &QueueOverview, shows_all: bool) -> Obstacle {
+    if queue.length == 0 || shows_all {
+        return Obstacle::new("not_found", "it is not in the queue: it has ended, or never existed");
     }
     if queue.visible_is_exact {
         let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";

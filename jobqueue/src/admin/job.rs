@@ -11,13 +11,19 @@ use crate::delivery::{PastDeadLetter, past_dead_letters, unwrap_unreadable};
 use crate::envelope::{DeadLetterNote, Envelope, Parsed, parse};
 use crate::storage::{LeasedMessage, PeekedMessage};
 
-/// The place in which a message was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+/// The state in which a message was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobState {
-    /// The message is in its queue and visible.
+    /// A worker can receive it, or could if it were the first of its key.
     Waiting,
+    /// It was sent with a delay and never received.
+    Delayed,
+    /// It waits between two attempts, or was put back for another reason.
+    BackingOff,
+    /// A worker holds its lease: it runs, or waits in the worker for its turn.
+    Running,
     /// The message is in the dead-letter queue.
     Dead,
 }
@@ -81,6 +87,8 @@ pub struct RawJob {
     pub inserted: Option<String>,
     /// The time at which the message expires; `None` is never.
     pub expires: Option<String>,
+    /// The time at which the message becomes visible, where the storage shows it: of a job that runs, the end of its lease.
+    pub due: Option<String>,
     /// The time of sending, as the sender wrote it.
     pub sent: Option<String>,
     /// The time before which the job does not run, for delays of more than 7 days.
@@ -155,6 +163,7 @@ pub(super) struct Stored<'a> {
     pub(super) dequeue_count: u32,
     pub(super) inserted: Option<SystemTime>,
     pub(super) expires: Option<SystemTime>,
+    pub(super) due: Option<SystemTime>,
 }
 
 impl<'a> From<&'a PeekedMessage> for Stored<'a> {
@@ -167,6 +176,7 @@ impl<'a> From<&'a PeekedMessage> for Stored<'a> {
             dequeue_count: *dequeue_count,
             inserted: Some(*inserted),
             expires: *expires,
+            due: None,
         }
     }
 }
@@ -176,7 +186,14 @@ impl<'a> From<&'a LeasedMessage> for Stored<'a> {
         let LeasedMessage { message, text, dequeue_count, inserted, expires, .. } = leased;
         let text = text.as_deref().map_err(String::as_str);
         let id = Some(message.id.as_str());
-        Self { id, text, dequeue_count: *dequeue_count, inserted: Some(*inserted), expires: *expires }
+        Self {
+            id,
+            text,
+            dequeue_count: *dequeue_count,
+            inserted: Some(*inserted),
+            expires: *expires,
+            due: None,
+        }
     }
 }
 
@@ -213,6 +230,7 @@ impl RawJob {
             dequeue_count: stored.dequeue_count,
             inserted: stored.inserted.map(time),
             expires: stored.expires.map(time),
+            due: stored.due.map(time),
             sent: None,
             not_before: None,
             trace: None,

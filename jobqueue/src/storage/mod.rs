@@ -17,11 +17,11 @@ pub use jobqueue_storage::{
     Detach, ETag, ExpiredReceipt, GetMessages, Guarantees, Intercepted, Interceptor, JournalEntry,
     JournalPage, JournalQuery, JournalStore, LeaseDuration, LeaseId, LeaseLinks, LeaseRevoked, LeaseState,
     LeasedMessage, MAX_JOURNAL_SEARCH, MAX_MESSAGES, MAX_METADATA_BYTES, MAX_TEXT_BYTES, MAX_VISIBILITY,
-    MessageId, MessageRef, Metadata, MetadataReader, NameError, NativeDeadLetters, Notifier, OpenStores,
-    Operation, OrderedGroups, PeekedMessage, Permissions, PopReceipt, PutBlob, PutMessage, PutOutcome,
-    QueueName, QueuePowers, QueueProperties, QueueStore, Queues, Received, StateCounter, StateCounts,
-    StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores, Subject, Subscription,
-    SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp, rules,
+    MessageId, MessageIndex, MessagePage, MessageRef, MessageState, Metadata, MetadataReader, NameError,
+    NativeDeadLetters, Notifier, OpenStores, Operation, OrderedGroups, PeekedMessage, Permissions,
+    PopReceipt, PutBlob, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Queues,
+    Received, StateCounter, StateCounts, StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores,
+    Subject, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp, rules,
 };
 pub(crate) use jobqueue_storage::{
     Certainty, Listed, Throttle, Tries, list_all, list_with_time, put_creating,

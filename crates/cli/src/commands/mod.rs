@@ -15,6 +15,7 @@ mod leaders;
 mod peek;
 mod queue;
 mod queues;
+mod run_now;
 mod schedules;
 mod send;
 mod serve;
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     History(history::Arguments),
     /// Cancels a waiting or running job; it becomes a dead letter
     Cancel(cancel::Arguments),
+    /// Makes a job due that is delayed, or that waits between two attempts; SQLite can
+    RunNow(JobArguments),
     /// Checks the storage: connection, permissions, settings, workers, orphans
     Doctor(doctor::Arguments),
     /// Removes orphaned payloads and expired records, but not batches
@@ -121,6 +124,7 @@ async fn run_droppable(global: &Global, command: Command, stop: &CancellationTok
         Command::Groups(arguments) => groups::run(global, arguments).await,
         Command::History(arguments) => history::run(global, arguments).await,
         Command::Cancel(arguments) => cancel::run(global, arguments, stop).await,
+        Command::RunNow(arguments) => run_now::run(global, arguments, stop).await,
         Command::Doctor(arguments) => doctor::run(global, arguments).await,
         Command::Sweep(arguments) => sweep::run(global, arguments, stop).await,
         Command::Backup(arguments) => backup::run(global, arguments).await,

@@ -1,14 +1,15 @@
-//! `peek`: the next jobs of a queue.
+//! `peek`: the next jobs of a queue, or those of one state.
 
 use clap::Args;
+use clap::ValueEnum;
 use comfy_table::Table;
-use jobqueue::admin::RawJob;
+use jobqueue::admin::{JobFilter, JobState, RawJob};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::table;
+use crate::output::{say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, optional};
 
@@ -19,9 +20,69 @@ pub(crate) struct Arguments {
     /// Lists more than the first 32 messages by receiving them and putting them back; meanwhile they are invisible to workers
     #[arg(long)]
     deep: bool,
-    /// The maximum number of jobs to list, with --deep
-    #[arg(long, value_name = "COUNT", default_value_t = 1_000, requires = "deep")]
+    /// The maximum number of jobs to list [default: 1000, and 32 without --deep and --state]
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     limit: usize,
+    /// Lists the jobs of this state, on storages that show all jobs: SQLite does
+    #[arg(long, value_enum, conflicts_with = "deep")]
+    state: Option<State>,
+    #[command(flatten)]
+    selection: Selection,
+}
+
+#[derive(Args)]
+struct Selection {
+    /// Lists only jobs with this key
+    #[arg(long, requires = "state")]
+    key: Option<String>,
+    /// Lists only jobs of this kind
+    #[arg(long, requires = "state")]
+    kind: Option<String>,
+    /// Lists only jobs whose last error contains this text
+    #[arg(long, requires = "state")]
+    text: Option<String>,
+    /// Goes on where an earlier list ended
+    #[arg(long, value_name = "MARK", requires = "state")]
+    from: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum State {
+    /// A worker can receive it, or could if it were the first of its key.
+    Waiting,
+    /// It was sent with a delay and never received.
+    Delayed,
+    /// It waits between two attempts, or was put back for another reason.
+    BackingOff,
+    /// A worker holds its lease.
+    Running,
+}
+
+impl From<State> for JobState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Waiting => Self::Waiting,
+            State::Delayed => Self::Delayed,
+            State::BackingOff => Self::BackingOff,
+            State::Running => Self::Running,
+        }
+    }
+}
+
+impl Selection {
+    fn filter(&self, limit: usize) -> JobFilter {
+        let mut filter = JobFilter::new().limit(limit).from(self.from.clone());
+        if let Some(key) = &self.key {
+            filter = filter.key(key);
+        }
+        if let Some(kind) = &self.kind {
+            filter = filter.kind(kind);
+        }
+        if let Some(text) = &self.text {
+            filter = filter.error(text);
+        }
+        filter
+    }
 }
 
 pub(crate) async fn run(
@@ -29,8 +90,20 @@ pub(crate) async fn run(
     arguments: Arguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let Arguments { queue, deep, limit } = arguments;
-    let jobs = if deep {
+    let Arguments { queue, deep, limit, state, selection } = arguments;
+    let jobs = if let Some(state) = state {
+        let session = Session::open(global, Need::Read).await?;
+        let filter = selection.filter(limit);
+        let page = tokio::select! {
+            biased;
+            page = session.admin.jobs(&queue, state.into(), &filter) => page?,
+            () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
+        };
+        if let Some(next) = page.next {
+            say(&format!("there may be more: add --from '{next}'"));
+        }
+        return global.output.list(&page.jobs, "jobs", || by_state(&page.jobs));
+    } else if deep {
         let session = Session::open(global, Need::Inspect).await?;
         let question = format!(
             "A deep look receives up to {limit} messages of `{queue}` and puts them back: workers do not see them meanwhile, \
@@ -47,6 +120,22 @@ pub(crate) async fn run(
         }
     };
     global.output.list(&jobs, "visible jobs", || overview(&jobs))
+}
+
+fn by_state(jobs: &[RawJob]) -> Table {
+    let mut rows = table(&["ID", "KIND", "KEY", "#ATTEMPTS", "DUE", "SENT", "LAST ERROR"]);
+    for job in jobs {
+        rows.add_row([
+            cell(&job.id),
+            cell(&job.kind),
+            optional(job.key.as_deref()),
+            job.attempts.to_string(),
+            optional(job.due.as_deref()),
+            optional(job.sent.as_deref().or(job.inserted.as_deref())),
+            optional(job.problem.as_deref().or(job.last_error.as_deref())),
+        ]);
+    }
+    rows
 }
 
 fn overview(jobs: &[RawJob]) -> Table {

@@ -92,3 +92,25 @@ fn empty_lists_say_so() {
         assert!(error_text(&output).contains(text), "{arguments:?}: {}", error_text(&output));
     }
 }
+
+#[test]
+fn delayed_jobs_are_listed_and_run_now() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    for (id, key) in [("one", "ada"), ("two", "bob")] {
+        let options = ["--kind", "mail", "--id", id, "--key", key, "--delay", "1h"];
+        assert!(send(&place, &options, "{}").status.success());
+    }
+    let delayed = place.json(&["peek", "mails", "--state", "delayed", "--key", "ada"]);
+    check("jobs", &delayed);
+    assert_eq!(delayed[0]["id"], "one");
+    assert!(delayed.as_array().unwrap().len() == 1 && delayed[0]["due"].is_string(), "{delayed}");
+    let page = place.run(&["peek", "mails", "--state", "delayed", "--limit", "1"]);
+    let from = error_text(&page);
+    let from = from.split('\'').nth(1).unwrap_or_else(|| panic!("{from}"));
+    assert!(place.ok(&["peek", "mails", "--state", "delayed", "--from", from]).contains("two"));
+    assert!(place.ok(&["explain", "mails", "two"]).contains("delayed until"));
+    place.ok(&["run-now", "mails", "two"]);
+    assert_eq!(place.json(&["peek", "mails"])[0]["id"], "two");
+    assert_eq!(place.run(&["run-now", "mails", "two"]).status.code(), Some(3), "it waits already");
+}

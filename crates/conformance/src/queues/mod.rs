@@ -4,6 +4,7 @@ mod clear;
 mod create;
 mod delete;
 mod get;
+mod index;
 mod list;
 mod metadata;
 mod missing;
@@ -28,6 +29,7 @@ pub(super) fn all() -> Vec<Promise> {
         ttl::PROMISES,
         get::PROMISES,
         peek::PROMISES,
+        index::PROMISES,
         update::PROMISES,
         delete::PROMISES,
         receipt::PROMISES,

@@ -3,6 +3,7 @@
 mod admin;
 mod delete;
 mod get;
+mod index;
 mod lease;
 mod peek;
 mod put;

@@ -33,7 +33,7 @@ pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec
     Ok(messages)
 }
 
-fn peeked(row: &Row<'_>) -> rusqlite::Result<PeekedMessage> {
+pub(super) fn peeked(row: &Row<'_>) -> rusqlite::Result<PeekedMessage> {
     let inserted = to_instant(row.get(3)?);
     let peeked = PeekedMessage::new(message_id(row.get(0)?), text(row, 1)?, row.get(2)?, inserted);
     Ok(peeked.with_expires(row.get::<_, Option<i64>>(4)?.map(to_instant)))

@@ -5,20 +5,21 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::get::Leased;
-use super::{admin, delete, get, peek, put, update};
+use super::{admin, delete, get, index, peek, put, update};
 use crate::batch::Batch;
 use crate::error::Subject;
 use crate::new_row::NewRow;
+use crate::reader::View;
 use crate::receipt::Presented;
 use crate::store::Store;
 use crate::task::Effort;
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
-    Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata,
-    MetadataReader, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome, QueuePowers,
-    QueueProperties, QueueStore, Received, StateCounter, StateCounts, StoreError, Subscription,
-    UpdateMessage, Updated,
+    Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
+    MessagePage, MessageRef, MessageState, Metadata, MetadataReader, Operation, OrderedGroups, PeekedMessage,
+    PutMessage, PutOutcome, QueuePowers, QueueProperties, QueueStore, Received, StateCounter, StateCounts,
+    StoreError, Subscription, UpdateMessage, Updated,
 };
 
 /// The approximate number of bytes that an operation writes besides a text.
@@ -131,6 +132,7 @@ impl QueueStore for Store {
             },
             metadata: Some(Arc::clone(&self) as _),
             counts: Some(Arc::clone(&self) as _),
+            index: Some(Arc::clone(&self) as _),
             groups: Some(Arc::clone(&self) as _),
             batches: Some(Arc::clone(&self) as _),
             transaction_file: Some(self.path().into()),
@@ -153,6 +155,28 @@ impl StateCounter for Store {
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
         let name = queue.clone();
         self.read(Operation::QueueProperties, subject(queue), move |view| admin::counts(view, &name)).await
+    }
+}
+
+#[async_trait]
+impl MessageIndex for Store {
+    async fn messages(
+        &self,
+        queue: &QueueName,
+        state: MessageState,
+        from: Option<&str>,
+        count: u32,
+    ) -> Result<MessagePage, StoreError> {
+        limits::check_page(queue, count)?;
+        let (name, from) = (queue.clone(), from.map(str::to_owned));
+        let look = move |view: &View<'_>| index::messages(view, &name, state, from.as_deref(), count);
+        self.read(Operation::Peek, subject(queue), look).await
+    }
+
+    async fn make_visible(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError> {
+        let (name, message) = (queue.clone(), message.clone());
+        let change = move |batch: &mut Batch<'_>| index::make_visible(batch, &name, &message);
+        self.write(Operation::Update, subject(queue), ROW, change).await
     }
 }
 

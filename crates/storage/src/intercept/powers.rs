@@ -9,9 +9,9 @@ use super::{Call, Intercepted, Interceptor, Subject};
 use crate::name::{BlobName, ContainerName, QueueName};
 use crate::{
     Access, Batches, BlobLeases, BlobPowers, BlobStore, DeadLetterMessage, Detach, ExpiredReceipt,
-    JournalEntry, JournalPage, JournalQuery, JournalStore, LeaseDuration, LeaseId, MessageRef, Metadata,
-    MetadataReader, NativeDeadLetters, Operation, Permissions, PutMessage, PutOutcome, QueuePowers,
-    QueueStore, StateCounter, StateCounts, StoreError,
+    JournalEntry, JournalPage, JournalQuery, JournalStore, LeaseDuration, LeaseId, MessageId, MessageIndex,
+    MessagePage, MessageRef, MessageState, Metadata, MetadataReader, NativeDeadLetters, Operation,
+    Permissions, PutMessage, PutOutcome, QueuePowers, QueueStore, StateCounter, StateCounts, StoreError,
 };
 
 /// The subject of the operations of a journal.
@@ -29,6 +29,7 @@ impl<I: Interceptor> Intercepted<dyn QueueStore, I> {
             guarantees,
             metadata,
             counts,
+            index,
             batches,
             groups,
             dead_letters,
@@ -42,6 +43,7 @@ impl<I: Interceptor> Intercepted<dyn QueueStore, I> {
         self.interceptor.queue_powers(QueuePowers {
             metadata: metadata.map(|metadata| self.around(metadata) as _),
             counts: counts.map(|counts| self.around(counts) as _),
+            index: index.map(|index| self.around(index) as _),
             batches: batches.map(|batches| self.around(batches) as _),
             dead_letters: dead_letters.map(|dead_letters| self.around(dead_letters) as _),
             permissions: permissions.map(|permissions| self.around(permissions) as _),
@@ -82,6 +84,23 @@ impl<I: Interceptor> MetadataReader for Intercepted<dyn MetadataReader, I> {
 impl<I: Interceptor> StateCounter for Intercepted<dyn StateCounter, I> {
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
         self.on_queue(Operation::QueueProperties, queue, self.inner.counts_by_state(queue)).await
+    }
+}
+
+#[async_trait]
+impl<I: Interceptor> MessageIndex for Intercepted<dyn MessageIndex, I> {
+    async fn messages(
+        &self,
+        queue: &QueueName,
+        state: MessageState,
+        from: Option<&str>,
+        count: u32,
+    ) -> Result<MessagePage, StoreError> {
+        self.on_queue(Operation::Peek, queue, self.inner.messages(queue, state, from, count)).await
+    }
+
+    async fn make_visible(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError> {
+        self.on_queue(Operation::Update, queue, self.inner.make_visible(queue, message)).await
     }
 }
 

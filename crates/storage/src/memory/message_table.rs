@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::runtime::Runtime;
 use crate::{
-    ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage, PutOutcome,
-    StateCounts, StoreErrorKind, Updated,
+    ExpiredReceipt, LeasedMessage, MessageId, MessageRef, MessageState, PeekedMessage, PopReceipt,
+    PutMessage, PutOutcome, StateCounts, StoreErrorKind, Updated,
 };
 
 /// The messages of one queue. Every method but [`forget_expired`](Self::forget_expired) expects that expired messages
@@ -104,29 +104,62 @@ impl MessageTable {
         let waiting = self.groups.values().flat_map(|numbers| numbers.iter().skip(1).copied());
         let numbers = self.visible(now, count).into_iter().chain(waiting).take(count as usize);
         let rows = numbers.filter_map(|number| self.rows.get(&number));
-        rows.map(|row| PeekedMessage {
-            id: row.message.id.clone(),
-            text: Ok(row.text.clone()),
-            dequeue_count: row.dequeue_count,
-            inserted: row.inserted,
-            expires: row.expires,
-            dead: None,
-        })
-        .collect()
+        rows.map(peeked).collect()
     }
 
     pub(super) fn counts(&self, now: SystemTime) -> StateCounts {
         let mut counts = StateCounts::default();
         for (number, row) in &self.rows {
-            let count = match row {
-                row if row.visible_at <= now || self.waits(*number, row) => &mut counts.waiting,
-                row if row.good_until.is_none() => &mut counts.delayed,
-                row if row.put_back => &mut counts.backing_off,
-                _ => &mut counts.running,
-            };
-            *count += 1;
+            *match self.state(now, *number, row) {
+                MessageState::Waiting => &mut counts.waiting,
+                MessageState::Delayed => &mut counts.delayed,
+                MessageState::BackingOff => &mut counts.backing_off,
+                MessageState::Running => &mut counts.running,
+            } += 1;
         }
         counts
+    }
+
+    fn state(&self, now: SystemTime, number: u64, row: &Row) -> MessageState {
+        match row {
+            row if row.visible_at <= now || self.waits(number, row) => MessageState::Waiting,
+            row if row.good_until.is_none() => MessageState::Delayed,
+            row if row.put_back => MessageState::BackingOff,
+            _ => MessageState::Running,
+        }
+    }
+
+    /// Returns up to `count` messages of a state behind a place, and the place of the last of them if there may be more.
+    pub(super) fn page(
+        &self,
+        now: SystemTime,
+        state: MessageState,
+        behind: Option<Place>,
+        count: usize,
+    ) -> (Vec<(PeekedMessage, SystemTime)>, Option<Place>) {
+        let of_state = self.rows.iter().filter(|(number, row)| self.state(now, **number, row) == state);
+        let places = of_state.map(|(number, row)| Place(self.waits(*number, row), row.visible_at, *number));
+        let mut places: Vec<_> = places.filter(|place| behind.is_none_or(|behind| *place > behind)).collect();
+        places.sort_unstable();
+        places.truncate(count);
+        let messages = places.iter().filter_map(|place| self.rows.get(&place.2));
+        let messages = messages.map(|row| (peeked(row), row.visible_at)).collect();
+        (messages, places.last().copied().filter(|_| places.len() == count))
+    }
+
+    /// Makes a message visible that is delayed or put back. Returns whether it was.
+    pub(super) fn make_visible(&mut self, now: SystemTime, message: &MessageId) -> bool {
+        let Some(&number) = self.by_id.get(message) else { return false };
+        let Some(row) = self.rows.get_mut(&number) else { return false };
+        let is_leased = row.good_until.is_some() && !row.put_back;
+        if row.visible_at <= now || is_leased {
+            return false;
+        }
+        if self.by_visibility.remove(&(row.visible_at, number)) {
+            self.by_visibility.insert((now, number));
+        }
+        row.visible_at = now;
+        true
     }
 
     /// Returns the time until the next hidden message becomes visible, except for messages that expire before.
@@ -244,6 +277,36 @@ impl MessageTable {
     fn waits(&self, number: u64, row: &Row) -> bool {
         let numbers = row.group.as_ref().and_then(|group| self.groups.get(group));
         numbers.is_some_and(|numbers| numbers.first() != Some(&number))
+    }
+}
+
+/// The place of a message in the order of a page: whether it waits for another of its group, its time of visibility, its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(bool, SystemTime, u64);
+
+impl Place {
+    pub(super) fn text(self) -> String {
+        let since = self.1.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        format!("{}.{}.{}", u8::from(self.0), since.as_nanos(), self.2)
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('.');
+        let waits = parts.next()? == "1";
+        let nanos = Duration::from_nanos(parts.next()?.parse().ok()?);
+        let place = Self(waits, SystemTime::UNIX_EPOCH.checked_add(nanos)?, parts.next()?.parse().ok()?);
+        parts.next().is_none().then_some(place)
+    }
+}
+
+fn peeked(row: &Row) -> PeekedMessage {
+    PeekedMessage {
+        id: row.message.id.clone(),
+        text: Ok(row.text.clone()),
+        dequeue_count: row.dequeue_count,
+        inserted: row.inserted,
+        expires: row.expires,
+        dead: None,
     }
 }
 

@@ -7,15 +7,15 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 
 use super::clock::Steady;
-use super::message_table::MessageTable;
+use super::message_table::{MessageTable, Place};
 use crate::name::QueueName;
 use crate::rules::limits;
 use crate::sync::lock;
 use crate::{
-    Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata,
-    MetadataReader, Notifier, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome, QueuePowers,
-    QueueProperties, QueueStore, Received, StateCounter, StateCounts, StoreError, StoreErrorKind,
-    Subscription, UpdateMessage, Updated,
+    Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
+    MessagePage, MessageRef, MessageState, Metadata, MetadataReader, Notifier, Operation, OrderedGroups,
+    PeekedMessage, PutMessage, PutOutcome, QueuePowers, QueueProperties, QueueStore, Received, StateCounter,
+    StateCounts, StoreError, StoreErrorKind, Subscription, UpdateMessage, Updated,
 };
 
 #[derive(Debug)]
@@ -206,6 +206,7 @@ impl QueueStore for MemoryQueues {
             },
             metadata: Some(Arc::clone(&self) as _),
             counts: Some(Arc::clone(&self) as _),
+            index: Some(Arc::clone(&self) as _),
             groups: Some(Arc::clone(&self) as _),
             batches: Some(Arc::clone(&self) as _),
             arrivals: Some(self),
@@ -218,6 +219,37 @@ impl QueueStore for MemoryQueues {
 impl MetadataReader for MemoryQueues {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         self.with_queue(Operation::QueueMetadata, queue, |queue, _| Ok(queue.metadata.clone()))
+    }
+}
+
+#[async_trait]
+impl MessageIndex for MemoryQueues {
+    async fn messages(
+        &self,
+        queue: &QueueName,
+        state: MessageState,
+        from: Option<&str>,
+        count: u32,
+    ) -> Result<MessagePage, StoreError> {
+        limits::check_page(queue, count)?;
+        let behind = from.map(|from| {
+            Place::parse(from).ok_or_else(|| error(StoreErrorKind::InvalidInput, Operation::Peek, queue))
+        });
+        let behind = behind.transpose()?;
+        self.with_queue(Operation::Peek, queue, |queue, now| {
+            let (messages, next) = queue.message_table.page(now, state, behind, count as usize);
+            Ok(MessagePage::new(messages).with_next(next.map(Place::text)))
+        })
+    }
+
+    async fn make_visible(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError> {
+        let is_visible = self.with_queue(Operation::Update, queue, |queue, now| {
+            Ok(queue.message_table.make_visible(now, message))
+        })?;
+        if is_visible {
+            self.notify(queue);
+        }
+        Ok(is_visible)
     }
 }
 

@@ -6,6 +6,7 @@
 //! the compiler to [`Intercepted`](super::Intercepted) and to the sharded storage.
 
 mod blobs;
+mod index;
 mod queues;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub use self::blobs::{BlobLeases, LeaseDuration, LeaseId};
+pub use self::index::{MessageIndex, MessagePage, MessageState};
 pub use self::queues::{
     Arrivals, Batches, LeaseLinks, LeaseRevoked, MetadataReader, NativeDeadLetters, OrderedGroups,
     StateCounter, StateCounts, Upkeep, WarmUp,

@@ -60,6 +60,17 @@ pub fn check_peek(queue: &QueueName, count: u32) -> Result<(), StoreError> {
     check_count(Operation::Peek, queue, count)
 }
 
+/// Checks the count of a page of messages.
+///
+/// # Errors
+/// `InvalidInput` unless the count is 1–1,000.
+pub fn check_page(queue: &QueueName, count: u32) -> Result<(), StoreError> {
+    match count {
+        1..=1_000 => Ok(()),
+        _ => Err(invalid(Operation::Peek, queue, "the count is not from 1 to 1,000")),
+    }
+}
+
 /// Checks a change to a message, except for [`check_before_expiry`].
 ///
 /// # Errors

@@ -31,6 +31,8 @@ impl ShardedQueues {
             },
             metadata: Some(Arc::clone(&self) as _),
             counts: all(|powers| powers.counts.is_some()).then(|| Arc::clone(&self) as _),
+            // A page would have to be put together from those of the shards.
+            index: None,
             batches: Some(Arc::clone(&self) as _),
             // The messages of a key may lie in two shards while their number changes.
             groups: None,

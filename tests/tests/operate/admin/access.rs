@@ -23,6 +23,7 @@ async fn take(admin: &Admin, action: Action) -> Result<(), Error> {
             admin.apply_settings(&plan).await
         }
         Action::Cancel => admin.cancel(&JobReference::new("mails", "1")).await.map(drop),
+        Action::RunNow => admin.run_now(&JobReference::new("mails", "later")).await.map(drop),
         Action::Inspect => admin.inspect("mails", 10).await.map(drop),
         Action::Redrive => admin.redrive("mails").run().await.map(drop),
         Action::Purge => admin.purge("mails").run().await.map(drop),

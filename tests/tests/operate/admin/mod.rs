@@ -7,6 +7,7 @@ mod coordination;
 mod dead_letters;
 mod explain;
 mod history;
+mod jobs;
 mod killed;
 mod peek;
 mod presence;

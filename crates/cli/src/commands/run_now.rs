@@ -1,0 +1,26 @@
+//! `run-now`: makes a job due that is delayed, or that waits between two attempts.
+
+use tokio_util::sync::CancellationToken;
+
+use crate::args::{Global, JobArguments};
+use crate::confirm;
+use crate::exit::Failure;
+use crate::output::say;
+use crate::session::{Need, Session};
+
+pub(crate) async fn run(
+    global: &Global,
+    arguments: JobArguments,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let job = arguments.reference();
+    let session = Session::open(global, Need::Change).await?;
+    let change = format!("run the job `{}` of `{}` now", job.id, job.queue);
+    confirm::production(&session, global.yes, &change, stop).await?;
+    if session.admin.run_now(&job).await? {
+        say("the job is due now");
+        return Ok(());
+    }
+    let text = "no such job waits for a time; `jobqueue explain` tells where it is";
+    Err(Failure::NothingMatched(text.to_owned()))
+}

@@ -1,0 +1,95 @@
+//! Promises of storages that show every message.
+
+use std::sync::Arc;
+
+use super::super::Broken;
+use super::super::fixture::{LONG, TestQueue};
+use jobqueue::storage::{MessageIndex, MessageState, PutMessage, UpdateMessage};
+
+fn index(queue: &TestQueue) -> Result<Arc<dyn MessageIndex>, Broken> {
+    queue.store.powers().index.clone().ok_or_else(|| Broken::new("the storage has no index of messages"))
+}
+
+/// Returns the texts of all messages of a state, in pages of `count`.
+async fn texts(queue: &TestQueue, state: MessageState, count: u32) -> Result<Vec<String>, Broken> {
+    let (index, mut all, mut next) = (index(queue)?, Vec::new(), None);
+    loop {
+        let page = index.messages(&queue.name, state, next.as_deref(), count).await?;
+        ensure!(page.messages.len() <= count as usize, "a page has {} messages", page.messages.len());
+        all.extend(page.messages.into_iter().filter_map(|(message, _)| message.text.ok()));
+        next = page.next;
+        if next.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+/// Puts a message, receives it, and puts it back for a while.
+async fn put_back(queue: &TestQueue, text: &str) -> Result<(), Broken> {
+    let message = queue.put_and_get(text, LONG).await?.message;
+    let change = UpdateMessage::new(LONG).ending_lease();
+    queue.store.update(&queue.name, &message, change).await?;
+    Ok(())
+}
+
+promises! { "index" if |storage| storage.queues().powers().index.is_some();
+    /// Each message is in the list of its state, and in no other.
+    async fn shows_each_message_once(subject) {
+        let queue = subject.queue().await?;
+        queue.put_and_get("running", LONG).await?;
+        put_back(&queue, "backing off").await?;
+        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
+        queue.put("waiting").await?;
+        let states = [
+            (MessageState::Waiting, "waiting"),
+            (MessageState::Delayed, "delayed"),
+            (MessageState::BackingOff, "backing off"),
+            (MessageState::Running, "running"),
+        ];
+        for (state, text) in states {
+            ensure_eq!(texts(&queue, state, 10).await?, [text], "texts of {state:?}");
+        }
+    }
+
+    /// Pages show all messages, also those that wait for another of their group, each once.
+    async fn shows_all_page_by_page(subject) {
+        let queue = subject.queue().await?;
+        for number in 0..7 {
+            let group = (number % 2 == 1).then(|| "a".to_owned());
+            queue.put_with(PutMessage::new(number.to_string()).with_group(group)).await?;
+        }
+        for count in [1, 2, 3, 7, 1_000] {
+            let mut shown = texts(&queue, MessageState::Waiting, count).await?;
+            shown.sort();
+            ensure_eq!(shown, ["0", "1", "2", "3", "4", "5", "6"], "texts in pages of {count}");
+        }
+    }
+
+    /// A hidden message can be made visible; a leased one and a visible one stay as they are.
+    async fn makes_hidden_messages_visible(subject) {
+        let queue = subject.queue().await?;
+        let index = index(&queue)?;
+        let running = queue.put_and_get("running", LONG).await?.message.id;
+        put_back(&queue, "backing off").await?;
+        let delayed = PutMessage::new("delayed").with_visibility_delay(LONG);
+        let delayed = queue.put_with(delayed).await?.message.id;
+        let later = index.messages(&queue.name, MessageState::BackingOff, None, 10).await?;
+        let back = later.messages.into_iter().map(|(message, _)| message.id).next();
+        let back = back.ok_or_else(|| Broken::new("the message that was put back is not shown"))?;
+        for (id, expected) in [(&running, false), (&delayed, true), (&delayed, false), (&back, true)] {
+            ensure_eq!(index.make_visible(&queue.name, id).await?, expected, "answer for {id}");
+        }
+        ensure_eq!(queue.get_all(LONG).await?.len(), 2, "visible messages");
+    }
+
+    /// A page that begins nowhere, and a page of no or of too many messages, is refused.
+    async fn refuses_wrong_pages(subject) {
+        let queue = subject.queue().await?;
+        let index = index(&queue)?;
+        ensure!(index.messages(&queue.name, MessageState::Waiting, Some("?"), 1).await.is_err(), "a wrong place");
+        for count in [0, 1_001] {
+            let page = index.messages(&queue.name, MessageState::Waiting, None, count).await;
+            ensure!(page.is_err(), "a page of {count}");
+        }
+    }
+}

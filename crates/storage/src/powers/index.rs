@@ -1,0 +1,80 @@
+//! The power to show every message of a queue.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+
+use crate::name::QueueName;
+use crate::{MessageId, PeekedMessage, StoreError};
+
+/// A storage that shows every message of a queue, whatever its state.
+///
+/// # Contract
+/// A look changes nothing of a message. A page is exact at one moment and has no expired message. The messages of a state come in the
+/// order of the times at which they become visible; those that wait for another of their group come last. Without this power operators
+/// see the first 32 visible messages only.
+#[async_trait]
+pub trait MessageIndex: fmt::Debug + Send + Sync + 'static {
+    /// Returns up to `count` messages of one state: 1 to 1,000, from the first on or from the [end](MessagePage::next) of an earlier page.
+    ///
+    /// # Errors
+    /// `InvalidInput` if no page of this storage ended at `from`; otherwise only those of the contract of
+    /// [`QueueStore`](crate::QueueStore).
+    async fn messages(
+        &self,
+        queue: &QueueName,
+        state: MessageState,
+        from: Option<&str>,
+        count: u32,
+    ) -> Result<MessagePage, StoreError>;
+
+    /// Makes a message visible now that is delayed or backs off. Returns whether it was one of these.
+    ///
+    /// # Errors
+    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    async fn make_visible(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError>;
+}
+
+/// The state of a message: the same four as in [`StateCounts`](crate::StateCounts).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageState {
+    /// A worker can receive it now, or as soon as those before it in its group are gone.
+    Waiting,
+    /// It was put with a delay and never received.
+    Delayed,
+    /// It was received and put back for a time.
+    BackingOff,
+    /// It is leased.
+    Running,
+}
+
+impl MessageState {
+    /// All states.
+    pub const ALL: [Self; 4] = [Self::Waiting, Self::Delayed, Self::BackingOff, Self::Running];
+}
+
+/// Messages of one state.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct MessagePage {
+    /// The messages, each with the time at which it becomes visible.
+    pub messages: Vec<(PeekedMessage, SystemTime)>,
+    /// The end of the page, if there may be more. Its text has a meaning for the storage only.
+    pub next: Option<String>,
+}
+
+impl MessagePage {
+    /// Returns a page with these messages.
+    pub fn new(messages: Vec<(PeekedMessage, SystemTime)>) -> Self {
+        Self { messages, next: None }
+    }
+
+    /// Sets the end of the page.
+    #[must_use]
+    pub fn with_next(mut self, next: impl Into<Option<String>>) -> Self {
+        self.next = next.into();
+        self
+    }
+}

@@ -1,0 +1,230 @@
+//! The jobs of a queue by state, where the storage shows every message.
+
+use serde::Serialize;
+
+use super::job::Stored;
+use super::queues::not_found;
+use super::{Action, Admin, JobReference, JobState, RawJob};
+use crate::error::{Error, ErrorKind};
+use crate::storage::{MessageId, MessageIndex, MessageState, QueueName};
+
+/// The number of messages that are read at once.
+const PAGE: u32 = 1_000;
+/// The most messages that a search reads before it returns what it has found.
+const MAX_SEARCHED: usize = 100_000;
+
+/// Selects jobs of a queue: [`Admin::jobs`]. All conditions hold.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct JobFilter {
+    id: Option<String>,
+    source: Option<String>,
+    key: Option<String>,
+    kind: Option<String>,
+    error: Option<String>,
+    from: Option<String>,
+    limit: usize,
+}
+
+impl Default for JobFilter {
+    fn default() -> Self {
+        Self { id: None, source: None, key: None, kind: None, error: None, from: None, limit: 100 }
+    }
+}
+
+impl JobFilter {
+    /// Returns a filter that selects the first 100 jobs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Selects jobs with this id.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Selects jobs of this sender.
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Selects jobs with this key.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Selects jobs of this kind.
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.kind = Some(kind.into());
+        self
+    }
+
+    /// Selects jobs whose last error contains this text, in the same case.
+    pub fn error(mut self, text: impl Into<String>) -> Self {
+        self.error = Some(text.into());
+        self
+    }
+
+    /// Begins where another search [stopped](JobPage::next).
+    pub fn from(mut self, next: impl Into<Option<String>>) -> Self {
+        self.from = next.into();
+        self
+    }
+
+    /// Stops when so many are found, at least one. With other conditions a search goes on to the end of the thousand messages that it reads,
+    /// and may return more.
+    pub fn limit(mut self, jobs: usize) -> Self {
+        self.limit = jobs.max(1);
+        self
+    }
+
+    fn of(job: &JobReference) -> Self {
+        Self { id: Some(job.id.clone()), source: job.source.clone(), limit: 1, ..Self::default() }
+    }
+
+    fn selects(&self, job: &RawJob) -> bool {
+        let is =
+            |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+        let fits = |wanted: &Option<String>, found: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+        };
+        let error = job.last_error.as_deref().unwrap_or_default();
+        is(&self.id, &job.id)
+            && is(&self.source, &job.source)
+            && is(&self.kind, &job.kind)
+            && fits(&self.key, job.key.as_deref())
+            && self.error.as_deref().is_none_or(|text| error.contains(text))
+    }
+
+    fn selects_all(&self) -> bool {
+        let Self { id, source, key, kind, error, .. } = self;
+        [id, source, key, kind, error].into_iter().all(Option::is_none)
+    }
+}
+
+/// Jobs of one state.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct JobPage {
+    /// The jobs, by the time at which they are due.
+    pub jobs: Vec<RawJob>,
+    /// Where the search stopped, if there may be more: pass it to the next one.
+    pub next: Option<String>,
+}
+
+impl Admin {
+    /// Returns whether the storage shows all jobs of a queue: SQLite and memory do. Elsewhere [`jobs`](Self::jobs) and
+    /// [`run_now`](Self::run_now) fail, and [`peek`](Self::peek) shows the first 32 visible ones.
+    pub fn shows_all_jobs(&self) -> bool {
+        self.storage.queues().powers().index.is_some()
+    }
+
+    /// Looks at the jobs of one state without changing anything. A search reads 1,000 messages at once, and stops after 100,000.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { #[message(key)] to: String }
+    /// use jobqueue::admin::{AccessLevel, Admin, JobFilter, JobReference, JobState};
+    ///
+    /// let storage = Storage::memory();
+    /// let mails = storage.queue::<Mail>().await?;
+    /// mails.send(&Mail { to: "ada".into() }).delay(Duration::from_secs(3600)).await?;
+    /// let admin = Admin::builder(storage).access(AccessLevel::Operate).build();
+    /// let delayed = admin.jobs("mails", JobState::Delayed, &JobFilter::new().key("ada")).await?;
+    /// let first = &delayed.jobs[0];
+    /// println!("{} is due at {}", first.id, first.due.as_deref().unwrap_or("an unknown time"));
+    /// assert!(admin.run_now(&JobReference::new("mails", &first.id)).await?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if the storage does not show its jobs, for dead letters, and if no search stopped where this one is to begin;
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when it cannot be read.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn jobs(&self, queue: &str, state: JobState, filter: &JobFilter) -> Result<JobPage, Error> {
+        let name = QueueName::new(queue)?;
+        let index = self.index()?;
+        let of = state.of_messages().ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, "dead letters are in a queue of their own; list those")
+        })?;
+        let (mut page, mut searched) = (JobPage { jobs: Vec::new(), next: filter.from.clone() }, 0);
+        loop {
+            let left = u32::try_from(filter.limit.saturating_sub(page.jobs.len())).unwrap_or(u32::MAX);
+            let count = if filter.selects_all() { left.clamp(1, PAGE) } else { PAGE };
+            let found = index.messages(&name, of, page.next.as_deref(), count).await;
+            let found = found.map_err(|error| not_found(error, &name))?;
+            searched += found.messages.len();
+            let jobs = found.messages.iter().map(|(message, due)| {
+                RawJob::read(queue, state, Stored { due: Some(*due), ..Stored::from(message) })
+            });
+            page.jobs.extend(jobs.filter(|job| filter.selects(job)));
+            page.next = found.next;
+            if page.next.is_none() || page.jobs.len() >= filter.limit || searched >= MAX_SEARCHED {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Makes a job due now that is delayed, or that waits between two attempts. Returns false if there is no such job: it waits
+    /// already, runs, or has ended.
+    ///
+    /// # Errors
+    /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::RunNow`] is allowed, and those of [`jobs`](Self::jobs).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the job may be due or not.
+    pub async fn run_now(&self, job: &JobReference) -> Result<bool, Error> {
+        let work = async {
+            let (name, index) = (QueueName::new(&job.queue)?, self.index()?);
+            for state in [JobState::Delayed, JobState::BackingOff] {
+                let found = self.find(job, state).await?.and_then(|found| found.message_id);
+                if let Some(id) = found {
+                    let made = index.make_visible(&name, &MessageId::new(id)).await;
+                    return made.map_err(|error| not_found(error, &name));
+                }
+            }
+            Ok(false)
+        };
+        let summary =
+            |made: &bool| if *made { "it is due now" } else { "it was not waiting for a time" }.to_owned();
+        self.act(Action::RunNow, format!("job {} of {}", job.id, job.queue), work, summary).await
+    }
+
+    /// Returns the message of a job in one state.
+    pub(super) async fn find(&self, job: &JobReference, state: JobState) -> Result<Option<RawJob>, Error> {
+        let mut filter = JobFilter::of(job);
+        loop {
+            let page = self.jobs(&job.queue, state, &filter).await?;
+            let found = page.jobs.into_iter().next();
+            if found.is_some() || page.next.is_none() {
+                return Ok(found);
+            }
+            filter = filter.from(page.next);
+        }
+    }
+
+    fn index(&self) -> Result<&dyn MessageIndex, Error> {
+        let text = "this storage shows only the first 32 visible messages of a queue";
+        let index = self.storage.queues().powers().index.as_deref();
+        index.ok_or_else(|| Error::new(ErrorKind::Invalid, text))
+    }
+}
+
+impl JobState {
+    fn of_messages(self) -> Option<MessageState> {
+        match self {
+            Self::Waiting => Some(MessageState::Waiting),
+            Self::Delayed => Some(MessageState::Delayed),
+            Self::BackingOff => Some(MessageState::BackingOff),
+            Self::Running => Some(MessageState::Running),
+            Self::Dead => None,
+        }
+    }
+}

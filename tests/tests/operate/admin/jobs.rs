@@ -1,0 +1,120 @@
+//! Jobs by state: lists, search, run now, and where `explain` finds them.
+
+use std::time::Duration;
+
+use jobqueue::admin::{Admin, JobFilter, JobPlace, JobReference, JobState};
+use jobqueue::{ErrorKind, JobError, QueueMessage, Storage, Worker};
+use jobqueue_tests::jobs::in_memory;
+use serde::{Deserialize, Serialize};
+
+use crate::admin::support::operator;
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "mails", kind = "mail", backoff(base = "10m", max = "10m"))]
+struct Mail {
+    #[message(key)]
+    to: String,
+}
+
+fn mail(to: &str) -> Mail {
+    Mail { to: to.into() }
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+async fn ids(admin: &Admin, state: JobState, filter: &JobFilter) -> Vec<String> {
+    let page = admin.jobs("mails", state, filter).await.unwrap();
+    page.jobs.into_iter().map(|job| job.id).collect()
+}
+
+/// Returns storages with a job in each state: `delayed`, `failed`, `running`, `first` and `second` of a key.
+async fn storages() -> Vec<(Storage, Option<tempfile::TempDir>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("sqlite:{}", folder.path().join("jobs.db").display());
+    let all = vec![(in_memory(), None), (Storage::connect(&file).await.unwrap(), Some(folder))];
+    for (storage, _) in &all {
+        let mails = storage.queue::<Mail>().await.unwrap();
+        mails.send(&mail("bob")).id("failed").await.unwrap();
+        let fails = |_: Mail| async { Err::<(), _>(JobError::retry_after(HOUR, "no answer from bob")) };
+        let worker = Worker::builder(storage.clone()).handle(fails).build().unwrap();
+        assert_eq!(worker.run_until_idle().await.unwrap().retried, 1);
+        mails.send(&mail("cy")).id("running").await.unwrap();
+        // Its lease ends by its time.
+        std::mem::forget(mails.receive(Duration::ZERO).await.unwrap().unwrap());
+        mails.send(&mail("ada")).id("delayed").delay(HOUR).await.unwrap();
+        for id in ["first", "second"] {
+            mails.send(&mail("dan")).id(id).in_order().await.unwrap();
+        }
+    }
+    all
+}
+
+#[tokio::test]
+async fn each_state_is_listed_and_searched() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        let all = JobFilter::new();
+        assert_eq!(ids(&admin, JobState::Delayed, &all).await, ["delayed"]);
+        assert_eq!(ids(&admin, JobState::BackingOff, &all).await, ["failed"]);
+        assert_eq!(ids(&admin, JobState::Running, &all).await, ["running"]);
+        assert_eq!(ids(&admin, JobState::Waiting, &all).await, ["first", "second"]);
+        assert_eq!(ids(&admin, JobState::Waiting, &JobFilter::new().key("nobody")).await, [""; 0]);
+        let failed = JobFilter::new().key("bob").kind("mail").error("no answer");
+        assert_eq!(ids(&admin, JobState::BackingOff, &failed).await, ["failed"]);
+        assert_eq!(ids(&admin, JobState::BackingOff, &JobFilter::new().error("refused")).await, [""; 0]);
+        // Page by page, over both parts of the list.
+        let first = admin.jobs("mails", JobState::Waiting, &JobFilter::new().limit(1)).await.unwrap();
+        assert_eq!(first.jobs[0].id, "first");
+        let rest = JobFilter::new().limit(1).from(first.next.clone());
+        assert_eq!(ids(&admin, JobState::Waiting, &rest).await, ["second"]);
+        let wrong =
+            admin.jobs("mails", JobState::Waiting, &JobFilter::new().from("nowhere".to_owned())).await;
+        assert!(wrong.is_err());
+        let dead = admin.jobs("mails", JobState::Dead, &all).await.unwrap_err();
+        assert_eq!(dead.kind(), ErrorKind::Invalid);
+        let none = admin.jobs("others", JobState::Waiting, &all).await.unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::NotFound);
+    }
+}
+
+#[tokio::test]
+async fn hidden_jobs_are_due_when_an_operator_says_so() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        for id in ["delayed", "failed"] {
+            assert!(admin.run_now(&JobReference::new("mails", id)).await.unwrap(), "{id}");
+            assert!(!admin.run_now(&JobReference::new("mails", id)).await.unwrap(), "{id} is due already");
+        }
+        for id in ["running", "first", "nobody"] {
+            assert!(!admin.run_now(&JobReference::new("mails", id)).await.unwrap(), "{id}");
+        }
+        let done = |_: Mail| async { Ok::<(), JobError>(()) };
+        let worker = Worker::builder(storage.clone()).handle(done).build().unwrap();
+        assert_eq!(worker.run_until_idle().await.unwrap().completed, 4);
+    }
+}
+
+#[tokio::test]
+async fn explanation_finds_a_job_in_every_state_and_in_the_history() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        let explain = async |id: &str| admin.explain(&JobReference::new("mails", id)).await.unwrap();
+        for (id, place, words) in [
+            ("delayed", JobPlace::Delayed, "It waits: it is delayed until "),
+            ("failed", JobPlace::BackingOff, "It waits: it is tried again at "),
+            ("running", JobPlace::Running, "A worker holds its lease until "),
+            ("nobody", JobPlace::Unseen, "it has ended, or never existed"),
+        ] {
+            let found = explain(id).await;
+            assert_eq!(found.place, place, "{id}: {}", found.summary);
+            assert!(found.summary.contains(words), "{}", found.summary);
+        }
+        let done = |_: Mail| async { Ok::<(), JobError>(()) };
+        let worker = Worker::builder(storage.clone()).handle(done).history(HOUR).build().unwrap();
+        assert_eq!(worker.run_until_idle().await.unwrap().completed, 2);
+        let ended = explain("first").await;
+        assert_eq!(ended.place, JobPlace::Ended, "{}", ended.summary);
+        assert!(ended.summary.starts_with("It has ended: completed at "), "{}", ended.summary);
+        assert!(ended.reasons.is_empty(), "{:?}", ended.reasons);
+    }
+}
