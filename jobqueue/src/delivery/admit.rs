@@ -3,17 +3,18 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::context::HandlerOutput;
+use super::decode::{Decoded, Inspected, fetch};
 use super::deferral::{Cause, note_running};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::hook::Waiting;
 use super::leased_job::LeasedJob;
+use super::order_position::position_of;
 use super::progress::read_stored_checkpoint;
 use super::registry::UNKNOWN_KIND;
 use super::rejection::Rejection;
+use crate::envelope::Payload;
 use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::{Reason, chain};
@@ -23,6 +24,9 @@ pub(super) struct RunnableJob<'e> {
     pub(super) registration: &'e Registration,
     pub(super) message: Box<dyn Any + Send>,
 }
+
+/// A handler, and the message for it.
+type Readable<'e> = (&'e Registration, Box<dyn Any + Send>);
 
 /// The end of a delivery without a run. Boxed because it is rare: a delivery's future has its full size for every
 /// message.
@@ -37,48 +41,99 @@ fn defer(cause: Cause, detail: String) -> NotRun {
 }
 
 impl Executor {
-    /// Decides about a message that was read, and reports its job.
+    /// Decides about a message, and reports its job.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
-        decoded: Result<Bytes, NotRun>,
+        inspected: Inspected,
         waiting: Waiting<'_>,
         report: &mut DeliveryReport,
     ) -> Result<RunnableJob<'_>, NotRun> {
         let Some(mut info) = leased_job.info().map(Arc::new) else {
-            return Err(decoded.err().unwrap_or_else(|| {
-                reject(Rejection::new(Reason::DECODE_ERROR, "the message is not an event"))
-            }));
+            return Err(match inspected {
+                Inspected::Done(Err(not_run)) => not_run,
+                _ => reject(Rejection::new(Reason::DECODE_ERROR, "the message is not an event")),
+            });
         };
-        let admitted = match self.read(leased_job, decoded, &mut info).await {
-            Ok((registration, message)) => {
-                let runnable = RunnableJob { info: Arc::clone(&info), registration, message };
-                self.ask_hooks(leased_job, runnable, waiting).await
+        let admitted = match inspected {
+            // Boxed, because most payloads are inside their messages.
+            Inspected::Stored(payload) if position_of(leased_job).is_some() => {
+                Box::pin(self.read_in_turn(leased_job, payload, &mut info, waiting)).await
             }
-            Err(not_run) => Err(not_run),
+            Inspected::Stored(payload) => {
+                let decoded = Box::pin(fetch(&leased_job.core, &payload)).await;
+                self.read_and_ask(leased_job, decoded, &mut info, waiting).await
+            }
+            Inspected::Done(decoded) => self.read_and_ask(leased_job, decoded, &mut info, waiting).await,
         };
+        let admitted = admitted.and_then(|(registration, message)| {
+            note_running(leased_job);
+            match waiting.slot.admit(registration.kind) {
+                Ok(()) => Ok(RunnableJob { info: Arc::clone(&info), registration, message }),
+                Err(wait) => {
+                    leased_job.end_wait();
+                    Err(Box::new(Disposition::OverLimit(self.core.runtime().jitter(wait, 1.0..=2.0))))
+                }
+            }
+        });
         report.job = Some(info);
         admitted
+    }
+
+    async fn read_and_ask(
+        &self,
+        leased_job: &LeasedJob,
+        decoded: Decoded,
+        info: &mut Arc<JobInfo>,
+        waiting: Waiting<'_>,
+    ) -> Result<Readable<'_>, NotRun> {
+        let readable = self.read(leased_job, decoded, info).await?;
+        self.ask_hooks(leased_job, info, waiting).await?;
+        Ok(readable)
+    }
+
+    /// Waits for the turn of a job in order before its payload is fetched: it may come often before its turn comes.
+    async fn read_in_turn(
+        &self,
+        leased_job: &LeasedJob,
+        payload: Payload,
+        info: &mut Arc<JobInfo>,
+        waiting: Waiting<'_>,
+    ) -> Result<Readable<'_>, NotRun> {
+        if let Some(not_run) = self.needs_no_run(leased_job, info).await {
+            return Err(not_run);
+        }
+        self.ask_hooks(leased_job, info, waiting).await?;
+        let decoded = fetch(&leased_job.core, &payload).await;
+        self.read(leased_job, decoded, info).await
+    }
+
+    /// Returns the end of a job that was done before or that an operator has cancelled: also before its time, and whether or not it
+    /// could run.
+    async fn needs_no_run(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
+        // Its payload may be removed: this message is a copy from a repeated send.
+        if self.is_done(leased_job, info).await {
+            return Some(Box::new(Disposition::Discard));
+        }
+        self.state.cancelled(info).map(reject)
     }
 
     /// Reads the handler's message, unless the job must not run. An upgraded message changes the version in `info`.
     async fn read(
         &self,
         leased_job: &LeasedJob,
-        decoded: Result<Bytes, NotRun>,
+        decoded: Decoded,
         info: &mut Arc<JobInfo>,
-    ) -> Result<(&Registration, Box<dyn Any + Send>), NotRun> {
-        let cancelled = self.state.cancelled(info);
+    ) -> Result<Readable<'_>, NotRun> {
         let data = match decoded {
             Err(never) if matches!(*never, Disposition::DeadLetter(_)) => return Err(never),
-            Err(later) if matches!(*later, Disposition::Release(_)) && cancelled.is_none() => {
+            Err(later)
+                if matches!(*later, Disposition::Release(_)) && self.state.cancelled(info).is_none() =>
+            {
                 return Err(later);
             }
-            // The job was done before, and its payload may be removed: this message is a copy from a repeated send.
-            _ if self.is_done(leased_job, info).await => return Err(Box::new(Disposition::Discard)),
-            // Also before its time, and whether or not it could run.
-            decoded => match cancelled {
-                Some(rejection) => return Err(reject(rejection)),
+            decoded => match self.needs_no_run(leased_job, info).await {
+                Some(not_run) => return Err(not_run),
                 None => decoded?,
             },
         };
@@ -102,18 +157,15 @@ impl Executor {
         }
     }
 
-    /// Asks the hooks and the limits whether the handler may run now. In a queue of several kinds its limit is known
-    /// only here.
-    async fn ask_hooks<'e>(
-        &'e self,
+    /// Asks the hooks whether the handler may run now.
+    async fn ask_hooks(
+        &self,
         leased_job: &LeasedJob,
-        runnable: RunnableJob<'e>,
+        info: &JobInfo,
         waiting: Waiting<'_>,
-    ) -> Result<RunnableJob<'e>, NotRun> {
-        let (state, info) = (&self.state, &runnable.info);
-        let decided = state.admit(leased_job, info, waiting).await?;
-        note_running(leased_job);
-        match decided {
+    ) -> Result<(), NotRun> {
+        let state = &self.state;
+        match state.admit(leased_job, info, waiting).await? {
             None => {}
             // The job is done already.
             Some(Disposition::Complete) => {
@@ -132,15 +184,6 @@ impl Executor {
             return Err(failed.unwrap_or_else(|| Box::new(Disposition::Complete)));
         }
         // It may have been cancelled while it waited for its turn.
-        if let Some(rejection) = state.cancelled(info) {
-            return Err(reject(rejection));
-        }
-        match waiting.slot.admit(runnable.registration.kind) {
-            Ok(()) => Ok(runnable),
-            Err(wait) => {
-                leased_job.end_wait();
-                Err(Box::new(Disposition::OverLimit(self.core.runtime().jitter(wait, 1.0..=2.0))))
-            }
-        }
+        state.cancelled(info).map_or(Ok(()), |rejection| Err(reject(rejection)))
     }
 }

@@ -22,7 +22,7 @@ use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 
 /// The payload of a job, or the disposition of a message that cannot run now.
-type Decoded = Result<Bytes, Box<Disposition>>;
+pub(super) type Decoded = Result<Bytes, Box<Disposition>>;
 
 /// A message as it was received.
 #[derive(Debug)]
@@ -70,12 +70,17 @@ pub(crate) fn lease_only(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn 
     inspect(core, incoming, kinds).0
 }
 
-async fn fetch(core: &QueueCore, payload: &Payload) -> Decoded {
+/// Reads the payload of a job from its blob.
+pub(super) async fn fetch(core: &QueueCore, payload: &Payload) -> Decoded {
     decoded(core.claim_checks.payload(&core.name, payload).await)
 }
 
-/// Decodes a message as far as that is possible without a request to the storage.
-fn inspect(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn Kinds) -> (LeasedJob, Inspected) {
+/// Decodes a message as far as that is possible without a request to the storage. Starts the lease too.
+pub(super) fn inspect(
+    core: &Arc<QueueCore>,
+    incoming: Incoming,
+    kinds: &dyn Kinds,
+) -> (LeasedJob, Inspected) {
     let Incoming { leased, requested, settings } = incoming;
     let lease = new_lease(core, &leased, requested, &settings);
     let (content, delivery, problem) = read(&leased, kinds.of_raw(), &settings);
@@ -135,7 +140,7 @@ fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kin
 }
 
 /// The result of decoding without a request to the storage.
-enum Inspected {
+pub(super) enum Inspected {
     Done(Decoded),
     Stored(Payload),
 }

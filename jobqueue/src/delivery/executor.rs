@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::decode::{Incoming, decode, lease_only};
+use super::decode::{Incoming, inspect, lease_only};
 use super::deferral::Cause;
 use super::disposition::{DeliveryReport, Disposition};
 use super::hook::Waiting;
@@ -60,12 +60,12 @@ impl Executor {
         stop: &CancellationToken,
         held: &Mutex<Option<HeldJob>>,
     ) -> DeliveryReport {
-        let (leased_job, decoded) = decode(&self.core, *message, &*self.handlers).await;
+        let (leased_job, inspected) = inspect(&self.core, *message, &*self.handlers);
         let leased_job = Arc::new(leased_job);
         *lock(held) = Some(HeldJob::new(&leased_job));
         let mut report = DeliveryReport::new(leased_job.waited());
         let waiting = Waiting { stop, until_idle: self.until_idle, slot };
-        let admitted = self.admit(&leased_job, decoded, waiting, &mut report).await;
+        let admitted = self.admit(&leased_job, inspected, waiting, &mut report).await;
         slot.classify(match &admitted {
             Ok(_) => MessageClass::Known,
             Err(disposition) => match **disposition {

@@ -174,13 +174,12 @@ impl LeasedJob {
         base.saturating_add(self.dequeue_count.into())
     }
 
-    /// Returns the size of the payload in bytes, whether it is in the message or in a blob.
+    /// Returns the size of the payload in bytes as far as it is in the message.
     pub(crate) fn payload_bytes(&self) -> u64 {
         let bytes = |envelope: &Envelope| match &envelope.payload {
-            Payload::None => 0,
+            Payload::None | Payload::Stored(_) => 0,
             Payload::Json(json) => json.as_bytes().len() as u64,
             Payload::Binary(bytes) => bytes.len() as u64,
-            Payload::Stored(reference) => reference.size,
         };
         self.with_envelope(bytes).unwrap_or(0)
     }

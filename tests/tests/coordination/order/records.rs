@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::testing::faults::{Call, Fault, Faulty};
 use jobqueue::{ErrorKind, JobError, JobInfo, Queue, SendOptions, Storage};
 use jobqueue_tests::jobs::{Task, task, worker};
 use tokio::time::{Instant, sleep, timeout};
@@ -207,6 +207,35 @@ async fn a_copy_with_its_payload_in_a_blob_ends_without_harm_to_the_job() {
     assert_eq!(report.completed, 2);
     assert_eq!(report.dead_lettered, 0);
     assert!(queue.is_empty().await.unwrap());
+}
+
+// C11
+#[tokio::test(start_paused = true)]
+async fn payload_is_fetched_once_when_the_turn_has_come() {
+    let faulty = Faulty::new(&logged());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let fetched = || {
+        let calls = faulty.calls();
+        let is_fetch =
+            |call: &&Call| call.operation == Operation::GetBlob && call.subject.contains("payloads");
+        calls.iter().filter(is_fetch).count()
+    };
+    queue.send(&task("a")).in_order().key("a").await.unwrap();
+    for _ in 0..5 {
+        let large = Task { data: "x".repeat(200_000), ..task("a") };
+        queue.send(&large).in_order().key("a").await.unwrap();
+    }
+    let handler = |task: Task| async move {
+        sleep(if task.data.is_empty() { MINUTE * 30 } else { Duration::ZERO }).await;
+        Ok::<_, JobError>(())
+    };
+    let worker = worker(&storage).handle(handler).build().unwrap();
+    let running = tokio::spawn(worker.run_until(sleep(MINUTE * 60)));
+    sleep(MINUTE * 25).await;
+    assert_eq!(fetched(), 0, "nobody reads a payload before its turn");
+    let report = running.await.unwrap().unwrap();
+    assert_eq!((report.completed, fetched()), (6, 5));
 }
 
 #[tokio::test(start_paused = true)]
