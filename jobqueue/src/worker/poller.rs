@@ -97,7 +97,9 @@ impl Poller {
         let pacing = &self.deliveries.worker.pacing;
         match pacing.permit() {
             Permit::OpenUntil(until) => self.unless_stopped(tokio::time::sleep_until(until)).await?,
-            Permit::Probing => self.unless_stopped(pacing.delivery_ended()).await?,
+            Permit::Probing(until) => {
+                let _ = self.unless_stopped(tokio::time::timeout_at(until, pacing.delivery_ended())).await?;
+            }
             permit => return Some(permit),
         }
         None

@@ -228,6 +228,36 @@ async fn an_open_circuit_is_tried_by_one_job_while_others_end() {
     assert_eq!(probes, 1);
 }
 
+// C17
+#[tokio::test(start_paused = true)]
+async fn a_half_open_circuit_tries_more_jobs_while_its_probe_runs_for_long() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let begun = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let sink = Arc::clone(&begun);
+    let handler = move |_: Task| {
+        let is_first = sink.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        async move {
+            if is_first {
+                return Err(JobError::retry_after(Duration::from_secs(86_400), "down"));
+            }
+            after(3_600).await;
+            Ok(())
+        }
+    };
+    let circuit = CircuitBreaker::new().failures(1).jobs(1);
+    let built = worker(&storage).concurrency(8).circuit_breaker(circuit).handle(handler).build().unwrap();
+    let running = tokio::spawn(built.run_until(after(150)));
+    for (number, pause) in [3, 0, 0, 0, 0, 0, 0, 0, 0, 0].into_iter().enumerate() {
+        let _ = queue.send(&task(number.to_string())).await.unwrap();
+        after(pause).await;
+    }
+    after(20).await;
+    assert_eq!(begun.load(std::sync::atomic::Ordering::Relaxed), 2, "the probe alone at first");
+    let _ = running.await.unwrap().unwrap();
+    assert_eq!(begun.load(std::sync::atomic::Ordering::Relaxed), 9, "then all eight slots");
+}
+
 // B11
 #[tokio::test(start_paused = true)]
 async fn the_longest_duration_is_taken_for_without_end() {

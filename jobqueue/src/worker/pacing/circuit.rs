@@ -18,7 +18,8 @@ use crate::sync::lock;
 /// When a service that all handlers need is down, every message would use up its attempts within minutes and fill the
 /// dead-letter queue. The circuit breaker prevents that. The circuit opens after `failures` failed attempts in a row,
 /// of at least `jobs` different jobs. The worker then fetches nothing for the pause. After the pause it tries one
-/// message. If that fails too, the pause doubles; after the first success the worker fetches as before.
+/// message. If that fails too, the pause doubles; after the first success the worker fetches as before. While it neither fails nor
+/// succeeds, because it runs for long, the number of jobs under test doubles after each pause, of at least 30 seconds.
 ///
 /// ```
 /// use jobqueue::worker::CircuitBreaker;
@@ -72,6 +73,9 @@ impl CircuitBreaker {
     }
 }
 
+/// The shortest time after which more probes may follow one that has not ended: longer than most calls of a service that hangs.
+const LONG_PROBE: Duration = Duration::from_secs(30);
+
 /// The circuit's permission for a poller to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum Permit {
@@ -81,8 +85,8 @@ pub(in crate::worker) enum Permit {
     Probe,
     /// Fetch nothing before this instant.
     OpenUntil(Instant),
-    /// Fetch nothing before the probe has ended.
-    Probing,
+    /// Fetch nothing before a probe has ended, or this instant has come.
+    Probing(Instant),
 }
 
 /// A change of the circuit that the worker reports.
@@ -107,12 +111,24 @@ struct State {
     /// The time at which the pause ends; `None` while closed.
     open_until: Option<Instant>,
     pause: Duration,
-    /// The number of the probe that is under way.
-    probing: Option<u64>,
+    /// The numbers of the probes that are under way.
+    probing: HashSet<u64>,
+    /// The start of the first of them.
+    probing_since: Option<Instant>,
     probes: u64,
 }
 
-/// The one delivery that tests an open circuit. If it is dropped without an outcome, for instance with its task,
+impl State {
+    /// Returns when the next probe may start; `None` for now. The number of probes doubles with each period in which none has ended.
+    fn next_probe(&self) -> Option<Instant> {
+        let since = self.probing_since.filter(|_| !self.probing.is_empty())?;
+        let period = self.pause.max(LONG_PROBE);
+        let periods = (since.elapsed().as_nanos() / period.as_nanos()).min(16) as u32;
+        (self.probing.len() >= 1 << periods).then(|| since + period * (periods + 1))
+    }
+}
+
+/// A delivery that tests an open circuit. If it is dropped without an outcome, for instance with its task,
 /// another probe may follow.
 #[derive(Debug)]
 pub(in crate::worker) struct Probe {
@@ -123,7 +139,7 @@ pub(in crate::worker) struct Probe {
 impl Probe {
     /// Lets another probe follow: this delivery waits for something, and tests nothing before it runs.
     pub(in crate::worker) fn give_back(&self) {
-        self.circuit.state().probing.take_if(|number| *number == self.number);
+        self.circuit.state().probing.remove(&self.number);
         self.circuit.ended.notify_one();
     }
 }
@@ -147,18 +163,20 @@ impl Circuit {
         let state = self.state();
         match state.open_until {
             None => Permit::Closed,
-            Some(_) if state.probing.is_some() => Permit::Probing,
             Some(until) if Instant::now() < until => Permit::OpenUntil(until),
-            Some(_) => Permit::Probe,
+            Some(_) => state.next_probe().map_or(Permit::Probe, Permit::Probing),
         }
     }
 
-    /// Records that a probe was fetched: no other follows until it has ended.
+    /// Records that a probe was fetched: for a while, no other follows until it has ended.
     pub(super) fn probe(self: &Arc<Self>) -> Probe {
         let mut state = self.state();
         state.probes += 1;
         let number = state.probes;
-        state.probing = Some(number);
+        if state.probing.is_empty() {
+            state.probing_since = Some(Instant::now());
+        }
+        state.probing.insert(number);
         Probe { circuit: Arc::clone(self), number }
     }
 
@@ -189,10 +207,7 @@ impl Circuit {
     ) -> Option<Change> {
         let mut state = self.state();
         // The end of a delivery that was fetched before the circuit opened does not permit a second probe.
-        let is_probe = probe.is_some_and(|probe| state.probing == Some(probe.number));
-        if is_probe {
-            state.probing = None;
-        }
+        let is_probe = probe.is_some_and(|probe| state.probing.remove(&probe.number));
         match verdict(outcome) {
             None => None,
             Some(true) => {
@@ -203,6 +218,7 @@ impl Circuit {
             Some(false) if state.open_until.is_some() => {
                 // Deliveries that were running when the circuit opened are no new evidence.
                 is_probe.then(|| {
+                    state.probing.clear();
                     state.pause = (state.pause * 2).min(terms.longest);
                     state.open_until = Some(Instant::now() + state.pause);
                     Change::Opened(state.pause)
@@ -245,8 +261,12 @@ mod tests {
 
     fn probe_fails(circuit: &Arc<Circuit>) -> Option<Change> {
         let probe = circuit.probe();
-        assert_eq!(circuit.permit(), Permit::Probing);
+        assert!(is_probing(circuit));
         circuit.record(Some(&"a".into()), &Outcome::Retried(Duration::ZERO), Some(&probe))
+    }
+
+    fn is_probing(circuit: &Circuit) -> bool {
+        matches!(circuit.permit(), Permit::Probing(_))
     }
 
     fn circuit() -> Arc<Circuit> {
@@ -292,13 +312,13 @@ mod tests {
         let probe = circuit.probe();
         for outcome in [Outcome::Retried(Duration::ZERO), Outcome::Released(Duration::ZERO)] {
             assert_eq!(circuit.record(Some(&"b".into()), &outcome, None), None);
-            assert_eq!(circuit.permit(), Permit::Probing);
+            assert!(is_probing(&circuit));
         }
         drop(probe);
         assert_eq!(circuit.permit(), Permit::Probe, "a probe whose task is dropped makes room");
         let (late, next) = (circuit.probe(), circuit.probe());
         drop(late);
-        assert_eq!(circuit.permit(), Permit::Probing);
+        assert!(is_probing(&circuit));
         drop(next);
     }
 
@@ -312,5 +332,36 @@ mod tests {
             let _ = circuit.record(None, &Outcome::Completed, None);
             assert_eq!(fail(&circuit, job), None);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn probes_that_last_long_let_more_of_them_in() {
+        let circuit = opened();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let mut probes = Vec::new();
+        for most in [1, 2, 4, 8] {
+            while circuit.permit() == Permit::Probe {
+                probes.push(circuit.probe());
+            }
+            assert_eq!(
+                (probes.len(), circuit.permit()),
+                (most, Permit::Probing(Instant::now() + LONG_PROBE))
+            );
+            tokio::time::advance(LONG_PROBE).await;
+        }
+        let failed = Outcome::Retried(Duration::ZERO);
+        assert_eq!(
+            circuit.record(None, &failed, probes.pop().as_ref()),
+            Some(Change::Opened(Duration::from_secs(2)))
+        );
+        assert_eq!(
+            circuit.record(None, &failed, probes.pop().as_ref()),
+            None,
+            "the others are no new evidence"
+        );
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let probe = circuit.probe();
+        assert!(is_probing(&circuit), "one again");
+        assert_eq!(circuit.record(None, &Outcome::Completed, Some(&probe)), Some(Change::Closed));
     }
 }
