@@ -6,7 +6,7 @@ use std::time::Duration;
 use jobqueue::leader::Leader;
 use jobqueue::schedule::{CatchUp, Schedule};
 use jobqueue::testing::world::{Node, World};
-use jobqueue::worker::{HandlerLimits, QueueLimits, RateLimit};
+use jobqueue::worker::{CheckpointOutcome, HandlerLimits, QueueLimits, RateLimit};
 use jobqueue::{Context, JobError, State, WorkerBuilder};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -213,8 +213,9 @@ async fn progress(id: &str, script: &Script, ctx: &Context, here: &Here) -> Resu
     for value in found.value + 1..=script.checkpoints {
         sleep(Duration::from_millis(300)).await;
         let ballast = "x".repeat(if script.large_checkpoints { 70_000 } else { 0 });
-        ctx.checkpoint(&Progress { value, ballast }).await?;
-        here.note(Note::Saved { id: id.to_owned(), value });
+        if ctx.checkpoint(&Progress { value, ballast }).await? == CheckpointOutcome::Saved {
+            here.note(Note::Saved { id: id.to_owned(), value });
+        }
     }
     Ok(())
 }
