@@ -3,22 +3,29 @@
 //! Messages that an application receives by hand come in any order, but they give up their positions too: the next job
 //! of the key must not wait forever.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
 
 use super::leased_job::LeasedJob;
 use crate::error::Error;
-use crate::group_log::{EndState, GRACE, InOrder, Millis};
+use crate::group_log::{EndState, GRACE, InOrder, LogBlob, Millis};
 use crate::job::outcome::chain;
+use crate::lease::Lease;
+use crate::runtime::Runtime;
 
 /// A put-back of at least this length is recorded in the log. It is shorter than the jobs behind it wait at least.
 const RECORDED_DELAY: Duration = Duration::from_secs(60);
 
-/// The pause before a put-back is noted again.
+/// The pause before a put-back is noted, or a turn confirmed, again.
 const NOTE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The interval at which a worker confirms that the message of a running job exists.
 const HEARTBEAT: Duration = Duration::from_secs(GRACE.as_secs() / 3);
+
+/// The time after a message became overdue for which its delivery keeps its turn: half of the shortest time in which others mark it.
+const OVERDUE_MARGIN: Duration = Duration::from_secs(60);
 
 /// Returns the entry and the turn of this delivery if it belongs to a FIFO group that has a log.
 pub(crate) fn position_of(job: &LeasedJob) -> Option<InOrder> {
@@ -38,24 +45,56 @@ pub(crate) async fn end_turn(job: &LeasedJob, end: EndState) -> Result<(), Error
     job.core.groups.end(position, end, job.core.now()).await
 }
 
-/// Confirms at intervals, while the handler runs, that the message exists.
+/// Confirms at intervals, while the handler runs, that the message exists: on the renewer's runtime, which a handler cannot block. If
+/// that fails for so long that the next job of the key may start soon, the delivery loses its lease.
 pub(crate) fn keep_expected(job: &LeasedJob) {
-    let Some(InOrder { entry, turn }) = position_of(job) else { return };
-    let Ok(log) = job.core.groups.of(&entry) else { return };
+    let Some(position) = position_of(job) else { return };
+    let core = &job.core;
+    let logs = (core.groups.of(&position.entry), core.groups_apart.of(&position.entry));
+    let (Ok(known), Ok(log)) = logs else { return };
+    let left = known.latest().time_left(&position.entry, core.now().into()).unwrap_or(GRACE);
     let lease = Arc::downgrade(&job.lease);
-    let runtime = job.core.runtime().clone();
-    drop(job.core.runtime().spawn(async move {
+    let heartbeat = Heartbeat { lease, log, position, runtime: core.runtime().clone() };
+    core.renewer().spawn(heartbeat.beat(left));
+}
+
+struct Heartbeat {
+    lease: Weak<Lease>,
+    log: Arc<LogBlob>,
+    position: InOrder,
+    runtime: Runtime,
+}
+
+impl Heartbeat {
+    /// Confirms the turn until the lease ends. The log expects the message for the time that is `left`.
+    async fn beat(self, left: Duration) {
+        let InOrder { entry, turn } = self.position;
+        let mut lost_at = Instant::now() + left + OVERDUE_MARGIN;
+        let mut pause = left.min(HEARTBEAT);
         loop {
-            tokio::time::sleep(HEARTBEAT).await;
-            if lease.upgrade().is_none_or(|lease| lease.loss().is_some()) {
+            tokio::time::sleep(pause).await;
+            if self.lease.upgrade().is_none_or(|lease| lease.check_not_ended().is_err()) {
                 return;
             }
-            let due = Millis::from(runtime.now()).after(GRACE);
-            if let Err(error) = log.change(move |log| log.extend(&entry, turn, due)).await {
-                tracing::debug!(%error, "the group log does not show that the job is running; it may lose its position");
+            let begun = Instant::now();
+            let due = Millis::from(self.runtime.now()).after(GRACE);
+            match timeout_at(lost_at, self.log.change(move |log| log.extend(&entry, turn, due))).await {
+                Ok(Ok(())) => (lost_at, pause) = (begun + GRACE + OVERDUE_MARGIN, HEARTBEAT),
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "the group log does not show that the job is running");
+                    pause = NOTE_PAUSE.min(lost_at.saturating_duration_since(Instant::now()));
+                }
+                Err(_) => {}
+            }
+            if Instant::now() >= lost_at {
+                if let Some(lease) = self.lease.upgrade() {
+                    tracing::warn!("a job in order lost its turn: its group log could not be changed");
+                    lease.expire();
+                }
+                return;
             }
         }
-    }));
+    }
 }
 
 /// Records that the message is about to be put back for `delay`, so that the jobs behind it do not call it

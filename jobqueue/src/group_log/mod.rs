@@ -27,6 +27,7 @@
 //!   seconds confirm it again by moving `due` on. Once `due` has passed, each waiting delivery marks every
 //!   overdue entry ahead of it. A message that has not arrived although the whole queue had time to go round
 //!   is given up: its entry is *skipped*, not removed. Time alone can cost a message its position, but never its run.
+//! - A running handler that cannot confirm its turn loses its lease before the jobs behind it may give its message up.
 //! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record of it.
 //!   Every other delivery records its copy number and its dequeue count; an older delivery can then end nothing. A
 //!   number in the message distinguishes copies. The storage's id cannot, because it differs between handles. A copy

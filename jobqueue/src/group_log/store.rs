@@ -47,6 +47,12 @@ impl GroupLogs {
         Self { blobs, runtime, queue, known: Mutex::default() }
     }
 
+    /// Returns the same logs for the renewer's runtime: with connections of their own, and no lock that a task of the worker may hold.
+    pub(crate) fn apart(&self, storage: &Storage) -> Self {
+        let (blobs, runtime) = (storage.blobs_apart(), storage.runtime().clone());
+        Self { blobs, runtime, queue: self.queue.clone(), known: Mutex::default() }
+    }
+
     pub(crate) fn of(&self, entry: &EntryRef) -> Result<Arc<LogBlob>, NameError> {
         let mut known = lock(&self.known);
         if let Some(log) = known.get(&entry.log) {

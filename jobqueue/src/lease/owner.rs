@@ -182,6 +182,11 @@ impl Lease {
         }
     }
 
+    /// Gives the lease up because something else that the delivery needs could not be renewed in time.
+    pub(crate) fn expire(&self) {
+        self.lose(&mut self.state(), Loss::Expired);
+    }
+
     /// Returns whether the lease has expired but its message may still be deleted while no other worker has it.
     pub(crate) fn may_end_late(&self) -> bool {
         self.terms.expired == ExpiredReceipt::Allow && self.loss() == Some(Loss::Expired)

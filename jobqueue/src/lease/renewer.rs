@@ -96,7 +96,7 @@ impl LeaseRenewer {
     }
 
     /// Runs a future on the renewer's runtime in the background.
-    pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         drop(self.start(future));
     }
 

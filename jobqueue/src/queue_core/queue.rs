@@ -20,7 +20,8 @@ use crate::runtime::Runtime;
 use crate::settings::{Metadata, QueueSettings, SettingOverrides};
 use crate::storage::QueueName;
 use crate::storage::{
-    ExpiredReceipt, GetMessages, MAX_MESSAGES, Queues, Received, Storage, StoreError, StoreErrorKind,
+    BlobStore, ExpiredReceipt, GetMessages, MAX_MESSAGES, Queues, Received, Storage, StoreError,
+    StoreErrorKind,
 };
 use crate::trace::Step;
 
@@ -82,6 +83,8 @@ pub(crate) struct QueueCore {
     pub(crate) claim_checks: ClaimChecks,
     pub(crate) options: QueueCoreOptions,
     pub(crate) groups: GroupLogs,
+    /// The same for the renewer's runtime.
+    pub(crate) groups_apart: GroupLogs,
     /// True if the storage keeps the order of the FIFO groups itself: they have no logs then.
     pub(crate) orders_groups: bool,
     settings: SettingsCache,
@@ -152,6 +155,7 @@ impl QueueCore {
             name,
             claim_checks,
             options,
+            groups_apart: groups.apart(storage),
             groups,
             orders_groups,
             settings,
@@ -166,6 +170,10 @@ impl QueueCore {
 
     pub(crate) fn store_handle(&self) -> Arc<Queues> {
         Arc::clone(self.storage.queues())
+    }
+
+    pub(crate) fn blobs(&self) -> &Arc<dyn BlobStore> {
+        self.storage.blobs()
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {

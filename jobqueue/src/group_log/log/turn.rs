@@ -132,6 +132,11 @@ impl GroupLog {
         }
     }
 
+    /// Returns how long the message may stay away before the jobs behind it call it overdue; `None` if it has no entry.
+    pub(crate) fn time_left(&self, entry: &EntryRef, now: Millis) -> Option<Duration> {
+        self.find(entry).map(|at| Millis(self.entries[at].due).since(now.0))
+    }
+
     /// Records that the job has ended. Returns false if another delivery has its turn.
     pub(crate) fn end(&mut self, entry: &EntryRef, turn: Turn, how: EndState, now: Millis) -> bool {
         if let Some(at) = self.find(entry) {
