@@ -12,6 +12,7 @@ use super::letter::{DeadLetter, DeadLetterEntry};
 use super::options::{RedriveOptions, RedriveReport, SkippedLetter};
 use super::revive::Put;
 use super::untyped::{DeadLetterQueue, Found};
+use crate::delivery::claim_letter;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::storage::{
@@ -109,7 +110,7 @@ impl DeadLetterQueue {
     }
 
     async fn pages(&self, pass: &mut Pass<'_>, tell: &mut Listener<'_>) -> Result<(), Error> {
-        let mut pages_of_new = 0;
+        let (mut pages_of_new, mut known_in_a_row) = (0, 0);
         while !pass.is_full() && pass.report.stopped.is_none() {
             let requested = Instant::now();
             let page = self.page().await?;
@@ -117,17 +118,19 @@ impl DeadLetterQueue {
                 let held = first.granted.unwrap_or(HOLD);
                 pass.began = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
             }
-            // If there are many, the first may be visible again before the last was read: then all were read.
+            // If there are many, the first may be visible again before the last was read, and come before it: storages promise no
+            // order. So the pass ends when nothing is left, or when it has met as many known letters in a row as there can be.
             let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
-            if page.iter().all(is_known) {
+            known_in_a_row = if page.iter().all(is_known) { known_in_a_row + page.len() } else { 0 };
+            if page.is_empty() || known_in_a_row >= pass.looked_at.len().max(1) {
                 pass.held.extend(page.into_iter().map(|leased| leased.message));
                 return Ok(());
             }
             let is_new = |leased: &LeasedMessage| pass.began.is_some_and(|began| leased.inserted > began);
             pages_of_new = if page.iter().all(is_new) { pages_of_new + 1 } else { 0 };
             for leased in page {
-                // Where leases are shorter than was asked for, others may have this one by now; a later page brings it again.
-                if leased.granted.is_none_or(|granted| Instant::now() < requested + granted) {
+                // Others may have a letter whose lease has ended by now; a later page brings it again.
+                if Instant::now() < requested + leased.granted.unwrap_or(HOLD) {
                     self.look(pass, leased, tell).await;
                 }
             }
@@ -169,16 +172,33 @@ impl DeadLetterQueue {
             Turn::Leave => pass.leave(held.message),
             Turn::First => self.first(pass, held, tell).await,
             Turn::Duplicate if pass.action == PassAction::Tell => pass.held.push(held.message),
-            // The job of which it is a copy was put back, or deleted.
-            Turn::Duplicate => {
-                if let Err(error) = self.discard(&held).await {
-                    pass.skip(held, &error, false);
-                }
+            Turn::Duplicate => self.duplicate(pass, held).await,
+        }
+    }
+
+    /// Deletes a copy of a letter that was put back or deleted, or that still lies here.
+    async fn duplicate(&self, pass: &mut Pass<'_>, held: Held) {
+        if let Err(error) = self.discard(&held).await {
+            pass.skip(held, &error, false);
+        }
+    }
+
+    /// Returns false if the letter is a copy of another one that some pass has claimed.
+    async fn claim(&self, held: &Held, action: PassAction) -> Result<bool, Error> {
+        match &held.entry {
+            DeadLetterEntry::Event(letter) if action != PassAction::Tell => {
+                claim_letter(&self.core, letter).await
             }
+            _ => Ok(true),
         }
     }
 
     async fn first(&self, pass: &mut Pass<'_>, held: Held, tell: &mut Listener<'_>) {
+        match self.claim(&held, pass.action).await {
+            Ok(true) => {}
+            Ok(false) => return self.duplicate(pass, held).await,
+            Err(error) => return pass.skip(held, &error, false),
+        }
         let done = match pass.action {
             PassAction::Tell => Ok(()),
             PassAction::Delete => {

@@ -1,12 +1,13 @@
 //! Moves a message to the dead-letter queue: copies it, then deletes it.
 //!
 //! If the process crashes between the two, the job is in both queues, but never in neither. The next delivery finds
-//! the copy and only deletes the message. A storage with dead-letter queues of its own takes the message over
+//! the copy, or the [record](super::claimed_letter) of a redrive or purge that met it, and only deletes the message. A storage with dead-letter queues of its own takes the message over
 //! (`native_dead_letter`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::claimed_letter::is_letter_claimed;
 use super::dead_envelope::{DeathOf, dead_envelope, events};
 use super::leased_job::{Content, LeasedJob};
 use super::native_dead_letter::move_in_one_step;
@@ -74,6 +75,9 @@ async fn write_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Res
 
 /// Dead-letters a message that was received by hand, including the work of the worker's hooks.
 pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejection) -> Result<(), Error> {
+    if is_letter_claimed(job, &rejection).await? {
+        return Ok(job.complete().await?);
+    }
     if position_of(job).is_some() {
         record_end_for_others(job, &mut rejection).await?;
         end_turn(job, EndState::DeadLettered).await?;

@@ -161,7 +161,7 @@ pub(super) async fn is_recorded(
 }
 
 /// Returns a name that reveals nothing about its parts. The lengths keep `("ab", "c")` and `("a", "bc")` apart.
-fn digest_name<const N: usize>(container: &str, parts: [&str; N]) -> Result<BlobName, Error> {
+pub(super) fn digest_name<const N: usize>(container: &str, parts: [&str; N]) -> Result<BlobName, Error> {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
@@ -171,7 +171,7 @@ fn digest_name<const N: usize>(container: &str, parts: [&str; N]) -> Result<Blob
     Ok(BlobName::new(ContainerName::new(container)?, hex)?)
 }
 
-fn expiry(now: SystemTime, message: Option<SystemTime>) -> SystemTime {
+pub(super) fn expiry(now: SystemTime, message: Option<SystemTime>) -> SystemTime {
     let least = now + KEPT;
     message.map_or(least, |message| message.max(least))
 }
@@ -180,7 +180,7 @@ fn is_missing(kind: StoreErrorKind) -> bool {
     matches!(kind, StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound)
 }
 
-async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<String>, Error> {
+pub(super) async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<String>, Error> {
     let blob = match blobs.get_blob(name, MAX_RESULT).await {
         Ok(blob) => blob,
         Err(e) if is_missing(e.kind()) => return Ok(None),
@@ -198,10 +198,20 @@ async fn write(
     json: String,
     expires: SystemTime,
 ) -> Result<bool, Error> {
+    create(blobs, name, json, expires, Tries::persistent(runtime)).await
+}
+
+/// Creates the blob. Returns false if it exists.
+pub(super) async fn create(
+    blobs: &dyn BlobStore,
+    name: &BlobName,
+    json: String,
+    expires: SystemTime,
+    mut tries: Tries,
+) -> Result<bool, Error> {
     let seconds = expires.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let options = PutBlob::if_absent().with_metadata(Metadata::new().with(EXPIRES, seconds.to_string()));
     let data = Bytes::from(json);
-    let mut tries = Tries::persistent(runtime);
     loop {
         match put_creating(blobs, name, data.clone(), options.clone()).await {
             Ok(_) => return Ok(true),

@@ -12,6 +12,7 @@
 //! Programs that receive by hand use the same steps without a handler. This module knows no worker.
 
 mod admit;
+mod claimed_letter;
 mod completed;
 mod completion;
 mod context;
@@ -44,6 +45,7 @@ mod snooze;
 mod state;
 mod unwritable;
 
+pub(crate) use claimed_letter::claim_letter;
 pub use context::Context;
 pub(crate) use dead_envelope::{DeathOf, UNREADABLE_KIND, UNREADABLE_SOURCE, events, unwrap_unreadable};
 pub(crate) use dead_letter::dead_letter_by_hand;

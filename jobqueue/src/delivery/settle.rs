@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::claimed_letter::is_letter_claimed;
 use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, record_end, record_end_for_others};
 use super::dead_letter_hook::DeadLettered;
 use super::deferral::{Cause, defer};
@@ -37,10 +38,7 @@ impl Executor {
             let job = report.job.clone();
             let settled = match disposition {
                 Disposition::Complete => self.complete(leased_job).await,
-                Disposition::Discard => match leased_job.complete().await {
-                    Ok(()) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => Ok(Outcome::Duplicate),
-                    Err(error) => Err(error.into()),
-                },
+                Disposition::Discard => discard(leased_job).await,
                 // The rare ends are boxed, so that they do not enlarge the future of every delivery.
                 Disposition::Retry { wait, error } => {
                     Box::pin(leased_job.retry(wait, &error)).await.map(|()| Outcome::Retried(wait))
@@ -117,6 +115,11 @@ impl Executor {
         mut rejection: Rejection,
         slot: &dyn DeliverySlot,
     ) -> Result<Outcome, Error> {
+        match is_letter_claimed(leased_job, &rejection).await {
+            Ok(true) => return discard(leased_job).await,
+            Ok(false) => {}
+            Err(error) => return stay(leased_job, error).await,
+        }
         if !rejection.attempted
             && let Err(wait) = slot.reject()
         {
@@ -169,6 +172,14 @@ impl Executor {
         };
         self.state.options.dead_letter_hooks.call(dead).await;
         Ok(Outcome::DeadLettered(reason))
+    }
+}
+
+/// Deletes the message of a job that is done, or that lives on as another message.
+async fn discard(leased_job: &LeasedJob) -> Result<Outcome, Error> {
+    match leased_job.complete().await {
+        Ok(()) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => Ok(Outcome::Duplicate),
+        Err(error) => Err(error.into()),
     }
 }
 

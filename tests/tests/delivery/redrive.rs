@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::dead_letters::{DeadLetter, RedriveOptions};
-use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::storage::{GetMessages, Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, JobInfo, Queue, Reason, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
@@ -325,4 +325,86 @@ async fn dead_letter_shows_its_error_and_undecodable_text() {
     }
     texts.sort();
     assert_eq!(texts, [long, "{\"half\":".to_owned()]);
+}
+
+/// Dead-letters a job whose message is not deleted, as if the worker died between the two.
+async fn dead_letter_without_deletion(faulty: &Faulty) {
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let delivery = queue.receive(Duration::from_secs(60)).await.unwrap().unwrap();
+    faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Unavailable));
+    let _ = delivery.dead_letter("planted").await;
+    faulty.heal();
+    assert_eq!(lengths(&queue).await, (1, 1), "the job is in both queues");
+}
+
+// R1
+#[tokio::test(start_paused = true)]
+async fn redrive_of_a_job_that_is_in_both_queues_makes_no_second_job() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&large("a")).await.unwrap();
+    dead_letter_without_deletion(&faulty).await;
+    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!(redriven.moved.len(), 1);
+    assert_eq!(finish_all(&faulty.storage()).await, (1, 1), "it runs once, with its payload");
+    assert_eq!(lengths(&queue).await, (0, 0), "the message that was dead-lettered is no second dead letter");
+    assert_eq!(payloads(&faulty.storage()).await, 0);
+}
+
+// R1
+#[tokio::test(start_paused = true)]
+async fn purge_of_a_job_that_is_in_both_queues_purges_both() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    dead_letter_without_deletion(&faulty).await;
+    let purged = queue.dead_letters().unwrap().purge(|_| true).await.unwrap();
+    assert_eq!(purged.deleted.len(), 1);
+    // Received by hand, it ends in the same way.
+    assert!(queue.receive(Duration::from_secs(60)).await.unwrap().is_none());
+    assert_eq!(lengths(&queue).await, (0, 0));
+}
+
+// R1
+#[tokio::test(start_paused = true)]
+async fn second_letter_of_one_end_is_a_copy_in_a_later_redrive_too() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    dead_letter_without_deletion(&faulty).await;
+    // Held by another program, so that the next delivery does not find it, and adds one.
+    let poison = queue.dead_letters().unwrap().name().clone();
+    let held = storage.queues().get(&poison, GetMessages::new(1, Duration::from_secs(60))).await.unwrap();
+    assert_eq!((held.messages.len(), finish_all(&storage).await.0), (1, 0));
+    assert_eq!(lengths(&queue).await, (0, 2));
+    let first = queue.dead_letters().unwrap().redrive(RedriveOptions::new().limit(1)).await.unwrap();
+    assert_eq!((first.moved.len(), finish_all(&storage).await.0), (1, 1));
+    let second = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!((second.moved.len(), second.left), (0, 0));
+    assert_eq!(finish_all(&storage).await.0, 0, "the job does not run again");
+    assert_eq!(lengths(&queue).await, (0, 0));
+}
+
+// C8
+#[tokio::test(start_paused = true)]
+async fn slow_redrive_with_a_filter_reads_every_letter() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..32 {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    reject_all(&storage).await;
+    let dead_letters = queue.dead_letters().unwrap();
+    for n in 0..645 {
+        // The last become visible after the letters that the filter leaves are visible again: they come behind them.
+        let delay = Duration::from_secs(if n < 640 { 0 } else { 610 });
+        let raw = PutMessage::new(r#"{"name":"raw","data":""}"#).with_visibility_delay(delay);
+        storage.queues().put(dead_letters.name(), raw).await.unwrap();
+    }
+    after(1).await;
+    let slow = RedriveOptions::new().filter(|letter| letter.reason == "unknown").per_second(1);
+    let redriven = dead_letters.redrive(slow).await.unwrap();
+    assert_eq!((redriven.moved.len(), redriven.left, redriven.stopped), (645, 32, None));
+    assert_eq!(lengths(&queue).await, (645, 32));
 }

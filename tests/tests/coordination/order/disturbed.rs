@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
@@ -339,4 +340,98 @@ async fn job_put_back_during_an_outage_of_blobs_keeps_its_position() {
     let _ = running.await.unwrap().unwrap();
     let (first, second) = (trail.at("begin 0 attempt 2"), trail.at("begin 1 attempt 1"));
     assert!(second >= first, "1 begins at {second:.0} s, 0 comes back at {first:.0} s");
+}
+
+/// Notes its end, also if the handler is dropped.
+struct Ends(Trail, u32);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.note(format!("end {}", self.1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_whose_turn_cannot_be_renewed_ends_before_the_next_of_its_key_begins() {
+    let storage = logged();
+    let faulty = Faulty::new(&storage);
+    let queue = steps(&storage).await;
+    let trail = Trail::new();
+    let log = trail.clone();
+    let handler = move |step: Step| {
+        let log = log.clone();
+        async move {
+            log.note(format!("begin {}", step.number));
+            let _ends = Ends(log, step.number);
+            sleep(SECOND * if step.number == 0 { 900 } else { 1 }).await;
+            Ok::<_, JobError>(())
+        }
+    };
+    let lost = trail.clone();
+    let listen = move |event: &Event| {
+        if let Event::LeaseLost { .. } = event {
+            lost.note("lost");
+        }
+    };
+    let first = worker(&faulty.storage()).concurrency(1).handle(handler.clone()).on_event(listen);
+    let first = tokio::spawn(first.build().unwrap().run_until(after(3_000)));
+    queue.send(&step("a", 0)).in_order().await.unwrap();
+    sleep(SECOND * 5).await;
+    let begun = trail.at("begin 0");
+    // Its worker reaches the queues, not the blobs; that of the next job reaches both.
+    faulty.plan_always(Operation::PutBlob, REFUSED);
+    faulty.plan_always(Operation::GetBlob, REFUSED);
+    queue.send(&step("a", 1)).in_order().await.unwrap();
+    let second = worker(&storage).concurrency(1).handle(handler).build().unwrap();
+    let heal = async {
+        sleep(SECOND * 850).await;
+        faulty.heal();
+    };
+    let (second, ()) = tokio::join!(second.run_until(after(3_000)), heal);
+    let _ = second.unwrap();
+    let _ = first.await.unwrap().unwrap();
+    let told = trail.at("lost") - begun;
+    assert!((300.0..420.0).contains(&told), "the handler ran for {told:.0} s without its turn");
+    assert_eq!(trail.most(), 1, "one of the key at a time");
+    assert!(trail.at("begin 1") > trail.at("end 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_job_keeps_its_turn_over_a_short_outage_of_blobs() {
+    let storage = logged();
+    let faulty = Faulty::new(&storage);
+    let queue = steps(&storage).await;
+    let trail = Trail::new();
+    let built = worker(&faulty.storage()).handle(long_first(1_800, &trail)).build().unwrap();
+    let running = tokio::spawn(built.run_until(after(2_400)));
+    queue.send(&step("a", 0)).in_order().await.unwrap();
+    queue.send(&step("a", 1)).in_order().await.unwrap();
+    sleep(SECOND * 5).await;
+    faulty.plan_always(Operation::PutBlob, REFUSED);
+    sleep(SECOND * 240).await;
+    faulty.heal();
+    let report = running.await.unwrap().unwrap();
+    assert_eq!((report.completed, report.lease_lost), (2, 0));
+    assert!(trail.at("begin 1") > trail.at("end 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn redrive_of_a_job_that_is_in_both_queues_makes_no_second_job_in_order() {
+    let storage = logged();
+    let faulty = Faulty::new(&storage);
+    let queue = steps(&faulty.storage()).await;
+    let trail = Trail::new();
+    queue.send(&step("a", 0)).in_order().await.unwrap();
+    let delivery = queue.receive(SECOND * 60).await.unwrap().unwrap();
+    // The dead letter is stored; its message is not deleted, as if the worker died.
+    faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Unavailable));
+    let _ = delivery.dead_letter("planted").await;
+    faulty.heal();
+    let letters = queue.dead_letters().unwrap();
+    assert_eq!(letters.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    queue.send(&step("a", 1)).in_order().await.unwrap();
+    let built = worker(&faulty.storage()).handle(long_first(10, &trail)).build().unwrap();
+    let report = built.run_until(after(1_200)).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (2, 0));
+    assert_eq!((trail.most(), letters.is_empty().await.unwrap()), (1, true));
 }

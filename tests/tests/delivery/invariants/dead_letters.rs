@@ -294,10 +294,10 @@ async fn dead_letters_are_listed_once_however_slow_the_reader() {
     let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
     let mut told = BTreeSet::new();
     let read = letters.for_each(|letter| assert!(told.insert(letter.id.clone()), "told twice"));
-    tokio::time::timeout(Duration::from_secs(4 * 360), read).await.expect("it ends").unwrap();
+    tokio::time::timeout(Duration::from_secs(5 * 360), read).await.expect("it ends").unwrap();
     assert_eq!(told.len(), 40);
     let left = tokio::time::timeout(
-        Duration::from_secs(4 * 360),
+        Duration::from_secs(5 * 360),
         letters.redrive(RedriveOptions::new().filter(|_| false)),
     );
     assert_eq!(left.await.expect("it ends").unwrap().left, 40);
