@@ -9,9 +9,18 @@
 //! use jobqueue::admin::{AccessLevel, Admin};
 //! use jobqueue_dashboard::{Access, Dashboard};
 //!
+//! /// The user that the middleware of your program has put into the request's extensions.
+//! #[derive(Clone)]
+//! struct User {
+//!     name: String,
+//!     is_operator: bool,
+//! }
+//!
 //! let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
-//! let dashboard = Dashboard::new(admin).access(|parts| match parts.headers.get("x-user") {
-//!     Some(name) => Access::new(name.to_str().unwrap_or("unknown"), AccessLevel::Operate),
+//! // Your own middleware has checked who the viewer is; a header alone can be sent by anybody.
+//! let dashboard = Dashboard::new(admin).access(|parts| match parts.extensions.get::<User>() {
+//!     Some(user) if user.is_operator => Access::new(user.name.as_str(), AccessLevel::Operate),
+//!     Some(user) => Access::read_only(user.name.as_str()),
 //!     None => Access::forbidden(),
 //! });
 //! Router::new().nest_service("/ops/jobs", dashboard.router())

@@ -1,6 +1,9 @@
 //! Copies a store while it is in use.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 
@@ -14,7 +17,8 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// Never copy the file itself while any process has it open: the copy lacks the content of the log, and closing the
 /// copied file ends all locks that SQLite holds on it in this process, after which acknowledged work can be lost.
 ///
-/// Only the owner can read the copy, like the store itself.
+/// Only the owner can read the copy, like the store itself. It has the name `to` only when it is whole and synced; a process that is killed before
+/// leaves `to.<process id>-<n>.part`, which can be deleted.
 ///
 /// # Errors
 /// `InvalidInput` when `to` exists or is not the path of a file (`:memory:`, a URI), or when `from` is not a store;
@@ -41,13 +45,38 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     let _guard = ProcessGuard::claim()?;
     let connection = open::existing(from)?;
     schema::require_current(&connection)?;
+    // A copy that is cut short must not look like a whole one, so it has its name last.
+    let mut part = to.clone().into_os_string();
+    static COPIES: AtomicU64 = AtomicU64::new(0);
+    part.push(format!(".{}-{}.part", std::process::id(), COPIES.fetch_add(1, Ordering::Relaxed)));
+    let part = PathBuf::from(part);
+    // That of an earlier process with the same id, as in a container.
+    drop(std::fs::remove_file(&part));
     // SQLite writes into an existing empty file. A file that SQLite creates itself could be world-readable.
-    open::create_private(&to)?;
-    let copied = connection.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map_err(from_sql);
-    if copied.is_err() {
-        drop(std::fs::remove_file(&to));
+    open::create_private(&part)?;
+    let copied = connection.execute("VACUUM INTO ?1", [part.to_string_lossy()]).map_err(from_sql);
+    let named = copied.and_then(|_| complete(&part, &to));
+    if named.is_err() {
+        drop(std::fs::remove_file(&part));
     }
-    copied.map(drop)
+    named
+}
+
+/// Syncs a copy and gives it its name.
+fn complete(part: &Path, to: &Path) -> Result<(), Cause> {
+    let named = File::open(part).and_then(|file| file.sync_all()).and_then(|()| {
+        // Nothing can be kept from overwriting a file that comes into being between the two calls.
+        if to.symlink_metadata().is_ok() {
+            Err(ErrorKind::AlreadyExists.into())
+        } else {
+            std::fs::rename(part, to)
+        }
+    });
+    #[cfg(unix)]
+    let named = named.and_then(|()| File::open(to.parent().unwrap_or(Path::new(".")))?.sync_all());
+    named.map_err(|error| {
+        Cause::new(StoreErrorKind::Unavailable, format!("the copy cannot be named: {error}"))
+    })
 }
 
 fn failed(detail: &str) -> Cause {

@@ -79,18 +79,28 @@ pub struct Received {
     /// True if there may be visible messages although none came: the storage pushes them, and had not said in time that there is none. A worker that
     /// runs until it is idle asks again.
     pub is_uncertain: bool,
+    /// True if a part of the queue was not asked, or did not answer: a sharded storage goes on without it. A pass that must see every message
+    /// asks again.
+    pub is_partial: bool,
 }
 
 impl Received {
     /// Returns an answer with these messages, and without the time until the next.
     pub fn new(messages: Vec<LeasedMessage>) -> Self {
-        Self { messages, next_visible_in: None, is_uncertain: false }
+        Self { messages, next_visible_in: None, is_uncertain: false, is_partial: false }
     }
 
     /// Sets whether there may be visible messages although none came.
     #[must_use]
     pub fn with_uncertainty(mut self, is_uncertain: bool) -> Self {
         self.is_uncertain = is_uncertain;
+        self
+    }
+
+    /// Sets whether a part of the queue was not asked, or did not answer.
+    #[must_use]
+    pub fn with_missing_part(mut self, is_partial: bool) -> Self {
+        self.is_partial = is_partial;
         self
     }
 

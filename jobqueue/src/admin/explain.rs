@@ -5,12 +5,15 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::{
-    Admin, Cancellation, DeadLetterFilter, HistoryFilter, HistoryRecord, JobReference, JobState,
+    Admin, Cancellation, DeadLetterFilter, HistoryFilter, HistoryRecord, JobFilter, JobReference, JobState,
     QueueOverview, RawJob, RawPayload, WorkerOverview,
 };
 use crate::clock::parse_rfc3339;
 use crate::error::{Error, ErrorKind};
 use crate::presence::{RunningJob, WorkerRecord};
+
+/// The number of messages of each state among which an explanation looks for a job.
+const SEARCHED: usize = 10_000;
 
 /// The state of a job, and the obstacles that keep it from running.
 #[derive(Debug, Clone, Serialize)]
@@ -78,7 +81,7 @@ impl Obstacle {
 
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
-    /// messages of the queue and the first 32 dead letters. Costs nine requests, one for each worker, and for a job in
+    /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs nine requests, one for each worker, and for a job in
     /// order those of
     /// [`groups`](Self::groups).
     ///
@@ -105,11 +108,9 @@ impl Admin {
         if found.place == JobPlace::Unseen {
             found.find_lost_run(&gone, &queue);
         }
-        if found.place == JobPlace::Unseen {
-            self.find_anywhere(&mut found).await?;
-        }
+        let is_certain = found.place != JobPlace::Unseen || self.find_anywhere(&mut found).await?;
         // A job that is certainly not in the queue waits for nothing.
-        if found.place != JobPlace::Unseen || !self.shows_all_jobs() {
+        if found.place != JobPlace::Unseen || !is_certain {
             found.look_at_queue(&queue, &workers);
         }
         if let Some(message) = found.message.take() {
@@ -120,23 +121,29 @@ impl Admin {
             }
             found.message = Some(message);
         }
-        found.summarise(&queue, self.shows_all_jobs());
+        if found.place == JobPlace::Unseen {
+            found.reasons.push(unseen(&queue, self.shows_all_jobs(), is_certain));
+        }
+        found.summarise();
         Ok(found)
     }
 
-    /// Finds a job among all messages, if the storage shows them, and in the history.
-    async fn find_anywhere(&self, found: &mut Explanation) -> Result<(), Error> {
+    /// Finds a job among all messages, if the storage shows them, and in the history. Returns false if it may be somewhere else.
+    async fn find_anywhere(&self, found: &mut Explanation) -> Result<bool, Error> {
         let states = [
             (JobState::Delayed, JobPlace::Delayed),
             (JobState::BackingOff, JobPlace::BackingOff),
             (JobState::Waiting, JobPlace::Waiting),
             (JobState::Running, JobPlace::Running),
         ];
+        let (filter, mut is_certain) = (JobFilter::of(&found.job, SEARCHED), self.shows_all_jobs());
         for (state, place) in states.into_iter().filter(|_| self.shows_all_jobs()) {
-            if let Some(message) = self.find(&found.job, state).await? {
-                found.find_message(vec![message], place);
-                return Ok(());
+            let page = self.jobs(&found.job.queue, state, &filter).await?;
+            if !page.jobs.is_empty() {
+                found.find_message(page.jobs, place);
+                return Ok(true);
             }
+            is_certain &= page.next.is_none();
         }
         let of_job = HistoryFilter::new().queue(&found.job.queue).id(&found.job.id);
         // The operator may not be allowed to read the history: then nothing is known of it.
@@ -144,8 +151,9 @@ impl Admin {
         if let Some(end) = jobs.into_iter().find(|end| found.job.is(&end.source, &end.id)) {
             found.place = JobPlace::Ended;
             found.ended = Some(end);
+            is_certain = true;
         }
-        Ok(())
+        Ok(is_certain)
     }
 
     async fn look_at_message(
@@ -305,10 +313,7 @@ impl Explanation {
         }
     }
 
-    fn summarise(&mut self, queue: &QueueOverview, shows_all: bool) {
-        if self.place == JobPlace::Unseen {
-            self.reasons.push(unseen(queue, shows_all));
-        }
+    fn summarise(&mut self) {
         let why = self.reasons.first().map_or_else(|| "it can run now".to_owned(), |why| why.text.clone());
         self.summary = match (self.place, &self.run) {
             (JobPlace::Running, Some(run)) if self.reasons.iter().any(|why| why.code == "worker_gone") => {
@@ -367,9 +372,13 @@ fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
 }
 
 /// Returns the reason why a job was not found.
-fn unseen(queue: &QueueOverview, shows_all: bool) -> Obstacle {
-    if queue.length == 0 || shows_all {
+fn unseen(queue: &QueueOverview, shows_all: bool, is_certain: bool) -> Obstacle {
+    if queue.length == 0 || is_certain {
         return Obstacle::new("not_found", "it is not in the queue: it has ended, or never existed");
+    }
+    if shows_all {
+        let text = format!("it is not among the first {SEARCHED} jobs of any state; search for it by state");
+        return Obstacle::new("behind_others", text);
     }
     if queue.visible_is_exact {
         let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";

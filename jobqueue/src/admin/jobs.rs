@@ -24,11 +24,22 @@ pub struct JobFilter {
     error: Option<String>,
     from: Option<String>,
     limit: usize,
+    /// The most messages that a search reads.
+    most: usize,
 }
 
 impl Default for JobFilter {
     fn default() -> Self {
-        Self { id: None, source: None, key: None, kind: None, error: None, from: None, limit: 100 }
+        Self {
+            id: None,
+            source: None,
+            key: None,
+            kind: None,
+            error: None,
+            from: None,
+            limit: 100,
+            most: MAX_SEARCHED,
+        }
     }
 }
 
@@ -81,8 +92,9 @@ impl JobFilter {
         self
     }
 
-    fn of(job: &JobReference) -> Self {
-        Self { id: Some(job.id.clone()), source: job.source.clone(), limit: 1, ..Self::default() }
+    /// Returns a filter that selects one job, among `most` messages.
+    pub(super) fn of(job: &JobReference, most: usize) -> Self {
+        Self { id: Some(job.id.clone()), source: job.source.clone(), limit: 1, most, ..Self::default() }
     }
 
     fn selects(&self, job: &RawJob) -> bool {
@@ -166,7 +178,7 @@ impl Admin {
             });
             page.jobs.extend(jobs.filter(|job| filter.selects(job)));
             page.next = found.next;
-            if page.next.is_none() || page.jobs.len() >= filter.limit || searched >= MAX_SEARCHED {
+            if page.next.is_none() || page.jobs.len() >= filter.limit || searched >= filter.most {
                 return Ok(page);
             }
         }
@@ -197,9 +209,9 @@ impl Admin {
         self.act(Action::RunNow, format!("job {} of {}", job.id, job.queue), work, summary).await
     }
 
-    /// Returns the message of a job in one state.
-    pub(super) async fn find(&self, job: &JobReference, state: JobState) -> Result<Option<RawJob>, Error> {
-        let mut filter = JobFilter::of(job);
+    /// Returns the message of a job in one state, however many there are.
+    async fn find(&self, job: &JobReference, state: JobState) -> Result<Option<RawJob>, Error> {
+        let mut filter = JobFilter::of(job, MAX_SEARCHED);
         loop {
             let page = self.jobs(&job.queue, state, &filter).await?;
             let found = page.jobs.into_iter().next();

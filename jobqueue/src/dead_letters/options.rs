@@ -100,7 +100,7 @@ pub struct RedriveReport {
     pub skipped: Vec<SkippedLetter>,
     /// The number of dead letters that were read but not selected.
     pub left: u64,
-    /// The cause, if the redrive ended early because the storage failed several times in a row.
+    /// The cause, if the redrive ended early: the storage failed several times in a row, or a part of it did not answer.
     pub stopped: Option<String>,
 }
 
@@ -115,7 +115,7 @@ pub struct PurgeReport {
     pub skipped: Vec<SkippedLetter>,
     /// The number of dead letters that were read but not selected.
     pub left: u64,
-    /// The cause, if the purge ended early because the storage failed several times in a row.
+    /// The cause, if the purge ended early: the storage failed several times in a row, or a part of it did not answer.
     pub stopped: Option<String>,
 }
 

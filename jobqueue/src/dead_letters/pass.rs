@@ -16,8 +16,8 @@ use crate::delivery::claim_letter;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageId, MessageRef, StoreErrorKind,
-    UpdateMessage,
+    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageId, MessageRef, Received,
+    StoreErrorKind, UpdateMessage,
 };
 
 /// The lease of dead letters during a pass: they are invisible to other passes.
@@ -27,6 +27,12 @@ const MAX_FAILURES: u32 = 3;
 /// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
 /// works.
 const MAX_NEW_PAGES: u32 = 3;
+
+/// The seconds before a look is repeated that found no more letters while a part of the queue did not answer.
+const UNANSWERED: [u64; 5] = [1, 2, 4, 4, 4];
+
+/// The cause of the end of a pass that could not look everywhere.
+const UNCERTAIN_END: &str = "a part of the queue did not answer, so there may be more dead letters; try again when the storage is well";
 
 /// Called for each letter that was handled.
 type Listener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
@@ -111,9 +117,10 @@ impl DeadLetterQueue {
 
     async fn pages(&self, pass: &mut Pass<'_>, tell: &mut Listener<'_>) -> Result<(), Error> {
         let (mut pages_of_new, mut known_in_a_row) = (0, 0);
+        let mut pauses = UNANSWERED.iter();
         while !pass.is_full() && pass.report.stopped.is_none() {
             let requested = Instant::now();
-            let page = self.page().await?;
+            let Received { messages: page, is_uncertain, is_partial, .. } = self.page().await?;
             if let (None, Some(first)) = (pass.began, page.first()) {
                 let held = first.granted.unwrap_or(HOLD);
                 pass.began = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
@@ -124,8 +131,17 @@ impl DeadLetterQueue {
             known_in_a_row = if page.iter().all(is_known) { known_in_a_row + page.len() } else { 0 };
             if page.is_empty() || known_in_a_row >= pass.looked_at.len().max(1) {
                 pass.held.extend(page.into_iter().map(|leased| leased.message));
-                return Ok(());
+                if !is_uncertain && !is_partial {
+                    return Ok(());
+                }
+                // An end that is not certain is no end.
+                match pauses.next() {
+                    Some(seconds) => tokio::time::sleep(Duration::from_secs(*seconds)).await,
+                    None => pass.report.stopped = Some(UNCERTAIN_END.to_owned()),
+                }
+                continue;
             }
+            pauses = UNANSWERED.iter();
             let is_new = |leased: &LeasedMessage| pass.began.is_some_and(|began| leased.inserted > began);
             pages_of_new = if page.iter().all(is_new) { pages_of_new + 1 } else { 0 };
             for leased in page {
@@ -141,11 +157,11 @@ impl DeadLetterQueue {
         Ok(())
     }
 
-    async fn page(&self) -> Result<Vec<LeasedMessage>, Error> {
+    async fn page(&self) -> Result<Received, Error> {
         let get = GetMessages::new(MAX_MESSAGES, HOLD);
         match self.core.store().get(&self.name, get).await {
-            Ok(received) => Ok(received.messages),
-            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(Vec::new()),
+            Ok(received) => Ok(received),
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(Received::default()),
             Err(e) => Err(e.into()),
         }
     }

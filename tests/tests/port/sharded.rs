@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
+use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
@@ -337,4 +338,30 @@ async fn an_outage_of_the_map_loses_no_lease_and_stops_only_sending() {
         home.heal();
         let _ = queue.send(&task("late")).await.unwrap();
     }
+}
+
+/// D2: the other shards are empty, and the one that does not answer has letters: that is no end.
+#[tokio::test(start_paused = true)]
+async fn redrive_does_not_end_while_a_shard_does_not_answer() {
+    let (one, two) = (in_memory(), in_memory());
+    let faulty = Faulty::new(&two);
+    let builder = Sharded::builder().account("one", one).account("two", faulty.storage());
+    let sharded = builder.shards("tasks", 2).shards("tasks-poison", 2).build().unwrap();
+    let storage = Storage::from(sharded.stores());
+    let queue = storage.queue::<Task>().await.unwrap();
+    for name in ["a", "b", "c", "d"] {
+        queue.send(&task(name)).await.unwrap();
+    }
+    let reject = |_: Task| async { Err::<(), _>(JobError::dead_letter("no")) };
+    let rejected = worker(&storage).handle(reject).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(rejected.dead_lettered, 4);
+
+    faulty.plan_always(Operation::Get, Fault::Refuse(StoreErrorKind::Unavailable));
+    let dead = queue.dead_letters().unwrap();
+    let cut = dead.redrive(RedriveOptions::new()).await.unwrap();
+    assert!(cut.moved.len() < 4, "one shard does not answer: {cut:?}");
+    assert!(cut.stopped.as_deref().unwrap_or_default().contains("did not answer"), "{cut:?}");
+    faulty.heal();
+    let rest = dead.redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!((cut.moved.len() + rest.moved.len(), rest.stopped), (4, None));
 }

@@ -48,7 +48,7 @@ async fn adapter_without_powers_keeps_every_promise_of_the_port() {
         "break",
         "write",
         "expiry",
-        "counts",
+        "index",
         "journal",
     ];
     for name in report.skipped() {

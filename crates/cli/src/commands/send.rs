@@ -1,7 +1,7 @@
 //! `send`: jobs from a file or from standard input.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use comfy_table::Table;
 use futures_util::future::join_all;
 use jobqueue::SendOptions;
 use jobqueue::admin::{JobReference, RawSend};
+use tokio::sync::mpsc::{Receiver, channel};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;
@@ -108,10 +109,9 @@ async fn send_all(
     sent: &mut Vec<JobReference>,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let mut input = open(&arguments.file)?;
+    let mut input = Input::open(&arguments.file, arguments.ndjson)?;
     if !arguments.ndjson {
-        let mut data = Vec::new();
-        input.read_to_end(&mut data)?;
+        let data = input.next(stop, sent).await?.unwrap_or_default();
         let one = job(arguments, &data).map_err(|failure| suggest_lines(failure, &data))?;
         if !arguments.dry_run {
             sent.push(session.admin.send(&arguments.queue, one).await?);
@@ -121,15 +121,10 @@ async fn send_all(
     // What has an order is sent one by one.
     let together = if arguments.options.in_order { 1 } else { TOGETHER };
     let mut jobs = Vec::new();
-    let mut line = Vec::new();
     for number in 1_u64.. {
-        if stop.is_cancelled() {
-            return Err(Failure::Interrupted(format!("stopped; {} jobs were sent", sent.len())));
-        }
-        line.clear();
-        let is_end = input.read_until(b'\n', &mut line)? == 0;
-        let is_blank = line.iter().all(u8::is_ascii_whitespace);
-        let wrong = match (!is_blank).then(|| job(arguments, &line)) {
+        let line = input.next(stop, sent).await?;
+        let text = line.as_deref().filter(|line| !line.trim_ascii().is_empty());
+        let wrong = match text.map(|line| job(arguments, line)) {
             Some(Ok(job)) => {
                 jobs.push((number, job));
                 None
@@ -137,17 +132,60 @@ async fn send_all(
             Some(Err(failure)) => Some(failure),
             None => None,
         };
-        if is_end || wrong.is_some() || jobs.len() == together {
+        if line.is_none() || wrong.is_some() || jobs.len() == together {
             send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
         }
         if let Some(failure) = wrong {
             return Err(at_line(failure, number, sent.len()));
         }
-        if is_end {
+        if line.is_none() {
             break;
         }
     }
     Ok(())
+}
+
+/// The input, read by a thread of its own: a signal ends the command also while it waits for input.
+struct Input(Receiver<io::Result<Vec<u8>>>);
+
+impl Input {
+    /// Begins to read, by line or as a whole.
+    fn open(file: &Path, by_line: bool) -> Result<Self, Failure> {
+        if file == Path::new("-") && io::stdin().is_terminal() {
+            say("reading from the terminal; Ctrl-D ends the input");
+        }
+        let mut input = open(file)?;
+        let (parts, received) = channel(TOGETHER);
+        tokio::task::spawn_blocking(move || {
+            loop {
+                let mut part = Vec::new();
+                let read = match by_line {
+                    true => input.read_until(b'\n', &mut part),
+                    false => input.read_to_end(&mut part),
+                };
+                let is_last = !matches!(read, Ok(1..)) || !by_line;
+                let part = read.map(|_| part);
+                let is_end = by_line && matches!(&part, Ok(part) if part.is_empty());
+                if is_end || parts.blocking_send(part).is_err() || is_last {
+                    return;
+                }
+            }
+        });
+        Ok(Self(received))
+    }
+
+    /// Returns the next line, or the whole; `None` at the end.
+    async fn next(
+        &mut self,
+        stop: &CancellationToken,
+        sent: &[JobReference],
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(Failure::Interrupted(format!("stopped; {} jobs were sent", sent.len()))),
+            part = self.0.recv() => Ok(part.transpose()?),
+        }
+    }
 }
 
 /// Sends jobs at once, each with the number of its line.
@@ -221,7 +259,7 @@ impl Options {
     }
 }
 
-fn open(file: &Path) -> Result<Box<dyn BufRead>, Failure> {
+fn open(file: &Path) -> Result<Box<dyn BufRead + Send>, Failure> {
     if file == Path::new("-") {
         return Ok(Box::new(BufReader::new(io::stdin())));
     }

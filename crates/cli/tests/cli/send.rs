@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::{Output, Stdio};
 
+use crate::bulk::interrupt;
 use crate::shape::check;
 use crate::support::{Place, error_text};
 
@@ -113,4 +114,36 @@ fn delayed_jobs_are_listed_and_run_now() {
     place.ok(&["run-now", "mails", "two"]);
     assert_eq!(place.json(&["peek", "mails"])[0]["id"], "two");
     assert_eq!(place.run(&["run-now", "mails", "two"]).status.code(), Some(3), "it waits already");
+}
+
+/// Returns whether the process has a handler for SIGINT.
+#[cfg(target_os = "linux")]
+fn catches_interrupts(child: &std::process::Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    u64::from_str_radix(caught, 16).unwrap() & 0b10 != 0
+}
+
+/// D36: a command that waits for input ends by a signal.
+#[cfg(target_os = "linux")]
+#[test]
+fn waiting_for_input_can_be_interrupted() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    for arguments in
+        [vec!["send", "mails", "--kind", "mail"], vec!["send", "mails", "--kind", "mail", "--ndjson"]]
+    {
+        let mut child =
+            place.command(&arguments).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"{}\n").unwrap();
+        // Before it catches the signal, that would kill it.
+        while !catches_interrupts(&child) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        interrupt(&child);
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(130), "{arguments:?}");
+        drop(input);
+    }
 }

@@ -56,6 +56,7 @@ impl ShardedQueues {
             {
                 all.soonest(Some(Duration::ZERO));
                 all.is_cut = true;
+                all.is_partial = true;
                 break;
             }
         }
@@ -72,6 +73,7 @@ impl ShardedQueues {
             _ => {
                 let enough = all.messages.len() == options.count as usize;
                 let received = Received::new(all.messages).with_uncertainty(all.is_uncertain);
+                let received = received.with_missing_part(all.is_partial);
                 Ok(received.with_next_visible_in(all.next.filter(|_| !enough)))
             }
         }
@@ -86,10 +88,12 @@ impl ShardedQueues {
         for shard in shards {
             if let Some(wait) = health.closed_for(queue, &shard) {
                 all.soonest(Some(wait));
+                all.is_partial = true;
             } else if health.unanswered(queue, &shard).is_none() {
                 askable.push_back(shard);
             } else if suspect.is_some() {
                 all.soonest(Some(SUSPECT_PATIENCE));
+                all.is_partial = true;
             } else {
                 suspect = Some(shard);
             }
@@ -137,6 +141,8 @@ struct Gathered {
     has_waited: bool,
     /// True if shards were left out because of that.
     is_cut: bool,
+    /// True if a shard was not asked or failed.
+    is_partial: bool,
 }
 
 impl Gathered {
@@ -150,6 +156,7 @@ impl Gathered {
             Ok(received) => {
                 self.answers += 1;
                 self.is_uncertain |= received.is_uncertain;
+                self.is_partial |= received.is_partial;
                 self.soonest(received.next_visible_in);
                 let full = received.messages.len() == asked as usize;
                 self.messages.extend(received.messages.into_iter().map(|mut message| {
@@ -163,6 +170,7 @@ impl Gathered {
             Err(e) => {
                 tracing::warn!(shard = shard.number, generation = shard.generation, error = %e, "reading a shard failed");
                 self.has_waited |= e.kind() == K::Timeout;
+                self.is_partial = true;
                 // A failure that waiting does not repair must not look like an empty shard.
                 if self.error.as_ref().is_none_or(|first| first.is_retryable()) {
                     self.error = Some(e);
