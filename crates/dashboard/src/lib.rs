@@ -17,7 +17,7 @@
 //! }
 //!
 //! let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
-//! // Your own middleware has checked who the viewer is; a header alone can be sent by anybody.
+//! // From the middleware of your program, which has checked it: any client can send a header.
 //! let dashboard = Dashboard::new(admin).access(|parts| match parts.extensions.get::<User>() {
 //!     Some(user) if user.is_operator => Access::new(user.name.as_str(), AccessLevel::Operate),
 //!     Some(user) => Access::read_only(user.name.as_str()),

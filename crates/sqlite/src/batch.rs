@@ -1,6 +1,6 @@
 //! One write transaction in which many operations may run: its time, its source of ids, and the queues it changes.
 //!
-//! The batch notes the queues in which messages arrive, so that the writer can wake those who wait for them.
+//! The batch notes the queues in which messages arrive, so that the writer can wake their subscriptions.
 
 use std::time::SystemTime;
 
@@ -41,7 +41,7 @@ struct QueueRow {
     id: i64,
     /// True if messages have become visible since this was last asked.
     visible: bool,
-    /// True if messages have arrived of which nobody was notified, and true if some have come that were not visible at once.
+    /// True if messages have arrived since the last notification, and true if some of the messages were not visible at once.
     arrived: bool,
     delayed: bool,
     /// True if the queue may have messages of groups.
@@ -50,7 +50,7 @@ struct QueueRow {
 
 /// The results of a transaction, for use after its commit.
 pub(super) struct Finished {
-    /// The queues in which messages arrived of which nobody was notified.
+    /// The queues whose subscriptions are to be notified.
     pub(super) arrived: Vec<QueueName>,
     /// The reserved numbers that are left.
     pub(super) ids: Ids,
@@ -179,8 +179,8 @@ impl<'c> Batch<'c> {
         self.queues.iter().any(|(_, row)| row.is_some_and(|row| row.visible))
     }
 
-    /// Calls `wake` for each queue in which messages have become visible since the last call, and returns whether it woke anybody.
-    /// Nobody is notified of these messages again after the commit.
+    /// Calls `wake` for each queue in which messages have become visible since the last call. Returns whether one of the calls returned true;
+    /// those queues are not notified again after the commit.
     pub(super) fn wake(&mut self, wake: impl Fn(&QueueName) -> bool) -> bool {
         let mut is_awaited = false;
         for (name, row) in &mut self.queues {

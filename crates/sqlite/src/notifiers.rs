@@ -41,7 +41,7 @@ impl Notifiers {
         arrived.iter().filter_map(|queue| notifiers.get(queue)).for_each(|entry| entry.notifier.notify());
     }
 
-    /// Notifies of messages that are about to be committed, if somebody waits for them. Returns whether somebody does: the get that
+    /// Notifies of messages that are about to be committed, if a subscription waits for them. Returns whether one does: the get that
     /// follows comes to the writer after the messages, and joins their transaction if it comes in time.
     pub(super) fn wake(&self, queue: &QueueName) -> bool {
         self.lock().get(queue).is_some_and(|entry| entry.notifier.wake())

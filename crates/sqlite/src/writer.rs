@@ -27,7 +27,7 @@ const MAX_OPERATIONS: usize = 1024;
 /// The approximate number of bytes in one transaction above which no further operation is added.
 const MAX_BYTES: usize = 8 << 20;
 
-/// The time that a transaction in which messages become visible waits for the get of somebody who waits for them, if nothing else
+/// The time that a transaction in which messages become visible waits for the get of a subscription that it woke, if nothing else
 /// is requested: less than the sync of another transaction takes.
 const GET: Duration = Duration::from_micros(100);
 

@@ -123,7 +123,7 @@ impl JobFilter {
 pub struct JobPage {
     /// The jobs, by the time at which they are due.
     pub jobs: Vec<RawJob>,
-    /// Where the search stopped, if there may be more: pass it to the next one.
+    /// The place where the search stopped, if there may be more: pass it to the next one.
     pub next: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use super::saved::{Saved, to_json};
 use crate::envelope::{Checkpoint, Envelope};
 use crate::error::{Error, ErrorKind};
 
-/// What is known of a checkpoint after it was sent to the storage.
+/// The answer to a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckpointOutcome {

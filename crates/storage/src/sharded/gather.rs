@@ -72,9 +72,8 @@ impl ShardedQueues {
             }
             _ => {
                 let enough = all.messages.len() == options.count as usize;
-                let received = Received::new(all.messages).with_uncertainty(all.is_uncertain);
-                let received = received.with_missing_part(all.is_partial);
-                Ok(received.with_next_visible_in(all.next.filter(|_| !enough)))
+                let received = Received::new(all.messages).with_next_visible_in(all.next.filter(|_| !enough));
+                Ok(received.with_uncertainty(all.is_uncertain).with_missing_part(all.is_partial))
             }
         }
     }

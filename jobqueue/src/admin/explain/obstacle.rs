@@ -1,0 +1,146 @@
+//! The reasons why a job does not run, from what the storage and the records of workers show.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use crate::admin::{JobState, QueueOverview, RawJob, WorkerOverview};
+use crate::clock::parse_rfc3339;
+use crate::presence::WorkerRecord;
+
+/// The number of messages of each state among which an explanation looks for a job.
+pub(super) const SEARCHED: usize = 10_000;
+
+/// A reason why a job does not run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Obstacle {
+    /// The code, which never changes: `dead_letter`, `cancel_requested`, `paused`, `no_worker`, `circuit_open`, `unknown_kind`,
+    /// `unreadable`, `payload_missing`, `delayed_until`, `backing_off`, `attempts_exhausted`, `too_many_deliveries`, `waits_for_turn`, `deferred`,
+    /// `no_free_slot`, `queue_limit`, `kind_limit`, `rate_limit`, `worker_gone`, `not_visible`, `behind_others`, `not_found`.
+    pub code: &'static str,
+    /// A sentence for operators.
+    pub text: String,
+}
+
+impl Obstacle {
+    pub(super) fn new(code: &'static str, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+}
+
+/// Returns the time for which a job waits, if the storage shows it.
+pub(super) fn waits_until(message: &RawJob) -> Option<Obstacle> {
+    let due = message.due.as_deref()?;
+    match message.state {
+        JobState::Delayed => Some(Obstacle::new("delayed_until", format!("it is delayed until {due}"))),
+        JobState::BackingOff => {
+            let text = format!("it is tried again at {due}, after {} failed attempts", message.attempts);
+            Some(Obstacle::new("backing_off", text))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the delay of a job that is longer than the storage's, if it is not over.
+pub(super) fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
+    let not_before = message.not_before.as_deref().and_then(parse_rfc3339)?;
+    let text = || format!("it is delayed until {}", crate::admin::text::time(not_before));
+    (not_before > now).then(|| Obstacle::new("delayed_until", text()))
+}
+
+/// Returns the reason why a job was not found.
+pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, is_certain: bool) -> Obstacle {
+    if queue.length == 0 || is_certain {
+        return Obstacle::new("not_found", "it is not in the queue: it has ended, or never existed");
+    }
+    if shows_all {
+        let text = format!("it is not among the first {SEARCHED} jobs of any state; search for it by state");
+        return Obstacle::new("behind_others", text);
+    }
+    if queue.visible_is_exact {
+        let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";
+        return Obstacle::new("not_visible", text);
+    }
+    let text = "it is not among the first 32 visible messages; inspect the queue to see more";
+    Obstacle::new("behind_others", text)
+}
+
+/// Returns the bounds that a job has reached: it is dead-lettered when it is next received.
+pub(super) fn bounds(message: &RawJob, queue: &QueueOverview) -> Vec<Obstacle> {
+    let setting = |name: &str| queue.settings.get(name).and_then(|value| value.parse::<u32>().ok());
+    let mut reached = Vec::new();
+    if message.problem.is_some() {
+        let text = "its message cannot be read as an event; it will be dead-lettered unless the queue has one type only";
+        reached.push(Obstacle::new("unreadable", text));
+    }
+    if setting(crate::settings::POISON_THRESHOLD).is_some_and(|most| message.attempts >= most) {
+        let text = format!("it has failed {} times, and will be dead-lettered", message.attempts);
+        reached.push(Obstacle::new("attempts_exhausted", text));
+    }
+    if setting(crate::settings::MAX_DELIVERIES).is_some_and(|most| message.dequeue_count > most) {
+        let text = format!(
+            "it was received {} times; if these deliveries count, it will be dead-lettered",
+            message.dequeue_count
+        );
+        reached.push(Obstacle::new("too_many_deliveries", text));
+    }
+    reached
+}
+
+pub(super) fn unknown_kind(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
+    let mut queues =
+        workers.iter().flat_map(|worker| &worker.record.queues).filter(|queue| queue.name == message.queue);
+    queues.clone().next()?;
+    let is_known = queues.any(|queue| queue.kinds.contains(&message.kind));
+    let text = || format!("no running worker has a handler for the kind `{}`", message.kind.escape_debug());
+    (!is_known && !message.kind.is_empty()).then(|| Obstacle::new("unknown_kind", text()))
+}
+
+/// Returns the limit of the queue, if it is reached on all workers that fetch from it.
+pub(super) fn queue_limit<'a>(
+    queue: &str,
+    mut workers: impl Iterator<Item = &'a WorkerRecord> + Clone,
+) -> Option<Obstacle> {
+    let running =
+        |worker: &WorkerRecord| worker.running.iter().filter(|job| job.queue == queue).count() as u64;
+    let most: u64 = workers.clone().map(|worker| worker.slots_for(queue)).sum();
+    let text = format!("the workers' limit for the queue is reached: {most} jobs at once");
+    workers
+        .all(|worker| running(worker) >= worker.slots_for(queue))
+        .then(|| Obstacle::new("queue_limit", text))
+}
+
+/// Returns the limit of the kind, if it is reached on all workers that know it.
+pub(super) fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
+    let mut most = 0;
+    let knows = |worker: &&WorkerOverview| {
+        let mut queues = worker.record.queues.iter();
+        queues.any(|queue| queue.name == message.queue && queue.kinds.contains(&message.kind))
+    };
+    for worker in workers.iter().filter(|worker| !worker.record.draining).filter(knows) {
+        let mut limits = worker.record.queues.iter().flat_map(|queue| &queue.limits);
+        let limit = limits.find(|limits| limits.kind == message.kind)?.concurrency?;
+        let running = worker.record.running.iter().filter(|job| job.kind == message.kind).count() as u64;
+        if running < limit {
+            return None;
+        }
+        most += limit;
+    }
+    let kind = message.kind.escape_debug();
+    let text = format!("the workers' limit for the kind `{kind}` is reached: {most} jobs at once");
+    (most > 0).then(|| Obstacle::new("kind_limit", text))
+}
+
+/// Returns the rate at which jobs of the kind begin, if it is limited on all workers that know it.
+pub(super) fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
+    let mut most = 0.0;
+    for worker in workers.iter().filter(|worker| !worker.record.draining) {
+        let mut queues = worker.record.queues.iter().filter(|queue| queue.name == message.queue);
+        let Some(queue) = queues.find(|queue| queue.kinds.contains(&message.kind)) else { continue };
+        most += queue.limits.iter().find(|limits| limits.kind == message.kind)?.per_second?;
+    }
+    let kind = message.kind.escape_debug();
+    let text = format!("the rate limit of the kind `{kind}` is {most} jobs a second");
+    (most > 0.0).then(|| Obstacle::new("rate_limit", text))
+}
