@@ -4,7 +4,7 @@
 //! completed, released or dropped. Prints
 //!
 //! ```text
-//! worked 3.5 s on parcel 1 under a lease of 3 s; no other worker got it
+//! worked 7 s on parcel 1 under a lease of 6 s; no other worker got it
 //! completed parcel 1
 //! dropped parcel 2 without a word: it is back, attempt 1, delivery 2
 //! released parcel 2 for later
@@ -21,7 +21,7 @@ use jobqueue_examples::{Failure, end, open_storage};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "parcels", kind = "parcel", timeout = "3s")]
+#[message(queue = "parcels", kind = "parcel", timeout = "6s")]
 struct Parcel {
     number: u32,
 }
@@ -41,14 +41,14 @@ async fn run() -> Result<(), Failure> {
     // Longer than the lease: the lock renews itself.
     parcels.send(&Parcel { number: 1 }).await?;
     let delivery = next(&parcels).await?;
-    let work = tokio::time::sleep(Duration::from_millis(3_500));
+    let work = tokio::time::sleep(Duration::from_secs(7));
     tokio::select! {
         () = work => {}
         () = delivery.token().cancelled() => return Err("the lock was lost".into()),
     }
     let others = parcels.receive(Duration::ZERO).await?.is_some();
     assert!(!others, "another has got a locked message");
-    println!("worked 3.5 s on parcel 1 under a lease of 3 s; no other worker got it");
+    println!("worked 7 s on parcel 1 under a lease of 6 s; no other worker got it");
     delivery.complete().await?;
     println!("completed parcel 1");
 

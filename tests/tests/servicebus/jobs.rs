@@ -137,7 +137,7 @@ fn the_example_of_the_message_lock_runs() {
     let text = example::text(&output);
     assert!(output.status.success(), "{text}");
     for line in [
-        "worked 3.5 s on parcel 1 under a lease of 3 s; no other worker got it",
+        "worked 7 s on parcel 1 under a lease of 6 s; no other worker got it",
         "dropped parcel 2 without a word: it is back, attempt 1, delivery 2",
         "completed parcel 2 with its progress: weighed",
     ] {
