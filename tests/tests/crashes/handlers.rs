@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jobqueue::batch::OnDeadLetters;
 use jobqueue::settings::SettingOverrides;
+use jobqueue::worker::CheckpointOutcome;
 use jobqueue::{Context, Event, JobError, State, Worker, WorkerBuilder};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -112,7 +113,7 @@ fn failed(process: &Process, job: &str) -> JobError {
 
 /// Saves the progress. The job continues if it cannot save it, or does not know whether it has.
 async fn save(ctx: &Context, process: &Process, stage: u32) {
-    if ctx.checkpoint(&Progress::new(stage)).await.is_ok() {
+    if let Ok(CheckpointOutcome::Saved) = ctx.checkpoint(&Progress::new(stage)).await {
         process.ledger.note("saved", stage, &ctx.info().id);
     }
 }
