@@ -22,6 +22,9 @@ pub(crate) struct Filter {
     /// Only the job with this id; may be repeated
     #[arg(long)]
     id: Vec<String>,
+    /// Only jobs of this sender: two senders may use the same id
+    #[arg(long)]
+    source: Option<String>,
     /// Only dead letters that are at least this old
     #[arg(long, value_name = "TIME", value_parser = duration)]
     older_than: Option<Duration>,
@@ -45,6 +48,9 @@ impl Filter {
         }
         if !self.id.is_empty() {
             filter = filter.ids(self.id.iter().map(String::as_str));
+        }
+        if let Some(source) = &self.source {
+            filter = filter.source(source);
         }
         if let Some(age) = self.older_than {
             filter = filter.older_than(age);

@@ -1,12 +1,15 @@
-//! Redriving and purging all dead letters that a filter selects.
+//! Redriving and purging the dead letters that a plan names, or that a filter selects.
+
+use std::time::SystemTime;
 
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::dead_letters::DeadLetterFilter;
-use super::{Action, Admin};
-use crate::dead_letters::{DeadLetter, PassAction, RedriveReport};
-use crate::error::Error;
+use super::text::exact_time_option;
+use super::{Action, Admin, DeadLetterPlan, JobReference};
+use crate::dead_letters::{DeadLetter, PassAction, RedriveOptions, RedriveReport};
+use crate::error::{Error, ErrorKind};
 
 /// The progress of a redrive or a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -23,16 +26,23 @@ pub struct BulkProgress {
 #[must_use]
 #[non_exhaustive]
 pub struct BulkReport {
+    /// The queue.
+    pub queue: String,
+    /// The time after which it left dead letters alone, by the storage's clock: its beginning, or that of the dry run of its plan.
+    #[serde(serialize_with = "exact_time_option")]
+    pub before: Option<SystemTime>,
     /// True for a dry run: the jobs are the ones that would have been changed.
     pub dry_run: bool,
     /// The number of jobs that were put back, or whose dead letters were deleted.
     pub count: u64,
-    /// The ids of these jobs.
-    pub jobs: Vec<String>,
+    /// These jobs.
+    pub jobs: Vec<JobReference>,
     /// The dead letters that were selected and with which it failed.
     pub skipped: Vec<SkippedJob>,
     /// The number of dead letters that were looked at and left.
     pub left: u64,
+    /// The number of these that came after [`before`](Self::before), at least.
+    pub newer: u64,
     /// The cause, if it ended before it had looked at all.
     pub stopped: Option<String>,
 }
@@ -49,13 +59,20 @@ pub struct SkippedJob {
     pub maybe_moved: bool,
 }
 
+/// The dead letters that a redrive or a purge may take.
+#[derive(Debug)]
+enum Selection {
+    Filter(DeadLetterFilter),
+    Plan(DeadLetterPlan),
+}
+
 /// A redrive or a purge that is put together; [`run`](Self::run) does it. Begun by [`Admin::redrive`] and [`Admin::purge`].
 #[must_use = "nothing happens before `run`"]
 pub struct Bulk<'a> {
     admin: &'a Admin,
     queue: String,
     purges: bool,
-    filter: DeadLetterFilter,
+    selection: Selection,
     limit: Option<u64>,
     per_second: Option<u32>,
     dry_run: bool,
@@ -81,7 +98,7 @@ impl Admin {
             admin: self,
             queue: queue.to_owned(),
             purges,
-            filter: DeadLetterFilter::new(),
+            selection: Selection::Filter(DeadLetterFilter::new()),
             limit: None,
             per_second: None,
             dry_run: false,
@@ -92,9 +109,16 @@ impl Admin {
 }
 
 impl<'a> Bulk<'a> {
-    /// Restricts the operation to the filter's selection. The default is all dead letters.
+    /// Selects the dead letters for which the filter's conditions hold when it runs: also those that died after somebody looked. After a
+    /// preview, execute its [plan](Self::plan).
     pub fn filter(mut self, filter: DeadLetterFilter) -> Self {
-        self.filter = filter;
+        self.selection = Selection::Filter(filter);
+        self
+    }
+
+    /// Selects the dead letters of the plan, instead of a filter's. It ends when it has found them, without reading the others.
+    pub fn plan(mut self, plan: DeadLetterPlan) -> Self {
+        self.selection = Selection::Plan(plan);
         self
     }
 
@@ -110,7 +134,7 @@ impl<'a> Bulk<'a> {
         self
     }
 
-    /// Reports the changes without making them. It receives all dead letters, which are invisible to others meanwhile,
+    /// Reports the changes without making them, for a [plan](BulkReport::plan). It receives all dead letters, which are invisible to others meanwhile,
     /// and requires [`Action::Inspect`] instead of the action itself.
     pub fn dry_run(mut self, dry: bool) -> Self {
         self.dry_run = dry;
@@ -133,7 +157,8 @@ impl<'a> Bulk<'a> {
     /// Does it.
     ///
     /// # Errors
-    /// [`Forbidden`](crate::ErrorKind::Forbidden); [`NotFound`](crate::ErrorKind::NotFound) if there is no such queue;
+    /// [`Forbidden`](crate::ErrorKind::Forbidden); [`Invalid`](crate::ErrorKind::Invalid) if nothing is selected, or a plan is that of
+    /// another queue; [`NotFound`](crate::ErrorKind::NotFound) if there is no such queue;
     /// [`Storage`](crate::ErrorKind::Storage) when the dead letters cannot be read at all: nothing was changed. What fails later is in
     /// the report.
     ///
@@ -155,12 +180,9 @@ impl<'a> Bulk<'a> {
     }
 
     async fn pass(mut self) -> Result<BulkReport, Error> {
+        let mut options = self.options()?.stop(self.stop.clone());
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
         let total = letters.count().await?;
-        let mut options = self.admin.selecting(&self.filter).stop(self.stop.clone());
-        if let Some(limit) = self.limit {
-            options = options.limit(limit);
-        }
         if let Some(rate) = self.per_second {
             options = options.per_second(rate);
         }
@@ -169,27 +191,62 @@ impl<'a> Bulk<'a> {
             (false, true) => PassAction::Delete,
             (false, false) => PassAction::PutBack,
         };
-        let mut done = 0;
-        let mut tell = |_: &DeadLetter| {
-            done += 1;
+        let mut jobs = Vec::new();
+        let mut tell = |letter: &DeadLetter| {
+            jobs.push(JobReference::new(&self.queue, &letter.id).with_source(&letter.source));
+            let done = jobs.len() as u64;
             (self.progress)(BulkProgress { done, total: total.max(done) });
         };
         let report = letters.pass(&options, action, &mut tell).await?;
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
-        Ok(BulkReport::of(report, self.dry_run, stopped))
+        Ok(BulkReport::of(self.queue, report, jobs, self.dry_run, stopped))
+    }
+
+    fn options(&self) -> Result<RedriveOptions, Error> {
+        let (mut options, found) = match &self.selection {
+            Selection::Filter(filter) if filter.is_empty() => {
+                let text = "no dead letters are selected: give a plan, a filter with a condition, or `DeadLetterFilter::all()`";
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+            Selection::Plan(plan) if plan.queue != self.queue => {
+                let text = format!("the plan is for the queue `{}` and not for `{}`", plan.queue, self.queue);
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+            Selection::Filter(filter) => (self.admin.selecting(filter), None),
+            Selection::Plan(plan) => {
+                let options = RedriveOptions::new().filter(plan.selection()).before(plan.before);
+                (options, Some(plan.jobs.len() as u64))
+            }
+        };
+        if let Some(limit) = self.limit.into_iter().chain(found).min() {
+            options = options.limit(limit);
+        }
+        Ok(options)
     }
 }
 
 impl BulkReport {
-    fn of(report: RedriveReport, dry_run: bool, stopped: Option<String>) -> Self {
-        let RedriveReport { moved, skipped, left, stopped: failed } = report;
+    /// Returns the plan that takes exactly these jobs. After an empty dry run it takes nothing.
+    pub fn plan(&self) -> DeadLetterPlan {
+        DeadLetterPlan { queue: self.queue.clone(), before: self.before, jobs: self.jobs.clone() }
+    }
+
+    fn of(
+        queue: String,
+        report: RedriveReport,
+        jobs: Vec<JobReference>,
+        dry_run: bool,
+        stopped: Option<String>,
+    ) -> Self {
+        let RedriveReport { skipped, left, newer, began, stopped: failed, .. } = report;
         let skipped = skipped.into_iter().map(|skipped| SkippedJob {
             id: skipped.id,
             error: skipped.why,
             maybe_moved: skipped.maybe_moved,
         });
-        let (count, skipped) = (moved.len() as u64, skipped.collect());
-        Self { dry_run, count, jobs: moved, skipped, left, stopped: failed.or(stopped) }
+        let (count, skipped) = (jobs.len() as u64, skipped.collect());
+        let stopped = failed.or(stopped);
+        Self { queue, before: began, dry_run, count, jobs, skipped, left, newer, stopped }
     }
 }
 
@@ -198,7 +255,7 @@ impl std::fmt::Debug for Bulk<'_> {
         f.debug_struct("Bulk")
             .field("queue", &self.queue)
             .field("purges", &self.purges)
-            .field("filter", &self.filter)
+            .field("selection", &self.selection)
             .field("dry_run", &self.dry_run)
             .finish_non_exhaustive()
     }

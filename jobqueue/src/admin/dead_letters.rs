@@ -10,10 +10,13 @@ use super::{Action, Admin, JobState, RawJob};
 use crate::dead_letters::{DeadLetter, DeadLetterQueue, PassAction, RedriveOptions};
 use crate::error::Error;
 
-/// The dead letters that are meant: those for which all that is set here holds.
+/// The dead letters that are meant: those for which all conditions hold. A filter without a condition lists all; a change with it is
+/// refused, unless it is [`all`](Self::all).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 pub struct DeadLetterFilter {
+    all: bool,
+    source: Option<String>,
     kind: Option<String>,
     reason: Option<String>,
     ids: Option<Vec<String>>,
@@ -23,9 +26,14 @@ pub struct DeadLetterFilter {
 }
 
 impl DeadLetterFilter {
-    /// Returns a filter that selects all.
+    /// Returns a filter without a condition.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Returns a filter that selects all dead letters, also for a change.
+    pub fn all() -> Self {
+        Self { all: true, ..Self::default() }
     }
 
     /// Selects those of this kind.
@@ -37,6 +45,12 @@ impl DeadLetterFilter {
     /// Selects dead letters with this reason, such as `attempts_exhausted`.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
+        self
+    }
+
+    /// Selects jobs of this sender: two jobs with one id from two senders are two jobs.
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = Some(source.into());
         self
     }
 
@@ -64,8 +78,8 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Returns whether the filter selects all.
-    pub fn selects_all(&self) -> bool {
+    /// Returns whether there is no condition: a change with this filter is refused.
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
@@ -75,6 +89,7 @@ impl DeadLetterFilter {
         let age = || now.duration_since(letter.time?).ok().or(Some(Duration::ZERO));
         is(&self.kind, &letter.kind)
             && is(&self.reason, letter.reason.as_str())
+            && is(&self.source, &letter.source)
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&letter.id))
             && self.older_than.is_none_or(|least| age().is_some_and(|age| age >= least))
             && self.younger_than.is_none_or(|most| age().is_some_and(|age| age < most))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::payload::{RawCheckpoint, RawPayload};
 use super::text::time;
@@ -29,7 +29,8 @@ pub enum JobState {
 }
 
 /// The identity of a job: its queue, source and id.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct JobReference {
     /// The queue; for a dead letter the queue that it came from.

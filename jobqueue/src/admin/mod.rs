@@ -23,11 +23,11 @@
 //! let mails = admin.queue("mails").await?;
 //! assert!(mails.paused && mails.length == 1);
 //!
-//! // The preview of a redrive, then the redrive.
+//! // A preview, then the redrive of exactly what it found.
 //! let rejected = DeadLetterFilter::new().reason("rejected");
-//! let preview = admin.redrive("mails").filter(rejected.clone()).dry_run(true).run().await?;
+//! let preview = admin.redrive("mails").filter(rejected).dry_run(true).run().await?;
 //! println!("{} dead letters would be put back", preview.count);
-//! let _ = admin.redrive("mails").filter(rejected).per_second(20).run().await?;
+//! let _ = admin.redrive("mails").plan(preview.plan()).per_second(20).run().await?;
 //! # Ok(()) }
 //! ```
 
@@ -45,6 +45,7 @@ mod jobs;
 mod leaders;
 mod payload;
 mod peek;
+mod plan;
 mod queues;
 #[cfg(feature = "schedule")]
 mod schedules;
@@ -78,6 +79,7 @@ pub use job::{JobReference, JobState, RawBatch, RawDeadLetter, RawDeferral, RawJ
 pub use jobs::{JobFilter, JobPage};
 pub use leaders::LeaderOverview;
 pub use payload::{BlobReference, RawCheckpoint, RawPayload};
+pub use plan::DeadLetterPlan;
 pub use queues::QueueOverview;
 #[cfg(feature = "schedule")]
 pub use schedules::ScheduleOverview;

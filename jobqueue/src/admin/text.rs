@@ -39,6 +39,16 @@ pub(super) fn exact_time(time: SystemTime) -> String {
     Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
 }
 
+pub(super) fn exact_time_option<S: Serializer>(
+    at: &Option<SystemTime>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => serializer.serialize_str(&exact_time(*at)),
+        None => serializer.serialize_none(),
+    }
+}
+
 pub(super) fn rfc3339<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&time(*at))
 }

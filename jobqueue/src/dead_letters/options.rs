@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +30,7 @@ pub struct RedriveOptions {
     pub(crate) per_second: Option<u32>,
     pub(crate) dry_run: bool,
     pub(crate) stop: Option<CancellationToken>,
+    pub(crate) before: Option<SystemTime>,
 }
 
 impl RedriveOptions {
@@ -73,6 +75,13 @@ impl RedriveOptions {
         self
     }
 
+    /// Leaves dead letters alone that came after `time`, by the storage's clock. The default is the beginning of the pass.
+    #[must_use]
+    pub(crate) fn before(mut self, time: Option<SystemTime>) -> Self {
+        self.before = time;
+        self
+    }
+
     pub(super) fn picks(&self, letter: &DeadLetter) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter(letter))
     }
@@ -100,6 +109,10 @@ pub struct RedriveReport {
     pub skipped: Vec<SkippedLetter>,
     /// The number of dead letters that were read but not selected.
     pub left: u64,
+    /// The number of these that came after the pass had begun, at least.
+    pub newer: u64,
+    /// The time at which the pass began, by the storage's clock; none if there was no dead letter. What came later was left alone.
+    pub began: Option<SystemTime>,
     /// The cause, if the redrive ended early: the storage failed several times in a row, or a part of it did not answer.
     pub stopped: Option<String>,
 }
@@ -133,7 +146,7 @@ pub struct SkippedLetter {
 
 impl From<RedriveReport> for PurgeReport {
     fn from(report: RedriveReport) -> Self {
-        let RedriveReport { moved, skipped, left, stopped } = report;
+        let RedriveReport { moved, skipped, left, stopped, .. } = report;
         Self { deleted: moved, skipped, left, stopped }
     }
 }

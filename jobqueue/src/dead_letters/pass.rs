@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
+use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -24,9 +25,11 @@ use crate::storage::{
 const HOLD: Duration = Duration::from_secs(600);
 /// The number of failures of the storage in a row after which the pass ends.
 const MAX_FAILURES: u32 = 3;
+/// The number of letters that are made visible again at once.
+const RELEASED_AT_ONCE: usize = 16;
 /// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
 /// works.
-const MAX_NEW_PAGES: u32 = 3;
+const MAX_NEW_PAGES: u64 = 3;
 
 /// The seconds before a look is repeated that found no more letters while a part of the queue did not answer.
 const UNANSWERED: [u64; 5] = [1, 2, 4, 4, 4];
@@ -97,7 +100,7 @@ impl DeadLetterQueue {
         let mut pass = Pass {
             options,
             action,
-            began: None,
+            began: options.before,
             looked_at: HashSet::new(),
             seen: Seen::default(),
             next: Instant::now(),
@@ -106,6 +109,7 @@ impl DeadLetterQueue {
             held: Vec::new(),
         };
         let done = self.pages(&mut pass, tell).await;
+        pass.report.began = pass.began;
         self.release(pass.held).await;
         match done {
             Err(error) if pass.looked_at.is_empty() || action == PassAction::Tell => return Err(error),
@@ -117,6 +121,11 @@ impl DeadLetterQueue {
 
     async fn pages(&self, pass: &mut Pass<'_>, tell: &mut Listener<'_>) -> Result<(), Error> {
         let (mut pages_of_new, mut known_in_a_row) = (0, 0);
+        // Behind a time that has passed there may be many before the first that is meant.
+        let max_new_pages = match pass.options.before {
+            Some(_) => MAX_NEW_PAGES + self.count().await? / u64::from(MAX_MESSAGES),
+            None => MAX_NEW_PAGES,
+        };
         let mut pauses = UNANSWERED.iter();
         while !pass.is_full() && pass.report.stopped.is_none() {
             let requested = Instant::now();
@@ -150,7 +159,7 @@ impl DeadLetterQueue {
                     self.look(pass, leased, tell).await;
                 }
             }
-            if pages_of_new >= MAX_NEW_PAGES {
+            if pages_of_new >= max_new_pages {
                 return Ok(());
             }
         }
@@ -173,6 +182,7 @@ impl DeadLetterQueue {
         }
         let is_over = pass.is_full() || pass.report.stopped.is_some();
         let is_new = pass.began.is_some_and(|began| inserted > began);
+        pass.report.newer += u64::from(is_new);
         let Ok(text) = text else { return pass.leave(message) };
         if is_over || is_new {
             return pass.leave(message);
@@ -239,7 +249,6 @@ impl DeadLetterQueue {
             Err((put, error)) => {
                 if put == Put::Yes {
                     pass.seen.done(&held, pass.action);
-                    pass.report.moved.push(held.letter.id.clone());
                 }
                 pass.skip(held, &error, put != Put::No);
             }
@@ -248,12 +257,13 @@ impl DeadLetterQueue {
 
     /// Makes the letters visible again that were only read.
     async fn release(&self, held: Vec<MessageRef>) {
-        for message in held {
-            let release =
+        let release = async |message: MessageRef| {
+            let update =
                 UpdateMessage::new(Duration::ZERO).with_expired(ExpiredReceipt::Allow).ending_lease();
-            if let Err(error) = self.core.store().update(&self.name, &message, release).await {
+            if let Err(error) = self.core.store().update(&self.name, &message, update).await {
                 tracing::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }
-        }
+        };
+        stream::iter(held).for_each_concurrent(RELEASED_AT_ONCE, release).await;
     }
 }

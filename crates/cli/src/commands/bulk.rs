@@ -1,8 +1,11 @@
 //! `dead redrive` and `dead purge`: many dead letters at once.
 
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use jobqueue::admin::BulkReport;
+use jobqueue::admin::{BulkReport, DeadLetterFilter, DeadLetterPlan};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;
@@ -24,6 +27,9 @@ pub(crate) struct Arguments {
     /// Takes all dead letters, without a filter
     #[arg(long)]
     all: bool,
+    /// With --dry-run, writes what would be taken to this file; without, takes exactly the dead letters of this file
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
     /// Takes at most this many
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
@@ -41,24 +47,23 @@ pub(crate) async fn run(
     purges: bool,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let filter = arguments.filter.selection();
-    if filter.selects_all() != arguments.all {
-        return Err(Failure::Usage(match arguments.all {
-            true => "--all and a filter exclude each other".to_owned(),
-            false => {
-                "no dead letters are selected: add a filter such as --kind or --reason, or --all".to_owned()
-            }
-        }));
-    }
+    let selection = selection(&arguments)?;
     let need = if arguments.dry_run { Need::Inspect } else { Need::Change };
     let session = Session::open(global, need).await?;
-    if !arguments.dry_run {
-        ask(&session, global.yes, &arguments.queue, purges, stop).await?;
+    if !arguments.dry_run && purges {
+        ask(&session, global.yes, &arguments.queue, selection.planned(), stop).await?;
+    } else if !arguments.dry_run {
+        let change = format!("put dead letters of `{}` back", arguments.queue);
+        confirm::production(&session, global.yes, &change, stop).await?;
     }
     let bar = progress_bar();
     let admin = &session.admin;
     let mut bulk = if purges { admin.purge(&arguments.queue) } else { admin.redrive(&arguments.queue) };
-    bulk = bulk.filter(filter).dry_run(arguments.dry_run).stop_when(stop.clone());
+    bulk = match selection {
+        Selection::Filter(filter) => bulk.filter(filter),
+        Selection::Plan(plan) => bulk.plan(plan),
+    };
+    bulk = bulk.dry_run(arguments.dry_run).stop_when(stop.clone());
     if let Some(limit) = arguments.limit {
         bulk = bulk.limit(limit);
     }
@@ -75,30 +80,78 @@ pub(crate) async fn run(
         .await;
     bar.finish_and_clear();
     let report = report?;
+    if let (true, Some(path)) = (arguments.dry_run, &arguments.plan) {
+        write_plan(path, &report)?;
+    }
     global.output.value(&report, || text(&report, purges))?;
     verdict(&report, stop)
 }
 
-/// Asks before a change: a purge for the name of the queue, a redrive for the name of its production context.
+/// The dead letters that are selected.
+enum Selection {
+    Filter(DeadLetterFilter),
+    Plan(DeadLetterPlan),
+}
+
+impl Selection {
+    /// Returns the number of dead letters of the plan.
+    fn planned(&self) -> Option<usize> {
+        match self {
+            Self::Filter(_) => None,
+            Self::Plan(plan) => Some(plan.jobs().len()),
+        }
+    }
+}
+
+fn selection(arguments: &Arguments) -> Result<Selection, Failure> {
+    let filter = arguments.filter.selection();
+    let plan = arguments.plan.as_deref().filter(|_| !arguments.dry_run);
+    match (filter.is_empty(), arguments.all, plan) {
+        (true, false, Some(path)) => read_plan(path).map(Selection::Plan),
+        (true, true, None) => Ok(Selection::Filter(DeadLetterFilter::all())),
+        (false, false, None) => Ok(Selection::Filter(filter)),
+        (true, false, None) => Err(Failure::Usage(
+            "no dead letters are selected: add a filter such as --kind or --reason, a plan, or --all"
+                .to_owned(),
+        )),
+        _ => Err(Failure::Usage("--all, a filter and a plan exclude each other".to_owned())),
+    }
+}
+
+fn read_plan(path: &Path) -> Result<DeadLetterPlan, Failure> {
+    let unreadable =
+        |error: &dyn Display| Failure::Usage(format!("the plan {} cannot be read: {error}", path.display()));
+    let text = std::fs::read(path).map_err(|error| unreadable(&error))?;
+    serde_json::from_slice(&text).map_err(|error| unreadable(&error))
+}
+
+fn write_plan(path: &Path, report: &BulkReport) -> Result<(), Failure> {
+    let json = serde_json::to_string_pretty(&report.plan()).map_err(std::io::Error::from)?;
+    let unwritable =
+        |error| Failure::Failed(format!("the plan {} cannot be written: {error}", path.display()));
+    std::fs::write(path, json + "\n").map_err(unwritable)
+}
+
+/// Asks before a purge for the name of the queue.
 async fn ask(
     session: &Session,
     yes: bool,
     queue: &str,
-    purges: bool,
+    planned: Option<usize>,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    if !purges {
-        let change = format!("put dead letters of `{queue}` back");
-        return confirm::production(session, yes, &change, stop).await;
-    }
-    let dead = session.admin.queue(queue).await?.dead_letters;
+    let what = match planned {
+        Some(planned) => format!("at most {planned} dead letters of `{queue}`"),
+        None => {
+            let dead = session.admin.queue(queue).await?.dead_letters;
+            format!("dead letters of `{queue}`, which has about {dead}")
+        }
+    };
     let place = session
         .production
         .as_ref()
-        .map_or_else(String::new, |name| format!(" of the production context `{name}`"));
-    let question =
-        format!("The purge deletes dead letters of `{queue}`{place}, which has about {dead}, for good.");
-    confirm::typed(yes, &question, queue, stop).await
+        .map_or_else(String::new, |name| format!(" in the production context `{name}`"));
+    confirm::typed(yes, &format!("The purge deletes {what}, for good{place}."), queue, stop).await
 }
 
 /// Returns a bar on standard error, hidden unless that is a terminal.
@@ -117,11 +170,14 @@ fn text(report: &BulkReport, purges: bool) -> String {
         (false, true) => "deleted",
         (false, false) => "put back",
     };
-    let mut text =
-        format!("{} {verb}, {} skipped, {} left\n", report.count, report.skipped.len(), report.left);
+    let mut text = format!("{} {verb}, {} skipped, {} left", report.count, report.skipped.len(), report.left);
+    if report.newer > 0 {
+        text.push_str(&format!(", of which {} or more are newer", report.newer));
+    }
+    text.push('\n');
     if report.dry_run {
-        for id in report.jobs.iter().take(NAMED) {
-            text.push_str(&format!("  {}\n", clean(id)));
+        for job in report.jobs.iter().take(NAMED) {
+            text.push_str(&format!("  {}\n", clean(&job.id)));
         }
         if report.jobs.len() > NAMED {
             text.push_str(&format!("  and {} more; --output json names all\n", report.jobs.len() - NAMED));

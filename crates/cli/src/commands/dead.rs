@@ -1,5 +1,7 @@
 //! `dead`: dead letters, listed and shown.
 
+use std::collections::BTreeSet;
+
 use clap::{Args, Subcommand};
 use comfy_table::Table;
 use jobqueue::admin::{DeadLetterFilter, DeadLetterPage, RawJob, RawPayload};
@@ -12,6 +14,9 @@ use crate::filter::Filter;
 use crate::output::{Output, fields, print, say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, clean, optional};
+
+/// The most dead letters with one id that are compared by their senders.
+const SENDERS: usize = 100;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -45,6 +50,9 @@ pub(crate) struct ShowArguments {
     queue: String,
     /// The id of the job
     id: String,
+    /// The sender of the job, if several use this id
+    #[arg(long)]
+    source: Option<String>,
     /// Lists more than the first 32 dead letters by receiving them and putting them back
     #[arg(long)]
     deep: bool,
@@ -99,14 +107,24 @@ async fn look(
 }
 
 async fn show(global: &Global, arguments: ShowArguments, stop: &CancellationToken) -> Result<(), Failure> {
-    let ShowArguments { queue, id, deep, payload } = arguments;
-    let filter = DeadLetterFilter::new().ids([id.as_str()]);
-    let (session, page) = look(global, &queue, &filter, deep.then_some(1), stop).await?;
+    let ShowArguments { queue, id, source, deep, payload } = arguments;
+    let mut filter = DeadLetterFilter::new().ids([id.as_str()]);
+    if let Some(source) = source {
+        filter = filter.source(source);
+    }
+    let (session, page) = look(global, &queue, &filter, deep.then_some(SENDERS), stop).await?;
     let Some(letter) = page.letters.first() else {
         let more = if page.complete { "" } else { "; add --deep to search all" };
         let text = format!("none of {} dead letters of `{queue}` has the id `{id}`{more}", page.looked_at);
         return Err(Failure::NothingMatched(text));
     };
+    let sources: BTreeSet<_> = page.letters.iter().map(|letter| clean(&letter.source)).collect();
+    if sources.len() > 1 {
+        let sources = Vec::from_iter(sources).join(", ");
+        return Err(Failure::Usage(format!(
+            "several senders use the id `{id}`; add one of them as --source: {sources}"
+        )));
+    }
     if payload {
         let payload = session.admin.payload(letter).await?;
         return global.output.value(&payload, || payload_text(&payload));

@@ -47,6 +47,27 @@ fn interrupted_redrive_loses_nothing() {
     assert_eq!(left["matching"], 40 - moved, "{left}");
 }
 
+// D1
+#[test]
+fn plan_of_a_dry_run_bounds_the_purge() {
+    let place = Place::with_mails(0, 2);
+    let file = place.path("plan.json");
+    let path = file.to_str().unwrap();
+    place.ok(&["dead", "purge", "mails", "--reason", "rejected", "--dry-run", "--plan", path]);
+    crate::support::fill(&place.storage, 0, 3);
+    assert_eq!(place.counts(), (0, 5));
+    for arguments in [&["--all"][..], &["--kind", "mail"]] {
+        let both = [&["dead", "purge", "mails", "--yes", "--plan", path], arguments].concat();
+        assert_eq!(place.run(&both).status.code(), Some(2), "{arguments:?}");
+    }
+    let done = place.ok(&["dead", "purge", "mails", "--plan", path, "--yes"]);
+    assert!(done.starts_with("2 deleted, 0 skipped"), "{done}");
+    assert_eq!(place.counts(), (0, 3));
+    assert_eq!(place.run(&["dead", "purge", "mails", "--plan", path, "--yes"]).status.code(), Some(3));
+    std::fs::write(&file, "{\"queue\":\"mails\"}").unwrap();
+    assert_eq!(place.run(&["dead", "purge", "mails", "--plan", path, "--yes"]).status.code(), Some(2));
+}
+
 #[test]
 fn bulk_without_a_filter_needs_all() {
     let place = Place::with_mails(0, 1);

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use axum::http::StatusCode;
 
 use crate::browser::pages::PageError;
+use crate::browser::text::line;
 
 /// The values by their names. A value that is given twice counts once.
 #[derive(Debug, Default, Clone)]
@@ -14,6 +15,24 @@ pub(crate) struct Fields(BTreeMap<String, String>);
 impl Fields {
     pub(crate) fn new(values: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(values.into_iter().collect())
+    }
+
+    /// Returns the fields of a change, each of which must be one of `known` and given once.
+    pub(crate) fn of_change(
+        values: impl IntoIterator<Item = (String, String)>,
+        known: &[&str],
+    ) -> Result<Self, PageError> {
+        let mut fields = Self::default();
+        for (name, value) in values {
+            if !known.contains(&name.as_str()) {
+                let text = format!("nothing was changed: `{}` is not a field of this change", line(&name));
+                return Err(PageError::invalid(text));
+            }
+            if fields.0.insert(name, value).is_some() {
+                return Err(PageError::invalid("nothing was changed: a field is given twice"));
+            }
+        }
+        Ok(fields)
     }
 
     pub(crate) fn insert(&mut self, name: &str, value: &str) {

@@ -1,9 +1,11 @@
-//! Bulk operations on dead letters: they run in the background, tell their progress and can be stopped.
+//! Bulk operations on dead letters: they run in the background, report their progress and can be stopped.
+//!
+//! Only a preview takes a filter. A redrive and a purge take a plan: the jobs of a preview, or one job by name.
 
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use jobqueue::admin::{Action, Admin, BulkReport};
+use jobqueue::admin::{Action, Admin, BulkReport, DeadLetterPlan};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -18,12 +20,12 @@ const AT_ONCE: usize = 8;
 const KEPT: usize = 50;
 
 /// The action on the dead letters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Verb {
-    Redrive,
-    Purge,
-    /// Counts the dead letters that a redrive or a purge would process.
+    /// Finds the dead letters that a redrive or a purge may take.
     Preview,
+    Redrive(DeadLetterPlan),
+    Purge(DeadLetterPlan),
 }
 
 /// The operation that an operator has asked for.
@@ -75,16 +77,13 @@ impl Operation {
     async fn run(&self, admin: &Admin) -> Result<BulkReport, jobqueue::Error> {
         let Order { verb, queue, selection, per_second } = &self.order;
         let bulk = match verb {
-            Verb::Redrive | Verb::Preview => admin.redrive(queue),
-            Verb::Purge => admin.purge(queue),
+            Verb::Preview => admin.redrive(queue).filter(selection.filter()).dry_run(true),
+            Verb::Redrive(plan) => admin.redrive(queue).plan(plan.clone()),
+            Verb::Purge(plan) => admin.purge(queue).plan(plan.clone()),
         };
-        let mut bulk = bulk
-            .filter(selection.filter())
-            .dry_run(*verb == Verb::Preview)
-            .stop_when(self.stop.clone())
-            .on_progress(|at| {
-                self.progress.send_modify(|progress| (progress.done, progress.total) = (at.done, at.total));
-            });
+        let mut bulk = bulk.stop_when(self.stop.clone()).on_progress(|at| {
+            self.progress.send_modify(|progress| (progress.done, progress.total) = (at.done, at.total));
+        });
         if let Some(rate) = per_second {
             bulk = bulk.per_second(*rate);
         }
@@ -93,11 +92,19 @@ impl Operation {
 }
 
 impl Verb {
-    pub(crate) fn action(self) -> Action {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Redrive => Action::Redrive,
-            Self::Purge => Action::Purge,
+            Self::Preview => "Preview",
+            Self::Redrive(_) => "Redrive",
+            Self::Purge(_) => "Purge",
+        }
+    }
+
+    pub(crate) fn action(&self) -> Action {
+        match self {
             Self::Preview => Action::Inspect,
+            Self::Redrive(_) => Action::Redrive,
+            Self::Purge(_) => Action::Purge,
         }
     }
 }

@@ -25,6 +25,9 @@ use crate::scale::{self, Target};
 /// The most bytes of a form. A payload in it is percent-encoded: a megabyte of any bytes fits.
 const MAX_FORM: usize = 4 * 1024 * 1024;
 
+/// The fields of a query or a form.
+type Pairs = Vec<(String, String)>;
+
 type Handler = fn(AuthorizedRequest, Fields) -> BoxFuture<'static, Result<Answer, PageError>>;
 
 #[derive(Clone, Copy)]
@@ -39,6 +42,8 @@ pub(crate) struct Change {
     pub(crate) path: &'static str,
     /// The actions of which the operator must be allowed one.
     pub(crate) needs: &'static [Action],
+    /// The fields of its form. Any other is refused: a misspelt one would not restrict the change.
+    fields: &'static [&'static str],
     make: Handler,
 }
 
@@ -49,10 +54,11 @@ macro_rules! pages {
 }
 
 macro_rules! changes {
-    ($($path:literal, [$($action:ident),+] => $handler:path),* $(,)?) => {
+    ($($path:literal, [$($action:ident),+], $fields:expr => $handler:path),* $(,)?) => {
         &[$(Change {
             path: $path,
             needs: &[$(Action::$action),+],
+            fields: &$fields,
             make: |request, fields| Box::pin($handler(request, fields)),
         }),*]
     };
@@ -77,19 +83,19 @@ pub(crate) const PAGES: &[Page] = pages![
 
 /// All changes. They have a prefix of their own, so that no queue's name can be one of theirs.
 pub(crate) const CHANGES: &[Change] = changes![
-    "/do/create-queue", [CreateQueue] => queue::create,
-    "/do/pause", [Pause] => queue::pause,
-    "/do/resume", [Resume] => queue::resume,
-    "/do/settings", [ChangeSettings] => queue::settings_change,
-    "/do/send", [Send] => enqueue::send,
-    "/do/cancel", [Cancel] => job::cancel,
-    "/do/preview", [Inspect] => dead::preview,
-    "/do/redrive", [Redrive] => dead::redrive,
-    "/do/purge", [Purge] => dead::purge,
-    "/do/stop", [Inspect, Redrive, Purge] => operation::stop,
-    "/do/trigger-schedule", [TriggerSchedule] => schedules::trigger,
-    "/do/pause-schedule", [PauseSchedule] => schedules::pause,
-    "/do/resume-schedule", [ResumeSchedule] => schedules::resume,
+    "/do/create-queue", [CreateQueue], ["queue"] => queue::create,
+    "/do/pause", [Pause], ["queue"] => queue::pause,
+    "/do/resume", [Resume], ["queue"] => queue::resume,
+    "/do/settings", [ChangeSettings], ["queue", "name", "value"] => queue::settings_change,
+    "/do/send", [Send], ["queue", "kind", "payload", "delay", "version", "key", "id"] => enqueue::send,
+    "/do/cancel", [Cancel], ["queue", "id", "source"] => job::cancel,
+    "/do/preview", [Inspect], ["queue", "kind", "reason", "text", "id", "source", "older", "younger"] => dead::preview,
+    "/do/redrive", [Redrive], ["plan", "rate", "queue", "id", "source"] => dead::redrive,
+    "/do/purge", [Purge], ["plan", "confirm"] => dead::purge,
+    "/do/stop", [Inspect, Redrive, Purge], ["operation"] => operation::stop,
+    "/do/trigger-schedule", [TriggerSchedule], ["schedule"] => schedules::trigger,
+    "/do/pause-schedule", [PauseSchedule], ["schedule"] => schedules::pause,
+    "/do/resume-schedule", [ResumeSchedule], ["schedule"] => schedules::resume,
 ];
 
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -105,8 +111,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     for change in CHANGES {
         let change = *change;
         let handler = move |request: AuthorizedRequest,
-                            form: Result<Form<Vec<(String, String)>>, FormRejection>| async move {
-            let made = make(change, &request, form).await;
+                            Query(query): Query<Pairs>,
+                            form: Result<Form<Pairs>, FormRejection>| async move {
+            let made = make(change, &request, query, form).await;
             respond(&request, made)
         };
         router = router.route(change.path, post(handler));
@@ -130,7 +137,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 async fn make(
     change: Change,
     request: &AuthorizedRequest,
-    form: Result<Form<Vec<(String, String)>>, FormRejection>,
+    query: Pairs,
+    form: Result<Form<Pairs>, FormRejection>,
 ) -> Result<Answer, PageError> {
     let access = request.admin.access();
     if !change.needs.iter().any(|action| access.allows(*action)) {
@@ -141,7 +149,8 @@ async fn make(
         return Err(PageError::forbidden("your access does not include this change"));
     }
     let Form(values) = form.map_err(|rejection| PageError::new(rejection.status(), rejection.body_text()))?;
-    let made = (change.make)(request.clone(), Fields::new(values)).await;
+    let fields = Fields::of_change(query.into_iter().chain(values), change.fields)?;
+    let made = (change.make)(request.clone(), fields).await;
     // Also after an error: it may have been made.
     request.app.changed();
     made
@@ -166,8 +175,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Values {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, StatusCode> {
         let bad = StatusCode::BAD_REQUEST;
-        let query =
-            Query::<Vec<(String, String)>>::from_request_parts(parts, state).await.map_err(|_| bad)?;
+        let query = Query::<Pairs>::from_request_parts(parts, state).await.map_err(|_| bad)?;
         let mut fields = Fields::new(query.0);
         let path = RawPathParams::from_request_parts(parts, state).await.map_err(|_| bad)?;
         for (name, value) in &path {

@@ -25,8 +25,8 @@ async fn take(admin: &Admin, action: Action) -> Result<(), Error> {
         Action::Cancel => admin.cancel(&JobReference::new("mails", "1")).await.map(drop),
         Action::RunNow => admin.run_now(&JobReference::new("mails", "later")).await.map(drop),
         Action::Inspect => admin.inspect("mails", 10).await.map(drop),
-        Action::Redrive => admin.redrive("mails").run().await.map(drop),
-        Action::Purge => admin.purge("mails").run().await.map(drop),
+        Action::Redrive => admin.redrive("mails").filter(DeadLetterFilter::all()).run().await.map(drop),
+        Action::Purge => admin.purge("mails").filter(DeadLetterFilter::all()).run().await.map(drop),
         Action::TriggerSchedule => admin.trigger_schedule("hourly").await.map(drop),
         Action::PauseSchedule => admin.pause_schedule("hourly").await.map(drop),
         Action::Sweep => admin.sweep(SweepOptions::new()).await.map(drop),
@@ -82,10 +82,10 @@ async fn each_action_needs_its_own_permission_and_is_told() {
 async fn preview_needs_the_permission_to_inspect_only() {
     let storage = storage().await;
     let (admin, _) = watched(&storage, AccessLevel::only([Action::Inspect]));
-    let _ = admin.purge("mails").dry_run(true).run().await.unwrap();
-    assert!(admin.purge("mails").run().await.is_err());
+    let _ = admin.purge("mails").filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
+    assert!(admin.purge("mails").filter(DeadLetterFilter::all()).run().await.is_err());
     let (reader, _) = watched(&storage, AccessLevel::ReadOnly);
-    assert!(reader.purge("mails").dry_run(true).run().await.is_err());
+    assert!(reader.purge("mails").filter(DeadLetterFilter::all()).dry_run(true).run().await.is_err());
     assert!(reader.dead_letters("mails", &DeadLetterFilter::new()).await.is_ok());
 }
 
@@ -116,7 +116,12 @@ async fn failures_and_interruptions_are_told() {
     events.lock().unwrap().retain(|event| event.action == Action::Pause);
     // One a second: dropped after the first.
     let first = Notify::new();
-    let redrive = admin.redrive("mails").per_second(1).on_progress(|_| first.notify_one()).run();
+    let redrive = admin
+        .redrive("mails")
+        .filter(DeadLetterFilter::all())
+        .per_second(1)
+        .on_progress(|_| first.notify_one())
+        .run();
     tokio::select! {
         biased;
         () = first.notified() => {}

@@ -54,9 +54,15 @@ async fn letters_come_back(storage: &Storage) {
     let page = admin.search_dead_letters(&queue, &DeadLetterFilter::new().text("odd"), 100).await.unwrap();
     assert_eq!(page.matching, 20);
     assert_eq!(page.letters.len(), 20);
-    assert_eq!(admin.redrive(&queue).dry_run(true).run().await.unwrap().count, 20);
-    assert_eq!(admin.redrive(&queue).limit(15).run().await.unwrap().count, 15);
-    assert_eq!(admin.purge(&queue).run().await.unwrap().count, 5);
+    assert_eq!(
+        admin.redrive(&queue).filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap().count,
+        20
+    );
+    assert_eq!(
+        admin.redrive(&queue).filter(DeadLetterFilter::all()).limit(15).run().await.unwrap().count,
+        15
+    );
+    assert_eq!(admin.purge(&queue).filter(DeadLetterFilter::all()).run().await.unwrap().count, 5);
     let overview = admin.queue(&queue).await.unwrap();
     assert_eq!(overview.length, 15);
     assert_eq!(overview.dead_letters, 0);

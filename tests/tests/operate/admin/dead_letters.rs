@@ -87,13 +87,13 @@ async fn preview_changes_nothing_and_says_what_the_redrive_does() {
         let purge = admin.purge(QUEUE).filter(even.clone()).dry_run(true).run().await.unwrap();
         assert_eq!(purge.count, 25);
         assert_eq!(counts(&admin).await, (0, 50));
-        let redriven = admin.redrive(QUEUE).filter(even).run().await.unwrap();
+        let redriven = admin.redrive(QUEUE).plan(preview.plan()).run().await.unwrap();
         assert_eq!(counts(&admin).await, (25, 25));
         let mut redriven_jobs = redriven.jobs.clone();
         preview.jobs.sort();
         redriven_jobs.sort();
         assert_eq!(redriven_jobs, preview.jobs);
-        let purged = admin.purge(QUEUE).run().await.unwrap();
+        let purged = admin.purge(QUEUE).filter(DeadLetterFilter::all()).run().await.unwrap();
         assert_eq!(purged.count, 25);
         assert_eq!(counts(&admin).await, (25, 0));
     }
@@ -111,12 +111,20 @@ async fn redrive_that_is_told_to_stop_loses_nothing() {
                 stop.cancel();
             }
         };
-        let report = admin.redrive(QUEUE).stop_when(token).on_progress(listen).run().await.unwrap();
+        let all = DeadLetterFilter::all();
+        let report = admin
+            .redrive(QUEUE)
+            .filter(all.clone())
+            .stop_when(token)
+            .on_progress(listen)
+            .run()
+            .await
+            .unwrap();
         assert_eq!(report.count, 10);
         assert!(report.stopped.is_some());
         // Those that it held are visible at once.
         assert_eq!(admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap().letters.len(), 30);
-        assert_eq!(admin.redrive(QUEUE).run().await.unwrap().count, 30);
+        assert_eq!(admin.redrive(QUEUE).filter(all).run().await.unwrap().count, 30);
         assert_eq!(counts(&admin).await, (40, 0));
     }
 }
@@ -126,8 +134,12 @@ async fn limit_and_rate_hold_for_redrive_and_purge() {
     let (storage, _) = storages().await.remove(0);
     let admin = with_dead_letters(&storage, 12).await;
     let started = std::time::Instant::now();
-    assert_eq!(admin.redrive(QUEUE).limit(5).per_second(50).run().await.unwrap().count, 5);
-    assert_eq!(admin.purge(QUEUE).limit(5).per_second(50).run().await.unwrap().count, 5);
+    let all = DeadLetterFilter::all();
+    assert_eq!(
+        admin.redrive(QUEUE).filter(all.clone()).limit(5).per_second(50).run().await.unwrap().count,
+        5
+    );
+    assert_eq!(admin.purge(QUEUE).filter(all).limit(5).per_second(50).run().await.unwrap().count, 5);
     assert!(started.elapsed() >= Duration::from_millis(2 * 4 * 20), "{:?}", started.elapsed());
     assert_eq!(counts(&admin).await, (5, 2));
 }
@@ -144,7 +156,7 @@ async fn dead_letters_of_other_programs_are_shown_and_put_back() {
         let [letter] = &page.letters[..] else { panic!("one letter") };
         assert_eq!(letter.dead.as_ref().unwrap().reason, "unknown");
         assert!(!letter.id.is_empty() && letter.problem.is_some());
-        assert_eq!(admin.redrive(QUEUE).run().await.unwrap().count, 1);
+        assert_eq!(admin.redrive(QUEUE).filter(DeadLetterFilter::all()).run().await.unwrap().count, 1);
         let [job] = &admin.peek(QUEUE).await.unwrap()[..] else { panic!("one message") };
         assert_eq!(serde_json::to_value(&job.payload).unwrap()["value"], "<not an event>");
     }

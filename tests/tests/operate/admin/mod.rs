@@ -10,6 +10,7 @@ mod history;
 mod jobs;
 mod killed;
 mod peek;
+mod plan;
 mod presence;
 mod queues;
 mod support;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::ErrorKind;
-use jobqueue::admin::SettingsPlan;
+use jobqueue::admin::{DeadLetterFilter, SettingsPlan};
 use jobqueue_tests::jobs::{Task, task};
 
 use crate::admin::support::{operator, send, storages};
@@ -67,7 +67,7 @@ async fn missing_queue_is_not_found_and_not_created() {
     assert_eq!(admin.queue("nothing").await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(admin.peek("nothing").await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(admin.pause("nothing").await.unwrap_err().kind(), ErrorKind::NotFound);
-    let error = admin.redrive("nothing").run().await.unwrap_err();
+    let error = admin.redrive("nothing").filter(DeadLetterFilter::all()).run().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(admin.queues().await.unwrap().is_empty());
     assert_eq!(admin.queue("No Such Name").await.unwrap_err().kind(), ErrorKind::Invalid);

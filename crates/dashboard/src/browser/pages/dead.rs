@@ -1,11 +1,12 @@
 //! Dead letters: found by filter, and put back or deleted, one or all that match.
 
 use askama::Template;
-use jobqueue::admin::Action;
+use jobqueue::admin::{Action, DeadLetterPlan};
 
+use super::job::reference;
 use super::rows::Message;
 use super::selection::Selection;
-use super::{Answer, Layout, PageError};
+use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::operations::{Order, Verb};
@@ -86,38 +87,51 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     Ok(Answer::Page(page.render()?))
 }
 
-impl Verb {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Redrive => "Redrive",
-            Self::Purge => "Purge",
-            Self::Preview => "Preview",
-        }
-    }
-}
-
 pub(crate) async fn preview(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    start(&request, &fields, Verb::Preview)
+    let queue = fields.required("queue")?.to_owned();
+    let selection = Selection::read(&fields, &request.app.redactor)?;
+    start(&request, Order { verb: Verb::Preview, queue, selection, per_second: None })
 }
 
+/// Puts back the dead letters of a preview, or that of one job.
 pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    start(&request, &fields, Verb::Redrive)
+    let per_second = fields.number::<u32>("rate")?.filter(|rate| *rate > 0);
+    let (plan, selection) = match fields.text("plan") {
+        Some(preview) => plan(&request, preview)?,
+        None => {
+            let job = reference(&fields)?;
+            let selection = Selection::read(&fields, &request.app.redactor)?;
+            (DeadLetterPlan::of_jobs(job.queue.clone(), [job]), selection)
+        }
+    };
+    let queue = plan.queue().to_owned();
+    start(&request, Order { verb: Verb::Redrive(plan), queue, selection, per_second })
 }
 
-/// Deletes dead letters, if the operator has typed the name of their queue.
+/// Deletes the dead letters of a preview, if the operator has typed the name of their queue.
 pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    if fields.text("confirm") != Some(fields.required("queue")?) {
+    let (plan, selection) = plan(&request, fields.required("plan")?)?;
+    let queue = plan.queue().to_owned();
+    if fields.text("confirm") != Some(&queue) {
         return Err(PageError::invalid("nothing was deleted: the typed name does not match the queue"));
     }
-    start(&request, &fields, Verb::Purge)
+    start(&request, Order { verb: Verb::Purge(plan), queue, selection, per_second: None })
 }
 
-fn start(request: &AuthorizedRequest, fields: &Fields, verb: Verb) -> Result<Answer, PageError> {
-    let queue = fields.required("queue")?.to_owned();
-    let selection = Selection::read(fields, &request.app.redactor)?;
-    let per_second = fields.number::<u32>("rate")?.filter(|rate| *rate > 0);
-    request.admin.require(verb.action(), &format!("dead letters of {queue}"))?;
-    let order = Order { verb, queue, selection, per_second };
+/// Returns what a preview has found, and the filter by which it looked.
+fn plan(request: &AuthorizedRequest, preview: &str) -> Result<(DeadLetterPlan, Selection), PageError> {
+    let operation = operation::find(request, preview)?;
+    match (&operation.order.verb, operation.progress().ended) {
+        (Verb::Preview, Some(Ok(report))) => Ok((report.plan(), operation.order.selection.clone())),
+        (Verb::Preview, _) => {
+            Err(PageError::invalid("nothing was changed: the preview has found nothing yet"))
+        }
+        _ => Err(PageError::invalid("nothing was changed: this operation is not a preview")),
+    }
+}
+
+fn start(request: &AuthorizedRequest, order: Order) -> Result<Answer, PageError> {
+    request.admin.require(order.verb.action(), &format!("dead letters of {}", order.queue))?;
     let app = std::sync::Arc::downgrade(&request.app);
     let ended = move || {
         if let Some(app) = app.upgrade() {

@@ -6,7 +6,7 @@ use jobqueue::admin::{
     RawCheckpoint, RawJob, RawPayload,
 };
 
-use super::rows::{Run, job_path, shown};
+use super::rows::{Run, job_query, shown};
 use super::search::until;
 use super::timeline::{Moment, moments};
 use super::{Answer, Layout, PageError};
@@ -24,9 +24,8 @@ const ENDED: usize = 20;
 struct JobPage {
     layout: Layout,
     queue: String,
-    source: String,
-    id: String,
     id_text: String,
+    query: String,
     path: String,
     place: &'static str,
     summary: String,
@@ -54,7 +53,7 @@ struct Content {
     text: Option<Result<(String, usize), String>>,
 }
 
-fn reference(fields: &Fields) -> Result<JobReference, PageError> {
+pub(super) fn reference(fields: &Fields) -> Result<JobReference, PageError> {
     let job = JobReference::new(fields.required("queue")?, fields.required("id")?);
     Ok(match fields.exact("source") {
         Some(source) => job.with_source(source),
@@ -68,7 +67,11 @@ fn older(job: &JobReference, time: &str) -> String {
 }
 
 fn path(job: &JobReference) -> String {
-    job_path(&job.queue, job.source.as_deref().unwrap_or_default(), &job.id)
+    format!("job?{}", query(job))
+}
+
+fn query(job: &JobReference) -> String {
+    job_query(&job.queue, job.source.as_deref().unwrap_or_default(), &job.id)
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
@@ -91,9 +94,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         .noticed(fields.text("done"));
     let page = JobPage {
         queue: job.queue.clone(),
-        source: job.source.clone().unwrap_or_default(),
         id_text: line(&job.id),
         path: path(&job),
+        query: query(&job),
         place,
         summary,
         reasons,
@@ -115,7 +118,6 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         may_redrive: access.allows(Action::Redrive),
         is_dead: found.place == JobPlace::Dead,
         has_message: message.is_some(),
-        id: job.id,
         layout,
     };
     Ok(Answer::Page(page.render()?))

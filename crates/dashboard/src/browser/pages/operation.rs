@@ -45,6 +45,7 @@ struct Report {
     more: usize,
     skipped: Vec<(String, String, bool)>,
     left: String,
+    newer: u64,
     stopped: Option<String>,
 }
 
@@ -73,7 +74,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         runs,
         failed: progress.ended.as_ref().and_then(|ended| ended.as_ref().err()).map(|error| line(error)),
         report: progress.ended.and_then(Result::ok).map(|ended| report(&request, &order.queue, &ended)),
-        is_preview: order.verb == Verb::Preview,
+        is_preview: matches!(order.verb, Verb::Preview),
         may_stop: runs && access.allows(order.verb.action()),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
@@ -81,9 +82,12 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operation>, PageError> {
-    let missing =
-        || PageError::missing("there is no such operation in this process; reports are kept in memory only");
+pub(super) fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operation>, PageError> {
+    let missing = || {
+        PageError::missing(
+            "there is no such operation in this process, which keeps reports and previews in its memory; look again",
+        )
+    };
     request.app.operations.find(id).ok_or_else(missing)
 }
 
@@ -93,10 +97,11 @@ fn report(request: &AuthorizedRequest, queue: &str, report: &BulkReport) -> Repo
     Report {
         count: report.count,
         count_text: amount(report.count),
-        jobs: report.jobs.iter().take(NAMED).map(|id| line(id)).collect(),
+        jobs: report.jobs.iter().take(NAMED).map(|job| line(&job.id)).collect(),
         more: report.jobs.len().saturating_sub(NAMED),
         skipped: report.skipped.iter().take(NAMED).map(skipped).collect(),
         left: amount(report.left),
+        newer: report.newer,
         stopped: report.stopped.as_deref().map(line),
     }
 }

@@ -8,8 +8,13 @@ use crate::browser::text::{When, age, encoded, line};
 
 /// Returns the path of a job's page from the root of the dashboard.
 pub(crate) fn job_path(queue: &str, source: &str, id: &str) -> String {
+    format!("job?{}", job_query(queue, source, id))
+}
+
+/// Returns the name of a job as a part of an address, also of a form's: browsers change line breaks in fields.
+pub(crate) fn job_query(queue: &str, source: &str, id: &str) -> String {
     let source = if source.is_empty() { String::new() } else { format!("&source={}", encoded(source)) };
-    format!("job?queue={}&id={}{source}", encoded(queue), encoded(id))
+    format!("queue={}&id={}{source}", encoded(queue), encoded(id))
 }
 
 /// Returns a text of a job in one line, as the embedding program allows it.
@@ -74,7 +79,7 @@ impl Run {
 pub(crate) struct Message {
     pub(crate) path: String,
     pub(crate) id: String,
-    pub(crate) exact_id: String,
+    pub(crate) query: String,
     pub(crate) kind: String,
     pub(crate) attempts: u32,
     pub(crate) inserted: Option<When>,
@@ -93,7 +98,7 @@ impl Message {
         Self {
             path: job_path(&job.queue, &job.source, &job.id),
             id: line(&job.id),
-            exact_id: job.id.clone(),
+            query: job_query(&job.queue, &job.source, &job.id),
             kind: line(&job.kind),
             attempts: job.attempts,
             inserted: job.inserted.as_deref().map(When::read),

@@ -16,6 +16,7 @@ pub(crate) struct Selection {
     pub(crate) reason: String,
     pub(crate) text: String,
     pub(crate) id: String,
+    pub(crate) source: String,
     /// The lengths of time as they were written.
     pub(crate) older: String,
     pub(crate) younger: String,
@@ -36,15 +37,16 @@ impl Selection {
             text: text("text"),
             // An id may begin or end with blanks.
             id: fields.exact("id").unwrap_or_default().to_owned(),
+            source: fields.exact("source").unwrap_or_default().to_owned(),
             older: text("older"),
             younger: text("younger"),
             ages: (fields.duration("older")?, fields.duration("younger")?),
         })
     }
 
-    /// Returns the filter for the admin core.
+    /// Returns the filter for the admin core; without a field it selects all.
     pub(crate) fn filter(&self) -> DeadLetterFilter {
-        let mut filter = DeadLetterFilter::new();
+        let mut filter = DeadLetterFilter::all();
         if !self.kind.is_empty() {
             filter = filter.kind(&self.kind);
         }
@@ -57,6 +59,9 @@ impl Selection {
         if !self.id.is_empty() {
             filter = filter.ids([self.id.clone()]);
         }
+        if !self.source.is_empty() {
+            filter = filter.source(&self.source);
+        }
         if let Some(age) = self.ages.0 {
             filter = filter.older_than(age);
         }
@@ -68,12 +73,13 @@ impl Selection {
 
     /// Returns the fields that are set, with their values.
     pub(crate) fn fields(&self) -> Vec<(&'static str, &str)> {
-        let Self { kind, reason, text, id, older, younger, .. } = self;
-        let all: [(&'static str, &str); 6] = [
+        let Self { kind, reason, text, id, source, older, younger, .. } = self;
+        let all: [(&'static str, &str); 7] = [
             ("kind", kind),
             ("reason", reason),
             ("text", text),
             ("id", id),
+            ("source", source),
             ("older", older),
             ("younger", younger),
         ];

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use jobqueue::Storage;
-use jobqueue::admin::QueueOverview;
+use jobqueue::admin::{DeadLetterFilter, QueueOverview, RawSend};
 
-use super::support::{Browser, filled, operate, reject_all, send};
+use super::support::{Answer, Browser, filled, operate, reject_all, send};
 
 async fn mails(storage: &Storage) -> QueueOverview {
     operate(storage).queue("mails").await.unwrap()
@@ -18,12 +18,24 @@ async fn ended(browser: &Browser, location: &str) -> String {
     let started = Instant::now();
     loop {
         let page = browser.page(path).await;
-        if page.contains("others.") || page.contains("It failed") {
+        if page.contains(" others") || page.contains("It failed") {
             return page;
         }
         assert!(started.elapsed() < Duration::from_secs(60), "{page}");
         tokio::task::yield_now().await;
     }
+}
+
+/// Looks for dead letters, and waits until all are found.
+async fn previewed(browser: &Browser, fields: &[(&str, &str)]) -> Answer {
+    let preview = browser.post("/do/preview", fields).await;
+    ended(browser, preview.location()).await;
+    preview
+}
+
+/// Returns the name of the operation that was started.
+fn operation(answer: &Answer) -> &str {
+    answer.location().rsplit('/').next().unwrap()
 }
 
 #[tokio::test]
@@ -61,7 +73,7 @@ async fn all_dead_letters_that_match_are_counted_then_put_back() {
     assert_eq!(mails(&storage).await.dead_letters, 42);
     let none = browser.post("/do/preview", &[("queue", "mails"), ("kind", "other")]).await;
     assert!(ended(&browser, none.location()).await.contains("0 match"));
-    let redrive = browser.post("/do/redrive", &fields).await;
+    let redrive = browser.post("/do/redrive", &[("plan", operation(&preview))]).await;
     let page = ended(&browser, redrive.location()).await;
     assert!(page.contains("42 put back"), "{page}");
     let queue = mails(&storage).await;
@@ -73,14 +85,87 @@ async fn all_dead_letters_that_match_are_counted_then_put_back() {
 async fn purge_wants_the_name_of_the_queue() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
+    let preview = previewed(&browser, &[("queue", "mails")]).await;
+    let plan = operation(&preview);
     for confirm in ["", "mail", "MAILS"] {
-        let answer = browser.post("/do/purge", &[("queue", "mails"), ("confirm", confirm)]).await;
+        let answer = browser.post("/do/purge", &[("plan", plan), ("confirm", confirm)]).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{confirm}");
     }
     assert_eq!(mails(&storage).await.dead_letters, 1);
-    let answer = browser.post("/do/purge", &[("queue", "mails"), ("confirm", "mails")]).await;
+    let answer = browser.post("/do/purge", &[("plan", plan), ("confirm", "mails")]).await;
     assert!(ended(&browser, answer.location()).await.contains("1 deleted"));
     assert_eq!(mails(&storage).await.dead_letters, 0);
+}
+
+// D1
+#[tokio::test]
+async fn purge_takes_what_its_preview_has_shown() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    let preview = previewed(&browser, &[("queue", "mails"), ("reason", "rejected")]).await;
+    for number in 0..3 {
+        send(&operate(&storage), &format!("newer-{number}")).await;
+    }
+    reject_all(&storage).await;
+    assert_eq!(mails(&storage).await.dead_letters, 5);
+    let plan = operation(&preview);
+    let purge = browser.post("/do/purge", &[("plan", plan), ("confirm", "mails")]).await;
+    let page = ended(&browser, purge.location()).await;
+    assert!(page.contains("1 deleted"), "{page}");
+    assert_eq!(mails(&storage).await.dead_letters, 4);
+    let again = browser.post("/do/purge", &[("plan", plan), ("confirm", "mails")]).await;
+    assert!(ended(&browser, again.location()).await.contains("0 deleted"));
+}
+
+// D4
+#[tokio::test]
+async fn change_without_a_plan_or_with_an_unknown_field_is_refused() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    let preview = previewed(&browser, &[("queue", "mails")]).await;
+    let plan = ("plan", operation(&preview));
+    let cases: [(&str, &[(&str, &str)]); 7] = [
+        ("/do/purge", &[("queue", "mails"), ("confirm", "mails")]),
+        ("/do/purge", &[("confirm", "mails")]),
+        ("/do/purge", &[plan, ("confirm", "mails"), ("resaon", "rejected")]),
+        ("/do/redrive", &[("queue", "mails")]),
+        ("/do/redrive", &[("queue", "mails"), ("kind", "mail")]),
+        ("/do/redrive", &[plan, plan]),
+        ("/do/preview", &[("queue", "mails"), ("resaon", "rejected")]),
+    ];
+    for (path, fields) in cases {
+        assert_eq!(browser.post(path, fields).await.status, StatusCode::BAD_REQUEST, "{path} {fields:?}");
+    }
+    let redrive = browser.post("/do/redrive", &[("plan", "no-such")]).await;
+    assert_eq!(redrive.status, StatusCode::NOT_FOUND);
+    assert_eq!(mails(&storage).await.dead_letters, 1);
+}
+
+// D3, D5
+#[tokio::test]
+async fn button_of_a_row_means_its_job_alone() {
+    let storage = filled().await;
+    let admin = operate(&storage);
+    let id = "a\r\nb\nc";
+    for source in ["/shop", "/bank"] {
+        let mail = RawSend::json("mail", r#"{"to":"bob@example.org"}"#).unwrap().id(id).source(source);
+        admin.send("mails", mail).await.unwrap();
+    }
+    reject_all(&storage).await;
+    let browser = Browser::operating(&storage);
+    let page = browser.page("/queues/mails/dead").await;
+    let address = |page: &str, source: &str| {
+        let forms = page.split("action=\"").skip(1).filter_map(|form| form.split('"').next());
+        let mut forms = forms.filter(|form| form.contains("do/redrive?") && form.contains(source));
+        let (_, change) = forms.next().unwrap().split_once("/do/").unwrap();
+        format!("/do/{}", change.replace("&#38;", "&"))
+    };
+    let redrive = browser.post(&address(&page, "shop"), &[]).await;
+    let page = ended(&browser, redrive.location()).await;
+    assert!(page.contains("1 put back"), "{page}");
+    let left = admin.dead_letters("mails", &DeadLetterFilter::new().ids([id])).await.unwrap();
+    let sources: Vec<_> = left.letters.iter().map(|letter| letter.source.as_str()).collect();
+    assert_eq!(sources, ["/bank"]);
 }
 
 #[tokio::test]
@@ -93,7 +178,8 @@ async fn slow_redrive_is_stopped_between_two_dead_letters() {
     reject_all(&storage).await;
     let browser = Browser::operating(&storage);
     let dead = mails(&storage).await.dead_letters;
-    let redrive = browser.post("/do/redrive", &[("queue", "mails"), ("rate", "1")]).await;
+    let preview = previewed(&browser, &[("queue", "mails")]).await;
+    let redrive = browser.post("/do/redrive", &[("plan", operation(&preview)), ("rate", "1")]).await;
     let path = redrive.location().trim_start_matches("..").to_owned();
     let id = path.rsplit('/').next().unwrap().to_owned();
     let stopped = browser.post("/do/stop", &[("operation", &id)]).await;

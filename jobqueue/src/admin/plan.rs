@@ -1,0 +1,105 @@
+//! A plan: the dead letters that a preview found. A redrive or a purge of a plan takes these and no others.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::JobReference;
+use super::text::exact_time_option;
+use crate::clock::parse_rfc3339;
+use crate::dead_letters::DeadLetter;
+
+/// Dead letters of a queue, each by its job: what a [dry run](super::BulkReport::plan) found, or jobs by name.
+///
+/// A redrive or a purge of a plan leaves everything else alone, also what has died since the dry run began. Those of
+/// the plan that are gone, because somebody else put them back or deleted them, are not missed. In JSON it is a file
+/// that one operator writes and another one executes; unknown fields are refused.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::Storage;
+/// use jobqueue::admin::{AccessLevel, Admin, DeadLetterFilter, DeadLetterPlan, JobReference};
+///
+/// # let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+/// # admin.create_queue("mails").await?;
+/// let filter = DeadLetterFilter::new().reason("rejected");
+/// let plan = admin.purge("mails").filter(filter).dry_run(true).run().await?.plan();
+/// println!("{} dead letters would be deleted", plan.jobs().len());
+/// let _ = admin.purge("mails").plan(plan).run().await?;
+///
+/// let one = DeadLetterPlan::of_jobs("mails", [JobReference::new("mails", "7").with_source("/shop")]);
+/// let _ = admin.redrive("mails").plan(one).run().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeadLetterPlan {
+    pub(super) queue: String,
+    /// The time after which no dead letter belongs to the plan, by the storage's clock; none if the jobs were named.
+    #[serde(serialize_with = "exact_time_option", deserialize_with = "time_option")]
+    pub(super) before: Option<SystemTime>,
+    pub(super) jobs: Vec<JobReference>,
+}
+
+impl DeadLetterPlan {
+    /// Returns the plan for the dead letters of these jobs. A job without a source is the one of any sender.
+    pub fn of_jobs(queue: impl Into<String>, jobs: impl IntoIterator<Item = JobReference>) -> Self {
+        Self { queue: queue.into(), before: None, jobs: jobs.into_iter().collect() }
+    }
+
+    /// Returns the queue whose dead letters are meant.
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// Returns the jobs, one for each dead letter.
+    pub fn jobs(&self) -> &[JobReference] {
+        &self.jobs
+    }
+
+    /// Returns the function that selects the dead letters of the plan.
+    pub(super) fn selection(&self) -> impl Fn(&DeadLetter) -> bool + Send + Sync + use<> {
+        let mut sources = HashMap::<String, Vec<Option<String>>>::new();
+        for job in &self.jobs {
+            sources.entry(job.id.clone()).or_default().push(job.source.clone());
+        }
+        move |letter| {
+            let is_source = |source: &Option<String>| source.as_ref().is_none_or(|own| *own == letter.source);
+            sources.get(&letter.id).is_some_and(|sources| sources.iter().any(is_source))
+        }
+    }
+}
+
+fn time_option<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTime>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    let time = parse_rfc3339(&text);
+    time.map(Some).ok_or_else(|| serde::de::Error::custom("`before` is not a time as RFC 3339 writes it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_is_read_as_it_was_written() {
+        let jobs =
+            [JobReference::new("mails", "a\r\nb").with_source("/shop"), JobReference::new("mails", "2")];
+        let mut plan = DeadLetterPlan::of_jobs("mails", jobs);
+        for before in [None, Some(SystemTime::UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789))] {
+            plan.before = before;
+            let json = serde_json::to_string(&plan).unwrap();
+            assert_eq!(serde_json::from_str::<DeadLetterPlan>(&json).unwrap(), plan, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_plan_with_an_unknown_field_is_refused() {
+        let json = r#"{"queue":"mails","before":null,"jobs":[],"reason":"rejected"}"#;
+        assert!(serde_json::from_str::<DeadLetterPlan>(json).is_err());
+        let job = r#"{"queue":"mails","before":null,"jobs":[{"queue":"mails","source":null,"id":"1","kind":"mail"}]}"#;
+        assert!(serde_json::from_str::<DeadLetterPlan>(job).is_err());
+    }
+}

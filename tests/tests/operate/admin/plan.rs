@@ -1,0 +1,103 @@
+//! A plan: what a preview found is what a redrive or a purge takes.
+
+use jobqueue::admin::{Admin, DeadLetterFilter, DeadLetterPlan, JobReference, RawSend};
+use jobqueue::storage::Operation;
+use jobqueue::testing::faults::Faulty;
+use jobqueue::{ErrorKind, JobError, Storage, Worker};
+use jobqueue_tests::jobs::Task;
+
+use crate::admin::support::{operator, send, storages};
+
+const QUEUE: &str = "tasks";
+
+async fn die(storage: &Storage, ids: impl IntoIterator<Item = String>) -> Admin {
+    let admin = operator(storage);
+    send(&admin, QUEUE, ids).await;
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("planted"));
+    let worker = Worker::builder(storage.clone()).handle_on(QUEUE, handler).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+    admin
+}
+
+fn numbered(jobs: std::ops::Range<u32>) -> impl Iterator<Item = String> {
+    jobs.map(|number| number.to_string())
+}
+
+async fn dead(admin: &Admin) -> u64 {
+    admin.queue(QUEUE).await.unwrap().dead_letters
+}
+
+// D1
+#[tokio::test]
+async fn a_plan_leaves_alone_what_died_after_its_preview() {
+    for (storage, _folder) in storages().await {
+        let admin = die(&storage, numbered(0..3)).await;
+        let filter = DeadLetterFilter::new().reason("rejected");
+        let plan = admin.purge(QUEUE).filter(filter).dry_run(true).run().await.unwrap().plan();
+        // More than a few pages of newer ones, and one of the plan that died again.
+        let _ = admin.redrive(QUEUE).filter(DeadLetterFilter::new().ids(["1"])).run().await.unwrap();
+        die(&storage, numbered(100..300)).await;
+        assert_eq!(dead(&admin).await, 203);
+        let json = serde_json::to_string(&plan).unwrap();
+        let plan: DeadLetterPlan = serde_json::from_str(&json).unwrap();
+        let report = admin.purge(QUEUE).plan(plan).run().await.unwrap();
+        let mut purged: Vec<_> = report.jobs.iter().map(|job| job.id.as_str()).collect();
+        purged.sort_unstable();
+        assert_eq!(purged, ["0", "2"]);
+        assert_eq!(report.newer, 201);
+        assert_eq!(dead(&admin).await, 201);
+    }
+}
+
+// D4
+#[tokio::test]
+async fn a_change_without_a_selection_is_refused() {
+    let storage = Storage::memory();
+    let admin = die(&storage, numbered(0..2)).await;
+    let other = DeadLetterPlan::of_jobs("other", [JobReference::new("other", "1")]);
+    for bulk in [
+        admin.purge(QUEUE),
+        admin.redrive(QUEUE),
+        admin.purge(QUEUE).filter(DeadLetterFilter::new()),
+        admin.purge(QUEUE).plan(other),
+    ] {
+        assert_eq!(bulk.run().await.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let nothing = admin.purge(QUEUE).filter(DeadLetterFilter::new().kind("none")).dry_run(true).run().await;
+    assert_eq!(admin.purge(QUEUE).plan(nothing.unwrap().plan()).run().await.unwrap().count, 0);
+    assert_eq!(dead(&admin).await, 2);
+}
+
+// D3
+#[tokio::test]
+async fn jobs_of_two_senders_with_one_id_are_told_apart() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, QUEUE, []).await;
+        for source in ["/bank", "/shop"] {
+            let job = RawSend::json("task", "{\"name\":\"a\"}").unwrap().id("7").source(source);
+            let _ = admin.send(QUEUE, job).await.unwrap();
+        }
+        die(&storage, []).await;
+        let shop = DeadLetterFilter::new().ids(["7"]).source("/shop");
+        assert_eq!(admin.dead_letters(QUEUE, &shop).await.unwrap().matching, 1);
+        let plan = DeadLetterPlan::of_jobs(QUEUE, [JobReference::new(QUEUE, "7").with_source("/shop")]);
+        let report = admin.purge(QUEUE).plan(plan).run().await.unwrap();
+        assert_eq!(report.jobs, [JobReference::new(QUEUE, "7").with_source("/shop")]);
+        let left = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
+        assert_eq!(left.letters[0].source, "/bank");
+    }
+}
+
+// D6
+#[tokio::test]
+async fn a_plan_of_one_job_does_not_read_the_whole_queue() {
+    let faulty = Faulty::new(&Storage::memory());
+    let storage = faulty.storage();
+    let admin = die(&storage, numbered(0..200)).await;
+    let (gets, updates) = (faulty.calls_of(Operation::Get), faulty.calls_of(Operation::Update));
+    let plan = DeadLetterPlan::of_jobs(QUEUE, [JobReference::new(QUEUE, "5")]);
+    assert_eq!(admin.redrive(QUEUE).plan(plan).run().await.unwrap().count, 1);
+    assert!(faulty.calls_of(Operation::Get) - gets <= 3, "at most the first pages");
+    assert!(faulty.calls_of(Operation::Update) - updates < 100, "the others are not leased");
+}
