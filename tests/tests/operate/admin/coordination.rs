@@ -1,6 +1,6 @@
 //! Schedules, leaders, batches and FIFO groups, as operators see them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jobqueue::admin::DeadLetterFilter;
 use jobqueue::schedule::Schedule;
@@ -16,6 +16,15 @@ fn nightly() -> Schedule {
     Schedule::cron("0 0 * * *", "Europe/Berlin").name("nightly")
 }
 
+/// Returns a storage at which it is noon: no slot of the schedule is near.
+async fn at_noon() -> Storage {
+    const DAY: u64 = 86_400;
+    let storage = in_memory();
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    sleep(Duration::from_secs((DAY + DAY / 2 - since_1970 % DAY) % DAY)).await;
+    storage
+}
+
 /// Runs a leader of the schedule that handles nothing.
 async fn lead(storage: &Storage, seconds: u64) {
     let worker = worker(storage).schedule_by(nightly(), || task("from the schedule")).build().unwrap();
@@ -29,7 +38,7 @@ async fn waiting(storage: &Storage) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn schedule_shows_what_it_sends_and_its_next_runs() {
-    let storage = in_memory();
+    let storage = at_noon().await;
     let admin = operator(&storage);
     assert!(admin.schedules().await.unwrap().is_empty());
     lead(&storage, 60).await;
@@ -46,7 +55,7 @@ async fn schedule_shows_what_it_sends_and_its_next_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn paused_schedule_sends_nothing_and_goes_on_when_resumed() {
-    let storage = in_memory();
+    let storage = at_noon().await;
     let admin = operator(&storage);
     lead(&storage, 60).await;
     assert!(admin.pause_schedule("nightly").await.unwrap());
@@ -62,7 +71,7 @@ async fn paused_schedule_sends_nothing_and_goes_on_when_resumed() {
 
 #[tokio::test(start_paused = true)]
 async fn triggered_schedule_sends_one_job_also_while_paused() {
-    let storage = in_memory();
+    let storage = at_noon().await;
     let admin = operator(&storage);
     lead(&storage, 60).await;
     let _ = admin.pause_schedule("nightly").await.unwrap();
@@ -76,7 +85,7 @@ async fn triggered_schedule_sends_one_job_also_while_paused() {
 
 #[tokio::test(start_paused = true)]
 async fn leaders_show_term_and_whether_somebody_leads() {
-    let storage = in_memory();
+    let storage = at_noon().await;
     let admin = operator(&storage);
     let watching = async {
         sleep(Duration::from_secs(30)).await;
