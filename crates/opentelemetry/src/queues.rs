@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use jobqueue::admin::Admin;
+use jobqueue::admin::{Admin, QueueOverview};
 use jobqueue::{Error, QueueName, Storage};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::ObservableGauge;
@@ -102,9 +102,9 @@ async fn read(admin: &Admin, queue: &QueueName, every: Duration, readings: &Read
     let answer = tokio::time::timeout(every, admin.queue(queue.as_str())).await;
     let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
     match answer {
-        Ok(Ok(overview)) => {
-            let oldest = overview.oldest.unwrap_or_default();
-            readings.insert(queue.clone(), Reading { length: overview.length, oldest, read: Instant::now() });
+        Ok(Ok(QueueOverview { length: Some(length), oldest, .. })) => {
+            let oldest = oldest.unwrap_or_default();
+            readings.insert(queue.clone(), Reading { length, oldest, read: Instant::now() });
         }
         failed => {
             let error = failed.ok().and_then(Result::err);

@@ -21,7 +21,7 @@
 //! admin.send("mails", RawSend::json("mail", r#"{"to":"bob@example.org"}"#)?).await?;
 //! admin.pause("mails").await?;
 //! let mails = admin.queue("mails").await?;
-//! assert!(mails.paused && mails.length == 1);
+//! assert_eq!((mails.paused, mails.length), (Some(true), Some(1)));
 //!
 //! // A preview, then the redrive of exactly what it found.
 //! let rejected = DeadLetterFilter::new().reason("rejected");

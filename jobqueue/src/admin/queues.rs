@@ -25,8 +25,8 @@ const AT_ONCE: usize = 8;
 pub struct QueueOverview {
     /// The name.
     pub name: String,
-    /// About how many messages there are, invisible ones included; never below the real number.
-    pub length: u64,
+    /// About how many messages there are, invisible ones included; never below the real number. `None` if it cannot be read.
+    pub length: Option<u64>,
     /// The number of visible messages that a peek showed: at most 32.
     pub visible: u64,
     /// True if [`visible`](Self::visible) is exact. At 32 there may be more, and storages do not return their number.
@@ -36,17 +36,17 @@ pub struct QueueOverview {
     /// The time for which the oldest of the next 32 visible messages has been in the queue; `None` if none is visible.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
-    /// About how many dead letters there are.
-    pub dead_letters: u64,
-    /// True if workers fetch nothing from the queue.
-    pub paused: bool,
+    /// About how many dead letters there are; `None` if their queue cannot be read.
+    pub dead_letters: Option<u64>,
+    /// Whether workers fetch nothing from the queue; `None` if it cannot be read.
+    pub paused: Option<bool>,
     /// The settings that hold for a worker without defaults of its own, by their names in the metadata.
     pub settings: BTreeMap<String, String>,
     /// The metadata of the queue, as set by operators and programs.
     pub metadata: BTreeMap<String, String>,
     /// A warning for each value in the metadata that is not used.
     pub warnings: Vec<String>,
-    /// The reason why the numbers are not known, if a request failed.
+    /// The reason why some of the numbers, or all, are not known: a request failed.
     pub error: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Admin {
                 Ok(overview) => Some(overview),
                 // Deleted since it was listed.
                 Err(e) if e.kind() == ErrorKind::NotFound => None,
-                Err(e) => Some(QueueOverview { error: Some(chain(&e)), ..QueueOverview::blank(&name) }),
+                Err(e) => Some(QueueOverview { error: Some(chain(&e)), ..QueueOverview::unread(&name) }),
             }
         });
         let found: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
@@ -91,7 +91,7 @@ impl Admin {
         Ok(all.iter().filter(|name| !is_of_another(name)).cloned().collect())
     }
 
-    /// Returns one queue. Costs three requests.
+    /// Returns one queue. Costs three requests. If only its dead letters cannot be counted, [`error`](QueueOverview::error) says why.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
@@ -151,14 +151,18 @@ impl Admin {
         let oldest = peeked.iter().map(|message| message.inserted).min();
         let visible = peeked.len() as u64;
         Ok(QueueOverview {
-            length: properties.approximate_count.max(visible),
+            length: Some(properties.approximate_count.max(visible)),
             visible,
             visible_is_exact: visible < MAX_MESSAGES.into(),
             states: states.map_err(missing)?,
             // Two clocks may differ: what was inserted in the future is new.
             oldest: oldest.map(|at| now.duration_since(at).unwrap_or_default()),
-            dead_letters: dead?,
-            ..QueueOverview::blank(name).with_metadata(&properties.metadata)
+            error: dead
+                .as_ref()
+                .err()
+                .map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
+            dead_letters: dead.ok(),
+            ..QueueOverview::unread(name).with_metadata(&properties.metadata)
         })
     }
 }
@@ -180,16 +184,16 @@ pub(super) fn not_found(error: crate::storage::StoreError, queue: &QueueName) ->
 }
 
 impl QueueOverview {
-    fn blank(name: &QueueName) -> Self {
+    fn unread(name: &QueueName) -> Self {
         Self {
             name: name.to_string(),
-            length: 0,
+            length: None,
             visible: 0,
             visible_is_exact: false,
             states: None,
             oldest: None,
-            dead_letters: 0,
-            paused: false,
+            dead_letters: None,
+            paused: None,
             settings: BTreeMap::new(),
             metadata: BTreeMap::new(),
             warnings: Vec::new(),
@@ -200,7 +204,7 @@ impl QueueOverview {
     fn with_metadata(mut self, metadata: &Metadata) -> Self {
         let (settings, warnings) =
             QueueSettings::resolve(metadata, &MessageDefaults::new(), &SettingOverrides::default());
-        self.paused = settings.paused;
+        self.paused = Some(settings.paused);
         self.settings =
             settings.entries().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         self.metadata = metadata.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();

@@ -71,10 +71,24 @@ async function withoutScripts(browser) {
   await page.getByText("Resumed.").waitFor();
   await page.goto(`${base}queues/mails/dead?kind=mail&reason=rejected&text=broken`);
   await page.getByRole("button", { name: /Act on all that match/ }).click();
+  await page.waitForURL("**/operations/**");
   await until("the count", async () => {
     await page.reload();
     return (await page.locator("main").innerText()).includes("3 match");
   });
+}
+
+// A page that is no longer refreshed says so, and the notice of a change is shown once.
+async function stale(browser) {
+  const page = await open(browser);
+  await page.goto(`${base}queues/mails?done=resumed`);
+  await page.getByText("Resumed.").waitFor();
+  check(!page.url().includes("done="), "the notice would be shown again");
+  check(!(await page.locator("#stale").isVisible()), "a fresh page calls itself stale");
+  await page.route("**/queues/mails*", (route) => route.fulfill({ status: 502, body: "" }));
+  await page.locator("#stale", { hasText: "status 502" }).waitFor();
+  await page.unroute("**/queues/mails*");
+  await page.locator("#stale").waitFor({ state: "hidden" });
 }
 
 // A page of another site makes the browser send a form with whatever the browser adds by itself.
@@ -95,5 +109,6 @@ run(async (browser) => {
   await times(browser);
   await keyboard(browser);
   await withoutScripts(browser);
+  await stale(browser);
   await forged(browser);
 });

@@ -150,7 +150,7 @@ async fn the_operator_sees_and_redrives_them() {
     let admin = Admin::builder(bench.storage.clone()).access(AccessLevel::Operate).build();
     let names: Vec<_> = admin.queue_names().await.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(names, ["work"]);
-    assert_eq!(admin.queue("work").await.unwrap().dead_letters, 1);
+    assert_eq!(admin.queue("work").await.unwrap().dead_letters, Some(1));
     let listed = bench.store().list_queues("").await.unwrap();
     assert_eq!(listed.iter().map(QueueName::as_str).collect::<Vec<_>>(), ["work", "work-poison"]);
     let page = admin.dead_letters("work", &DeadLetterFilter::new().reason("rejected")).await.unwrap();

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jobqueue::admin::{BulkReport, DeadLetterFilter, DeadLetterPlan};
 use tokio_util::sync::CancellationToken;
 
+use super::queues::known;
 use crate::args::Global;
 use crate::confirm;
 use crate::exit::Failure;
@@ -143,7 +144,7 @@ async fn ask(
     let what = match planned {
         Some(planned) => format!("at most {planned} dead letters of `{queue}`"),
         None => {
-            let dead = session.admin.queue(queue).await?.dead_letters;
+            let dead = known(session.admin.queue(queue).await?.dead_letters);
             format!("dead letters of `{queue}`, which has about {dead}")
         }
     };

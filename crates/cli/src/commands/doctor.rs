@@ -111,11 +111,11 @@ async fn queue_checks(session: &Session, queue: &QueueOverview) -> Vec<Check> {
         [] => Check::new("settings", name, Verdict::Ok, "all settings are used"),
         warnings => Check::new("settings", name, Verdict::Warning, warnings.join("; ")),
     });
-    if queue.paused {
+    if queue.paused == Some(true) {
         checks.push(Check::new("paused", name, Verdict::Warning, "workers fetch nothing from the queue"));
     }
-    if queue.dead_letters > 0 {
-        let detail = format!("about {}; `jobqueue dead list` shows them", queue.dead_letters);
+    if let Some(dead) = queue.dead_letters.filter(|dead| *dead > 0) {
+        let detail = format!("about {dead}; `jobqueue dead list` shows them");
         checks.push(Check::new("dead letters", name, Verdict::Warning, detail));
     }
     if let Ok(queue_name) = QueueName::new(queue.name.as_str()) {

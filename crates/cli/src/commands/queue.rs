@@ -86,18 +86,21 @@ fn tell(global: &Global, queue: &str, changed: bool, done: &str, nothing: &str) 
 fn show(queue: &QueueOverview) -> String {
     let mut text = fields(&[
         ("queue", clean(&queue.name)),
-        ("length", queue.length.to_string()),
+        ("length", queues::known(queue.length)),
         ("visible", queues::visible(queue)),
         ("states", states(queue)),
         ("oldest", queue.oldest.map_or_else(|| "-".to_owned(), age)),
-        ("dead letters", queue.dead_letters.to_string()),
-        ("paused", if queue.paused { "yes" } else { "no" }.to_owned()),
+        ("dead letters", queues::known(queue.dead_letters)),
+        ("paused", if queue.paused == Some(true) { "yes" } else { "no" }.to_owned()),
     ]);
     text.push_str("\nsettings\n");
     let is_set = |name: &str| queue.metadata.keys().any(|set| set.eq_ignore_ascii_case(name));
     for (name, value) in &queue.settings {
         let origin = if is_set(name) { "" } else { "  (default)" };
         text.push_str(&format!("  {} = {}{origin}\n", clean(name), clean(value)));
+    }
+    if let Some(error) = &queue.error {
+        text.push_str(&format!("warning: {}\n", clean(error)));
     }
     for warning in &queue.warnings {
         text.push_str(&format!("warning: {}\n", clean(warning)));

@@ -46,17 +46,21 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
 fn overview(queues: &[QueueOverview], workers: Option<&[WorkerOverview]>) -> Table {
     let mut rows = table(&["QUEUE", "#LENGTH", "#VISIBLE", "#OLDEST", "#DEAD", "STATE"]);
     for queue in queues {
-        let known = |text: String| if queue.error.is_some() { "?".to_owned() } else { text };
         rows.add_row([
             cell(&queue.name),
-            known(queue.length.to_string()),
-            known(visible(queue)),
+            known(queue.length),
+            queue.length.map_or_else(|| "?".to_owned(), |_| visible(queue)),
             queue.oldest.map_or_else(|| "-".to_owned(), age),
-            known(queue.dead_letters.to_string()),
+            known(queue.dead_letters),
             state(queue, workers),
         ]);
     }
     rows
+}
+
+/// Returns a number, or a question mark if it could not be read.
+pub(crate) fn known(number: Option<u64>) -> String {
+    number.map_or_else(|| "?".to_owned(), |number| number.to_string())
 }
 
 /// Returns the number of visible messages; `32+` where the storage shows no more.
@@ -75,7 +79,7 @@ fn state(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
         return cell(error);
     }
     let mut words = Vec::new();
-    if queue.paused {
+    if queue.paused == Some(true) {
         words.push("paused".to_owned());
     }
     if workers.is_some_and(|workers| is_unserved(queue, workers)) {

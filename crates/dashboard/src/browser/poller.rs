@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime};
 
+use axum::http::StatusCode;
 use jobqueue::admin::{QueueOverview, WorkerOverview};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::browser::pages::PageError;
 use crate::browser::throughput::{Minute, Throughput};
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::sync::lock;
@@ -22,21 +24,28 @@ const LINGER: Duration = Duration::from_secs(3600);
 /// The result of a look at the storage.
 #[derive(Debug)]
 pub(crate) struct Look {
-    taken: Instant,
-    /// The last figures; none if the storage was never read.
-    figures: Option<Arc<Snapshot>>,
+    /// The last figures.
+    figures: Arc<Snapshot>,
     /// The reason why it shows an older snapshot.
     pub(crate) error: Option<String>,
+}
+
+/// A look that was tried.
+#[derive(Debug)]
+struct Attempt {
+    taken: Instant,
+    /// The look, or the reason why the storage has never been read.
+    look: Result<Arc<Look>, String>,
 }
 
 impl Look {
     /// Returns when the storage was read.
     pub(crate) fn at(&self) -> SystemTime {
-        self.figures.as_ref().map_or_else(SystemTime::now, |figures| figures.as_of.into())
+        self.figures.as_of.into()
     }
 
     pub(crate) fn queues(&self) -> &[QueueOverview] {
-        self.figures.as_ref().map_or(&[], |figures| &figures.overviews)
+        &self.figures.overviews
     }
 
     pub(crate) fn queue(&self, name: &str) -> Option<&QueueOverview> {
@@ -45,7 +54,7 @@ impl Look {
 
     /// Returns all workers, those with stale records too.
     pub(crate) fn workers(&self) -> &[WorkerOverview] {
-        self.figures.as_ref().map_or(&[], |figures| &figures.workers)
+        &self.figures.workers
     }
 
     /// Returns the number of running jobs of a queue: by the leases, if the storage counts them, or else by the records of the workers.
@@ -56,6 +65,11 @@ impl Look {
         let queue = queue.name.as_str();
         let records = self.present().map(|worker| &worker.record);
         records.flat_map(|record| &record.running).filter(|job| job.queue == queue).count() as u64
+    }
+
+    /// Returns the number of jobs of a queue that do not run, if it is known.
+    pub(crate) fn waiting(&self, queue: &QueueOverview) -> Option<u64> {
+        Some(queue.length?.saturating_sub(self.running(queue)))
     }
 
     /// Returns the workers whose records are not stale.
@@ -75,7 +89,7 @@ pub(crate) struct Poller {
     snapshots: Snapshots,
     pub(crate) interval: Duration,
     stop: CancellationToken,
-    latest: watch::Sender<Option<Arc<Look>>>,
+    latest: watch::Sender<Option<Arc<Attempt>>>,
     /// Held during a refresh; concurrent callers wait for its result.
     looking: tokio::sync::Mutex<()>,
     outdated: AtomicBool,
@@ -101,13 +115,19 @@ impl Poller {
         })
     }
 
-    /// Returns a snapshot of the storage that is younger than an interval.
-    pub(crate) async fn latest(self: &Arc<Self>) -> Arc<Look> {
+    /// Returns a snapshot of the storage that is younger than an interval, or an older one while the storage does not answer. If it has
+    /// never answered, nothing is known and no page is shown.
+    pub(crate) async fn latest(self: &Arc<Self>) -> Result<Arc<Look>, PageError> {
         self.keep_running();
-        match self.fresh() {
-            Some(look) => look,
+        let attempt = match self.fresh() {
+            Some(attempt) => attempt,
             None => self.look().await,
-        }
+        };
+        let unread = |reason: &String| {
+            let text = format!("the storage has not answered since this dashboard started: {reason}");
+            PageError::new(StatusCode::SERVICE_UNAVAILABLE, text)
+        };
+        attempt.look.as_ref().map(Arc::clone).map_err(unread)
     }
 
     /// Makes the next request look at the storage: something was changed.
@@ -135,13 +155,13 @@ impl Poller {
         self.throughput(Throughput::of_all)
     }
 
-    fn fresh(&self) -> Option<Arc<Look>> {
+    fn fresh(&self) -> Option<Arc<Attempt>> {
         let look = self.latest.borrow().clone()?;
         let is_fresh = look.taken.elapsed() < self.interval && !self.outdated.load(Ordering::Acquire);
         is_fresh.then_some(look)
     }
 
-    async fn look(&self) -> Arc<Look> {
+    async fn look(&self) -> Arc<Attempt> {
         let _looking = self.looking.lock().await;
         if let Some(look) = self.fresh() {
             return look;
@@ -150,18 +170,23 @@ impl Poller {
         self.outdated.store(false, Ordering::Release);
         let asked = Instant::now();
         // Metrics and autoscalers may have read a moment ago.
-        let look = Arc::new(match self.snapshots.within(self.interval).await {
+        let attempt = Arc::new(match self.snapshots.within(self.interval).await {
             Ok(figures) => {
                 let mut throughput = lock(&self.throughput);
                 throughput.look(figures.as_of.into(), figures.workers.iter().map(|worker| &worker.record));
-                Look { taken: figures.taken, figures: Some(figures), error: None }
+                Attempt { taken: figures.taken, look: Ok(Arc::new(Look { figures, error: None })) }
             }
             Err(unavailable) => {
-                Look { taken: asked, figures: self.snapshots.last(), error: Some(unavailable.reason) }
+                let reason = unavailable.reason;
+                let look = match self.snapshots.last() {
+                    Some(figures) => Ok(Arc::new(Look { figures, error: Some(reason) })),
+                    None => Err(reason),
+                };
+                Attempt { taken: asked, look }
             }
         });
-        self.latest.send_replace(Some(Arc::clone(&look)));
-        look
+        self.latest.send_replace(Some(Arc::clone(&attempt)));
+        attempt
     }
 
     /// Starts the task that looks, unless it runs.
@@ -198,7 +223,7 @@ async fn run(poller: Weak<Poller>, stop: CancellationToken) {
 #[derive(Debug)]
 pub(crate) struct Viewer {
     poller: Arc<Poller>,
-    looks: watch::Receiver<Option<Arc<Look>>>,
+    looks: watch::Receiver<Option<Arc<Attempt>>>,
 }
 
 impl Viewer {

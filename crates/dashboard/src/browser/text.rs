@@ -1,5 +1,6 @@
 //! Texts for a page: visible, bounded, and in units that people read. Anybody may have written them.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use askama::Template;
@@ -108,6 +109,36 @@ fn new_line(out: &mut String, depth: usize) {
     // Deeply nested JSON must not grow without bound.
     for _ in 0..depth.min(32) {
         out.push_str("  ");
+    }
+}
+
+/// Returns an amount, or a question mark if it is not known.
+pub(crate) fn known(number: Option<u64>) -> String {
+    number.map_or_else(|| "?".to_owned(), amount)
+}
+
+/// A sum of which some parts may not be known.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Sum {
+    pub(crate) at_least: u64,
+    is_whole: bool,
+}
+
+impl FromIterator<Option<u64>> for Sum {
+    fn from_iter<I: IntoIterator<Item = Option<u64>>>(parts: I) -> Self {
+        parts.into_iter().fold(Self { at_least: 0, is_whole: true }, |sum, part| Self {
+            at_least: sum.at_least + part.unwrap_or_default(),
+            is_whole: sum.is_whole && part.is_some(),
+        })
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.at_least, self.is_whole) {
+            (0, false) => f.write_str("?"),
+            (sum, is_whole) => write!(f, "{}{}", if is_whole { "" } else { "≥ " }, amount(sum)),
+        }
     }
 }
 

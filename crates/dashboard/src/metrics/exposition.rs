@@ -60,12 +60,11 @@ type Figure<T, N> = fn(&T) -> N;
 
 fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let flag = |is: bool| if is { 1.0 } else { 0.0 };
-    let figures: [(Metric, Figure<QueueFigures, f64>); 9] = [
+    let figures: [(Metric, Figure<QueueFigures, f64>); 8] = [
         (list::LENGTH, |queue| queue.length as f64),
         (list::WAITING, |queue| queue.waiting as f64),
         (list::IN_FLIGHT, |queue| queue.in_flight as f64),
         (list::OLDEST, |queue| queue.oldest_seconds.unwrap_or_default()),
-        (list::DEAD, |queue| queue.dead as f64),
         (list::PAUSED, |queue| f64::from(u8::from(queue.paused))),
         (list::WORKERS, |queue| queue.workers as f64),
         (list::SLOTS, |queue| queue.slots as f64),
@@ -75,6 +74,8 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
         let values = snapshot.queues.iter().map(|(name, queue)| ([name.as_str()], value(queue)));
         writer.gauges(metric, values)?;
     }
+    let dead = snapshot.queues.iter().filter_map(|(name, queue)| Some(([name.as_str()], queue.dead? as f64)));
+    writer.gauges(list::DEAD, dead)?;
     let target = Target::new();
     let desired = |name: &String| target.desired(snapshot, name).map(|desired| desired.by_slots);
     let desired = snapshot.queues.keys().filter_map(|name| Some(([name.as_str()], desired(name)?)));

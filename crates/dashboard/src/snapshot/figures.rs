@@ -22,8 +22,8 @@ pub struct QueueFigures {
     /// The age of the oldest of the next 32 visible messages in seconds; `None` if none is visible.
     #[serde(serialize_with = "rounded")]
     pub oldest_seconds: Option<f64>,
-    /// About how many dead letters there are.
-    pub dead: u64,
+    /// About how many dead letters there are; `None` if their queue cannot be read.
+    pub dead: Option<u64>,
     /// The jobs completed a second over the last minute; `None` until two snapshots were taken.
     #[serde(serialize_with = "rounded")]
     pub rate: Option<f64>,
@@ -59,7 +59,9 @@ pub struct Demand {
 }
 
 impl QueueFigures {
-    pub(super) fn of(overview: &QueueOverview, workers: &[WorkerOverview]) -> Self {
+    /// Returns `None` for a queue that could not be read.
+    pub(super) fn of(overview: &QueueOverview, workers: &[WorkerOverview]) -> Option<Self> {
+        let (length, paused) = (overview.length?, overview.paused?);
         let name = &overview.name;
         let present: Vec<_> =
             workers.iter().filter(|worker| !worker.stale && worker.record.listens_to(name)).collect();
@@ -69,14 +71,14 @@ impl QueueFigures {
         let open = |worker: &&&WorkerOverview| {
             worker.record.queues.iter().any(|queue| queue.name == *name && queue.circuit_open)
         };
-        let rest = overview.length.saturating_sub(in_flight);
+        let rest = length.saturating_sub(in_flight);
         let waiting = match overview.states {
             Some(states) => states.waiting,
             None if overview.visible_is_exact => overview.visible,
             None => rest.max(overview.visible),
         };
-        Self {
-            length: overview.length,
+        Some(Self {
+            length,
             in_flight,
             waiting,
             hidden: rest.saturating_sub(waiting),
@@ -89,9 +91,9 @@ impl QueueFigures {
             slots,
             slots_per_worker: (!staying.is_empty()).then(|| slots as f64 / staying.len() as f64),
             circuits_open: staying.iter().filter(open).count() as u64,
-            paused: overview.paused,
+            paused,
             held_by_staying: staying.iter().map(|worker| running(worker, name)).sum(),
-        }
+        })
     }
 
     pub(super) fn demand(&self) -> Demand {

@@ -24,9 +24,9 @@ pub struct Snapshot {
     pub taken: Instant,
     /// The wall-clock time before the figures were read.
     pub as_of: Timestamp,
-    /// The queues by name. A queue that could not be read is not here, but in [`unreadable`](Self::unreadable).
+    /// The queues by name. A queue that could not be read is only in [`unreadable`](Self::unreadable).
     pub queues: BTreeMap<String, QueueFigures>,
-    /// The queues that could not be read, with the reasons.
+    /// The queues that could not be read, or whose dead letters could not be counted, with the reasons.
     pub unreadable: BTreeMap<String, String>,
     /// The queues from the admin core, including unreadable ones.
     pub overviews: Vec<QueueOverview>,
@@ -163,9 +163,8 @@ impl Collected {
         for overview in &overviews {
             if let Some(error) = &overview.error {
                 unreadable.insert(overview.name.clone(), error.clone());
-                continue;
             }
-            let mut figures = QueueFigures::of(overview, &workers);
+            let Some(mut figures) = QueueFigures::of(overview, &workers) else { continue };
             self.measure(&overview.name, &mut figures);
             queues.insert(overview.name.clone(), figures);
         }

@@ -83,7 +83,7 @@ impl Admin {
             let waiting = self.peek(&job.queue).await?;
             found.find_message(waiting, JobPlace::Waiting);
         }
-        if found.place == JobPlace::Unseen && queue.dead_letters > 0 {
+        if found.place == JobPlace::Unseen && queue.dead_letters != Some(0) {
             let dead = self.dead_letters(&job.queue, &DeadLetterFilter::new()).await?;
             found.find_message(dead.letters, JobPlace::Dead);
         }
@@ -265,7 +265,7 @@ impl Explanation {
         if matches!(self.place, JobPlace::Running | JobPlace::Dead | JobPlace::Ended) {
             return;
         }
-        if queue.paused {
+        if queue.paused == Some(true) {
             self.reasons.push(Obstacle::new("paused", "the queue is paused: workers fetch nothing from it"));
         }
         let listening: Vec<_> =

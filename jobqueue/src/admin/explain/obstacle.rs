@@ -51,7 +51,7 @@ pub(super) fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
 
 /// Returns the reason why a job was not found.
 pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, is_certain: bool) -> Obstacle {
-    if queue.length == 0 || is_certain {
+    if queue.length == Some(0) || is_certain {
         return Obstacle::new("not_found", "it is not in the queue: it has ended, or never existed");
     }
     if shows_all {

@@ -28,7 +28,7 @@ async fn with_dead_letters(storage: &Storage, jobs: u64) -> Admin {
 
 async fn counts(admin: &Admin) -> (u64, u64) {
     let queue = admin.queue(QUEUE).await.unwrap();
-    (queue.length, queue.dead_letters)
+    (queue.length.unwrap(), queue.dead_letters.unwrap())
 }
 
 #[tokio::test]

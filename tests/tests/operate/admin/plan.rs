@@ -24,7 +24,7 @@ fn numbered(jobs: std::ops::Range<u32>) -> impl Iterator<Item = String> {
 }
 
 async fn dead(admin: &Admin) -> u64 {
-    admin.queue(QUEUE).await.unwrap().dead_letters
+    admin.queue(QUEUE).await.unwrap().dead_letters.unwrap()
 }
 
 // D1

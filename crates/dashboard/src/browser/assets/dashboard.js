@@ -52,13 +52,29 @@
       || live.querySelector("details[open]") !== null;
   }
 
+  // A picture that is no longer refreshed says so.
+  const stale = document.getElementById("stale");
+  let updated = new Date();
+  function isStale(reason) {
+    stale.textContent = `Not updated since ${format.format(updated)}: ${reason}.`;
+    stale.hidden = false;
+  }
+
   document.addEventListener("htmx:beforeSwap", (event) => {
     const live = document.getElementById("live");
-    if (live && isInUse(live)) {
+    if (live && event.detail.shouldSwap && isInUse(live)) {
       event.detail.shouldSwap = false;
+      isStale("updates wait while a link, a field or a text below is selected");
     }
   });
-  document.addEventListener("htmx:afterSwap", () => localise(document));
+  document.addEventListener("htmx:afterSwap", () => {
+    updated = new Date();
+    stale.hidden = true;
+    localise(document);
+  });
+  document.addEventListener("htmx:responseError", (event) => isStale(`the dashboard answered with status ${event.detail.xhr.status}`));
+  document.addEventListener("htmx:sendError", () => isStale("the dashboard does not answer"));
+  document.addEventListener("htmx:sseError", () => isStale("the connection to the dashboard is lost, and is tried again"));
   document.addEventListener("visibilitychange", listen);
   if (button) {
     button.parentElement.hidden = false;
@@ -67,6 +83,12 @@
       button.setAttribute("aria-pressed", String(paused));
       listen();
     });
+  }
+  // The notice of a change is not for those who reload the page.
+  const here = new URL(window.location.href);
+  if (here.searchParams.has("done")) {
+    here.searchParams.delete("done");
+    window.history.replaceState(null, "", here);
   }
   localise(document);
   listen();

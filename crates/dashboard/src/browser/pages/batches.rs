@@ -88,7 +88,7 @@ fn state(sealed: bool, finished: bool) -> &'static str {
 }
 
 pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await;
+    let look = request.app.poller.latest().await?;
     let found = request.app.reads.batches.get("", request.app.admin.batches()).await?;
     let tree = found.tree();
     // A listing has 5,000 blobs, of which each child that has ended has one.
@@ -128,7 +128,7 @@ fn parent(parent: &ParentBatch) -> Parent {
 
 pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let id = fields.required("id")?;
-    let look = request.app.poller.latest().await;
+    let look = request.app.poller.latest().await?;
     let found = request.app.reads.batch.get(id, request.app.admin.batch(id)).await?;
     // How far the batches are that its children have begun.
     let all = match found.open.iter().any(|child| child.batch.is_some()) {

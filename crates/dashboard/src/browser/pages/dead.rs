@@ -10,7 +10,7 @@ use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::operations::{Order, Verb};
-use crate::browser::text::{amount, line};
+use crate::browser::text::{known, line};
 
 #[derive(Template)]
 #[template(path = "dead_queues.html")]
@@ -44,11 +44,11 @@ struct Started {
 }
 
 pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await;
-    let dead = look.queues().iter().filter(|queue| queue.dead_letters > 0);
+    let look = request.app.poller.latest().await?;
+    let dead = look.queues().iter().filter(|queue| queue.dead_letters != Some(0));
     let page = DeadQueues {
         layout: Layout::new(&request, "dead", "Dead letters").with_look(&look).live(&request, &look, 0),
-        queues: dead.map(|queue| (queue.name.clone(), amount(queue.dead_letters))).collect(),
+        queues: dead.map(|queue| (queue.name.clone(), known(queue.dead_letters))).collect(),
     };
     Ok(Answer::Page(page.render()?))
 }
@@ -56,7 +56,7 @@ pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer,
 pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let queue = fields.required("queue")?;
     let selection = Selection::read(&fields, &request.app.redactor)?;
-    let look = request.app.poller.latest().await;
+    let look = request.app.poller.latest().await?;
     let filter = selection.filter();
     let question = format!("{queue}{}", selection.query());
     let found = request.app.reads.dead.get(&question, request.app.admin.dead_letters(queue, &filter)).await?;

@@ -20,7 +20,7 @@ struct Send {
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await;
+    let look = request.app.poller.latest().await?;
     let records = look.present().map(|worker| &worker.record);
     let mut kinds: Vec<String> =
         records.flat_map(|record| &record.queues).flat_map(|queue| queue.kinds.clone()).collect();

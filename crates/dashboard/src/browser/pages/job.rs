@@ -76,7 +76,7 @@ fn query(job: &JobReference) -> String {
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let job = reference(&fields)?;
-    let look = request.app.poller.latest().await;
+    let look = request.app.poller.latest().await?;
     let admin = &request.app.admin;
     let found = request.app.reads.jobs.get(&path(&job), admin.explain(&job)).await?;
     let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);

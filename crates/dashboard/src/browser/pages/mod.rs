@@ -126,7 +126,7 @@ impl Layout {
 
     /// Shows the age of the figures, and errors in reading them.
     pub(crate) fn with_look(mut self, look: &Look) -> Self {
-        self.dead = Some(look.queues().iter().map(|queue| queue.dead_letters).sum());
+        self.dead = look.queues().iter().map(|queue| queue.dead_letters).sum();
         self.at = Some(When::of(look.at()));
         self.problem = look.error.as_deref().map(line);
         self

@@ -51,7 +51,7 @@ struct Report {
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let operation = find(&request, fields.required("operation")?)?;
-    let look = request.app.poller.latest().await;
+    let look = request.app.poller.latest().await?;
     let (progress, order) = (operation.progress(), &operation.order);
     let access = request.admin.access();
     let runs = progress.ended.is_none();

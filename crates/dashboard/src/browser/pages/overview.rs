@@ -8,7 +8,7 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
 use crate::browser::fields::Fields;
 use crate::browser::poller::Look;
-use crate::browser::text::{age, amount, line};
+use crate::browser::text::{Sum, age, amount, known, line};
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -17,6 +17,7 @@ struct Overview {
     waiting: String,
     running: String,
     dead: String,
+    has_dead: bool,
     oldest: String,
     workers: usize,
     draining: usize,
@@ -36,24 +37,31 @@ struct Row {
     length: String,
     running: String,
     oldest: String,
-    dead: u64,
+    has_dead: bool,
     dead_text: String,
     chart: Option<Chart>,
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await;
-    let sum = |of: fn(&QueueOverview) -> u64| look.queues().iter().map(of).sum::<u64>();
+    let look = request.app.poller.latest().await?;
+    let dead: Sum = look.queues().iter().map(|queue| queue.dead_letters).collect();
+    let waiting: Sum = look.queues().iter().map(|queue| look.waiting(queue)).collect();
     let running: u64 = look.queues().iter().map(|queue| look.running(queue)).sum();
-    let oldest = look.queues().iter().filter(|queue| !queue.paused).filter_map(|queue| queue.oldest).max();
+    let oldest = look
+        .queues()
+        .iter()
+        .filter(|queue| queue.paused != Some(true))
+        .filter_map(|queue| queue.oldest)
+        .max();
     let page = Overview {
         layout: Layout::new(&request, "overview", "Overview")
             .with_look(&look)
             .live(&request, &look, 0)
             .noticed(fields.text("done")),
-        waiting: amount(sum(|queue| queue.length).saturating_sub(running)),
+        waiting: waiting.to_string(),
         running: amount(running),
-        dead: amount(sum(|queue| queue.dead_letters)),
+        has_dead: dead.at_least > 0,
+        dead: dead.to_string(),
         oldest: oldest.map_or_else(|| "-".to_owned(), age),
         workers: look.present().count(),
         draining: look.present().filter(|worker| worker.record.draining).count(),
@@ -76,15 +84,15 @@ fn row(request: &AuthorizedRequest, look: &Look, queue: &QueueOverview) -> Row {
     };
     Row {
         name: queue.name.clone(),
-        paused: queue.paused,
+        paused: queue.paused == Some(true),
         circuit_open: listening.any(|listening| listening.name == queue.name && listening.circuit_open),
         warnings: queue.warnings.len(),
         error: queue.error.as_deref().map(line),
-        length: amount(queue.length.saturating_sub(look.running(queue))),
+        length: known(look.waiting(queue)),
         running: amount(look.running(queue)),
         oldest,
-        dead: queue.dead_letters,
-        dead_text: amount(queue.dead_letters),
+        has_dead: queue.dead_letters != Some(0),
+        dead_text: known(queue.dead_letters),
         chart: (!minutes.is_empty()).then(|| Chart::small(&minutes)),
     }
 }

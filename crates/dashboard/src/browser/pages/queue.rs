@@ -10,20 +10,22 @@ use crate::browser::chart::Chart;
 use crate::browser::fields::Fields;
 use crate::browser::poller::Look;
 use crate::browser::redact::Field;
-use crate::browser::text::{age, amount, line};
+use crate::browser::text::{age, amount, known, line};
 
 #[derive(Template)]
 #[template(path = "queue.html")]
 struct QueuePage {
     layout: Layout,
     name: String,
-    paused: bool,
+    /// `None` if the queue cannot be read.
+    paused: Option<bool>,
+    error: Option<String>,
     waiting: String,
     running: String,
     /// Messages that are neither visible nor seen to run: delayed, or leased by a worker without a record.
     hidden: Option<String>,
     oldest: String,
-    dead: u64,
+    has_dead: bool,
     dead_text: String,
     runs: Vec<Run>,
     messages: Vec<Message>,
@@ -58,7 +60,7 @@ struct Group {
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    let look = request.app.poller.latest().await;
+    let look = request.app.poller.latest().await?;
     let overview = match look.queue(name) {
         Some(queue) => queue.clone(),
         // It may be newer than the last look, or a dead-letter queue, which is part of another.
@@ -73,8 +75,10 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     };
     let running = look.running(&overview);
     let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(name));
-    let hidden =
-        overview.visible_is_exact.then(|| overview.length.saturating_sub(overview.visible + running));
+    let hidden = overview
+        .length
+        .filter(|_| overview.visible_is_exact)
+        .map(|length| length.saturating_sub(overview.visible + running));
     let cost = 1 + if wants_groups { 2 } else { 0 };
     let page = QueuePage {
         layout: Layout::new(&request, "overview", name)
@@ -83,12 +87,13 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
             .noticed(fields.text("done")),
         name: overview.name.clone(),
         paused: overview.paused,
-        waiting: amount(overview.length.saturating_sub(running)),
+        error: overview.error.as_deref().map(line),
+        waiting: known(look.waiting(&overview)),
         running: amount(running),
         hidden: hidden.map(amount),
         oldest: overview.oldest.map_or_else(|| "-".to_owned(), age),
-        dead: overview.dead_letters,
-        dead_text: amount(overview.dead_letters),
+        has_dead: overview.dead_letters.is_some_and(|dead| dead > 0),
+        dead_text: known(overview.dead_letters),
         runs: runs(&request, &look, name),
         shows_all: overview.visible_is_exact,
         has_order: peeked.iter().any(|job| job.in_order),
@@ -97,16 +102,16 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         settings: settings(&overview),
         warnings: overview.warnings.iter().map(|warning| line(warning)).collect(),
         chart: Chart::hour(&minutes),
-        may: may(&request),
+        may: may(&request, overview.paused),
     };
     Ok(Answer::Page(page.render()?))
 }
 
-fn may(request: &AuthorizedRequest) -> May {
+fn may(request: &AuthorizedRequest, paused: Option<bool>) -> May {
     let access = request.admin.access();
     May {
-        pause: access.allows(Action::Pause),
-        resume: access.allows(Action::Resume),
+        pause: access.allows(Action::Pause) && paused != Some(true),
+        resume: access.allows(Action::Resume) && paused != Some(false),
         settings: access.allows(Action::ChangeSettings),
         send: access.allows(Action::Send),
     }

@@ -40,7 +40,7 @@ struct Leader {
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let (look, admin) = (request.app.poller.latest().await, &request.app.admin);
+    let (look, admin) = (request.app.poller.latest().await?, &request.app.admin);
     let schedules = request.app.reads.schedules.get("", admin.schedules()).await?;
     let leaders = request.app.reads.leaders.get("", admin.leaders()).await?;
     let access = request.admin.access();

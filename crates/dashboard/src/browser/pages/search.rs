@@ -64,7 +64,7 @@ struct Ended {
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await;
+    let look = request.app.poller.latest().await?;
     let (id, queue) = (fields.exact("id").map(str::trim), fields.text("queue"));
     let found = match id {
         Some(id) => Some(find(&request, &look, id, queue).await?),

@@ -45,7 +45,7 @@ struct Count {
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await;
+    let look = request.app.poller.latest().await?;
     let page = Workers {
         layout: Layout::new(&request, "workers", "Workers").with_look(&look).live(&request, &look, 0),
         workers: look.present().map(|worker| view(&request, worker)).collect(),

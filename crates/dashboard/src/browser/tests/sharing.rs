@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::testing::faults::{Call, Fault, Faulty};
 
 use super::support::{Browser, filled, operate};
 use crate::snapshot::Snapshots;
@@ -44,13 +44,47 @@ async fn metrics_and_scaling_need_the_access_of_the_pages() {
     }
 }
 
+/// Returns a dashboard whose storage refuses to count the messages of a queue.
+async fn without_the_figures_of(queue: &'static str) -> Browser {
+    let faulty = Faulty::new(&filled().await);
+    let refuse =
+        move |call: &Call| (call.subject == queue).then_some(Fault::Refuse(StoreErrorKind::Unauthorized));
+    faulty.on(Operation::QueueProperties, refuse);
+    Browser::operating(&faulty.storage())
+}
+
+// D14
+#[tokio::test(start_paused = true)]
+async fn figure_that_cannot_be_read_is_not_shown_as_zero() {
+    let browser = without_the_figures_of("mails-poison").await;
+    let page = browser.page("/queues/mails").await;
+    assert!(page.contains("the dead letters cannot be counted") && page.contains(">?</a>"), "{page}");
+    assert!(page.contains(">open<") && page.contains("<dt>Waiting</dt><dd>1</dd>"), "{page}");
+    let overview = browser.page("/").await;
+    assert!(overview.contains("dead\">?</a></dd>"), "{overview}");
+    assert!(!browser.page("/metrics").await.contains("jobqueue_queue_dead_letters{queue=\"mails\"}"));
+    let browser = without_the_figures_of("mails").await;
+    let overview = browser.page("/").await;
+    assert!(overview.contains("<dt>Waiting</dt><dd>?</dd>"), "{overview}");
+    assert_eq!(browser.get("/queues/mails").await.status, StatusCode::OK);
+    let page = browser.page("/queues/mails").await;
+    assert!(page.contains("not read") && page.contains("<dt>Waiting</dt><dd>?</dd>"), "{page}");
+    assert!(!page.contains(">open<"), "{page}");
+}
+
+// D13
 #[tokio::test(start_paused = true)]
 async fn failed_reading_is_told_by_all_and_not_repeated() {
     let faulty = Faulty::new(&filled().await);
     let browser = Browser::operating(&faulty.storage());
     faulty.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));
-    for _ in 0..3 {
-        assert!(browser.page("/workers").await.contains("The storage does not answer"));
+    for path in ["/", "/workers", "/dead"] {
+        let answer = browser.get(path).await;
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert!(answer.text.contains("has not answered since this dashboard started"), "{}", answer.text);
+        for empty in ["There are no queues", "No worker", "No queue has dead letters"] {
+            assert!(!answer.text.contains(empty), "{path} shows an outage as {empty:?}");
+        }
     }
     assert_eq!(faulty.calls_of(Operation::ListQueues), 1, "pages wait for the next interval");
     assert!(browser.page("/metrics").await.contains("jobqueue_scrape_success 0"));
