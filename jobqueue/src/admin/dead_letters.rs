@@ -175,10 +175,10 @@ impl Admin {
                     found.letters.push(raw(queue, letter));
                 }
             };
-            let options = self.selecting(filter);
+            let options = self.selecting(filter).stop(self.stop.clone());
             let report = letters.pass(&options, PassAction::Tell, &mut tell).await?;
             found.looked_at = found.matching + report.left;
-            found.complete = report.stopped.is_none();
+            found.complete = report.stopped.is_none() && !self.stop.is_cancelled();
             Ok(found)
         };
         let summary = |page: &DeadLetterPage| format!("looked at {} dead letters", page.looked_at);

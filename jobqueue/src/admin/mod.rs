@@ -59,6 +59,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use event::{Listeners, Pending};
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
@@ -102,6 +103,7 @@ pub struct Admin {
     access: AccessLevel,
     operator: Arc<str>,
     listeners: Listeners,
+    stop: CancellationToken,
 }
 
 impl Admin {
@@ -118,6 +120,7 @@ impl Admin {
                 access: AccessLevel::default(),
                 operator: "unknown".into(),
                 listeners: Listeners::default(),
+                stop: CancellationToken::new(),
             },
         }
     }
@@ -127,6 +130,14 @@ impl Admin {
     #[must_use]
     pub fn acting_as(&self, operator: impl Into<Arc<str>>, access: &AccessLevel) -> Self {
         Self { operator: operator.into(), access: self.access.and(access), ..self.clone() }
+    }
+
+    /// Returns the same view, whose looks at many messages end early once `token` fires: [`inspect`](Self::inspect) and
+    /// [`search_dead_letters`](Self::search_dead_letters) make the messages that they hold visible again at once, which they do not if
+    /// their future is dropped, and return what they have found.
+    #[must_use]
+    pub fn stop_when(&self, token: CancellationToken) -> Self {
+        Self { stop: token, ..self.clone() }
     }
 
     /// Returns the actions that this view may take.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 
 use super::job::Stored;
 use super::queues::not_found;
@@ -11,6 +12,7 @@ use super::{Action, Admin, JobState, RawCheckpoint, RawJob, RawPayload};
 use crate::claim_check::ClaimChecks;
 use crate::delivery;
 use crate::delivery::{Incoming, Kinds, LeasedJob};
+use crate::envelope::StoredReference;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::storage::MAX_MESSAGES;
@@ -18,6 +20,8 @@ use crate::storage::QueueName;
 
 /// The most messages that [`Admin::inspect`] holds at once.
 const MAX_INSPECTED: usize = 10_000;
+/// The number of messages that are put back at once.
+const RELEASED_AT_ONCE: usize = 16;
 
 impl Admin {
     /// Looks at up to 32 visible messages of a queue without changing anything: more, no storage shows. Costs one request.
@@ -41,7 +45,7 @@ impl Admin {
     /// [`peek`](Self::peek) shows 32, this shows all. Workers do not see the messages meanwhile. Their dequeue count rises by one; the
     /// delivery is not counted as one of the job, so that no bound comes nearer; of a message that is not an event it is.
     ///
-    /// Costs one request for 32 messages, and one for each to put it back.
+    /// Costs one request for 32 messages, and one for each to put it back. [`stop_when`](Self::stop_when) ends it early.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; [`NotFound`](ErrorKind::NotFound);
@@ -61,7 +65,7 @@ impl Admin {
         let settings = core.settings();
         let (mut jobs, mut held, mut seen) = (Vec::new(), Vec::<LeasedJob>::new(), HashSet::new());
         let mut failure = None;
-        while jobs.len() < limit {
+        while jobs.len() < limit && !self.stop.is_cancelled() {
             let count = u32::try_from(limit - jobs.len()).unwrap_or(u32::MAX).min(MAX_MESSAGES);
             let (received, requested) = match core.get(count, &settings).await {
                 Ok(received) => received,
@@ -81,11 +85,12 @@ impl Admin {
                 held.push(delivery::lease_only(&core, incoming, &AnyKind));
             }
         }
-        for leased_job in held {
+        let release = async |leased_job: LeasedJob| {
             if let Err(error) = leased_job.release_uncounted(std::time::Duration::ZERO).await {
                 tracing::warn!(%queue, error = %chain(&error), "a message stays invisible until its lease is over");
             }
-        }
+        };
+        stream::iter(held).for_each_concurrent(RELEASED_AT_ONCE, release).await;
         failure.map_or(Ok(jobs), |error| Err(error.into()))
     }
 
@@ -121,23 +126,35 @@ impl Admin {
         }
     }
 
-    async fn blob(
-        &self,
-        job: &RawJob,
-        reference: Option<crate::envelope::StoredReference>,
-    ) -> Result<Bytes, Error> {
-        let missing = || Error::new(ErrorKind::Invalid, "the reference is not one of this framework");
-        let reference = reference.ok_or_else(missing)?;
+    /// Fails as [`payload`](Self::payload) if the job's blob is gone or has another length, without reading it.
+    pub(super) async fn check_payload(&self, job: &RawJob) -> Result<(), Error> {
+        let RawPayload::Blob(reference) = &job.payload else { return Ok(()) };
+        let (checks, queue) = self.claim_checks(job)?;
+        let checked = checks.check(&queue, &known(reference.stored())?).await;
+        checked.map_err(crate::queue_core::payload_error)
+    }
+
+    async fn blob(&self, job: &RawJob, reference: Option<StoredReference>) -> Result<Bytes, Error> {
+        let (checks, queue) = self.claim_checks(job)?;
+        let read = checks.load(&queue, &known(reference)?).await;
+        read.map_err(crate::queue_core::payload_error)
+    }
+
+    /// Returns what reads the blobs of a job, and the queue that they belong to.
+    fn claim_checks(&self, job: &RawJob) -> Result<(ClaimChecks, QueueName), Error> {
         let queue = QueueName::new(&job.queue)?;
         let checks = ClaimChecks::new(
             Arc::clone(self.storage.blobs()),
             self.storage.runtime().clone(),
             crate::claim_check::DEFAULT_MAX_PAYLOAD_BYTES,
         )?;
-        let queue = if job.state == JobState::Dead { queue.dead_letter()? } else { queue };
-        let read = checks.load(&queue, &reference).await;
-        read.map_err(crate::queue_core::payload_error)
+        Ok((checks, if job.state == JobState::Dead { queue.dead_letter()? } else { queue }))
     }
+}
+
+fn known(reference: Option<StoredReference>) -> Result<StoredReference, Error> {
+    let text = "the reference is not one of this framework";
+    reference.ok_or_else(|| Error::new(ErrorKind::Invalid, text))
 }
 
 struct AnyKind;

@@ -139,19 +139,34 @@ impl ClaimChecks {
         Ok(data)
     }
 
-    /// Reads and verifies the blob of `reference`, for a message of `queue`.
-    pub(crate) async fn load(
+    /// Returns whether the blob of `reference` is there with its length, for a message of `queue`, without reading it.
+    pub(crate) async fn check(
         &self,
         queue: &QueueName,
         reference: &StoredReference,
-    ) -> Result<Bytes, PayloadError> {
+    ) -> Result<(), PayloadError> {
+        let name = self.name_of(queue, reference)?;
+        let found = self.blobs.blob_properties(&name).await.map_err(PayloadError::from_store)?;
+        (found.length == reference.size).then_some(()).ok_or(PayloadError::Corrupt)
+    }
+
+    fn name_of(&self, queue: &QueueName, reference: &StoredReference) -> Result<BlobName, PayloadError> {
         if !is_own(queue, reference) {
             return Err(PayloadError::OtherQueue);
         }
         if reference.size > self.max_bytes {
             return Err(PayloadError::TooLarge { limit: self.max_bytes });
         }
-        let (name, _) = self.blob(reference, None).map_err(|_| PayloadError::OtherQueue)?;
+        self.blob(reference, None).map(|(name, _)| name).map_err(|_| PayloadError::OtherQueue)
+    }
+
+    /// Reads and verifies the blob of `reference`, for a message of `queue`.
+    pub(crate) async fn load(
+        &self,
+        queue: &QueueName,
+        reference: &StoredReference,
+    ) -> Result<Bytes, PayloadError> {
+        let name = self.name_of(queue, reference)?;
         let blob = match self.blobs.get_blob(&name, reference.size).await {
             Ok(blob) => blob,
             Err(e) => return Err(PayloadError::from_store(e)),

@@ -96,7 +96,15 @@ async fn look(
     let session = Session::open(global, need).await?;
     let page = match deep {
         // It holds dead letters: it is not dropped.
-        Some(limit) => session.admin.search_dead_letters(queue, filter, limit).await?,
+        Some(limit) => {
+            let page =
+                session.admin.stop_when(stop.clone()).search_dead_letters(queue, filter, limit).await?;
+            if stop.is_cancelled() {
+                let text = format!("interrupted after {} dead letters; all are back", page.looked_at);
+                return Err(Failure::Interrupted(text));
+            }
+            page
+        }
         None => tokio::select! {
             biased;
             page = session.admin.dead_letters(queue, filter) => page?,

@@ -110,7 +110,12 @@ pub(crate) async fn run(
              and their dequeue count rises by one (not their attempts)."
         );
         confirm::typed(global.yes, &question, "yes", stop).await?;
-        session.admin.inspect(&queue, limit).await?
+        let jobs = session.admin.stop_when(stop.clone()).inspect(&queue, limit).await?;
+        if stop.is_cancelled() {
+            let text = format!("interrupted after {} messages; all are back in the queue", jobs.len());
+            return Err(Failure::Interrupted(text));
+        }
+        jobs
     } else {
         let session = Session::open(global, Need::Read).await?;
         tokio::select! {

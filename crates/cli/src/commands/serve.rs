@@ -14,6 +14,7 @@ use jobqueue_dashboard::snapshot::Snapshots;
 use jobqueue_dashboard::{Dashboard, health};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::args::Global;
 use crate::exit::Failure;
@@ -59,7 +60,8 @@ pub(crate) async fn run(
         false => admin,
     };
     let snapshots = Snapshots::new(admin);
-    let mut dashboard = Dashboard::of(snapshots.clone()).stop_when(stop.clone());
+    let tasks = TaskTracker::new();
+    let mut dashboard = Dashboard::of(snapshots.clone()).tasks(tasks.clone()).stop_when(stop.clone());
     if let Some((user, password)) = &credentials {
         dashboard = dashboard.credentials(user, password);
     }
@@ -80,6 +82,9 @@ pub(crate) async fn run(
     }
     let stopped = stop.clone();
     axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await }).await?;
+    // A redrive ends between two dead letters, and makes visible what it holds.
+    tasks.close();
+    tasks.wait().await;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use jobqueue::Error;
 use jobqueue::admin::{
-    BatchDetail, BatchList, DeadLetterPage, Explanation, GroupOverview, LeaderOverview, RawJob,
+    BatchDetail, BatchList, DeadLetterPage, Explanation, GroupOverview, HistoryPage, LeaderOverview, RawJob,
     ScheduleOverview,
 };
 
@@ -79,6 +79,7 @@ pub(crate) struct Reads {
     pub(crate) groups: Cached<Vec<GroupOverview>>,
     pub(crate) dead: Cached<DeadLetterPage>,
     pub(crate) jobs: Cached<Explanation>,
+    pub(crate) ended: Cached<HistoryPage>,
     pub(crate) schedules: Cached<Vec<ScheduleOverview>>,
     pub(crate) leaders: Cached<Vec<LeaderOverview>>,
     pub(crate) batches: Cached<BatchList>,
@@ -94,6 +95,7 @@ impl Reads {
             groups: Cached::new(fresh),
             dead: Cached::new(fresh),
             jobs: Cached::new(fresh),
+            ended: Cached::new(fresh),
             schedules: Cached::new(fresh),
             leaders: Cached::new(fresh),
             batches: Cached::new(fresh),
@@ -103,11 +105,12 @@ impl Reads {
 
     /// Forgets all answers, after a change.
     pub(crate) fn clear(&self) {
-        let Self { peeks, groups, dead, jobs, schedules, leaders, batches, batch } = self;
+        let Self { peeks, groups, dead, jobs, ended, schedules, leaders, batches, batch } = self;
         peeks.clear();
         groups.clear();
         dead.clear();
         jobs.clear();
+        ended.clear();
         schedules.clear();
         leaders.clear();
         batches.clear();

@@ -7,6 +7,7 @@ use axum::Router;
 use axum::http::request::Parts;
 use jobqueue::admin::Admin;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::browser::access::{Access, Resolver};
 use crate::browser::app::App;
@@ -57,6 +58,7 @@ pub struct Dashboard {
     redactor: Redactor,
     credentials: Option<Credentials>,
     refresh: Duration,
+    tasks: TaskTracker,
     stop: CancellationToken,
 }
 
@@ -74,6 +76,7 @@ impl Dashboard {
             redactor: Redactor::default(),
             credentials: None,
             refresh: REFRESH,
+            tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }
     }
@@ -118,13 +121,20 @@ impl Dashboard {
         self
     }
 
+    /// Runs redrives, purges and previews on `tasks`. A program that stops closes and awaits it after [`stop_when`](Self::stop_when)'s token
+    /// has fired: otherwise the end of the runtime cuts an operation, whose dead letters are then hidden for 10 minutes.
+    pub fn tasks(mut self, tasks: TaskTracker) -> Self {
+        self.tasks = tasks;
+        self
+    }
+
     /// Returns the routes, for [`Router::nest_service`] under any path, or as the whole service. Nothing is read from the storage until the
     /// first request.
     pub fn router(self) -> Router {
-        let Self { snapshots, resolver, redactor, credentials, refresh, stop } = self;
+        let Self { snapshots, resolver, redactor, credentials, refresh, tasks, stop } = self;
         let admin = snapshots.admin().clone();
         let poller = Poller::new(snapshots.clone(), refresh, stop.clone());
-        let (reads, operations) = (Reads::new(refresh), Operations::new(stop.clone()));
+        let (reads, operations) = (Reads::new(refresh), Operations::new(tasks, stop.clone()));
         let app = App { admin, snapshots, resolver, redactor, credentials, poller, reads, operations, stop };
         routes::router(Arc::new(app))
     }

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use jobqueue::admin::{Action, Admin, BulkReport, DeadLetterPlan};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::browser::pages::PageError;
 use crate::browser::pages::selection::Selection;
@@ -112,12 +113,13 @@ impl Verb {
 #[derive(Debug)]
 pub(crate) struct Operations {
     all: Mutex<Vec<Arc<Operation>>>,
+    tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Operations {
-    pub(crate) fn new(stop: CancellationToken) -> Self {
-        Self { all: Mutex::default(), stop }
+    pub(crate) fn new(tasks: TaskTracker, stop: CancellationToken) -> Self {
+        Self { all: Mutex::default(), tasks, stop }
     }
 
     /// Starts an operation in the background. `ended` is called when it has ended.
@@ -150,7 +152,7 @@ impl Operations {
             all.push(Arc::clone(&operation));
         }
         let (running, admin) = (Arc::clone(&operation), admin.clone());
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             let result = running.run(&admin).await.map(Arc::new).map_err(|error| format!("{error:?}"));
             ended();
             running.progress.send_modify(|progress| progress.ended = Some(result));

@@ -52,18 +52,29 @@ pub(crate) fn line(text: &str) -> String {
     }
 }
 
-/// Returns a text with its lines, cut after 64 KiB, and the number of bytes that are missing.
-pub(crate) fn block(text: &str) -> (String, usize) {
+/// Returns the first 64 KiB of a text, and the number of the bytes behind them.
+pub(crate) fn beginning(text: &str) -> (String, usize) {
     let end = (0..=BLOCK.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
-    (visible(&text[..end], true), text.len() - end)
+    (text[..end].to_owned(), text.len() - end)
 }
 
-/// Returns JSON text with line breaks and indentation. Nothing else changes: numbers keep all their digits.
-pub(crate) fn indented(json: &str) -> String {
-    let mut out = String::with_capacity(json.len() * 2);
+/// Returns a text with its lines, cut after 64 KiB, and the number of bytes that are missing.
+pub(crate) fn block(text: &str) -> (String, usize) {
+    let (shown, missing) = beginning(text);
+    (visible(&shown, true), missing)
+}
+
+/// Returns JSON text with line breaks and indentation, and the number of bytes behind the first 64 KiB of that, which are not looked at.
+/// Nothing else changes: numbers keep all their digits.
+pub(crate) fn indented(json: &str) -> (String, usize) {
+    let mut out = String::new();
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
     let mut rest = json.chars().peekable();
-    while let Some(c) = rest.next() {
+    let mut missing = json.len();
+    while out.len() < BLOCK
+        && let Some(c) = rest.next()
+    {
+        missing -= c.len_utf8();
         if quoted {
             out.push(c);
             (quoted, escaped) = (escaped || c != '"', !escaped && c == '\\');
@@ -76,12 +87,15 @@ pub(crate) fn indented(json: &str) -> String {
             }
             '{' | '[' => {
                 out.push(c);
-                while rest.peek().is_some_and(|next| next.is_ascii_whitespace()) {
-                    rest.next();
+                while rest.next_if(char::is_ascii_whitespace).is_some() {
+                    missing -= 1;
                 }
-                match rest.peek() {
-                    Some('}' | ']') => out.extend(rest.next()),
-                    _ => {
+                match rest.next_if(|next| matches!(next, '}' | ']')) {
+                    Some(end) => {
+                        missing -= 1;
+                        out.push(end);
+                    }
+                    None => {
                         depth += 1;
                         new_line(&mut out, depth);
                     }
@@ -101,7 +115,7 @@ pub(crate) fn indented(json: &str) -> String {
             c => out.push(c),
         }
     }
-    out
+    (out, missing)
 }
 
 fn new_line(out: &mut String, depth: usize) {
@@ -206,7 +220,18 @@ mod tests {
     fn indentation_changes_neither_numbers_nor_strings() {
         let json = r#"{"n":12345678901234567890,"s":"a{\"b\":[1,2]}\\","e":[],"o":{ }}"#;
         let text = "{\n  \"n\": 12345678901234567890,\n  \"s\": \"a{\\\"b\\\":[1,2]}\\\\\",\n  \"e\": [],\n  \"o\": {}\n}";
-        assert_eq!(indented(json), text);
+        assert_eq!(indented(json), (text.to_owned(), 0));
+    }
+
+    // D22
+    #[test]
+    fn json_is_indented_as_far_as_it_is_shown() {
+        let json = format!("{}{}", "[".repeat(40), "0,".repeat(1_000_000));
+        let (shown, missing) = indented(&json);
+        assert!((BLOCK..BLOCK + 100).contains(&shown.len()), "{}", shown.len());
+        let source: String = shown.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+        assert_eq!(source.len() + missing, json.len());
+        assert!(json.starts_with(&source));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, HistoryRecord, JobFilter, JobReference, JobState,
-    QueueOverview, RawJob, RawPayload, WorkerOverview,
+    QueueOverview, RawJob, WorkerOverview,
 };
 use crate::error::{Error, ErrorKind};
 use crate::presence::RunningJob;
@@ -149,8 +149,7 @@ impl Admin {
         found.reasons.extend(unknown_kind(message, workers));
         found.reasons.extend(kind_limit(message, workers));
         found.reasons.extend(rate_limit(message, workers));
-        if let RawPayload::Blob(_) = &message.payload
-            && let Err(error) = self.payload(message).await
+        if let Err(error) = self.check_payload(message).await
             && error.kind() == ErrorKind::Undecodable
         {
             found.reasons.push(Obstacle::new("payload_missing", crate::job::outcome::chain(&error)));

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use jobqueue::admin::{Explanation, JobPlace, JobReference, RawSend};
+use jobqueue::storage::Operation;
+use jobqueue::testing::faults::{Call, Faulty};
 use jobqueue::worker::{HandlerLimits, QueueLimits, RateLimit};
 use jobqueue::{JobError, QueueMessage, SendOptions, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
@@ -71,6 +73,21 @@ async fn running_job_and_those_behind_it_are_told_apart() {
         assert_eq!(codes, vec!["no_free_slot"]);
     })
     .await;
+}
+
+// D21
+#[tokio::test(start_paused = true)]
+async fn explanation_does_not_read_the_payload() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let large = format!("{{\"name\":\"a\",\"data\":\"{}\"}}", "x".repeat(100_000));
+    let admin = operator(&storage);
+    admin.create_queue("tasks").await.unwrap();
+    let job = admin.send("tasks", RawSend::json("task", &large).unwrap()).await.unwrap();
+    let (found, codes) = explain(&storage, &job).await;
+    assert_eq!((found.place, codes), (JobPlace::Waiting, vec!["no_worker"]));
+    let payloads = |call: &Call| call.operation == Operation::GetBlob && call.subject.contains("payloads");
+    assert!(!faulty.calls().iter().any(payloads), "only its properties are read");
 }
 
 #[tokio::test(start_paused = true)]

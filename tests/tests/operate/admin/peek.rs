@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jobqueue::admin::{JobState, RawPayload, RawSend};
-use jobqueue::storage::PutMessage;
+use jobqueue::admin::{DeadLetterFilter, JobState, RawPayload, RawSend};
+use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::testing::faults::Faulty;
 use jobqueue::{ErrorKind, JobError, SendOptions};
-use jobqueue_tests::jobs::{Task, worker};
+use jobqueue_tests::jobs::{Task, in_memory, worker};
+use tokio_util::sync::CancellationToken;
 
 use crate::admin::support::{operator, send, storages};
 
@@ -83,6 +85,32 @@ async fn texts_from_anybody_are_shown_and_break_nothing() {
             assert!(!job.id.is_empty());
         }
     }
+}
+
+// D37
+#[tokio::test(start_paused = true)]
+async fn a_look_that_is_told_to_stop_hides_nothing() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let stop = CancellationToken::new();
+    let admin = operator(&storage);
+    send(&admin, "tasks", (0..100).map(|n| n.to_string())).await;
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("planted"));
+    send(&admin, "dead", (0..100).map(|n| n.to_string())).await;
+    let worker = worker(&storage).handle_on("dead", handler).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+    // The stop comes while the first messages are on their way.
+    let fired = stop.clone();
+    faulty.on(Operation::Get, move |_| {
+        fired.cancel();
+        None
+    });
+    let page = admin.stop_when(stop.clone()).search_dead_letters("dead", &DeadLetterFilter::new(), 100).await;
+    let page = page.unwrap();
+    assert!(page.looked_at <= 32 && !page.complete, "{page:?}");
+    assert!(admin.stop_when(stop).inspect("tasks", 100).await.unwrap().is_empty());
+    assert_eq!(admin.search_dead_letters("dead", &DeadLetterFilter::new(), 100).await.unwrap().matching, 100);
+    assert_eq!(admin.inspect("tasks", 100).await.unwrap().len(), 100);
 }
 
 #[tokio::test]

@@ -19,6 +19,12 @@
   const button = document.getElementById("updates");
   let paused = false;
 
+  // What is refreshed shows no payload: it is not read again for every refresh.
+  const refreshed = new URL(window.location.href);
+  refreshed.searchParams.delete("show");
+  refreshed.searchParams.delete("done");
+  refreshed.hash = "";
+
   // Removing the element closes the connection.
   function listen() {
     const wanted = place && window.htmx && !paused && document.visibilityState === "visible";
@@ -32,7 +38,7 @@
       stream.setAttribute("sse-connect", place.dataset.events);
       const refresh = document.createElement("div");
       for (const [name, value] of [
-        ["hx-get", ""], ["hx-trigger", "sse:refresh"], ["hx-select", "#live"], ["hx-target", "#live"],
+        ["hx-get", refreshed.href], ["hx-trigger", "sse:refresh"], ["hx-select", "#live"], ["hx-target", "#live"],
         ["hx-swap", "outerHTML"], ["hx-sync", "this:drop"],
       ]) {
         refresh.setAttribute(name, value);

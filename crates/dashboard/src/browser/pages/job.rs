@@ -14,7 +14,7 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::poller::Look;
 use crate::browser::redact::{Field, Shown};
-use crate::browser::text::{When, amount, block, indented, line};
+use crate::browser::text::{When, amount, beginning, block, indented, line};
 
 /// The most lines of the journal that the page shows.
 const ENDED: usize = 20;
@@ -80,7 +80,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let admin = &request.app.admin;
     let found = request.app.reads.jobs.get(&path(&job), admin.explain(&job)).await?;
     let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
-    let HistoryPage { jobs: mut ended, searched_to, .. } = admin.history(&filter).await?;
+    let page = request.app.reads.ended.get(&path(&job), admin.history(&filter)).await?;
+    let HistoryPage { jobs: mut ended, searched_to, .. } = HistoryPage::clone(&page);
     ended.retain(|record| job.source.as_ref().is_none_or(|source| record.source == *source));
     let message = found.message.as_ref();
     let wanted = fields.text("show") == Some("content");
@@ -249,9 +250,9 @@ async fn payload(request: &AuthorizedRequest, job: &RawJob, wanted: bool) -> Opt
     }
     let text = request.app.admin.payload(job).await.map(|payload| match payload {
         RawPayload::Json(json) => indented(json.get()),
-        RawPayload::Text(text) => text,
+        RawPayload::Text(text) => beginning(&text),
         RawPayload::Bytes(bytes) => hexadecimal(&bytes),
-        _ => String::new(),
+        _ => (String::new(), 0),
     });
     Some(content(request, job, about, Field::Payload, text))
 }
@@ -268,8 +269,8 @@ async fn checkpoint(request: &AuthorizedRequest, job: &RawJob, wanted: bool) -> 
     }
     let text = request.app.admin.checkpoint(job).await.map(|checkpoint| match checkpoint {
         Some(RawCheckpoint::Json(json)) => indented(json.get()),
-        Some(RawCheckpoint::Text(text)) => text,
-        _ => String::new(),
+        Some(RawCheckpoint::Text(text)) => beginning(&text),
+        _ => (String::new(), 0),
     });
     Some(content(request, job, about, Field::Checkpoint, text))
 }
@@ -279,24 +280,23 @@ fn content(
     job: &RawJob,
     about: String,
     field: Field<'_>,
-    text: Result<String, jobqueue::Error>,
+    text: Result<(String, usize), jobqueue::Error>,
 ) -> Content {
-    let shown = |text: String| {
-        block(&request.app.redactor.apply(&Shown { queue: &job.queue, kind: &job.kind, field, text: &text }))
+    let shown = |(text, missing): (String, usize)| {
+        let shown = Shown { queue: &job.queue, kind: &job.kind, field, text: &text };
+        let (text, cut) = block(&request.app.redactor.apply(&shown));
+        (text, missing + cut)
     };
     Content { about, text: Some(text.map(shown).map_err(|error| line(&format!("{error:?}")))) }
 }
 
-/// Returns the first bytes as hexadecimal digits.
-fn hexadecimal(bytes: &[u8]) -> String {
+/// Returns the first bytes as hexadecimal digits, and the number of the others.
+fn hexadecimal(bytes: &[u8]) -> (String, usize) {
     const SHOWN: usize = 4096;
     let lines = bytes.chunks(16).take(SHOWN / 16);
     let digits = |line: &[u8]| line.iter().map(|byte| format!("{byte:02x} ")).collect::<String>();
-    let mut text = lines.map(|line| digits(line).trim_end().to_owned()).collect::<Vec<_>>().join("\n");
-    if bytes.len() > SHOWN {
-        text.push_str("\n…");
-    }
-    text
+    let text = lines.map(|line| digits(line).trim_end().to_owned()).collect::<Vec<_>>().join("\n");
+    (text, bytes.len().saturating_sub(SHOWN))
 }
 
 pub(crate) async fn cancel(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {

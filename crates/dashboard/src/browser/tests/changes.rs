@@ -6,7 +6,11 @@ use axum::http::StatusCode;
 use jobqueue::Storage;
 use jobqueue::admin::{DeadLetterFilter, QueueOverview, RawSend};
 
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
 use super::support::{Answer, Browser, filled, operate, reject_all, send};
+use crate::Dashboard;
 
 async fn mails(storage: &Storage) -> QueueOverview {
     operate(storage).queue("mails").await.unwrap()
@@ -189,6 +193,29 @@ async fn slow_redrive_is_stopped_between_two_dead_letters() {
     let queue = mails(&storage).await;
     let (left, back) = (queue.dead_letters.unwrap(), queue.length.unwrap());
     assert!(left > 0 && left + back == dead, "{left} and {back} of {dead}");
+}
+
+// D35
+#[tokio::test]
+async fn operation_under_way_ends_before_the_program() {
+    let storage = filled().await;
+    for number in 0..60 {
+        send(&operate(&storage), &format!("more-{number}")).await;
+    }
+    reject_all(&storage).await;
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let dashboard = Dashboard::new(operate(&storage)).tasks(tasks.clone()).stop_when(stop.clone());
+    let browser = Browser::new(dashboard);
+    let preview = previewed(&browser, &[("queue", "mails")]).await;
+    browser.post("/do/redrive", &[("plan", operation(&preview)), ("rate", "1")]).await;
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    let queue = mails(&storage).await;
+    let (left, back) = (queue.dead_letters.unwrap(), queue.length.unwrap());
+    assert_eq!(left + back, 62);
+    let visible = operate(&storage).dead_letters("mails", &DeadLetterFilter::new()).await.unwrap();
+    assert_eq!(visible.looked_at, left.min(32), "none is hidden");
 }
 
 #[tokio::test]
