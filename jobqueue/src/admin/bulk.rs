@@ -109,7 +109,7 @@ impl Admin {
 }
 
 impl<'a> Bulk<'a> {
-    /// Selects the dead letters for which the filter's conditions hold when it runs: also those that died after somebody looked. After a
+    /// Selects the dead letters for which the filter's conditions hold when it runs: also those that died in the meantime. After a
     /// preview, execute its [plan](Self::plan).
     pub fn filter(mut self, filter: DeadLetterFilter) -> Self {
         self.selection = Selection::Filter(filter);

@@ -13,7 +13,7 @@ use crate::dead_letters::DeadLetter;
 /// Dead letters of a queue, each by its job: what a [dry run](super::BulkReport::plan) found, or jobs by name.
 ///
 /// A redrive or a purge of a plan leaves everything else alone, also what has died since the dry run began. Those of
-/// the plan that are gone, because somebody else put them back or deleted them, are not missed. In JSON it is a file
+/// the plan that were put back or deleted in the meantime are left out. In JSON it is a file
 /// that one operator writes and another one executes; unknown fields are refused.
 ///
 /// ```

@@ -38,7 +38,7 @@ pub struct QueueOverview {
     pub oldest: Option<Duration>,
     /// About how many dead letters there are; `None` if their queue cannot be read.
     pub dead_letters: Option<u64>,
-    /// Whether workers fetch nothing from the queue; `None` if it cannot be read.
+    /// True if workers fetch nothing from the queue; `None` if it cannot be read.
     pub paused: Option<bool>,
     /// The settings that hold for a worker without defaults of its own, by their names in the metadata.
     pub settings: BTreeMap<String, String>,

@@ -61,10 +61,11 @@ pub(crate) async fn run(
     };
     let snapshots = Snapshots::new(admin);
     let tasks = TaskTracker::new();
-    let mut dashboard = Dashboard::of(snapshots.clone()).tasks(tasks.clone()).stop_when(stop.clone());
-    if let Some((user, password)) = &credentials {
-        dashboard = dashboard.credentials(user, password);
-    }
+    let dashboard = Dashboard::of(snapshots.clone()).tasks(tasks.clone()).stop_when(stop.clone());
+    let dashboard = match &credentials {
+        Some((user, password)) => dashboard.credentials(user, password),
+        None => dashboard,
+    };
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
     // The checks need no credentials: an orchestrator has none, and they expose nothing else.

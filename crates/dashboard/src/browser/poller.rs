@@ -4,13 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime};
 
-use axum::http::StatusCode;
 use jobqueue::admin::{QueueOverview, WorkerOverview};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::browser::pages::PageError;
 use crate::browser::throughput::{Minute, Throughput};
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::sync::lock;
@@ -29,6 +27,10 @@ pub(crate) struct Look {
     /// The reason why it shows an older snapshot.
     pub(crate) error: Option<String>,
 }
+
+/// The reason why nothing is known: the storage has not answered since the dashboard started.
+#[derive(Debug)]
+pub(crate) struct Unread(pub(crate) String);
 
 /// A look that was tried.
 #[derive(Debug)]
@@ -117,17 +119,13 @@ impl Poller {
 
     /// Returns a snapshot of the storage that is younger than an interval, or an older one while the storage does not answer. If it has
     /// never answered, nothing is known and no page is shown.
-    pub(crate) async fn latest(self: &Arc<Self>) -> Result<Arc<Look>, PageError> {
+    pub(crate) async fn latest(self: &Arc<Self>) -> Result<Arc<Look>, Unread> {
         self.keep_running();
         let attempt = match self.fresh() {
             Some(attempt) => attempt,
             None => self.look().await,
         };
-        let unread = |reason: &String| {
-            let text = format!("the storage has not answered since this dashboard started: {reason}");
-            PageError::new(StatusCode::SERVICE_UNAVAILABLE, text)
-        };
-        attempt.look.as_ref().map(Arc::clone).map_err(unread)
+        attempt.look.as_ref().map(Arc::clone).map_err(|reason| Unread(reason.clone()))
     }
 
     /// Makes the next request look at the storage: something was changed.

@@ -90,16 +90,13 @@ pub(crate) fn indented(json: &str) -> (String, usize) {
                 while rest.next_if(char::is_ascii_whitespace).is_some() {
                     missing -= 1;
                 }
-                match rest.next_if(|next| matches!(next, '}' | ']')) {
-                    Some(end) => {
-                        missing -= 1;
-                        out.push(end);
-                    }
-                    None => {
-                        depth += 1;
-                        new_line(&mut out, depth);
-                    }
+                if let Some(end) = rest.next_if(|next| matches!(next, '}' | ']')) {
+                    missing -= 1;
+                    out.push(end);
+                    continue;
                 }
+                depth += 1;
+                new_line(&mut out, depth);
             }
             '}' | ']' => {
                 depth = depth.saturating_sub(1);

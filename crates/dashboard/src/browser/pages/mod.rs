@@ -21,7 +21,7 @@ use jobqueue::ErrorKind;
 
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::assets::{ASSETS, Assets};
-use crate::browser::poller::Look;
+use crate::browser::poller::{Look, Unread};
 use crate::browser::text::{When, line};
 
 /// The answer to a request that succeeded.
@@ -73,6 +73,13 @@ impl From<jobqueue::Error> for PageError {
         };
         // With all causes, in one line.
         Self::new(status, format!("{error:?}"))
+    }
+}
+
+impl From<Unread> for PageError {
+    fn from(Unread(reason): Unread) -> Self {
+        let text = format!("the storage has not answered since this dashboard started: {reason}");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, text)
     }
 }
 
