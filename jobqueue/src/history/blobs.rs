@@ -1,9 +1,11 @@
 //! The journal in blobs, for storages without one of their own.
 //!
-//! A segment is a blob of JSON lines that one worker writes: it rewrites the blob with more lines until it is full or an hour old,
-//! and then begins another. The metadata of the blob has the first and the last end, and the number of jobs by outcome, so that a
-//! listing is enough to find the segments that a search must read. Nothing else is indexed: a search by id, key or kind reads
-//! all segments in its range of time. An id of this framework has the time at which it was made, which limits that range.
+//! A segment is a blob of JSON lines that one worker writes: it rewrites the blob with more lines until it is full, an hour old, or the
+//! day ends, and then begins another. Its name begins with the day on which all of its jobs ended, in UTC: a search lists the days of its
+//! range, the newest first, and stops when it has enough; the removal of old segments lists no further than these. The metadata of the
+//! blob has the first and the last end, and the number of jobs by outcome, so that a listing is enough to find the segments that a
+//! search must read. Nothing else is indexed: a search by id, key or kind reads all segments in its range of time. An id of this
+//! framework has the time at which it was made, which limits that range.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -21,7 +23,7 @@ use super::writer::refuses_entries;
 use crate::runtime::Runtime;
 use crate::storage::rules::micros::{from_micros, to_micros};
 use crate::storage::{
-    BlobName, BlobProperties, BlobStore, ContainerName, JournalEntry, JournalPage, JournalQuery,
+    BlobListing, BlobName, BlobProperties, BlobStore, ContainerName, JournalEntry, JournalPage, JournalQuery,
     JournalStore, MAX_JOURNAL_SEARCH, Metadata, Operation, PutBlob, StoreError, StoreErrorKind, list_all,
     put_creating,
 };
@@ -40,6 +42,10 @@ const LIFE: Duration = Duration::from_secs(3_600);
 const MAX_SEGMENTS: usize = 500;
 /// The number of segments that are read at once.
 const PARALLEL: usize = 4;
+/// The number of days that a search lists one by one; the days before them are one listing.
+const DAYS: i64 = 31;
+/// The number of days that a search lists without looking whether one page lists the whole journal.
+const FEW: usize = 2;
 /// The number by which clocks may differ: a job may have ended so long before the time at which its id was made.
 const SKEW: Duration = Duration::from_secs(3_600);
 
@@ -61,9 +67,45 @@ impl BlobJournal {
         Self { blobs, runtime, open: tokio::sync::Mutex::default() }
     }
 
-    async fn segments(&self) -> Result<Vec<Segment>, StoreError> {
-        let listed = list_all(&*self.blobs, &container(Operation::ListBlobs)?, "").await?;
-        Ok(listed.into_iter().map(|(blob, properties)| Segment::new(blob, properties)).collect())
+    /// Returns the segments of a part of the journal that the query may select, the newest first.
+    async fn segments(
+        &self,
+        part: Part,
+        query: &JournalQuery,
+        range: &RangeInclusive<i64>,
+    ) -> Result<Vec<Segment>, StoreError> {
+        let container = container(Operation::ListBlobs)?;
+        let mut found = match part {
+            Part::Whole(segments) => segments,
+            Part::Day { prefix, .. } => of(list_all(&*self.blobs, &container, &prefix).await?),
+            Part::Before(day) => {
+                let mut all = list_all(&*self.blobs, &container, "").await?;
+                all.retain(|(blob, _)| blob.name() < day.as_str());
+                of(all)
+            }
+        };
+        found.retain(|segment| segment.may_hold(query, range));
+        found.sort_by_key(|segment| std::cmp::Reverse(segment.last));
+        Ok(found)
+    }
+
+    /// Returns the parts of the journal in which jobs of a range of time may be, the newest first: days, or all if one page lists it.
+    async fn parts(&self, range: &RangeInclusive<i64>) -> Result<Vec<Part>, StoreError> {
+        let days = days(range, self.runtime.now());
+        if days.len() <= FEW {
+            return Ok(days);
+        }
+        let container = container(Operation::ListBlobs)?;
+        match self.blobs.list_blobs(&container, "", None).await {
+            Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => Ok(Vec::new()),
+            Ok(BlobListing { blobs, next: None, .. }) => {
+                let named =
+                    |(name, found)| BlobName::new(container.clone(), name).ok().map(|blob| (blob, found));
+                Ok(vec![Part::Whole(of(blobs.into_iter().filter_map(named).collect()))])
+            }
+            Ok(_) => Ok(days),
+            Err(e) => Err(e),
+        }
     }
 
     /// Returns the entries of a segment that the query selects, none if it was removed meanwhile; `None` if it is too large to be read.
@@ -87,16 +129,89 @@ impl BlobJournal {
 #[async_trait]
 impl JournalStore for BlobJournal {
     async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
+        let mut open = self.open.lock().await;
+        for of_day in entries.chunk_by(|one, next| day(one.ended) == day(next.ended)) {
+            self.append_to(&mut open, of_day).await?;
+        }
+        Ok(())
+    }
+
+    async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError> {
+        let range = range(query);
+        let mut search = Search {
+            query,
+            entries: Vec::new(),
+            is_cut: false,
+            unread: None,
+            read: 0,
+            began: Instant::now(),
+        };
+        for part in self.parts(&range).await? {
+            if let Part::Day { last, .. } = part
+                && search.is_over(last)
+            {
+                return Ok(search.page(Some(last)));
+            }
+            let segments = self.segments(part, query, &range).await?;
+            let reads: Vec<_> = segments.iter().map(|segment| self.read(segment, query)).collect();
+            let mut reads = stream::iter(reads).buffered(PARALLEL);
+            for segment in &segments {
+                if search.is_over(segment.last) {
+                    return Ok(search.page(Some(segment.last)));
+                }
+                match reads.next().await.transpose()?.flatten() {
+                    Some(entries) => search.add(entries),
+                    None => search.skip(segment),
+                }
+            }
+        }
+        Ok(search.page(None))
+    }
+
+    async fn expire(&self, before: SystemTime) -> Result<(), StoreError> {
+        let (container, mut next) = (container(Operation::ListBlobs)?, None::<String>);
+        loop {
+            let page = match self.blobs.list_blobs(&container, "", next.as_deref()).await {
+                Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(()),
+                page => page?,
+            };
+            // A listing is in order of name, and so of day.
+            let is_over = page.blobs.last().is_none_or(|(name, _)| *name > format!("{}/~", day(before)));
+            for (name, properties) in page.blobs {
+                let Ok(blob) = BlobName::new(container.clone(), name) else { continue };
+                let segment = Segment::new(blob, properties);
+                if segment.last < to_micros(before) {
+                    match self.blobs.delete_blob(&segment.blob, None).await {
+                        Err(e) if e.kind() != StoreErrorKind::BlobNotFound => return Err(e),
+                        _ => {}
+                    }
+                }
+            }
+            next = page.next;
+            if is_over || next.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl BlobJournal {
+    /// Writes entries of one day.
+    async fn append_to(
+        &self,
+        open: &mut Option<OpenSegment>,
+        entries: &[JournalEntry],
+    ) -> Result<(), StoreError> {
         let mut lines = Vec::new();
         entries.iter().for_each(|entry| write_line(entry, &mut lines));
-        let mut open = self.open.lock().await;
-        open.take_if(|segment| segment.is_full(lines.len()));
+        let day = entries.first().map(|entry| day(entry.ended)).unwrap_or_default();
+        open.take_if(|segment| segment.day != day || segment.is_full(lines.len()));
         // A segment keeps its name when a write fails: what it wrote is overwritten.
         let segment = match &mut *open {
             Some(segment) => segment,
-            none => none.insert(OpenSegment::begin(&entries, &self.runtime)?),
+            none => none.insert(OpenSegment::begin(day, &self.runtime)?),
         };
-        let summary = segment.summary.with(&entries);
+        let summary = segment.summary.with(entries);
         let data = segment.with_lines(&lines);
         let options = PutBlob::new().with_metadata(summary.metadata());
         match put_creating(&*self.blobs, &segment.blob, data, options).await {
@@ -113,45 +228,6 @@ impl JournalStore for BlobJournal {
             }
         }
     }
-
-    async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError> {
-        let range = range(query);
-        let mut segments = self.segments().await?;
-        segments.retain(|segment| segment.may_hold(query, &range));
-        segments.sort_by_key(|segment| std::cmp::Reverse(segment.last));
-        let mut search = Search {
-            query,
-            entries: Vec::new(),
-            is_cut: false,
-            unread: None,
-            read: 0,
-            began: Instant::now(),
-        };
-        let reads: Vec<_> = segments.iter().map(|segment| self.read(segment, query)).collect();
-        let mut reads = stream::iter(reads).buffered(PARALLEL);
-        for segment in &segments {
-            if search.is_over(segment.last) {
-                return Ok(search.page(Some(segment.last)));
-            }
-            match reads.next().await.transpose()?.flatten() {
-                Some(entries) => search.add(entries),
-                None => search.skip(segment),
-            }
-        }
-        Ok(search.page(None))
-    }
-
-    async fn expire(&self, before: SystemTime) -> Result<(), StoreError> {
-        for segment in self.segments().await? {
-            if segment.last < to_micros(before) {
-                match self.blobs.delete_blob(&segment.blob, None).await {
-                    Err(e) if e.kind() != StoreErrorKind::BlobNotFound => return Err(e),
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 fn container(operation: Operation) -> Result<ContainerName, StoreError> {
@@ -164,6 +240,8 @@ fn container(operation: Operation) -> Result<ContainerName, StoreError> {
 #[derive(Debug)]
 struct OpenSegment {
     blob: BlobName,
+    /// The day on which its jobs ended, as in its name.
+    day: String,
     began: Instant,
     /// The lines. The storage has acknowledged the first `written` bytes, which `summary` describes.
     data: Bytes,
@@ -172,18 +250,15 @@ struct OpenSegment {
 }
 
 impl OpenSegment {
-    /// Returns an empty segment. Its name begins with a day, for people who look at the container.
-    fn begin(entries: &[JournalEntry], runtime: &Runtime) -> Result<Self, StoreError> {
-        let ended =
-            entries.first().map(|entry| entry.ended).and_then(|ended| jiff::Timestamp::try_from(ended).ok());
-        let day = ended.unwrap_or_default().strftime("%Y%m%d");
+    /// Returns an empty segment for jobs that ended on this day.
+    fn begin(day: String, runtime: &Runtime) -> Result<Self, StoreError> {
         let name = format!("{day}/{}", runtime.uuid_v4().simple());
         let blob = BlobName::new(container(Operation::PutBlob)?, name).map_err(|e| {
             StoreError::new(StoreErrorKind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER)
                 .with_source(e)
         })?;
         let summary = Summary { first: i64::MAX, last: i64::MIN, counts: BTreeMap::new() };
-        Ok(Self { blob, began: Instant::now(), data: Bytes::new(), written: 0, summary })
+        Ok(Self { blob, day, began: Instant::now(), data: Bytes::new(), written: 0, summary })
     }
 
     /// Returns whether further lines of this length begin another segment.
@@ -232,6 +307,7 @@ impl Summary {
 }
 
 /// A segment in the storage.
+#[derive(Debug)]
 struct Segment {
     blob: BlobName,
     first: i64,
@@ -256,6 +332,45 @@ impl Segment {
             && self.metadata.get(LAST).is_some()
             && query.outcome.as_ref().is_none_or(has_outcome)
     }
+}
+
+/// Returns the day of a time in UTC, as names of segments begin: `20261122`.
+fn day(time: SystemTime) -> String {
+    jiff::Timestamp::try_from(time).unwrap_or_default().strftime("%Y%m%d").to_string()
+}
+
+/// A part of the journal that is listed at once.
+#[derive(Debug)]
+enum Part {
+    /// All segments.
+    Whole(Vec<Segment>),
+    Day {
+        prefix: String,
+        /// The last moment of the day.
+        last: i64,
+    },
+    /// All days before this one.
+    Before(String),
+}
+
+fn of(listed: Vec<(BlobName, BlobProperties)>) -> Vec<Segment> {
+    listed.into_iter().map(|(blob, properties)| Segment::new(blob, properties)).collect()
+}
+
+/// Returns the days in which jobs of a range of time may have ended, the newest first.
+fn days(range: &RangeInclusive<i64>, now: SystemTime) -> Vec<Part> {
+    const A_DAY: i64 = 86_400 * 1_000_000;
+    // Nothing has ended later than this, by any clock.
+    let newest = to_micros(now.checked_add(SKEW).unwrap_or(now)).min(*range.end()).div_euclid(A_DAY);
+    let oldest = range.start().div_euclid(A_DAY).max(newest - DAYS + 1);
+    let name = |number: i64| day(from_micros(number.saturating_mul(A_DAY)));
+    let days = (oldest..=newest).rev();
+    let days = days.map(|number| Part::Day {
+        prefix: format!("{}/", name(number)),
+        last: (number + 1).saturating_mul(A_DAY) - 1,
+    });
+    let rest = (*range.start() < oldest.saturating_mul(A_DAY)).then(|| Part::Before(name(oldest)));
+    days.chain(rest).collect()
 }
 
 /// Returns the range of ends of a query, in microseconds since 1970.

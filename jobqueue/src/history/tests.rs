@@ -13,8 +13,8 @@ use crate::envelope::{Envelope, Payload};
 use crate::job::outcome::Outcome;
 use crate::job::{JobInfo, TraceContext};
 use crate::storage::{
-    ContainerName, JournalEntry, JournalPage, JournalQuery, Operation, QueueName, Storage, StoreError,
-    StoreErrorKind, list_all,
+    BlobName, ContainerName, JournalEntry, JournalPage, JournalQuery, Operation, PutBlob, QueueName, Storage,
+    StoreError, StoreErrorKind, list_all,
 };
 use crate::testing::faults::{Fault, Faulty};
 use crate::{Runtime, memory};
@@ -202,4 +202,69 @@ async fn search_is_incomplete_at_a_segment_that_is_too_large() {
     let page = journal.search(&further).await.unwrap();
     assert_eq!(page.entries.len(), 5);
     assert_eq!(page.searched_to, None);
+}
+
+fn days(number: u64) -> u64 {
+    number * 86_400
+}
+
+// §14
+#[tokio::test(start_paused = true)]
+async fn a_segment_has_the_jobs_of_one_day() {
+    let storage = memory::open_on(Runtime::paused());
+    let journal = journal_of(&storage);
+    journal.append(entries(days(3) - 5..days(3) + 5, "a")).await.unwrap();
+    journal.append(entries(days(3) + 5..days(3) + 6, "a")).await.unwrap();
+    let container = ContainerName::new("jobqueue-history").unwrap();
+    let blobs = list_all(&*storage.stores().blobs, &container, "").await.unwrap();
+    let names: Vec<_> = blobs.iter().map(|(blob, _)| &blob.name()[..9]).collect();
+    assert_eq!(names, ["19700103/", "19700104/"]);
+    assert_eq!(journal.search(&everything()).await.unwrap().entries.len(), 11);
+}
+
+// §14
+#[tokio::test(start_paused = true)]
+async fn a_search_lists_the_days_of_its_range_and_no_others() {
+    let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
+    for day in 0..60 {
+        journal_of(&faulty.storage()).append(entries(days(day)..days(day) + 2, "a")).await.unwrap();
+    }
+    let journal = journal_of(&faulty.storage());
+    let at = |seconds| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+    let search = async |since, until, limit| {
+        let mut query = everything();
+        (query.since, query.until, query.limit) = (since, until, limit);
+        let before = (faulty.calls_of(Operation::ListBlobs), faulty.calls_of(Operation::GetBlob));
+        let page = journal.search(&query).await.unwrap();
+        let (lists, gets) = (
+            faulty.calls_of(Operation::ListBlobs) - before.0,
+            faulty.calls_of(Operation::GetBlob) - before.1,
+        );
+        (page.entries.len(), lists, gets)
+    };
+    assert_eq!(search(at(days(10)), at(days(12) - 1), 100).await, (4, 2, 2));
+    assert_eq!(search(None, at(days(60) - 1), 1_000).await, (120, 1, 60), "one page lists all");
+    let (blobs, options) = (Arc::clone(&faulty.storage().stores().blobs), PutBlob::new());
+    let container = ContainerName::new("jobqueue-history").unwrap();
+    for number in 0..5_000 {
+        let name = BlobName::new(container.clone(), format!("19700101/{number}")).unwrap();
+        let _ = blobs.put_blob(&name, bytes::Bytes::new(), options.clone()).await.unwrap();
+    }
+    let (found, lists, _) = search(None, at(days(60) - 1), 3).await;
+    assert_eq!((found, lists), (3, 3), "a page of all, then the newest days");
+    let (found, lists, _) = search(None, at(days(60) - 1), 1_000).await;
+    assert_eq!((found, lists), (120, 1 + 31 + 2), "31 days, then the rest");
+}
+
+// §14
+#[tokio::test(start_paused = true)]
+async fn the_removal_of_old_segments_takes_these_alone() {
+    let storage = memory::open_on(Runtime::paused());
+    let journal = journal_of(&storage);
+    for day in 0..4 {
+        journal.append(entries(days(day) + 10..days(day) + 12, "a")).await.unwrap();
+    }
+    journal.expire(SystemTime::UNIX_EPOCH + Duration::from_secs(days(2) + 11)).await.unwrap();
+    let left = journal.search(&everything()).await.unwrap().entries;
+    assert_eq!(left.iter().map(|entry| entry.number / 86_400).collect::<Vec<_>>(), [3, 3, 2, 2]);
 }
