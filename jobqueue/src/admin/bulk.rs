@@ -17,7 +17,8 @@ use crate::error::{Error, ErrorKind};
 pub struct BulkProgress {
     /// The number of dead letters that were dealt with.
     pub done: u64,
-    /// About how many dead letters there were when it began, those included that the filter does not select.
+    /// The number of dead letters of the plan; without one, about how many there were when it began, those included that the filter does
+    /// not select.
     pub total: u64,
 }
 
@@ -182,7 +183,10 @@ impl<'a> Bulk<'a> {
     async fn pass(mut self) -> Result<BulkReport, Error> {
         let mut options = self.options()?.stop(self.stop.clone());
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
-        let total = letters.count().await?;
+        let total = match &self.selection {
+            Selection::Plan(plan) => plan.jobs.len() as u64,
+            Selection::Filter(_) => letters.count().await?,
+        };
         if let Some(rate) = self.per_second {
             options = options.per_second(rate);
         }

@@ -97,7 +97,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         queue: job.queue.clone(),
         id_text: line(&job.id),
         path: path(&job),
-        query: query(&job),
+        // Of several senders' jobs with this id, the one that is shown.
+        query: message.map_or_else(|| query(&job), |found| job_query(&job.queue, &found.source, &found.id)),
         place,
         summary,
         reasons,
