@@ -1,13 +1,14 @@
 //! Cancelling a job by its id, from anywhere.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::Serialize;
 
 use super::text::time;
 use super::{Action, Admin, JobReference};
 use crate::error::{Error, ErrorKind};
-use crate::presence::{Answer, CancelRequest, Records, Requests};
+use crate::presence::{Answer, CancelRequest, Records, Requests, StoredRequest};
 use crate::storage::QueueName;
 
 /// The state of a cancellation.
@@ -83,7 +84,8 @@ impl Admin {
         self.act(Action::Cancel, format!("job {} of queue {}", job.id, job.queue), work, summary).await
     }
 
-    /// Returns the result of a cancellation request. Results are kept for a day. Costs two requests.
+    /// Returns the result of the last cancellation request for a job. Results are kept for a day. Costs four requests, or two listings
+    /// and a request for each if the reference names no sender.
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the storage cannot be read.
@@ -91,14 +93,27 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn cancellation(&self, job: &JobReference) -> Result<Cancellation, Error> {
+        Ok(self.cancellation_at(job).await?.0)
+    }
+
+    /// Returns the result of the last request, and when it was answered.
+    pub(super) async fn cancellation_at(
+        &self,
+        job: &JobReference,
+    ) -> Result<(Cancellation, Option<SystemTime>), Error> {
         let queue = QueueName::new(&job.queue)?;
-        Ok(match self.requests().of(queue.as_str(), &job.id).await? {
-            (_, Some(Answer::Cancelled)) => Cancellation::Cancelled,
-            (_, Some(Answer::Completed)) => Cancellation::Completed,
-            (_, Some(Answer::DeadLettered)) => Cancellation::DeadLettered,
-            (Some(stored), None) => Cancellation::Requested { by: stored.request.by, at: time(stored.made) },
-            (None, None) => Cancellation::None,
-        })
+        let (request, answer) = self.requests().of(queue.as_str(), &job.id, job.source.as_deref()).await?;
+        let is_open = |stored: &StoredRequest| answer.is_none_or(|(_, at)| stored.made > at);
+        if let Some(stored) = request.filter(is_open) {
+            return Ok((Cancellation::Requested { by: stored.request.by, at: time(stored.made) }, None));
+        }
+        let Some((answer, at)) = answer else { return Ok((Cancellation::None, None)) };
+        let cancellation = match answer {
+            Answer::Cancelled => Cancellation::Cancelled,
+            Answer::Completed => Cancellation::Completed,
+            Answer::DeadLettered => Cancellation::DeadLettered,
+        };
+        Ok((cancellation, Some(at)))
     }
 
     fn requests(&self) -> Requests {

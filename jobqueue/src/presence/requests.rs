@@ -80,9 +80,9 @@ impl Requests {
         Self { blobs }
     }
 
-    /// Stores a request. It replaces an earlier one for the same job.
+    /// Stores a request. It replaces an earlier one for the same job of the same sender.
     pub(crate) async fn make(&self, request: &CancelRequest) -> Result<(), Error> {
-        let answer = name("answers", &request.queue, &request.id)?;
+        let answer = request.name("answers")?;
         // That of an earlier life of the job.
         match self.blobs.delete_blob(&answer, None).await {
             Err(e) if !matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
@@ -90,30 +90,57 @@ impl Requests {
             }
             _ => {}
         }
-        self.put(&name("requests", &request.queue, &request.id)?, request).await
+        self.put(&request.name("requests")?, request).await
     }
 
     /// Stores the answer to a request, then removes the request.
     pub(super) async fn answer(&self, request: &CancelRequest, answer: Answer) -> Result<(), Error> {
-        self.put(&name("answers", &request.queue, &request.id)?, &answer).await?;
-        let request = name("requests", &request.queue, &request.id)?;
+        self.put(&request.name("answers")?, &answer).await?;
+        let request = request.name("requests")?;
         match self.blobs.delete_blob(&request, None).await {
             Err(e) if e.kind() != Kind::BlobNotFound => Err(e.into()),
             _ => Ok(()),
         }
     }
 
-    /// Returns the open request for a job, and the answer, if they exist.
+    /// Returns the open request for a job, and the answer with its time, if they exist. Without a sender those of any sender's job,
+    /// which costs two listings.
     pub(crate) async fn of(
         &self,
         queue: &str,
         id: &str,
-    ) -> Result<(Option<StoredRequest>, Option<Answer>), Error> {
-        let answer = self.get(&name("answers", queue, id)?).await?.map(|(answer, _)| answer);
-        let request = self.get(&name("requests", queue, id)?).await?;
-        let stored =
-            request.map(|(request, properties)| StoredRequest { request, made: properties.modified });
+        source: Option<&str>,
+    ) -> Result<(Option<StoredRequest>, Option<(Answer, SystemTime)>), Error> {
+        let answer = self.newest::<Answer>("answers", queue, id, source).await?;
+        let request = self.newest::<CancelRequest>("requests", queue, id, source).await?;
+        let stored = request.map(|(request, made)| StoredRequest { request, made });
         Ok((stored, answer))
+    }
+
+    /// Returns the newest record of a job with its time: one for its sender, or one for the job of any sender.
+    async fn newest<T: serde::de::DeserializeOwned>(
+        &self,
+        folder: &str,
+        queue: &str,
+        id: &str,
+        source: Option<&str>,
+    ) -> Result<Option<(T, SystemTime)>, Error> {
+        let blobs = match source {
+            Some(_) => vec![name(folder, queue, id, source)?, name(folder, queue, id, None)?],
+            None => {
+                let listed = self.list(name(folder, queue, id, None)?.name()).await?.blobs;
+                listed.into_iter().map(|(blob, _)| blob).collect()
+            }
+        };
+        let mut newest = None::<(T, SystemTime)>;
+        for blob in blobs {
+            if let Some((value, properties)) = self.get(&blob).await?
+                && newest.as_ref().is_none_or(|(_, other)| *other <= properties.modified)
+            {
+                newest = Some((value, properties.modified));
+            }
+        }
+        Ok(newest)
     }
 
     /// Returns all open requests for jobs of these queues. Costs a listing, and a request for each.
@@ -175,9 +202,19 @@ impl Requests {
     }
 }
 
-/// Returns the name of a blob for a job. Producers choose ids, so the name has a digest of it.
-fn name(folder: &str, queue: &str, id: &str) -> Result<BlobName, Error> {
-    let digest = Sha256::digest(id.as_bytes());
-    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(BlobName::new(ContainerName::new(CONTAINER)?, format!("{folder}/{queue}/{digest}"))?)
+impl CancelRequest {
+    fn name(&self, folder: &str) -> Result<BlobName, Error> {
+        name(folder, &self.queue, &self.id, self.source.as_deref())
+    }
+}
+
+/// Returns the name of a blob for a job. Producers choose ids and senders, so the name has digests of them; that of the id is first, so
+/// that the jobs of all senders with one id are listed together.
+fn name(folder: &str, queue: &str, id: &str, source: Option<&str>) -> Result<BlobName, Error> {
+    let digest = |text: &str| -> String {
+        Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    let sender = source.map(|source| format!("-{}", digest(source))).unwrap_or_default();
+    let name = format!("{folder}/{queue}/{}{sender}", digest(id));
+    Ok(BlobName::new(ContainerName::new(CONTAINER)?, name)?)
 }

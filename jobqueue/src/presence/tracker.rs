@@ -50,8 +50,8 @@ struct State {
     by_kind: BTreeMap<String, BTreeMap<String, usize>>,
     open_circuits: BTreeSet<String>,
     draining: bool,
-    /// By queue and id.
-    requests: BTreeMap<(String, String), StoredRequest>,
+    /// By queue and id: those of several senders' jobs.
+    requests: BTreeMap<(String, String), Vec<StoredRequest>>,
     answers: Vec<(StoredRequest, Answer)>,
 }
 
@@ -152,7 +152,10 @@ impl Tracker {
         let Some(job) = job.filter(|_| !state.requests.is_empty()) else { return };
         let Some(request) = state.request(job).cloned() else { return };
         let Some(answer) = Answer::of(outcome) else { return };
-        state.requests.remove(&(request.request.queue.clone(), request.request.id.clone()));
+        state.requests.retain(|_, requests| {
+            requests.retain(|other| *other != request);
+            !requests.is_empty()
+        });
         state.answers.push((request, answer));
         drop(state);
         self.urgent.notify_one();
@@ -182,7 +185,10 @@ impl Tracker {
     pub(super) fn set_requests(&self, requests: Vec<StoredRequest>) {
         let key = |stored: &StoredRequest| (stored.request.queue.clone(), stored.request.id.clone());
         let mut state = lock(&self.state);
-        state.requests = requests.into_iter().map(|stored| (key(&stored), stored)).collect();
+        state.requests.clear();
+        for stored in requests {
+            state.requests.entry(key(&stored)).or_default().push(stored);
+        }
         for run in state.running.iter().flatten().filter(|run| state.request(&run.job).is_some()) {
             run.is_cancelled.store(true, Ordering::Release);
         }
@@ -243,9 +249,11 @@ impl State {
         if self.requests.is_empty() {
             return None;
         }
-        let stored = self.requests.get(&(job.queue.to_string(), job.id.to_string()))?;
-        let is_source = stored.request.source.as_deref().is_none_or(|source| source == &*job.source);
-        (is_source && job.inserted <= stored.made).then_some(stored)
+        let requests = self.requests.get(&(job.queue.to_string(), job.id.to_string()))?;
+        requests.iter().find(|stored| {
+            let is_source = stored.request.source.as_deref().is_none_or(|source| source == &*job.source);
+            is_source && job.inserted <= stored.made
+        })
     }
 
     fn count(&mut self, queue: &str, kind: &str, outcome: &Outcome, ran: Duration) {

@@ -2,12 +2,15 @@
 
 mod obstacle;
 
+use std::time::SystemTime;
+
 use serde::Serialize;
 
 use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, HistoryRecord, JobFilter, JobReference, JobState,
     QueueOverview, RawJob, WorkerOverview,
 };
+use crate::clock::parse_rfc3339;
 use crate::error::{Error, ErrorKind};
 use crate::presence::RunningJob;
 pub use obstacle::Obstacle;
@@ -63,7 +66,7 @@ pub enum JobPlace {
 
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
-    /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs nine requests, one for each worker, and for a job in
+    /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs eleven requests, one for each worker, and for a job in
     /// order those of
     /// [`groups`](Self::groups).
     ///
@@ -76,7 +79,7 @@ impl Admin {
         let queue = self.queue(&job.queue).await?;
         let (workers, now) = self.workers_at().await?;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
-        let cancellation = self.cancellation(job).await?;
+        let (cancellation, answered) = self.cancellation_at(job).await?;
         let mut found = Explanation::new(job, cancellation);
         found.find_run(&workers);
         if found.place == JobPlace::Unseen {
@@ -91,6 +94,9 @@ impl Admin {
             found.find_lost_run(&gone, &queue);
         }
         let is_certain = found.place != JobPlace::Unseen || self.find_anywhere(&mut found).await?;
+        if answered.is_some_and(|answered| found.began_after(answered)) {
+            found.cancellation = Cancellation::None;
+        }
         // A job that is certainly not in the queue waits for nothing.
         if found.place != JobPlace::Unseen || !is_certain {
             found.look_at_queue(&queue, &workers);
@@ -209,6 +215,15 @@ impl Explanation {
             cancellation,
             reasons,
         }
+    }
+
+    /// Returns whether the job was put into the queue after a moment, by a redrive or a further send: an answer of then means an earlier
+    /// life.
+    fn began_after(&self, moment: SystemTime) -> bool {
+        let message = self.message.as_ref().filter(|message| message.dead.is_none());
+        let inserted = message.and_then(|message| message.inserted.as_deref());
+        let began = inserted.or(self.run.as_ref().map(|run| run.since.as_str())).and_then(parse_rfc3339);
+        began.is_some_and(|began| began >= moment)
     }
 
     fn find_run(&mut self, workers: &[WorkerOverview]) {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::admin::{Admin, Cancellation, DeadLetterFilter, JobReference};
+use jobqueue::admin::{Admin, Cancellation, DeadLetterFilter, JobPlace, JobReference, RawSend};
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, SendOptions, Storage};
@@ -134,6 +134,47 @@ async fn cancelled_job_runs_after_a_redrive() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!(admin.redrive("tasks").filter(DeadLetterFilter::all()).run().await.unwrap().count, 1);
     assert_eq!(run().await.completed, 1);
+}
+
+// D8
+#[tokio::test(start_paused = true)]
+async fn answer_of_an_earlier_life_is_not_that_of_a_redriven_job() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let job = send(&storage, "again", SendOptions::new()).await;
+    let _ = admin.cancel(&job).await.unwrap();
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let _ = present(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(admin.explain(&job).await.unwrap().cancellation, Cancellation::Cancelled);
+    sleep(Duration::from_secs(1)).await;
+    let _ = admin.redrive("tasks").filter(DeadLetterFilter::all()).run().await.unwrap();
+    let found = admin.explain(&job).await.unwrap();
+    assert_eq!((found.place, found.cancellation), (JobPlace::Waiting, Cancellation::None));
+}
+
+// D9
+#[tokio::test(start_paused = true)]
+async fn jobs_of_two_senders_with_one_id_are_cancelled_both() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    admin.create_queue("tasks").await.unwrap();
+    let mut jobs = Vec::new();
+    for source in ["/bank", "/shop", "/other"] {
+        let job = RawSend::json("task", r#"{"name":"a","data":""}"#).unwrap().id("7").source(source);
+        jobs.push(admin.send("tasks", job).await.unwrap());
+    }
+    for job in &jobs[..2] {
+        let _ = admin.cancel(job).await.unwrap();
+    }
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let report = present(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (1, 2));
+    for job in &jobs[..2] {
+        assert_eq!(admin.cancellation(job).await.unwrap(), Cancellation::Cancelled);
+    }
+    assert_eq!(admin.cancellation(&jobs[2]).await.unwrap(), Cancellation::None);
+    let anybody = JobReference::new("tasks", "7");
+    assert_eq!(admin.cancellation(&anybody).await.unwrap(), Cancellation::Cancelled);
 }
 
 #[tokio::test(start_paused = true)]

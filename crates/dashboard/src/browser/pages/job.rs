@@ -91,7 +91,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let (place, summary, reasons) = standing(&request, &found, has_ended);
     let layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
-        .live(&request, &look, 10 + look.workers().len() as u64)
+        .live(&request, &look, 12 + look.workers().len() as u64)
         .noticed(fields.text("done"));
     let page = JobPage {
         queue: job.queue.clone(),
