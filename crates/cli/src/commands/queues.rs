@@ -11,7 +11,7 @@ use crate::args::Global;
 use crate::exit::Failure;
 use crate::output::{Output, print, table};
 use crate::session::{Need, Session};
-use crate::text::{age, cell, duration};
+use crate::text::{age, cell, duration, things};
 
 /// The sequence that puts the cursor at the top and clears a terminal.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
@@ -86,7 +86,7 @@ fn state(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
         words.push("no worker seen".to_owned());
     }
     if !queue.warnings.is_empty() {
-        words.push(format!("{} warnings", queue.warnings.len()));
+        words.push(things(queue.warnings.len(), "warning"));
     }
     words.join(", ")
 }

@@ -125,7 +125,7 @@ pub(super) struct Content {
     /// The earlier deliveries; those of the replaced messages too, once they are
     /// [counted](super::replaced::count).
     pub(super) delivered: u32,
-    /// What the message says of those that it replaced, and nothing has proved yet.
+    /// The messages that it replaced by its own account, which nothing has proved yet.
     pub(super) replaced: Option<Replaced>,
     /// The earlier deliveries of this message of the service.
     pub(super) delivered_here: u32,

@@ -56,7 +56,7 @@ impl Count {
     }
 }
 
-/// What the queues of a worker ask for.
+/// The demand of the queues of a worker.
 #[derive(Debug, Clone, Copy)]
 struct Demand {
     /// The sum of the weights of the queues that have work and may have more slots.

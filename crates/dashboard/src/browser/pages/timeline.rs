@@ -48,7 +48,8 @@ fn of_record(request: &AuthorizedRequest, record: &HistoryRecord) -> Moment {
     };
     let error = record.error.as_deref();
     let error = error.map(|error| shown(request, &record.queue, &record.kind, Field::Error, error));
-    let run = format!("attempt {}, {} s, by {}", record.attempt, record.run_seconds, line(&record.worker));
+    let seconds = (record.run_seconds * 1e3).round() / 1e3;
+    let run = format!("attempt {}, {seconds} s, by {}", record.attempt, line(&record.worker));
     let text = error.map_or_else(|| run.clone(), |error| format!("{error} ({run})"));
     Moment::new(&record.ended, what, text, record.outcome == "dead_lettered")
 }
