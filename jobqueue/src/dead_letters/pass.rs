@@ -57,7 +57,10 @@ struct Pass<'p> {
 
 impl Pass<'_> {
     fn is_full(&self) -> bool {
-        self.options.limit.is_some_and(|limit| self.report.moved.len() as u64 >= limit)
+        // A job that is put back counts, whether its letter could be deleted or not.
+        let changed =
+            self.report.moved.len() + self.report.skipped.iter().filter(|letter| letter.maybe_moved).count();
+        self.options.limit.is_some_and(|limit| changed as u64 >= limit)
             || self.options.stop.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
