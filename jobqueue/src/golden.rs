@@ -24,7 +24,7 @@ const BLESS: &str = "JOBQUEUE_BLESS";
 /// `golden/thumbnail.request.v1.json`. A second argument names one of several examples of a type
 /// (`golden/thumbnail.request.v1.large.json`). Run the test once with `JOBQUEUE_BLESS=1` to create the file,
 /// and commit it. Later
-/// - a change of the wire form fails the test, with the differences;
+/// - a change of the wire form, of the queue or of the key fails the test, with the differences;
 /// - files of earlier versions, aliases and types named by `upgrade_from` must still decode and be valid.
 ///
 /// After `version` is raised, bless again: the file of the old version stays, and must stay readable.
@@ -94,7 +94,7 @@ pub fn check_in<M: QueueMessage>(
 ) -> Result<(), GoldenError> {
     let path = folder.join(file::name(M::KIND, M::VERSION, example));
     let payload = encode_message(message).map_err(GoldenError::Encode)?;
-    let found = Golden::of::<M>(&payload);
+    let found = Golden::of(message, &payload);
     let pinned = Golden::read(&path)?;
     let unchanged = pinned.as_ref() == Some(&found);
     if !unchanged && !bless {
@@ -109,7 +109,7 @@ pub fn check_in<M: QueueMessage>(
     // Readability is checked before anything is overwritten: blessing cannot hide that waiting messages became
     // unreadable.
     check_readable::<M>(folder)?;
-    round_trip::<M>(&path, &payload)?;
+    round_trip(&path, message, &payload)?;
     if unchanged { Ok(()) } else { found.write(&path) }
 }
 
@@ -126,11 +126,11 @@ fn check_readable<M: QueueMessage>(folder: &Path) -> Result<(), GoldenError> {
 }
 
 /// Checks that a message that is read and written again is unchanged: both halves of serde agree.
-fn round_trip<M: QueueMessage>(path: &Path, payload: &[u8]) -> Result<(), GoldenError> {
+fn round_trip<M: QueueMessage>(path: &Path, example: &M, payload: &[u8]) -> Result<(), GoldenError> {
     let unreadable = |source| GoldenError::Unreadable { path: path.to_owned(), source };
     let message = M::Codec::decode::<M>(payload).map_err(DecodeError::Codec).map_err(unreadable)?;
-    let again = Golden::of::<M>(&encode_message(&message).map_err(GoldenError::Encode)?);
-    let once = Golden::of::<M>(payload);
+    let again = Golden::of(&message, &encode_message(&message).map_err(GoldenError::Encode)?);
+    let once = Golden::of(example, payload);
     if once == again {
         return Ok(());
     }
@@ -149,11 +149,12 @@ pub enum GoldenError {
         /// The path at which the file was expected.
         path: PathBuf,
     },
-    /// The wire form has changed.
+    /// The wire form, the queue or the key has changed.
     #[error(
         "the wire form differs from {}:\n{differences}\nWorkers of the present release may not read it. Undo the change, \
          or raise `version`, keep the old type and name it in `upgrade_from`. If the example itself was changed, \
-         run the test with {BLESS}=1",
+         run the test with {BLESS}=1. Another queue or key needs care too: workers must read both queues until the old one is \
+         empty, and a key decides order, shard and unique work",
         path.display()
     )]
     Changed {

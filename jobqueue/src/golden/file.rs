@@ -1,5 +1,6 @@
-//! A golden file: kind, version, media type and payload of one example, as JSON.
+//! A golden file: queue, kind, version, key, media type and payload of one example, as JSON.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,12 @@ use crate::codec::Codec;
 pub(super) struct Golden {
     pub(super) kind: String,
     pub(super) version: u32,
+    /// The queue, which files of former releases of this crate do not name.
+    #[serde(default)]
+    queue: String,
+    /// The key, which decides the order and the shard of the job, and whether it is unique.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
     datacontenttype: String,
     #[serde(flatten)]
     payload: Payload,
@@ -32,12 +39,15 @@ enum Payload {
 }
 
 impl Golden {
-    pub(super) fn of<M: QueueMessage>(payload: &[u8]) -> Self {
+    pub(super) fn of<M: QueueMessage>(message: &M, payload: &[u8]) -> Self {
         let media_type = M::Codec::CONTENT_TYPE;
-        let json = media_type.ends_with("json").then(|| serde_json::from_slice(payload).ok()).flatten();
+        let is_json = media_type.ends_with("json") && !has_wide_integer(payload);
+        let json = is_json.then(|| serde_json::from_slice(payload).ok()).flatten();
         Self {
             kind: M::KIND.to_owned(),
             version: M::VERSION,
+            queue: M::QUEUE.to_owned(),
+            key: message.key().map(Cow::into_owned),
             datacontenttype: media_type.to_owned(),
             payload: json.map_or_else(|| Payload::Base64(STANDARD.encode(payload)), Payload::Json),
         }
@@ -70,6 +80,28 @@ impl Golden {
         }
         fs::write(path, format!("{:#}\n", self.to_json())).map_err(io)
     }
+}
+
+/// Returns whether a JSON text has an integer beyond 64 bits, which a [`Value`] rounds to a float.
+fn has_wide_integer(json: &[u8]) -> bool {
+    let (mut is_string, mut is_escaped) = (false, false);
+    let mut is_outside = |byte: &u8| {
+        let was_string = is_string;
+        match (is_escaped, byte) {
+            (true, _) => is_escaped = false,
+            (false, b'\\') => is_escaped = is_string,
+            (false, b'"') => is_string = !is_string,
+            _ => {}
+        }
+        !was_string && *byte != b'"'
+    };
+    let outside: Vec<u8> =
+        json.iter().copied().map(|byte| if is_outside(&byte) { byte } else { b' ' }).collect();
+    let outside = String::from_utf8_lossy(&outside);
+    let numbers = outside.split(|c: char| !c.is_ascii_alphanumeric() && !".+-".contains(c));
+    let is_integer =
+        |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') && !text.is_empty();
+    numbers.filter(is_integer).any(|text| text.parse::<u64>().is_err() && text.parse::<i64>().is_err())
 }
 
 fn malformed(path: &Path, problem: &dyn std::fmt::Display) -> GoldenError {

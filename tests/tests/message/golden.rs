@@ -65,6 +65,46 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
+/// The type after its key was moved to another field, and itself to another queue.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "pictures", kind = "thumbnail/request")]
+struct Moved {
+    #[message(key)]
+    width: u32,
+    names: Vec<String>,
+}
+
+/// An integer that no 64 bits hold, beside texts that only look like one.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "ledgers", kind = "ledger")]
+struct Wide {
+    balance: u128,
+    note: String,
+}
+
+#[test]
+fn another_key_or_queue_is_a_change() {
+    let folder = blessed();
+    let moved = Moved { width: 3, names: vec!["a".into()] };
+    let error = check_in(folder.path(), "", &moved, false).unwrap_err().to_string();
+    for line in ["+ key: \"3\"", "- queue: \"thumbnails\"", "+ queue: \"pictures\""] {
+        assert!(error.contains(line), "{line} in {error}");
+    }
+}
+
+#[test]
+fn integers_beyond_64_bits_are_pinned_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let wide = |balance| Wide { balance, note: r#"\"340282366920938463463374607431768211455"#.into() };
+    check_in(folder.path(), "", &wide(u128::MAX), true).unwrap();
+    check_in(folder.path(), "", &wide(u128::MAX), false).unwrap();
+    let near = check_in(folder.path(), "", &wide(u128::MAX - 1), false).unwrap_err();
+    assert!(matches!(near, GoldenError::Changed { .. }), "{near:?}");
+    check_in(folder.path(), "small", &wide(u64::MAX.into()), true).unwrap();
+    let readable = fs::read_to_string(folder.path().join("ledger.v1.small.json")).unwrap();
+    assert!(readable.contains("18446744073709551615"), "{readable}");
+}
+
 #[test]
 fn a_missing_file_is_told_and_created_only_when_blessed() {
     let folder = tempfile::tempdir().unwrap();
