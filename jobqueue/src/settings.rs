@@ -5,8 +5,10 @@
 
 #[cfg(test)]
 pub(crate) use jobqueue_message::settings::TRUST_PRODUCERS;
-pub(crate) use jobqueue_message::settings::{DEFAULT_TIMEOUT, MAX_DELIVERIES, PAUSED, POISON_THRESHOLD};
+pub(crate) use jobqueue_message::settings::{
+    DEFAULT_LEASE, DEFAULT_TIMEOUT, MAX_DELIVERIES, PAUSED, POISON_THRESHOLD,
+};
 #[doc(inline)]
 pub use jobqueue_message::settings::{
-    MessageEncoding, Metadata, QueueSettings, SettingOverrides, SettingWarning,
+    JobLimits, MessageEncoding, Metadata, QueueSettings, SettingOverrides, SettingWarning,
 };

@@ -43,7 +43,7 @@ pub enum MessageEncoding {
 ///
 /// The metadata of a queue decides, so that operators can change a setting without a release; then the type's defaults,
 /// then the framework's. An override of the process has priority over all of them. Workers read the metadata again every
-/// 30 seconds.
+/// 30 seconds. Where several types share a queue, each has the [limits](Self::limits) of its own type.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -79,9 +79,35 @@ pub struct QueueSettings {
     /// The version of payloads without one, from producers that write no events or no `schemaversion`. The default,
     /// `None`, means the newest version whose form fits.
     pub raw_version: Option<u32>,
+    is_set: SetForAll,
 }
 
-/// Settings of one process that have priority over the queue's own.
+/// The settings that the metadata or the process sets, for all types of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SetForAll {
+    poison_threshold: bool,
+    timeout: bool,
+    max_deliveries: bool,
+}
+
+/// The bounds on the runs of a job, from [`QueueSettings::limits`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobLimits {
+    /// The number of failed attempts after which it is dead-lettered.
+    pub attempts: u32,
+    /// The number of counted deliveries after which it is dead-lettered without being run.
+    pub deliveries: u32,
+}
+
+/// Settings of one process that have priority over the queue's own. Values out of range are clamped.
+///
+/// ```
+/// use jobqueue::settings::SettingOverrides;
+///
+/// let overrides = SettingOverrides::new().with_poison_threshold(2);
+/// assert_eq!(overrides.poison_threshold, Some(2));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SettingOverrides {
@@ -91,6 +117,34 @@ pub struct SettingOverrides {
     pub timeout: Option<Duration>,
     /// An override of [`QueueSettings::max_deliveries`].
     pub max_deliveries: Option<u32>,
+}
+
+impl SettingOverrides {
+    /// Returns overrides that change nothing.
+    pub const fn new() -> Self {
+        Self { poison_threshold: None, timeout: None, max_deliveries: None }
+    }
+
+    /// Sets the number of failed attempts before a message is dead-lettered.
+    #[must_use]
+    pub const fn with_poison_threshold(mut self, attempts: u32) -> Self {
+        self.poison_threshold = Some(attempts);
+        self
+    }
+
+    /// Sets the lease.
+    #[must_use]
+    pub const fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the number of counted deliveries before a message is dead-lettered unrun.
+    #[must_use]
+    pub const fn with_max_deliveries(mut self, deliveries: u32) -> Self {
+        self.max_deliveries = Some(deliveries);
+        self
+    }
 }
 
 /// A warning about a value in the metadata that was not used. Its text names the setting, the allowed values, and the value that is used
@@ -117,7 +171,9 @@ impl fmt::Display for SettingWarning {
 }
 
 const DEFAULT_POISON_THRESHOLD: u32 = 5;
-const DEFAULT_TIMEOUT_SECONDS: u64 = 30;
+/// The lease with which messages are received unless their queue or type says otherwise.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest lease that a storage grants: 7 days.
 const MAX_TIMEOUT: Duration = Duration::from_secs(604_800);
 const DEFAULT_UNKNOWN_KIND_SECONDS: u64 = 86_400;
@@ -144,22 +200,25 @@ impl QueueSettings {
         overrides: &SettingOverrides,
     ) -> (Self, Vec<SettingWarning>) {
         let mut reader = Reader { metadata, warnings: Vec::new() };
-        let threshold = defaults.poison_threshold.unwrap_or(DEFAULT_POISON_THRESHOLD).clamp(1, 1000);
-        let threshold =
+        let threshold = threshold_of(defaults);
+        let set =
             reader.number(POISON_THRESHOLD, "a whole number from 1 to 1000", 1..=1000, threshold.into());
-        let poison_threshold = overrides.poison_threshold.map_or(threshold as u32, |n| n.clamp(1, 1000));
+        let set_threshold = overrides.poison_threshold.map(|n| n.clamp(1, 1000)).or(set.map(|n| n as u32));
+        let poison_threshold = set_threshold.unwrap_or(threshold);
 
-        let seconds = defaults.timeout.map_or(DEFAULT_TIMEOUT_SECONDS, |t| t.as_secs()).clamp(1, 604_800);
-        let seconds = reader.number(DEFAULT_TIMEOUT, "seconds from 1 to 604800", 1..=604_800, seconds);
-        let timeout = overrides.timeout.unwrap_or(Duration::from_secs(seconds)).min(MAX_TIMEOUT);
+        let default = defaults.timeout.unwrap_or(DEFAULT_LEASE).clamp(MIN_TIMEOUT, MAX_TIMEOUT);
+        let set = reader.number(DEFAULT_TIMEOUT, "seconds from 1 to 604800", 1..=604_800, default.as_secs());
+        let set_timeout = overrides.timeout.map(|t| t.clamp(MIN_TIMEOUT, MAX_TIMEOUT));
+        let set_timeout = set_timeout.or(set.map(Duration::from_secs));
 
-        let generous = u64::from(poison_threshold) * 4 + 20;
-        let max = reader.number(MAX_DELIVERIES, "a whole number from 1 to 1000000", 1..=1_000_000, generous);
-        let max_deliveries = overrides.max_deliveries.map_or(max as u32, |n| n.max(1));
+        let generous = generous(poison_threshold);
+        let set =
+            reader.number(MAX_DELIVERIES, "a whole number from 1 to 1000000", 1..=1_000_000, generous.into());
+        let set_max = overrides.max_deliveries.map(|n| n.clamp(1, 1_000_000)).or(set.map(|n| n as u32));
 
         let allowed = "seconds from 1 to 31536000";
         let unknown = reader.number(UNKNOWN_KIND_SECONDS, allowed, 1..=YEAR, DEFAULT_UNKNOWN_KIND_SECONDS);
-        let unknown_kind_timeout = Duration::from_secs(unknown);
+        let unknown_kind_timeout = Duration::from_secs(unknown.unwrap_or(DEFAULT_UNKNOWN_KIND_SECONDS));
 
         let encoding = reader.word(
             MESSAGE_ENCODING,
@@ -172,13 +231,18 @@ impl QueueSettings {
         let raw_version = reader.version(RAW_VERSION, "a whole number from 1 to 4294967295");
         let settings = Self {
             poison_threshold,
-            timeout,
+            timeout: set_timeout.unwrap_or(default),
             encoding,
             paused,
-            max_deliveries,
+            max_deliveries: set_max.unwrap_or(generous),
             unknown_kind_timeout,
             trust_producers,
             raw_version,
+            is_set: SetForAll {
+                poison_threshold: set_threshold.is_some(),
+                timeout: set_timeout.is_some(),
+                max_deliveries: set_max.is_some(),
+            },
         };
         (settings, reader.warnings)
     }
@@ -195,37 +259,64 @@ impl QueueSettings {
         RAW_VERSION,
     ];
 
-    /// Returns the settings by their names in the metadata, as they would be written there.
+    /// Returns the limits of a job whose type has these defaults: what the metadata or the process sets holds for all types of the
+    /// queue, and otherwise each type has its own.
+    ///
+    /// ```
+    /// use jobqueue::message::MessageDefaults;
+    /// use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides};
+    ///
+    /// let (charge, report) = (MessageDefaults::new().with_poison_threshold(1), MessageDefaults::new());
+    /// let resolve = |metadata| QueueSettings::resolve(&metadata, &charge, &SettingOverrides::default()).0;
+    /// let settings = resolve(Metadata::new());
+    /// assert_eq!((settings.limits(&charge).attempts, settings.limits(&report).attempts), (1, 5));
+    /// let settings = resolve(Metadata::new().with("poisonthreshold", "3"));
+    /// assert_eq!((settings.limits(&charge).attempts, settings.limits(&report).attempts), (3, 3));
+    /// ```
+    pub fn limits(&self, defaults: &MessageDefaults) -> JobLimits {
+        let of_type = threshold_of(defaults);
+        let attempts = if self.is_set.poison_threshold { self.poison_threshold } else { of_type };
+        let deliveries = if self.is_set.max_deliveries { self.max_deliveries } else { generous(attempts) };
+        JobLimits { attempts, deliveries }
+    }
+
+    /// The names of the settings that each message type decides for itself while neither metadata nor process sets them.
+    pub const OF_TYPES: &'static [&'static str] = &[POISON_THRESHOLD, DEFAULT_TIMEOUT, MAX_DELIVERIES];
+
+    /// Returns the settings by their names in the metadata, as they would be written there. Those that
+    /// [types](Self::OF_TYPES) decide are not among them.
     pub fn entries(&self) -> Vec<(&'static str, String)> {
         let encoding = match self.encoding {
             MessageEncoding::Plain => "none",
             MessageEncoding::Base64 => "base64",
         };
-        let mut entries = vec![
-            (POISON_THRESHOLD, self.poison_threshold.to_string()),
-            (DEFAULT_TIMEOUT, self.timeout.as_secs().to_string()),
+        let SetForAll { poison_threshold, timeout, max_deliveries } = self.is_set;
+        let mut entries = Vec::new();
+        let decided = [
+            (poison_threshold, POISON_THRESHOLD, u64::from(self.poison_threshold)),
+            (timeout, DEFAULT_TIMEOUT, self.timeout.as_secs()),
+            (poison_threshold || max_deliveries, MAX_DELIVERIES, self.max_deliveries.into()),
+        ];
+        entries
+            .extend(decided.iter().filter(|(is_set, ..)| *is_set).map(|(_, name, n)| (*name, n.to_string())));
+        entries.extend([
             (MESSAGE_ENCODING, encoding.to_owned()),
             (PAUSED, self.paused.to_string()),
-            (MAX_DELIVERIES, self.max_deliveries.to_string()),
             (UNKNOWN_KIND_SECONDS, self.unknown_kind_timeout.as_secs().to_string()),
             (TRUST_PRODUCERS, self.trust_producers.to_string()),
-        ];
+        ]);
         entries.extend(self.raw_version.map(|version| (RAW_VERSION, version.to_string())));
         entries
     }
+}
 
-    /// Returns the metadata with which a missing queue is created. It contains the type's defaults, so that an operator
-    /// finds and changes them.
-    pub fn initial_metadata(defaults: &MessageDefaults) -> Metadata {
-        let mut metadata = Metadata::new();
-        if let Some(threshold) = defaults.poison_threshold {
-            metadata.insert(POISON_THRESHOLD, threshold.to_string());
-        }
-        if let Some(timeout) = defaults.timeout {
-            metadata.insert(DEFAULT_TIMEOUT, timeout.min(MAX_TIMEOUT).as_secs().max(1).to_string());
-        }
-        metadata
-    }
+fn threshold_of(defaults: &MessageDefaults) -> u32 {
+    defaults.poison_threshold.unwrap_or(DEFAULT_POISON_THRESHOLD).clamp(1, 1000)
+}
+
+/// Returns the number of deliveries for so many attempts: most deaths of workers are not the job's.
+fn generous(attempts: u32) -> u32 {
+    attempts * 4 + 20
 }
 
 struct Reader<'a> {
@@ -240,15 +331,12 @@ impl Reader<'_> {
         allowed: &'static str,
         range: std::ops::RangeInclusive<u64>,
         default: u64,
-    ) -> u64 {
-        let Some(text) = self.metadata.get(name) else { return default };
-        match text.trim().parse::<u64>() {
-            Ok(value) if range.contains(&value) => value,
-            _ => {
-                self.warnings.push(SettingWarning { name, allowed, used: default.to_string() });
-                default
-            }
+    ) -> Option<u64> {
+        let value = self.metadata.get(name)?.trim().parse::<u64>().ok().filter(|value| range.contains(value));
+        if value.is_none() {
+            self.warnings.push(SettingWarning { name, allowed, used: default.to_string() });
         }
+        value
     }
 
     /// Reads a version, if the metadata names one.
@@ -326,5 +414,22 @@ mod tests {
         let overrides = SettingOverrides { poison_threshold: Some(2), ..Default::default() };
         let (settings, _) = QueueSettings::resolve(&metadata, &defaults, &overrides);
         assert_eq!((settings.poison_threshold, settings.max_deliveries), (2, 28));
+        let all = SettingOverrides {
+            timeout: Some(Duration::from_millis(1)),
+            max_deliveries: Some(u32::MAX),
+            ..Default::default()
+        };
+        let (settings, _) = QueueSettings::resolve(&metadata, &defaults, &all);
+        assert_eq!((settings.timeout, settings.max_deliveries), (Duration::from_secs(1), 1_000_000));
+    }
+
+    #[test]
+    fn what_types_decide_is_no_entry_of_the_queue() {
+        let names =
+            |metadata| resolve(metadata).0.entries().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let of_types = QueueSettings::OF_TYPES;
+        assert!(names(Metadata::new()).iter().all(|name| !of_types.contains(name)));
+        let set = names(Metadata::new().with(POISON_THRESHOLD, "3").with(DEFAULT_TIMEOUT, "60"));
+        assert!(of_types.iter().all(|name| set.contains(name)), "{set:?}");
     }
 }

@@ -15,6 +15,7 @@ use crate::delivery::{Incoming, Kinds, LeasedJob};
 use crate::envelope::StoredReference;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
+use crate::message::MessageDefaults;
 use crate::storage::MAX_MESSAGES;
 use crate::storage::QueueName;
 
@@ -166,6 +167,10 @@ impl Kinds for AnyKind {
 
     fn knows(&self, _: &str) -> bool {
         true
+    }
+
+    fn defaults(&self, _: &str) -> MessageDefaults {
+        MessageDefaults::new()
     }
 
     fn unknown(&self) -> &'static str {

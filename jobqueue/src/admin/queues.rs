@@ -40,7 +40,8 @@ pub struct QueueOverview {
     pub dead_letters: Option<u64>,
     /// True if workers fetch nothing from the queue; `None` if it cannot be read.
     pub paused: Option<bool>,
-    /// The settings that hold for a worker without defaults of its own, by their names in the metadata.
+    /// The settings that hold for all workers, by their names in the metadata. The poison threshold, the timeout and the deliveries are
+    /// there only if the queue sets them; otherwise each message type has its own.
     pub settings: BTreeMap<String, String>,
     /// The metadata of the queue, as set by operators and programs.
     pub metadata: BTreeMap<String, String>,

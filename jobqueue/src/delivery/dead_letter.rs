@@ -20,7 +20,6 @@ use crate::group_log::EndState;
 use crate::job::outcome::chain;
 use crate::lease::LeaseError;
 use crate::queue_core::{copy_blobs, ensure, references, remove_blobs};
-use crate::settings::Metadata;
 use crate::storage::QueueName;
 use crate::storage::{Certainty, MAX_MESSAGES, PutMessage, Queues, StoreErrorKind};
 
@@ -180,7 +179,7 @@ async fn put_into(
         match store.put(dead_letter_queue, PutMessage::new(text.clone())).await {
             Ok(_) => return Ok(()),
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
-                let ensured = ensure(store, dead_letter_queue, &Metadata::new(), None).await;
+                let ensured = ensure(store, dead_letter_queue, None).await;
                 ensured.map_err(|error| (Certainty::NotApplied, error))?;
             }
             Err(e) => return Err((e.certainty(), e.into())),

@@ -17,6 +17,7 @@ use crate::clock::parse_rfc3339;
 use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse};
 use crate::job::outcome::{Reason, chain};
 use crate::lease::{Lease, LeasedQueue};
+use crate::message::MessageDefaults;
 use crate::queue_core::QueueCore;
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
@@ -40,6 +41,9 @@ pub(crate) trait Kinds: Send + Sync {
     fn of_raw(&self) -> Option<&'static str>;
 
     fn knows(&self, kind: &str) -> bool;
+
+    /// Returns the defaults that the type of the kind declares.
+    fn defaults(&self, kind: &str) -> MessageDefaults;
 
     /// Returns the text for operators about a message of another kind.
     fn unknown(&self) -> &'static str;
@@ -84,7 +88,12 @@ pub(super) fn inspect(
     let Incoming { leased, requested, settings } = incoming;
     let lease = new_lease(core, &leased, requested, &settings);
     let (content, delivery, problem) = read(&leased, kinds.of_raw(), &settings);
-    let leased_job = LeasedJob::new(Arc::clone(core), lease, &leased, delivery, settings, content);
+    let defaults = match &content {
+        Content::Event(event) => kinds.defaults(&event.kind),
+        Content::Unreadable(_) => MessageDefaults::new(),
+    };
+    let limits = settings.limits(&defaults);
+    let leased_job = LeasedJob::new(Arc::clone(core), lease, &leased, delivery, settings, limits, content);
     let leased_job = mark_unwritable(leased_job, leased.text.as_deref().unwrap_or_default());
     let inspected = match problem {
         Some(rejection) => Inspected::Done(rejected(rejection)),
@@ -199,18 +208,18 @@ fn decoded(payload: Result<Bytes, PayloadError>) -> Decoded {
 /// Returns the reason why a message must not run again: it was about to be dead-lettered, or has used up its
 /// deliveries or its attempts.
 fn spent(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
-    let (history, settings) = (&event.history, &leased_job.settings);
+    let (history, limits) = (&event.history, leased_job.limits);
     let deliveries = leased_job.dequeue_count.saturating_sub(history.uncounted);
     let attempts = history.attempts;
     let last = || history.last_error.clone().unwrap_or_default();
     if let Some(note) = &event.dead_letter {
         Some(Rejection::new(Reason::new(&note.reason), last()))
-    } else if deliveries > settings.max_deliveries {
+    } else if deliveries > limits.deliveries {
         let detail = format!(
             "delivered {deliveries} times with {attempts} failures reported; the job probably kills its worker"
         );
         Some(Rejection::new(Reason::MAX_DELIVERIES, detail))
-    } else if attempts >= settings.poison_threshold {
+    } else if attempts >= limits.attempts {
         Some(Rejection::new(Reason::ATTEMPTS_EXHAUSTED, last()))
     } else {
         None

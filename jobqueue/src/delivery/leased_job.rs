@@ -13,7 +13,7 @@ use crate::group_log::InOrder;
 use crate::job::JobInfo;
 use crate::lease::Lease;
 use crate::queue_core::{QueueCore, fit, references};
-use crate::settings::QueueSettings;
+use crate::settings::{JobLimits, QueueSettings};
 use crate::storage::LeasedMessage;
 use crate::sync::lock;
 use crate::trace::TraceContext;
@@ -34,6 +34,7 @@ pub(crate) struct LeasedJob {
     pub(crate) expires: Option<SystemTime>,
     /// The queue's settings when the message was received.
     pub(crate) settings: Arc<QueueSettings>,
+    pub(super) limits: JobLimits,
     /// True if the event has no room for a history.
     pub(super) is_unwritable: bool,
     content: Mutex<Content>,
@@ -95,6 +96,7 @@ impl LeasedJob {
         leased: &LeasedMessage,
         dequeue_count: u32,
         settings: Arc<QueueSettings>,
+        limits: JobLimits,
         content: Content,
     ) -> Self {
         Self {
@@ -108,6 +110,7 @@ impl LeasedJob {
             inserted: leased.inserted,
             expires: leased.expires,
             settings,
+            limits,
             is_unwritable: false,
             content: Mutex::new(content),
             sender: OnceLock::new(),
@@ -191,7 +194,7 @@ impl LeasedJob {
             let runtime = self.core.runtime();
             let trace = sender.map_or_else(|| TraceContext::root(runtime), |sender| sender.child(runtime));
             let mut job = envelope.job(self.core.name.clone(), trace);
-            job.max_attempts = self.settings.poison_threshold;
+            job.max_attempts = self.limits.attempts;
             job.dequeue_count = self.dequeue_count;
             job.inserted = self.inserted;
             job.expires = self.expires;

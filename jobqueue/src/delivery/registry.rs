@@ -7,6 +7,7 @@ use super::decode::Kinds;
 use crate::error::{Error, ErrorKind};
 use crate::handler::Registration;
 use crate::message::MessageDefaults;
+use crate::settings::DEFAULT_LEASE;
 use crate::storage::QueueName;
 
 /// The text for operators about a message without a handler.
@@ -62,15 +63,10 @@ impl QueueHandlers {
         kinds.map(str::to_owned).collect()
     }
 
-    /// Returns the settings with which the queue is created: the longest lease and the most attempts that one of its
-    /// types declares.
+    /// Returns the defaults of the queue: the longest lease of its types, with which all are received.
     pub(crate) fn defaults(&self) -> MessageDefaults {
-        let mut defaults = MessageDefaults::new();
-        for handler in &self.handlers {
-            defaults.poison_threshold = defaults.poison_threshold.max(handler.defaults.poison_threshold);
-            defaults.timeout = defaults.timeout.max(handler.defaults.timeout);
-        }
-        defaults
+        let leases = self.handlers.iter().map(|handler| handler.defaults.timeout.unwrap_or(DEFAULT_LEASE));
+        MessageDefaults::new().with_timeout(leases.max().unwrap_or(DEFAULT_LEASE))
     }
 }
 
@@ -84,6 +80,10 @@ impl Kinds for QueueHandlers {
 
     fn knows(&self, kind: &str) -> bool {
         self.find(kind).is_some()
+    }
+
+    fn defaults(&self, kind: &str) -> MessageDefaults {
+        self.find(kind).map_or_else(MessageDefaults::new, |handler| handler.defaults)
     }
 
     fn unknown(&self) -> &'static str {

@@ -11,19 +11,18 @@ use crate::storage::{Queues, StoreError, StoreErrorKind};
 /// The maximum time to wait until a queue that is being deleted can be created again.
 const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);
 
-/// Makes sure that a queue exists, and returns its metadata. Creates it with empty `logs` if it is missing; waits
+/// Makes sure that a queue exists, and returns its metadata. Creates it without settings and with empty `logs` if it is missing; waits
 /// while a deleted queue of this name is being removed.
 pub(crate) async fn ensure(
     store: &Queues,
     name: &QueueName,
-    metadata: &Metadata,
     logs: Option<&GroupLogs>,
 ) -> Result<Metadata, Error> {
     let mut wait = Duration::from_millis(500);
     let give_up = tokio::time::Instant::now() + WAIT_FOR_DELETION;
     loop {
         let found = match store.queue_metadata(name).await {
-            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, metadata, logs).await,
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, logs).await,
             found => found,
         };
         match found {
@@ -44,12 +43,7 @@ pub(crate) async fn ensure(
     }
 }
 
-async fn create(
-    store: &Queues,
-    name: &QueueName,
-    metadata: &Metadata,
-    logs: Option<&GroupLogs>,
-) -> Result<Metadata, StoreError> {
+async fn create(store: &Queues, name: &QueueName, logs: Option<&GroupLogs>) -> Result<Metadata, StoreError> {
     if let Some(logs) = logs {
         let is_missing = || async {
             match store.queue_metadata(name).await {
@@ -62,8 +56,8 @@ async fn create(
             tracing::debug!(queue = %name, %error, "clearing the group logs of a deleted queue failed");
         }
     }
-    match store.create_queue(name, metadata).await {
-        Ok(_) => Ok(metadata.clone()),
+    match store.create_queue(name, &Metadata::new()).await {
+        Ok(_) => Ok(Metadata::new()),
         // Another process was faster, or an operator has created it with other settings: those hold.
         Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => store.queue_metadata(name).await,
         Err(e) => Err(e),

@@ -99,9 +99,8 @@ impl QueueCore {
         name: QueueName,
         options: QueueCoreOptions,
     ) -> Result<Arc<Self>, Error> {
-        let metadata = QueueSettings::initial_metadata(&options.defaults);
         let groups = GroupLogs::new(storage, name.clone());
-        let metadata = ensure(storage.queues(), &name, &metadata, Some(&groups)).await?;
+        let metadata = ensure(storage.queues(), &name, Some(&groups)).await?;
         Self::with_metadata(storage, name, options, metadata, groups).await
     }
 

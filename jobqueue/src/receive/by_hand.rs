@@ -14,7 +14,7 @@ use crate::delivery::{
 };
 use crate::error::Error;
 use crate::job::outcome::chain;
-use crate::message::QueueMessage;
+use crate::message::{MessageDefaults, QueueMessage};
 use crate::queue_core::Queue;
 
 /// The longest pause between two requests of [`Queue::receive`] to an empty queue, on storages that cannot notify.
@@ -118,6 +118,10 @@ impl<M: QueueMessage> Kinds for KindsOf<M> {
 
     fn knows(&self, kind: &str) -> bool {
         M::accepts(kind)
+    }
+
+    fn defaults(&self, _: &str) -> MessageDefaults {
+        M::DEFAULTS
     }
 
     fn unknown(&self) -> &'static str {

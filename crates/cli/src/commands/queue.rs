@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use jobqueue::admin::QueueOverview;
+use jobqueue::settings::QueueSettings;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -98,6 +99,10 @@ fn show(queue: &QueueOverview) -> String {
     for (name, value) in &queue.settings {
         let origin = if is_set(name) { "" } else { "  (default)" };
         text.push_str(&format!("  {} = {}{origin}\n", clean(name), clean(value)));
+    }
+    let types_decide = |name: &&&str| !queue.settings.is_empty() && !queue.settings.contains_key(**name);
+    for name in QueueSettings::OF_TYPES.iter().filter(types_decide) {
+        text.push_str(&format!("  {name} = by message type  (default)\n"));
     }
     if let Some(error) = &queue.error {
         text.push_str(&format!("warning: {}\n", clean(error)));

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::settings::Metadata;
+use jobqueue::settings::{Metadata, SettingOverrides};
 use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{JobError, JobInfo, Storage, memory};
-use jobqueue_tests::jobs::{Log, Task, after, outcomes, task, worker};
+use jobqueue::{JobError, JobInfo, QueueMessage, Storage, memory};
+use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, task, worker};
+use serde::{Deserialize, Serialize};
 
 // I11, F109
 #[tokio::test(start_paused = true)]
@@ -55,6 +56,75 @@ async fn changed_threshold_holds_within_refresh_interval() {
     let _ = queue.send(&task("early")).await.unwrap();
     let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(200)).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [3, 7]);
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "shared", kind = "charge", poison_threshold = 1, timeout = "5s")]
+struct Charge {}
+
+/// Another type of the same queue, which declares nothing.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "shared", kind = "report", backoff(base = "1s", max = "1s"))]
+struct Report {}
+
+/// The same type in a later release.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "shared", kind = "report", poison_threshold = 7, backoff(base = "1s", max = "1s"))]
+struct LaterReport {}
+
+/// Runs a queue of which both types always fail; returns the attempts of charges and of reports.
+async fn attempts_of_both<R: QueueMessage>(storage: &Storage) -> (u32, u32) {
+    let attempts: Arc<Mutex<(u32, u32)>> = Arc::default();
+    let (charges, reports) = (Arc::clone(&attempts), Arc::clone(&attempts));
+    let charge = move |_: Charge| {
+        charges.lock().unwrap().0 += 1;
+        async { Err::<(), _>(JobError::retry("always")) }
+    };
+    let report = move |_: R| {
+        reports.lock().unwrap().1 += 1;
+        async { Err::<(), _>(JobError::retry("always")) }
+    };
+    let worker = worker(storage).circuit_breaker(None).handle(charge).handle(report).build().unwrap();
+    let _ = worker.run_until(after(600)).await.unwrap();
+    *attempts.lock().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_type_has_its_own_threshold_whoever_opened_the_queue_first() {
+    let storage = in_memory();
+    let charges = storage.queue::<Charge>().await.unwrap();
+    let reports = storage.queue::<Report>().await.unwrap();
+    let _ = charges.send(&Charge {}).await.unwrap();
+    let _ = reports.send(&Report {}).await.unwrap();
+    assert_eq!(attempts_of_both::<Report>(&storage).await, (1, 5));
+
+    // A later release is not bound by what the queue was created with.
+    let _ = reports.send(&Report {}).await.unwrap();
+    assert_eq!(attempts_of_both::<LaterReport>(&storage).await, (0, 7));
+
+    // An operator decides for all types.
+    let metadata = Metadata::new().with("poisonthreshold", "2");
+    storage.queues().set_queue_metadata(charges.name(), &metadata).await.unwrap();
+    let _ = charges.send(&Charge {}).await.unwrap();
+    let _ = reports.send(&Report {}).await.unwrap();
+    assert_eq!(attempts_of_both::<Report>(&storage).await, (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_overrides_queue_and_type() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let seen: Arc<Mutex<Option<u32>>> = Arc::default();
+    let sink = Arc::clone(&seen);
+    let handler = move |_: Task, info: JobInfo| {
+        *sink.lock().unwrap() = Some(info.max_attempts);
+        async { Ok::<(), JobError>(()) }
+    };
+    let overrides = SettingOverrides::new().with_poison_threshold(9);
+    let worker = worker(&storage).overrides(overrides).handle(handler).build().unwrap();
+    let _ = worker.run_until(after(60)).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), Some(9));
 }
 
 // I11

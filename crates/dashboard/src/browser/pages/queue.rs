@@ -2,6 +2,7 @@
 
 use askama::Template;
 use jobqueue::admin::{Action, GroupOverview};
+use jobqueue::settings::QueueSettings;
 
 use super::rows::{Message, Run, shown};
 use super::{Answer, Layout, PageError};
@@ -129,7 +130,11 @@ fn settings(queue: &jobqueue::admin::QueueOverview) -> Vec<Setting> {
         value: line(value),
         is_set: queue.metadata.contains_key(name),
     };
-    queue.settings.iter().map(setting).collect()
+    let mut settings: Vec<_> = queue.settings.iter().map(setting).collect();
+    let types_decide = |name: &&&str| !queue.settings.is_empty() && !queue.settings.contains_key(**name);
+    let of_type = |name: &&str| Setting { name: line(name), value: line("by message type"), is_set: false };
+    settings.extend(QueueSettings::OF_TYPES.iter().filter(types_decide).map(of_type));
+    settings
 }
 
 fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Group {
