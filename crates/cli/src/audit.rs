@@ -1,35 +1,44 @@
 //! The file in which an operator's changes are recorded.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::io::{Error, Write};
+use std::path::{Path, PathBuf};
 
 use jobqueue::admin::OperatorEvent;
 
 use crate::exit::Failure;
-use crate::output::say;
 
 /// A file of which each line is an [`OperatorEvent`] in JSON.
-pub(crate) struct AuditFile(File);
+pub(crate) struct AuditFile(PathBuf);
 
 impl AuditFile {
-    /// Opens the file before anything is changed: a change that cannot be recorded is not made.
+    /// Checks that the file can be written before anything is asked of the storage.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        let refuse =
-            |error| Failure::Refused(format!("the audit file {} cannot be written: {error}", path.display()));
-        file.map(Self).map_err(refuse)
+        let audit = Self(path.to_owned());
+        audit.write(b"").map_err(|error| Failure::Refused(error.to_string()))?;
+        Ok(audit)
     }
 
-    /// Appends an event by one write, so that programs that write at the same time do not mix their lines.
-    pub(crate) fn append(&self, event: &OperatorEvent) {
-        let line = serde_json::to_string(event).map(|json| json + "\n").map_err(std::io::Error::from);
-        let written = line.and_then(|line| {
-            (&self.0).write_all(line.as_bytes())?;
-            self.0.sync_data()
-        });
-        if let Err(error) = written {
-            say(&format!("the change was made, but could not be recorded in the audit file: {error}"));
-        }
+    /// Appends an event, and returns once it is on the disk.
+    pub(crate) fn append(&self, event: &OperatorEvent) -> Result<(), Error> {
+        let line = serde_json::to_string(event)? + "\n";
+        self.write(line.as_bytes())
+    }
+
+    /// Writes by one call, so that programs that write at the same time do not mix their lines. Opens the file each time: another program
+    /// may have moved it away to begin a new one.
+    fn write(&self, line: &[u8]) -> Result<(), Error> {
+        let write = || {
+            let mut file = OpenOptions::new().create(true).append(true).open(&self.0)?;
+            file.write_all(line)?;
+            file.sync_data()
+        };
+        let explain = |error: Error| {
+            Error::new(
+                error.kind(),
+                format!("the audit file {} cannot be written: {error}", self.0.display()),
+            )
+        };
+        write().map_err(explain)
     }
 }

@@ -66,7 +66,7 @@ impl Session {
         let mut admin = Admin::builder(storage).access(access).operator(operator(global));
         if let Some(path) = global.audit_file.as_deref().filter(|_| need != Need::Read) {
             let audit = AuditFile::open(path)?;
-            admin = admin.on_event(move |event| audit.append(event));
+            admin = admin.audit(move |event| Ok(audit.append(event)?));
         }
         Ok(Self { admin: admin.build(), production: choice.production, file })
     }

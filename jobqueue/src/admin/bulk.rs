@@ -6,6 +6,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::dead_letters::DeadLetterFilter;
+use super::event::{Changes, Deed};
 use super::text::exact_time_option;
 use super::{Action, Admin, DeadLetterPlan, JobReference};
 use crate::dead_letters::{DeadLetter, PassAction, RedriveOptions, RedriveReport};
@@ -167,7 +168,7 @@ impl<'a> Bulk<'a> {
     /// If the future is dropped, dead letters that it held come back after at most 10 minutes; the one under way may be in
     /// both queues.
     pub async fn run(self) -> Result<BulkReport, Error> {
-        let (admin, subject) = (self.admin, format!("dead letters of {}", self.queue));
+        let (admin, deed) = (self.admin, self.deed());
         let action = match (self.dry_run, self.purges) {
             (true, _) => Action::Inspect,
             (false, true) => Action::Purge,
@@ -175,9 +176,23 @@ impl<'a> Bulk<'a> {
         };
         let verb = if self.purges { "deleted" } else { "put back" };
         let would = if self.dry_run { "would be " } else { "" };
-        let summary =
-            |report: &BulkReport| format!("{} {would}{verb}, {} skipped", report.count, report.skipped.len());
-        admin.act(action, subject, self.pass(), summary).await
+        let changes = |report: &BulkReport| Changes {
+            detail: format!("{} {would}{verb}, {} skipped", report.count, report.skipped.len()),
+            jobs: if report.dry_run { Vec::new() } else { report.jobs.clone() },
+        };
+        admin.act_on_jobs(action, deed, self.pass(), changes).await
+    }
+
+    fn deed(&self) -> Deed {
+        let (selection, jobs) = match &self.selection {
+            Selection::Filter(filter) => (filter.to_string(), Vec::new()),
+            Selection::Plan(plan) => (format!("a plan of {} jobs", plan.jobs.len()), plan.jobs.clone()),
+        };
+        let limit = self.limit.map(|limit| format!("at most {limit}"));
+        let rate = self.per_second.map(|rate| format!("at most {rate} a second"));
+        let parts = Some(selection).filter(|text| !text.is_empty()).into_iter().chain(limit).chain(rate);
+        let selection = parts.collect::<Vec<_>>().join(", ");
+        Deed { subject: format!("dead letters of {}", self.queue), selection, jobs }
     }
 
     async fn pass(mut self) -> Result<BulkReport, Error> {

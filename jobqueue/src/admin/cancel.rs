@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use super::event::Deed;
 use super::text::time;
 use super::{Action, Admin, JobReference};
 use crate::error::{Error, ErrorKind};
@@ -81,7 +82,7 @@ impl Admin {
             Ok(CancelReport { job: job.clone(), workers })
         };
         let summary = |report: &CancelReport| format!("requested from {} workers", report.workers);
-        self.act(Action::Cancel, format!("job {} of queue {}", job.id, job.queue), work, summary).await
+        self.act(Action::Cancel, Deed::of_job(job), work, summary).await
     }
 
     /// Returns the result of the last cancellation request for a job. Results are kept for a day. Costs four requests, or two listings

@@ -1,11 +1,14 @@
 //! Dead letters without their types: listed, selected, and handed to the redrive.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
+use super::event::Deed;
 use super::job::Stored;
+use super::short_duration;
 use super::{Action, Admin, JobState, RawJob};
 use crate::dead_letters::{DeadLetter, DeadLetterQueue, PassAction, RedriveOptions};
 use crate::error::Error;
@@ -97,6 +100,27 @@ impl DeadLetterFilter {
     }
 }
 
+/// The conditions, as an audit names them.
+impl fmt::Display for DeadLetterFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text =
+            |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name} {value:?}"));
+        let age =
+            |name: &str, value: Option<Duration>| value.map(|age| format!("{name} {}", short_duration(age)));
+        let conditions = [
+            self.all.then(|| "all".to_owned()),
+            text("source", &self.source),
+            text("kind", &self.kind),
+            text("reason", &self.reason),
+            self.ids.as_ref().map(|ids| format!("ids {ids:?}")),
+            text("text", &self.text),
+            age("older than", self.older_than),
+            age("younger than", self.younger_than),
+        ];
+        f.write_str(&conditions.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+}
+
 fn has_text(letter: &DeadLetter, text: &str) -> bool {
     let text = text.to_lowercase();
     let shown =
@@ -182,7 +206,9 @@ impl Admin {
             Ok(found)
         };
         let summary = |page: &DeadLetterPage| format!("looked at {} dead letters", page.looked_at);
-        self.act(Action::Inspect, format!("dead letters of {queue}"), work, summary).await
+        let subject = format!("dead letters of {queue}");
+        let deed = Deed { subject, selection: filter.to_string(), jobs: Vec::new() };
+        self.act(Action::Inspect, deed, work, summary).await
     }
 
     pub(super) fn selecting(&self, filter: &DeadLetterFilter) -> RedriveOptions {

@@ -1,4 +1,4 @@
-//! The event of each action that changes something.
+//! The events of each action that changes something: before it begins, and when it has ended.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -6,25 +6,36 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use super::JobReference;
 use super::access::Action;
 use super::text::rfc3339;
-use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
+use crate::job::BoxError;
 use crate::job::outcome::chain;
+use crate::runtime::Runtime;
 
-/// An action of an operator, reported when it has ended.
+/// An action of an operator. There is one event before it begins and one when it has ended; a refused action has the last one only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OperatorEvent {
-    /// The time at which the action ended.
+    /// The time of the event.
     #[serde(serialize_with = "rfc3339")]
     pub at: SystemTime,
+    /// The same in both events of an action, and different for each action.
+    pub id: String,
     /// The operator, as the embedding program named them.
     pub operator: String,
     /// The action.
     pub action: Action,
     /// The object of the action: a queue, a schedule, or a queue and a job.
     pub subject: String,
+    /// The part of the object that is meant: the filter or the plan, limit and rate. Empty if it is the whole.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub selection: String,
+    /// Before the action and where it failed, the jobs that are meant, as far as they are named; when it is done, the jobs that it has
+    /// changed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobReference>,
     /// The result.
     #[serde(flatten)]
     pub result: OperatorResult,
@@ -35,6 +46,8 @@ pub struct OperatorEvent {
 #[serde(tag = "result", content = "detail", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OperatorResult {
+    /// The action begins. If no event with the same id follows, the process died: a part may be done.
+    Started,
     /// The action was performed; the text describes its changes.
     Done(String),
     /// The operator's access level does not allow the action; nothing was changed.
@@ -54,72 +67,150 @@ impl OperatorResult {
     }
 }
 
-type Listener = Arc<dyn Fn(&OperatorEvent) + Send + Sync>;
+/// The object of an action, its selected part, and the jobs that are meant.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Deed {
+    pub(super) subject: String,
+    pub(super) selection: String,
+    pub(super) jobs: Vec<JobReference>,
+}
+
+impl From<String> for Deed {
+    fn from(subject: String) -> Self {
+        Self { subject, ..Self::default() }
+    }
+}
+
+impl From<&str> for Deed {
+    fn from(subject: &str) -> Self {
+        subject.to_owned().into()
+    }
+}
+
+impl Deed {
+    pub(super) fn of_job(job: &JobReference) -> Self {
+        Self { jobs: vec![job.clone()], ..format!("job {} of queue {}", job.id, job.queue).into() }
+    }
+}
+
+/// The changes that an action has made.
+#[derive(Debug)]
+pub(super) struct Changes {
+    pub(super) detail: String,
+    pub(super) jobs: Vec<JobReference>,
+}
+
+type Recorder = Arc<dyn Fn(&OperatorEvent) -> Result<(), BoxError> + Send + Sync>;
 
 #[derive(Clone, Default)]
-pub(super) struct Listeners(Vec<Listener>);
+pub(super) struct Recorders(Vec<Recorder>);
 
-impl Listeners {
-    pub(super) fn add(&mut self, listener: impl Fn(&OperatorEvent) + Send + Sync + 'static) {
-        self.0.push(Arc::new(listener));
+impl Recorders {
+    pub(super) fn add(
+        &mut self,
+        recorder: impl Fn(&OperatorEvent) -> Result<(), BoxError> + Send + Sync + 'static,
+    ) {
+        self.0.push(Arc::new(recorder));
     }
 
-    fn tell(&self, event: &OperatorEvent) {
-        tracing::info!(
-            operator = %event.operator.escape_debug(),
-            action = %event.action,
-            subject = %event.subject.escape_debug(),
-            result = ?event.result,
-            "operator action"
-        );
-        for listener in &self.0 {
+    /// Adds a listener whose failure does not matter to the action.
+    pub(super) fn add_listener(&mut self, listener: impl Fn(&OperatorEvent) + Send + Sync + 'static) {
+        self.add(move |event| {
             if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
                 tracing::error!("a listener of operator events panicked; the action is not affected");
             }
-        }
+            Ok(())
+        });
+    }
+
+    fn record(&self, event: &OperatorEvent) -> Result<(), BoxError> {
+        tracing::info!(
+            id = event.id,
+            operator = %event.operator.escape_debug(),
+            action = %event.action,
+            subject = %event.subject.escape_debug(),
+            selection = %event.selection.escape_debug(),
+            result = ?event.result,
+            "operator action"
+        );
+        let record = |recorder: &Recorder| {
+            let recorded = catch_unwind(AssertUnwindSafe(|| recorder(event)));
+            recorded.unwrap_or_else(|_| Err("the recorder panicked".into()))
+        };
+        // Each has the event, also if one of them fails.
+        let results: Vec<_> = self.0.iter().map(record).collect();
+        results.into_iter().collect()
     }
 }
 
 /// An action in progress. Dropping it before its end records an interruption.
 pub(super) struct Pending<'a> {
-    listeners: &'a Listeners,
+    recorders: &'a Recorders,
     event: Option<OperatorEvent>,
-    now: &'a dyn Clock,
+    runtime: &'a Runtime,
 }
 
 impl<'a> Pending<'a> {
     pub(super) fn new(
-        listeners: &'a Listeners,
-        now: &'a dyn Clock,
+        recorders: &'a Recorders,
+        runtime: &'a Runtime,
         operator: &str,
         action: Action,
-        subject: String,
+        deed: Deed,
     ) -> Self {
+        let Deed { subject, selection, jobs } = deed;
         let event = OperatorEvent {
-            at: now.now(),
+            at: runtime.clock().now(),
+            id: runtime.uuid_v4().to_string(),
             operator: operator.to_owned(),
             action,
             subject,
-            result: OperatorResult::Interrupted,
+            selection,
+            jobs,
+            result: OperatorResult::Started,
         };
-        Self { listeners, event: Some(event), now }
+        Self { recorders, event: Some(event), runtime }
     }
 
-    /// Records the result; `summary` describes the changes.
-    pub(super) fn ended<T>(mut self, result: &Result<T, Error>, summary: impl FnOnce(&T) -> String) {
-        let Some(event) = &mut self.event else { return };
-        event.result = match result {
-            Ok(value) => OperatorResult::Done(summary(value)),
+    /// Records that the action begins. It must not if this fails.
+    pub(super) fn started(&mut self) -> Result<(), Error> {
+        let Some(event) = &mut self.event else { return Ok(()) };
+        let recorded = self.recorders.record(event);
+        event.result = OperatorResult::Interrupted;
+        recorded.map_err(|error| {
+            self.event = None;
+            Error::new(ErrorKind::Storage, "nothing was changed, because the change cannot be recorded")
+                .with_source(error)
+        })
+    }
+
+    /// Records the end of the action, with its `changes` if it was done.
+    pub(super) fn ended(mut self, changes: Result<Changes, &Error>) -> Result<(), Error> {
+        let Some(mut event) = self.event.take() else { return Ok(()) };
+        let mut done = String::new();
+        event.result = match changes {
+            Ok(changes) => {
+                done.clone_from(&changes.detail);
+                event.jobs = changes.jobs;
+                OperatorResult::Done(changes.detail)
+            }
             Err(error) => OperatorResult::of_error(error),
         };
+        event.at = self.runtime.clock().now();
+        self.recorders.record(&event).map_err(|error| {
+            let text = format!("the change was made ({done}), but its end could not be recorded");
+            Error::new(ErrorKind::Storage, text).with_source(error)
+        })
     }
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if let Some(mut event) = self.event.take() {
-            event.at = self.now.now();
-            self.listeners.tell(&event);
+            event.at = self.runtime.clock().now();
+            if let Err(error) = self.recorders.record(&event) {
+                tracing::error!(%error, "an action was interrupted, and that could not be recorded");
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::event::Deed;
 use super::job::Stored;
 use super::queues::not_found;
 use super::{Action, Admin, JobReference, JobState, RawJob};
@@ -206,7 +207,7 @@ impl Admin {
         };
         let summary =
             |made: &bool| if *made { "it is due now" } else { "it was not waiting for a time" }.to_owned();
-        self.act(Action::RunNow, format!("job {} of {}", job.id, job.queue), work, summary).await
+        self.act(Action::RunNow, Deed::of_job(job), work, summary).await
     }
 
     /// Returns the message of a job in one state, however many there are.

@@ -5,7 +5,7 @@
 //! within a major version, and fields may be added.
 //!
 //! Reading is always allowed. Each change is an [`Action`]: the [`AccessLevel`] must allow it, and an [`OperatorEvent`]
-//! records operator, action and result.
+//! before and after it records operator, action, selection and result.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -58,11 +58,13 @@ mod workers;
 use std::fmt;
 use std::sync::Arc;
 
-use event::{Listeners, Pending};
+use event::{Changes, Deed, Pending, Recorders};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
+use crate::job::BoxError;
+use crate::job::outcome::chain;
 use crate::queue_core::{QueueCore, QueueCoreOptions};
 use crate::storage::QueueName;
 use crate::storage::Storage;
@@ -102,7 +104,7 @@ pub struct Admin {
     storage: Storage,
     access: AccessLevel,
     operator: Arc<str>,
-    listeners: Listeners,
+    recorders: Recorders,
     stop: CancellationToken,
 }
 
@@ -119,7 +121,7 @@ impl Admin {
                 storage,
                 access: AccessLevel::default(),
                 operator: "unknown".into(),
-                listeners: Listeners::default(),
+                recorders: Recorders::default(),
                 stop: CancellationToken::new(),
             },
         }
@@ -159,17 +161,30 @@ impl Admin {
     async fn act<T>(
         &self,
         action: Action,
-        subject: impl Into<String>,
+        subject: impl Into<Deed>,
         work: impl Future<Output = Result<T, Error>>,
         summary: impl FnOnce(&T) -> String,
     ) -> Result<T, Error> {
-        let pending = Pending::new(&self.listeners, self.clock(), &self.operator, action, subject.into());
-        let result = match self.access.allows(action) {
-            true => work.await,
-            false => Err(self.forbidden(action)),
-        };
-        pending.ended(&result, summary);
-        result
+        let changes = |done: &T| Changes { detail: summary(done), jobs: Vec::new() };
+        self.act_on_jobs(action, subject.into(), work, changes).await
+    }
+
+    /// Checks the access, records the beginning, runs `work`, and records the result with the jobs that it has changed.
+    async fn act_on_jobs<T>(
+        &self,
+        action: Action,
+        deed: Deed,
+        work: impl Future<Output = Result<T, Error>>,
+        changes: impl FnOnce(&T) -> Changes,
+    ) -> Result<T, Error> {
+        self.require_for(action, &deed)?;
+        let mut pending = self.pending(action, deed);
+        pending.started()?;
+        let result = work.await;
+        match pending.ended(result.as_ref().map(changes)) {
+            Err(unrecorded) if result.is_ok() => Err(unrecorded),
+            _ => result,
+        }
     }
 
     /// Returns `Forbidden`, and records the refusal, unless the access level allows `action`. For programs that ask an
@@ -178,22 +193,31 @@ impl Admin {
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow it.
     pub fn require(&self, action: Action, subject: &str) -> Result<(), Error> {
+        self.require_for(action, &subject.into())
+    }
+
+    fn require_for(&self, action: Action, deed: &Deed) -> Result<(), Error> {
         if self.access.allows(action) {
             return Ok(());
         }
-        let result = Err(self.forbidden(action));
-        let pending = Pending::new(&self.listeners, self.clock(), &self.operator, action, subject.to_owned());
-        pending.ended(&result, |()| String::new());
-        result
-    }
-
-    fn clock(&self) -> &dyn Clock {
-        self.storage.runtime().clock()
+        let forbidden = self.forbidden(action);
+        if let Err(error) = self.pending(action, deed.clone()).ended(Err(&forbidden)) {
+            tracing::error!(error = %chain(&error), "a refusal could not be recorded");
+        }
+        Err(forbidden)
     }
 
     fn forbidden(&self, action: Action) -> Error {
         let text = format!("the access level of `{}` does not allow the action `{action}`", self.operator);
         Error::new(ErrorKind::Forbidden, text)
+    }
+
+    fn pending(&self, action: Action, deed: Deed) -> Pending<'_> {
+        Pending::new(&self.recorders, self.storage.runtime(), &self.operator, action, deed)
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.storage.runtime().clock()
     }
 
     /// Opens an existing queue.
@@ -233,10 +257,20 @@ impl AdminBuilder {
         self
     }
 
-    /// Calls `listener` for each action that was performed, refused or failed. It must return quickly; a panic is
-    /// logged.
+    /// Calls `listener` before each action, and when it was performed, refused, failed or interrupted. It must return quickly; a panic
+    /// is logged.
     pub fn on_event(mut self, listener: impl Fn(&OperatorEvent) + Send + Sync + 'static) -> Self {
-        self.admin.listeners.add(listener);
+        self.admin.recorders.add_listener(listener);
+        self
+    }
+
+    /// Calls `recorder` like [`on_event`](Self::on_event), for an audit: an action whose beginning it cannot record is not taken. If it
+    /// cannot record the end, the action fails with [`Storage`](ErrorKind::Storage) and a text that says what was changed.
+    pub fn audit(
+        mut self,
+        recorder: impl Fn(&OperatorEvent) -> Result<(), BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        self.admin.recorders.add(recorder);
         self
     }
 

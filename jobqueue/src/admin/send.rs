@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::event::Changes;
 use super::{Action, Admin, JobReference};
 use crate::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
 use crate::error::{Error, ErrorKind};
@@ -152,7 +153,10 @@ impl Admin {
                     .await?;
             Ok(JobReference::new(queue, sent.id()).with_source(source))
         };
-        let summary = |sent: &JobReference| format!("sent {}", sent.id.escape_debug());
-        self.act(Action::Send, format!("queue {queue}"), work, summary).await
+        let changes = |sent: &JobReference| Changes {
+            detail: format!("sent {}", sent.id.escape_debug()),
+            jobs: vec![sent.clone()],
+        };
+        self.act_on_jobs(Action::Send, format!("queue {queue}").into(), work, changes).await
     }
 }

@@ -1,5 +1,9 @@
 //! The audit file: each change of an operator, one JSON document a line.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+
 use crate::support::Place;
 
 fn lines(place: &Place) -> Vec<serde_json::Value> {
@@ -22,8 +26,64 @@ fn changes_are_appended_to_the_audit_file() {
     assert!(audited(&["sweep"]).status.success());
     let told = lines(&place);
     let actions: Vec<&str> = told.iter().map(|line| line["action"].as_str().unwrap()).collect();
-    assert_eq!(actions, ["pause", "redrive", "sweep"]);
-    assert!(told.iter().all(|line| line["operator"] == "ada" && line["result"] == "done"), "{told:?}");
+    assert_eq!(actions, ["pause", "pause", "redrive", "redrive", "sweep", "sweep"]);
+    for pair in told.chunks(2) {
+        assert!(pair.iter().all(|line| line["operator"] == "ada" && line["id"] == pair[0]["id"]), "{pair:?}");
+        assert_eq!((&pair[0]["result"], &pair[1]["result"]), (&"started".into(), &"done".into()));
+    }
+    assert_eq!(told[2]["selection"], "ids [\"dead-0\"]");
+    assert_eq!(told[3]["jobs"][0]["id"], "dead-0");
+}
+
+/// A purge that is killed has its beginning in the file: what it may have deleted can be said.
+#[test]
+fn a_killed_change_is_in_the_audit_file() {
+    let place = Place::with_mails(0, 3);
+    let file = place.path("audit.ndjson");
+    let arguments = ["dead", "purge", "mails", "--all", "--rate", "1", "--yes", "--audit-file"];
+    let mut child =
+        place.command(&arguments).arg(&file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let deleted = || place.json(&["queue", "show", "mails"])["dead_letters"].as_u64().unwrap() < 3;
+    while !deleted() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too early");
+    }
+    child.kill().unwrap();
+    let _ = child.wait().unwrap();
+    let told = lines(&place);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(
+        (&told[0]["result"], &told[0]["selection"]),
+        (&"started".into(), &"all, at most 1 a second".into())
+    );
+}
+
+/// A file that was moved away is begun anew.
+#[test]
+fn a_rotated_audit_file_is_begun_anew() {
+    let place = Place::with_mails(0, 0);
+    let file = place.path("audit.ndjson");
+    let mut server = place.command(&["serve", "--listen", "127.0.0.1:0", "--audit-file"]);
+    let mut server = server.arg(&file).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut address = String::new();
+    let _ = BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
+    let host = address.trim().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    for action in ["pause", "resume"] {
+        let mut stream = TcpStream::connect(&host).unwrap();
+        let head = format!(
+            "POST /do/{action} HTTP/1.1\r\nHost: {host}\r\nSec-Fetch-Site: same-origin\r\nConnection: close\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n\r\nqueue=mails"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 303"), "{answer}");
+        let told = lines(&place);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told.iter().all(|line| line["action"] == action), "{told:?}");
+        std::fs::rename(&file, place.path(action)).unwrap();
+    }
+    server.kill().unwrap();
+    let _ = server.wait().unwrap();
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Access levels and events: nothing changes without permission, and nothing changes in silence.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
-use jobqueue::admin::{AccessLevel, Action, Admin, DeadLetterFilter, JobReference, OperatorResult, RawSend};
+use jobqueue::admin::{
+    AccessLevel, Action, Admin, DeadLetterFilter, JobReference, OperatorEvent, OperatorResult, RawSend,
+};
 use jobqueue::maintenance::SweepOptions;
 use jobqueue::storage::{BlobName, PutBlob};
 use jobqueue::{Error, ErrorKind, JobError, Storage, Worker};
@@ -100,6 +103,77 @@ async fn another_operator_gets_no_more_than_the_view_has() {
     let operators: BTreeSet<_> = events.lock().unwrap().iter().map(|event| event.operator.clone()).collect();
     assert_eq!(operators, ["bob".to_owned(), "eve".to_owned()].into());
     assert!(Admin::new(storage).pause("mails").await.is_err(), "a view reads only unless told otherwise");
+}
+
+/// Returns an operator whose audit fails at the events that `fails` names, and what the audit has.
+fn audited(storage: &Storage, fails: fn(&OperatorEvent) -> bool) -> (Admin, Arc<Mutex<Vec<OperatorEvent>>>) {
+    let events: Arc<Mutex<Vec<OperatorEvent>>> = Arc::default();
+    let sink = Arc::clone(&events);
+    let audit = move |event: &OperatorEvent| match fails(event) {
+        true => Err("the disk is full".into()),
+        false => {
+            sink.lock().unwrap().push(event.clone());
+            Ok(())
+        }
+    };
+    (
+        Admin::builder(storage.clone()).access(AccessLevel::Operate).operator("ada").audit(audit).build(),
+        events,
+    )
+}
+
+/// Returns a storage with three dead letters in the queue `mails`.
+async fn with_dead_letters() -> Storage {
+    let storage = Storage::memory();
+    send(&operator(&storage), "mails", ["a", "b", "c"].map(str::to_owned)).await;
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("never"));
+    let worker = Worker::builder(storage.clone()).circuit_breaker(None).handle_on("mails", handler);
+    assert_eq!(worker.build().unwrap().run_until_idle().await.unwrap().dead_lettered, 3);
+    storage
+}
+
+#[tokio::test]
+async fn an_audit_has_filter_and_jobs_before_and_after_the_deed() {
+    let storage = with_dead_letters().await;
+    let (admin, events) = audited(&storage, |_| false);
+    let filter = DeadLetterFilter::new().ids(["a", "b"]).kind("task");
+    let plan = admin.purge("mails").filter(filter.clone()).dry_run(true).run().await.unwrap().plan();
+    let report = admin.purge("mails").plan(plan.clone()).run().await.unwrap();
+    assert_eq!(report.count, 2);
+    let _ =
+        admin.redrive("mails").filter(DeadLetterFilter::all()).limit(5).per_second(50).run().await.unwrap();
+
+    let events = events.lock().unwrap().clone();
+    let [look, looked, purge, purged, redrive, redriven] = events.try_into().unwrap();
+    for (begin, end) in [(&look, &looked), (&purge, &purged), (&redrive, &redriven)] {
+        assert_eq!(begin.result, OperatorResult::Started);
+        assert!(matches!(end.result, OperatorResult::Done(_)), "{end:?}");
+        assert_eq!((&begin.id, &begin.selection), (&end.id, &end.selection));
+    }
+    assert!(look.id != purge.id && purge.id != redrive.id);
+    assert_eq!(look.selection, "kind \"task\", ids [\"a\", \"b\"]");
+    assert!(looked.jobs.is_empty(), "a look changes none");
+    assert_eq!((purge.selection.as_str(), &purge.jobs), ("a plan of 2 jobs", &report.jobs));
+    assert_eq!(purged.jobs, report.jobs);
+    assert_eq!(redrive.selection, "all, at most 5, at most 50 a second");
+    assert!(redrive.jobs.is_empty() && redriven.jobs.len() == 1 && redriven.jobs[0].id == "c");
+}
+
+#[tokio::test]
+async fn what_an_audit_cannot_record_is_not_done() {
+    let storage = with_dead_letters().await;
+    let (admin, events) = audited(&storage, |event| event.result == OperatorResult::Started);
+    let purge = || admin.purge("mails").filter(DeadLetterFilter::all()).run();
+    let error = purge().await.unwrap_err();
+    assert!(error.to_string().starts_with("nothing was changed"), "{error}");
+    assert_eq!(admin.queue("mails").await.unwrap().dead_letters, Some(3));
+    assert!(events.lock().unwrap().is_empty());
+
+    let (admin, events) = audited(&storage, |event| matches!(event.result, OperatorResult::Done(_)));
+    let error = admin.purge("mails").filter(DeadLetterFilter::all()).run().await.unwrap_err();
+    assert!(error.to_string().contains("the change was made (3 deleted, 0 skipped)"), "{error}");
+    assert_eq!(admin.queue("mails").await.unwrap().dead_letters, Some(0));
+    assert_eq!(events.lock().unwrap().len(), 1, "its beginning is recorded");
 }
 
 #[tokio::test]

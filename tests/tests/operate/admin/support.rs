@@ -3,18 +3,22 @@
 use std::sync::{Arc, Mutex};
 
 use jobqueue::Storage;
-use jobqueue::admin::{AccessLevel, Admin, OperatorEvent, RawSend};
+use jobqueue::admin::{AccessLevel, Admin, OperatorEvent, OperatorResult, RawSend};
 
 /// Returns an operator who may do everything.
 pub fn operator(storage: &Storage) -> Admin {
     Admin::builder(storage.clone()).access(AccessLevel::Operate).operator("ada").build()
 }
 
-/// Returns the events that an operator causes, and the operator.
+/// Returns the events of the ends of an operator's actions, and the operator.
 pub fn watched(storage: &Storage, access: AccessLevel) -> (Admin, Arc<Mutex<Vec<OperatorEvent>>>) {
     let events: Arc<Mutex<Vec<OperatorEvent>>> = Arc::default();
     let sink = Arc::clone(&events);
-    let listen = move |event: &OperatorEvent| sink.lock().unwrap().push(event.clone());
+    let listen = move |event: &OperatorEvent| {
+        if event.result != OperatorResult::Started {
+            sink.lock().unwrap().push(event.clone());
+        }
+    };
     let admin = Admin::builder(storage.clone()).access(access).operator("ada").on_event(listen).build();
     (admin, events)
 }
