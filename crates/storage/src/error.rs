@@ -234,7 +234,7 @@ impl StoreError {
         })
     }
 
-    /// Returns the first storage error among an error and its causes.
+    /// Returns the first storage error among an error and its causes, also one that several errors share.
     ///
     /// ```
     /// use jobqueue::storage::{StoreError, StoreErrorKind};
@@ -246,7 +246,10 @@ impl StoreError {
     /// # assert!(!is_locked(&jobqueue::Error::new(jobqueue::ErrorKind::Storage, "another")));
     /// ```
     pub fn in_chain<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Self> {
-        std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
+        let own = |error: &'e (dyn std::error::Error + 'static)| {
+            error.downcast_ref().or_else(|| error.downcast_ref::<Arc<Self>>().map(|shared| &**shared))
+        };
+        std::iter::successors(Some(error), |error| error.source()).find_map(own)
     }
 
     /// Returns the kind of the error.

@@ -87,9 +87,20 @@ impl Executor {
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
     ) -> Result<Readable<'_>, NotRun> {
-        let readable = self.read(leased_job, decoded, info).await?;
-        self.ask_hooks(leased_job, info, waiting).await?;
-        Ok(readable)
+        match self.read(leased_job, decoded, info).await {
+            // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it.
+            Err(later)
+                if matches!(*later, Disposition::Defer { .. }) && position_of(leased_job).is_some() =>
+            {
+                self.ask_hooks(leased_job, info, waiting).await?;
+                Err(later)
+            }
+            Err(not_run) => Err(not_run),
+            Ok(readable) => {
+                self.ask_hooks(leased_job, info, waiting).await?;
+                Ok(readable)
+            }
+        }
     }
 
     /// Waits for the turn of a job in order before its payload is fetched: it may come often before its turn comes.
@@ -114,6 +125,10 @@ impl Executor {
         // Its payload may be removed: this message is a copy from a repeated send.
         if self.is_done(leased_job, info).await {
             return Some(Box::new(Disposition::Discard));
+        }
+        // Its handler succeeded within the grace of the cancellation, and a hook failed after it.
+        if HandlerOutput::is_kept(leased_job) {
+            return None;
         }
         self.state.cancelled(info).map(reject)
     }

@@ -83,6 +83,11 @@ impl HandlerOutput {
         }
     }
 
+    /// Returns whether the handler of an earlier delivery has finished.
+    pub(super) fn is_kept(leased_job: &LeasedJob) -> bool {
+        leased_job.with_envelope(|event| event.history.finished.is_some()).unwrap_or(false)
+    }
+
     /// Returns the output of an earlier delivery whose handler has finished.
     pub(super) fn kept_with(leased_job: &LeasedJob) -> Option<Self> {
         let json = leased_job.with_envelope(|event| event.history.finished.clone()).flatten()?;

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
-use std::iter::successors;
 
 use super::extract::{ExtractError, States};
 use super::function::Handler;
@@ -106,11 +105,10 @@ pub(crate) fn is_outage(error: &BoxError) -> bool {
     let Some(error) = own.downcast_ref::<Error>().filter(|_| failure.verdict() == Verdict::Retry) else {
         return false;
     };
-    let mut causes = successors(error.source(), |cause| (*cause).source());
     match error.kind() {
         ErrorKind::LeaseUncertain => true,
         ErrorKind::Unknown => error.is_retryable(),
-        _ => error.is_retryable() && causes.any(|cause| cause.is::<StoreError>()),
+        _ => error.is_retryable() && StoreError::in_chain(error).is_some(),
     }
 }
 

@@ -39,4 +39,4 @@ pub(crate) use stored_text::message_of;
 pub use unique::SendUniqueOutcome;
 #[cfg(feature = "sqlite")]
 pub(crate) use unique::send_unique_exclusively;
-pub(crate) use unique::{CONTAINER as UNIQUE, send_unique};
+pub(crate) use unique::{CONTAINER as UNIQUE, UniqueChildOutcome, send_unique_child};

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 #[cfg(feature = "sqlite")]
 use record::Exclusive;
-use record::{Claim, Record, Records};
+use record::{Claim, Joined, Record, Records};
 use tokio::time::Instant;
 
 use super::dispatch::dispatch;
@@ -92,12 +92,47 @@ pub(crate) async fn send_unique<M: QueueMessage>(
     draft: Draft,
     window: Duration,
 ) -> Result<SendUniqueOutcome, Error> {
+    Ok(match send_for::<M>(core, draft, window, None).await? {
+        Ok(sent) => SendUniqueOutcome::Sent(sent),
+        Err(Joined { id, .. }) => SendUniqueOutcome::Joined { id },
+    })
+}
+
+/// The result of sending a unique child of a batch.
+#[derive(Debug)]
+pub(crate) enum UniqueChildOutcome {
+    Sent(Sent),
+    Joined {
+        /// True if the job was sent as this child, by an earlier start of the batch.
+        is_this_child: bool,
+    },
+}
+
+/// Does the same for a child of a batch; `child` names it, the same at each start.
+pub(crate) async fn send_unique_child<M: QueueMessage>(
+    core: &QueueCore,
+    draft: Draft,
+    window: Duration,
+    child: &str,
+) -> Result<UniqueChildOutcome, Error> {
+    Ok(match send_for::<M>(core, draft, window, Some(child)).await? {
+        Ok(sent) => UniqueChildOutcome::Sent(sent),
+        Err(joined) => UniqueChildOutcome::Joined { is_this_child: joined.child.as_deref() == Some(child) },
+    })
+}
+
+async fn send_for<M: QueueMessage>(
+    core: &QueueCore,
+    draft: Draft,
+    window: Duration,
+    child: Option<&str>,
+) -> Result<Result<Sent, Joined>, Error> {
     // Mistakes in the message show before the key is claimed.
     render_draft::<M>(core, draft.clone(), Purpose::Check)?;
     let records = Records::new(core, M::original_kind(), draft.key().unwrap_or_default())?;
     let id = draft.id().unwrap_or_default().to_owned();
-    let claim = match claim_unique(core, &records, id, window).await? {
-        Claim::Joined { id } => return Ok(SendUniqueOutcome::Joined { id }),
+    let claim = match claim_unique(core, &records, id, window, child).await? {
+        Claim::Joined(joined) => return Ok(Err(joined)),
         Claim::Owned(claim) => claim,
     };
     let prepared = render_draft::<M>(core, draft.with_id(&claim.value.id)?, Purpose::One)?;
@@ -109,7 +144,7 @@ pub(crate) async fn send_unique<M: QueueMessage>(
             }
             let stored = |record: Record| record.at(sent.position).into_sent(sent.stored.as_ref());
             records.finish(claim, stored).await;
-            Ok(SendUniqueOutcome::Sent(sent))
+            Ok(Ok(sent))
         }
         Err(error) => {
             // An earlier sender's message may be stored: then the id stays.
@@ -159,12 +194,14 @@ async fn claim_unique(
     records: &Records,
     id: String,
     window: Duration,
+    child: Option<&str>,
 ) -> Result<Claim, Error> {
     let give_up = Instant::now() + PENDING * 2;
     let mut pause = Duration::from_millis(20);
     loop {
         let now = core.now();
         let mine = Record::pending(id.clone(), core.runtime(), PENDING, window);
+        let mine = mine.of_child(child);
         if let Some(claim) = records.claim(mine, now).await? {
             return Ok(claim);
         }

@@ -140,6 +140,70 @@ async fn restart_sends_no_child_in_order_or_unique_twice() {
     }
 }
 
+// The child's message was never stored, and another sender took its key over, under its id.
+#[tokio::test(start_paused = true)]
+async fn child_whose_key_another_sender_took_over_ends() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Page>().await.unwrap();
+    let mut batch = storage.batch("b").await.unwrap();
+    faulty.plan_always(Operation::Put, Fault::Hang);
+    let sending = batch.send(&Page(0)).key("k").unique_for(HOUR).into_future();
+    tokio::time::timeout(Duration::from_secs(5), sending).await.unwrap_err();
+    faulty.heal();
+    after(46).await;
+    assert!(queue.send(&Page(0)).key("k").unique_for(HOUR).await.unwrap().is_sent());
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.send(&Page(0)).key("k").unique_for(HOUR).await.unwrap();
+    batch.then(&Book {}).await.unwrap();
+    let ran = run(&storage, 600).await;
+    assert!(ran.iter().any(|line| line.ends_with("book of 1")), "{ran:?}");
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "words", kind = "word")]
+struct Word {}
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "indexes", kind = "index")]
+struct Index {}
+
+// The restart finds the child done in the log of its key, and it ends with the batch that it has sent.
+#[tokio::test(start_paused = true)]
+async fn restart_ends_no_child_that_handed_over_to_a_batch() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let refuses = Arc::new(AtomicBool::new(true));
+    let refused = Arc::clone(&refuses);
+    faulty.on(Operation::PutBlob, move |call| {
+        let refuse = refused.load(Ordering::Relaxed) && call.subject.ends_with("outer/cursor");
+        refuse.then_some(Fault::Refuse(StoreErrorKind::Unauthorized))
+    });
+    let send = async |batch: &mut jobqueue::batch::Batch| batch.send(&Page(0)).key("k").in_order().await;
+    let mut outer = storage.batch("outer").await.unwrap();
+    send(&mut outer).await.unwrap_err();
+
+    let page = async |_: Page, ctx: Context| {
+        let mut inner = ctx.batch("inner").await?;
+        inner.send_all([Word {}]).await?;
+        inner.then(&Index {}).await?;
+        Ok::<_, JobError>(())
+    };
+    let report = worker(&storage).handle(page).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(report.completed, 1, "{report:?}");
+    refuses.store(false, Ordering::Relaxed);
+    let mut outer = storage.batch("outer").await.unwrap();
+    send(&mut outer).await.unwrap();
+    outer.then(&Book {}).await.unwrap();
+    assert!(run(&storage, 60).await.is_empty(), "the book is done before the words of its page");
+
+    let word = async |_: Word| Ok::<_, JobError>(());
+    let index = async |_: Index| Ok::<_, JobError>(());
+    let rest = worker(&storage).handle(word).handle(index).build().unwrap().run_until(after(60)).await;
+    assert_eq!(rest.unwrap().completed, 2);
+    assert_eq!(run(&storage, 60).await, ["0s book of 1"]);
+}
+
 // M
 #[tokio::test(start_paused = true)]
 async fn child_whose_work_another_job_does_ends_at_once() {

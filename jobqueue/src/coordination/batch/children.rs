@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore};
 use crate::send;
-use crate::send::{Draft, Purpose, SendItem, SendOptions, SendRequest, SendUniqueOutcome};
+use crate::send::{Draft, Purpose, SendItem, SendOptions, SendRequest, UniqueChildOutcome};
 
 /// The number of children that are sent with one request and one update of the cursor.
 const CHUNK: usize = 100;
@@ -204,11 +204,11 @@ impl Batch {
             // The earlier start may have failed between the marker and the groups above it.
             self.ledger().climb(index).await?;
         } else if index >= self.sent_before {
-            let own = draft.id().unwrap_or_default().to_owned();
-            let is_elsewhere = match send::send_unique::<M>(core, draft, window).await? {
+            let child = format!("{}/{index}", self.token().await?);
+            let is_elsewhere = match send::send_unique_child::<M>(core, draft, window, &child).await? {
                 // An earlier start may have sent this child itself.
-                SendUniqueOutcome::Joined { id } => id != own,
-                SendUniqueOutcome::Sent(sent) => sent.was_done(),
+                UniqueChildOutcome::Joined { is_this_child } => !is_this_child,
+                UniqueChildOutcome::Sent(sent) => sent.was_done(),
             };
             if is_elsewhere {
                 self.end_unsent(index).await?;
@@ -231,8 +231,12 @@ impl Batch {
         Ok((first, end))
     }
 
-    /// Ends a child without a message: another job does its work, or has done it.
+    /// Ends a child without a message: another job does its work, or has done it. A child that an earlier start has sent may have handed
+    /// over to a batch of its own: it ends with that.
     async fn end_unsent(&self, index: u64) -> Result<(), Error> {
+        if !self.ledger().handovers(index).await?.is_empty() {
+            return Ok(());
+        }
         self.ledger().end_child(index, &Marker::Done(None)).await
     }
 

@@ -43,14 +43,21 @@ pub(crate) struct Record {
     /// True if a former sender, which died or got no answer, may have stored a message under this id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) taken_over: bool,
+    /// The child of a batch that wrote the record. Another sender that takes over from it sends under the same id, and not as this child.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    child: Option<String>,
 }
 
 impl Record {
     pub(crate) fn pending(id: String, runtime: &Runtime, pending: Duration, window: Duration) -> Self {
         let now = runtime.now();
         let (pending_until, until) = (unix_millis(now + pending), unix_millis(now + window));
-        let (sent, taken_over, message, position) = (false, false, None, None);
-        Self { id, nonce: nonce(runtime), sent, pending_until, until, message, position, taken_over }
+        let (sent, taken_over, message, position, child) = (false, false, None, None, None);
+        Self { id, nonce: nonce(runtime), sent, pending_until, until, message, position, taken_over, child }
+    }
+
+    pub(super) fn of_child(self, child: Option<&str>) -> Self {
+        Self { child: child.map(str::to_owned), ..self }
     }
 
     /// Returns the record of a stored message, which can be cancelled if it is known.
@@ -84,7 +91,15 @@ pub(crate) enum Claim {
     /// The caller owns the key and must send under the record's id.
     Owned(Version<Record>),
     /// Another sender has sent under this id.
-    Joined { id: String },
+    Joined(Joined),
+}
+
+/// A job that was sent earlier.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) id: String,
+    /// The child of a batch as which it was sent.
+    pub(super) child: Option<String>,
 }
 
 /// The result of claiming a key in a transaction.
@@ -150,7 +165,7 @@ impl Records {
         };
         Ok(match (claimed.result, claimed.version) {
             (Ownership::Mine, Some(version)) => Some(Claim::Owned(version)),
-            (Ownership::Other(joined), _) => joined.map(|id| Claim::Joined { id }),
+            (Ownership::Other(joined), _) => joined.map(Claim::Joined),
             (Ownership::Mine, None) => None,
         })
     }
@@ -167,7 +182,7 @@ impl Records {
         let edit = claim(mine, now);
         self.0.change_exclusively(blobs, |found| match edit(found) {
             Edit::Write(record, _) => Edit::Write(record.clone(), Exclusive::Owned(record)),
-            Edit::Keep(Ownership::Other(Some(id))) => Edit::Keep(Exclusive::Joined(id)),
+            Edit::Keep(Ownership::Other(Some(joined))) => Edit::Keep(Exclusive::Joined(joined.id)),
             Edit::Keep(_) => Edit::Keep(Exclusive::Busy),
         })
     }
@@ -232,14 +247,17 @@ impl Records {
 fn claim(
     mine: &Record,
     now: SystemTime,
-) -> impl Fn(Option<Record>) -> Edit<Record, Ownership<Option<String>>> + use<'_> {
+) -> impl Fn(Option<Record>) -> Edit<Record, Ownership<Option<Joined>>> + use<'_> {
     let now = unix_millis(now);
     move |found| {
         let Some(found) = found else { return Edit::Write(mine.clone(), Ownership::Mine) };
         match (found.sent, now < found.until, now < found.pending_until) {
             // Our own write succeeded, but its answer was lost.
             (false, ..) if found.nonce == mine.nonce => Edit::Keep(Ownership::Mine),
-            (true, true, _) => Edit::Keep(Ownership::Other(Some(found.id))),
+            (true, true, _) => {
+                let joined = Joined { id: found.id, child: found.child };
+                Edit::Keep(Ownership::Other(Some(joined)))
+            }
             (false, _, true) => Edit::Keep(Ownership::Other(None)),
             // Its sender died and may have sent, so the id stays for its window.
             (false, true, false) => {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{JobError, JobInfo, QueueName, SendOptions, State, Storage};
+use jobqueue::{JobError, JobInfo, QueueMessage, QueueName, SendOptions, State, Storage};
 use jobqueue_tests::jobs::worker;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::order::records::{MINUTE, run, steps};
@@ -68,6 +69,36 @@ async fn messages_that_were_deleted_by_others_are_waited_for_some_minutes_only()
     let took = run(&storage, &watch, 1).await;
     assert!(took < MINUTE * 40, "three of them, each for {took:?} together");
     assert_eq!(watch.begun("a"), [3]);
+}
+
+/// A message of the queue and the keys of [`Step`] that only a later release reads.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "steps", kind = "step.later")]
+struct Later {
+    #[message(key)]
+    of: String,
+}
+
+/// In a rolling deploy the head is put back again and again, and each time is alive.
+#[tokio::test(start_paused = true)]
+async fn a_head_that_no_worker_knows_yet_holds_its_key() {
+    let storage = logged();
+    let later = storage.queue::<Later>().await.unwrap();
+    later.send(&Later { of: "a".into() }).in_order().await.unwrap();
+    send(&steps(&storage).await, &step("a", 1)).await;
+    let watch = Watch::default();
+    let old = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
+    let _ = old.run_until(sleep(MINUTE * 20)).await.unwrap();
+    assert!(watch.begun("a").is_empty(), "it passed its head");
+
+    let seen = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&seen);
+    let new = worker(&storage).state(watch.clone()).handle(handle).handle(move |_: Later| {
+        *counted.lock().unwrap() += 1;
+        async { Ok::<(), JobError>(()) }
+    });
+    let _ = new.build().unwrap().run_until(sleep(MINUTE * 2)).await.unwrap();
+    assert_eq!((*seen.lock().unwrap(), watch.begun("a")), (1, vec![1]));
 }
 
 /// Those behind a head that runs for long, or is put back for long, wait for it.

@@ -57,6 +57,44 @@ async fn cancel_running(
     letters
 }
 
+#[derive(Debug, serde::Serialize, serde::Deserialize, jobqueue::QueueMessage)]
+#[message(queue = "tasks", kind = "all_done")]
+struct AllDone {}
+
+// Its end could not be recorded at once: the hook of the batch failed.
+#[tokio::test(start_paused = true)]
+async fn success_within_the_grace_counts_although_a_hook_fails_after_it() {
+    let faulty = Arc::new(Faulty::new(&in_memory()));
+    let storage = faulty.storage();
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.send(&task("child")).id("child").await.unwrap();
+    batch.then(&AllDone {}).await.unwrap();
+    let admin = operator(&storage);
+    let runs: Arc<Mutex<u32>> = Arc::default();
+    let (counted, outage) = (Arc::clone(&runs), Arc::clone(&faulty));
+    let handler = move |_: Task, ctx: Context| {
+        *counted.lock().unwrap() += 1;
+        let outage = Arc::clone(&outage);
+        async move {
+            ctx.token().cancelled().await;
+            outage.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+            Ok::<_, JobError>(())
+        }
+    };
+    let last = async |_: AllDone| Ok::<_, JobError>(());
+    let built = present(&storage).circuit_breaker(None).handle(handler).handle(last).build().unwrap();
+    let cancelling = async {
+        sleep(Duration::from_secs(62)).await;
+        let _ = admin.cancel(&JobReference::new("tasks", "child")).await.unwrap();
+        sleep(Duration::from_secs(90)).await;
+        faulty.heal();
+    };
+    let (report, ()) = tokio::join!(built.run_until(after(900)), cancelling);
+    let report = report.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (2, 0), "{report:?}");
+    assert_eq!(*runs.lock().unwrap(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn running_job_is_told_and_becomes_a_dead_letter() {
     let storage = in_memory();
