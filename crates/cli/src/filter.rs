@@ -16,7 +16,7 @@ pub(crate) struct Filter {
     /// Only dead letters with this reason, such as attempts_exhausted
     #[arg(long)]
     reason: Option<String>,
-    /// Only those with this text in their id, key, error or message
+    /// Only those with this text in their id, key, error or payload
     #[arg(long)]
     text: Option<String>,
     /// Only the job with this id; may be repeated

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::dead_letters::DeadLetterFilter;
 use super::event::{Changes, Deed};
 use super::text::exact_time_option;
-use super::{Action, Admin, DeadLetterPlan, JobReference};
+use super::{Action, Admin, DeadLetterPlan, JobReference, PlannedLetter};
 use crate::dead_letters::{DeadLetter, PassAction, RedriveOptions, RedriveReport};
 use crate::error::{Error, ErrorKind};
 
@@ -45,8 +45,13 @@ pub struct BulkReport {
     pub left: u64,
     /// The number of these that came after [`before`](Self::before), at least.
     pub newer: u64,
+    /// The number of dead letters of its plan that it did not meet: they are gone, or other operations or programs hold them. 0 without a
+    /// plan.
+    pub missing: u64,
     /// The cause, if it ended before it had looked at all.
     pub stopped: Option<String>,
+    #[serde(skip)]
+    letters: Vec<PlannedLetter>,
 }
 
 /// A dead letter that was selected and not dealt with.
@@ -186,7 +191,7 @@ impl<'a> Bulk<'a> {
     fn deed(&self) -> Deed {
         let (selection, jobs) = match &self.selection {
             Selection::Filter(filter) => (filter.to_string(), Vec::new()),
-            Selection::Plan(plan) => (format!("a plan of {} jobs", plan.jobs.len()), plan.jobs.clone()),
+            Selection::Plan(plan) => (format!("a plan of {} dead letters", plan.letters.len()), plan.jobs()),
         };
         let limit = self.limit.map(|limit| format!("at most {limit}"));
         let rate = self.per_second.map(|rate| format!("at most {rate} a second"));
@@ -199,7 +204,7 @@ impl<'a> Bulk<'a> {
         let mut options = self.options()?.stop(self.stop.clone());
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
         let total = match &self.selection {
-            Selection::Plan(plan) => plan.jobs.len() as u64,
+            Selection::Plan(plan) => plan.letters.len() as u64,
             Selection::Filter(_) => letters.count().await?,
         };
         if let Some(rate) = self.per_second {
@@ -210,15 +215,20 @@ impl<'a> Bulk<'a> {
             (false, true) => PassAction::Delete,
             (false, false) => PassAction::PutBack,
         };
-        let mut jobs = Vec::new();
+        let mut told = Vec::new();
         let mut tell = |letter: &DeadLetter| {
-            jobs.push(JobReference::new(&self.queue, &letter.id).with_source(&letter.source));
-            let done = jobs.len() as u64;
+            told.push(PlannedLetter::of(&self.queue, letter));
+            let done = told.len() as u64;
             (self.progress)(BulkProgress { done, total: total.max(done) });
         };
         let report = letters.pass(&options, action, &mut tell).await?;
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
-        Ok(BulkReport::of(self.queue, report, jobs, self.dry_run, stopped))
+        let mut report = BulkReport::of(self.queue, report, told, self.dry_run, stopped);
+        if let Selection::Plan(plan) = &self.selection {
+            let planned = (plan.letters.len() as u64).min(self.limit.unwrap_or(u64::MAX));
+            report.missing = planned.saturating_sub(report.count + report.skipped.len() as u64);
+        }
+        Ok(report)
     }
 
     fn options(&self) -> Result<RedriveOptions, Error> {
@@ -234,7 +244,7 @@ impl<'a> Bulk<'a> {
             Selection::Filter(filter) => (self.admin.selecting(filter), None),
             Selection::Plan(plan) => {
                 let options = RedriveOptions::new().filter(plan.selection()).before(plan.before);
-                (options, Some(plan.jobs.len() as u64))
+                (options, Some(plan.letters.len() as u64))
             }
         };
         if let Some(limit) = self.limit.into_iter().chain(found).min() {
@@ -245,15 +255,15 @@ impl<'a> Bulk<'a> {
 }
 
 impl BulkReport {
-    /// Returns the plan that takes exactly these jobs. After an empty dry run it takes nothing.
+    /// Returns the plan that takes exactly these dead letters. After an empty dry run it takes nothing.
     pub fn plan(&self) -> DeadLetterPlan {
-        DeadLetterPlan { queue: self.queue.clone(), before: self.before, jobs: self.jobs.clone() }
+        DeadLetterPlan { queue: self.queue.clone(), before: self.before, letters: self.letters.clone() }
     }
 
     fn of(
         queue: String,
         report: RedriveReport,
-        jobs: Vec<JobReference>,
+        letters: Vec<PlannedLetter>,
         dry_run: bool,
         stopped: Option<String>,
     ) -> Self {
@@ -263,9 +273,10 @@ impl BulkReport {
             error: skipped.why,
             maybe_moved: skipped.maybe_moved,
         });
-        let (count, skipped) = (jobs.len() as u64, skipped.collect());
-        let stopped = failed.or(stopped);
-        Self { queue, before: began, dry_run, count, jobs, skipped, left, newer, stopped }
+        let (count, skipped) = (letters.len() as u64, skipped.collect());
+        let jobs = letters.iter().map(|letter| letter.job.clone()).collect();
+        let (stopped, missing) = (failed.or(stopped), 0);
+        Self { queue, before: began, dry_run, count, jobs, skipped, left, newer, missing, stopped, letters }
     }
 }
 

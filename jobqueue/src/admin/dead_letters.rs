@@ -1,5 +1,6 @@
 //! Dead letters without their types: listed, selected, and handed to the redrive.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,6 +12,7 @@ use super::job::Stored;
 use super::short_duration;
 use super::{Action, Admin, JobState, RawJob};
 use crate::dead_letters::{DeadLetter, DeadLetterQueue, PassAction, RedriveOptions};
+use crate::envelope::{Parsed, Payload, parse};
 use crate::error::Error;
 
 /// The dead letters that are meant: those for which all conditions hold. A filter without a condition lists all; a change with it is
@@ -63,7 +65,7 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Selects those with this text in their id, key, error or message, in upper or lower case.
+    /// Selects those with this text in their id, key, error or payload, in upper or lower case. A payload in a blob is not read.
     pub fn text(mut self, text: impl Into<String>) -> Self {
         self.text = Some(text.into()).filter(|text| !text.is_empty());
         self
@@ -123,9 +125,21 @@ impl fmt::Display for DeadLetterFilter {
 
 fn has_text(letter: &DeadLetter, text: &str) -> bool {
     let text = text.to_lowercase();
-    let shown =
-        [Some(letter.id.as_str()), letter.key.as_deref(), letter.error.as_deref(), Some(letter.raw_text())];
+    let payload = payload_text(letter.raw_text());
+    let shown = [Some(letter.id.as_str()), letter.key.as_deref(), letter.error.as_deref(), Some(&*payload)];
     shown.into_iter().flatten().any(|shown| shown.to_lowercase().contains(&text))
+}
+
+/// Returns the payload that a message carries itself, without the attributes that every message of its queue has.
+fn payload_text(message: &str) -> Cow<'_, str> {
+    match parse(message) {
+        Ok(Parsed::Event(event)) => match event.payload {
+            Payload::Json(json) => String::from_utf8_lossy(json.as_bytes()).into_owned().into(),
+            Payload::Binary(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
+            Payload::None | Payload::Stored(_) => Cow::default(),
+        },
+        _ => message.into(),
+    }
 }
 
 /// Dead letters that were found.

@@ -82,7 +82,7 @@ pub use job::{JobReference, JobState, RawBatch, RawDeadLetter, RawDeferral, RawJ
 pub use jobs::{JobFilter, JobPage};
 pub use leaders::LeaderOverview;
 pub use payload::{BlobReference, RawCheckpoint, RawPayload};
-pub use plan::DeadLetterPlan;
+pub use plan::{DeadLetterPlan, PlannedLetter};
 pub use queues::QueueOverview;
 #[cfg(feature = "schedule")]
 pub use schedules::ScheduleOverview;

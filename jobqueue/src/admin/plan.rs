@@ -1,4 +1,6 @@
 //! A plan: the dead letters that a preview found. A redrive or a purge of a plan takes these and no others.
+//!
+//! It knows jobs and the messages that died; it knows nothing of access, queues or requests.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -10,7 +12,31 @@ use super::text::exact_time_option;
 use crate::clock::parse_rfc3339;
 use crate::dead_letters::DeadLetter;
 
-/// Dead letters of a queue, each by its job: what a [dry run](super::BulkReport::plan) found, or jobs by name.
+/// A dead letter of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct PlannedLetter {
+    /// Its job.
+    pub job: JobReference,
+    /// The message that died, by the storage's id: a job that was sent twice, or that died again, has another letter. `None` means any
+    /// letter of the job.
+    pub message: Option<String>,
+}
+
+impl PlannedLetter {
+    pub(super) fn of(queue: &str, letter: &DeadLetter) -> Self {
+        let job = JobReference::new(queue, &letter.id).with_source(&letter.source);
+        Self { job, message: letter.death.as_ref().map(|death| death.message.clone()) }
+    }
+
+    fn is(&self, letter: &DeadLetter) -> bool {
+        let died = letter.death.as_ref().map(|death| &death.message);
+        self.job.is(&letter.source, &letter.id) && (self.message.is_none() || self.message.as_ref() == died)
+    }
+}
+
+/// Dead letters of a queue, each by its job and the message that died: what a [dry run](super::BulkReport::plan) found, or jobs by name.
 ///
 /// A redrive or a purge of a plan leaves everything else alone, also what has died since the dry run began. Those of
 /// the plan that were put back or deleted in the meantime are left out. In JSON it is a file
@@ -25,7 +51,7 @@ use crate::dead_letters::DeadLetter;
 /// # admin.create_queue("mails").await?;
 /// let filter = DeadLetterFilter::new().reason("rejected");
 /// let plan = admin.purge("mails").filter(filter).dry_run(true).run().await?.plan();
-/// println!("{} dead letters would be deleted", plan.jobs().len());
+/// println!("{} dead letters would be deleted", plan.letters().len());
 /// let _ = admin.purge("mails").plan(plan).run().await?;
 ///
 /// let one = DeadLetterPlan::of_jobs("mails", [JobReference::new("mails", "7").with_source("/shop")]);
@@ -39,13 +65,14 @@ pub struct DeadLetterPlan {
     /// The time after which no dead letter belongs to the plan, by the storage's clock; none if the jobs were named.
     #[serde(serialize_with = "exact_time_option", deserialize_with = "time_option")]
     pub(super) before: Option<SystemTime>,
-    pub(super) jobs: Vec<JobReference>,
+    pub(super) letters: Vec<PlannedLetter>,
 }
 
 impl DeadLetterPlan {
     /// Returns the plan for the dead letters of these jobs. A job without a source is the one of any sender.
     pub fn of_jobs(queue: impl Into<String>, jobs: impl IntoIterator<Item = JobReference>) -> Self {
-        Self { queue: queue.into(), before: None, jobs: jobs.into_iter().collect() }
+        let letters = jobs.into_iter().map(|job| PlannedLetter { job, message: None });
+        Self { queue: queue.into(), before: None, letters: letters.collect() }
     }
 
     /// Returns the queue whose dead letters are meant.
@@ -53,21 +80,23 @@ impl DeadLetterPlan {
         &self.queue
     }
 
+    /// Returns the dead letters.
+    pub fn letters(&self) -> &[PlannedLetter] {
+        &self.letters
+    }
+
     /// Returns the jobs, one for each dead letter.
-    pub fn jobs(&self) -> &[JobReference] {
-        &self.jobs
+    pub(super) fn jobs(&self) -> Vec<JobReference> {
+        self.letters.iter().map(|letter| letter.job.clone()).collect()
     }
 
     /// Returns the function that selects the dead letters of the plan.
     pub(super) fn selection(&self) -> impl Fn(&DeadLetter) -> bool + Send + Sync + use<> {
-        let mut sources = HashMap::<String, Vec<Option<String>>>::new();
-        for job in &self.jobs {
-            sources.entry(job.id.clone()).or_default().push(job.source.clone());
+        let mut planned = HashMap::<String, Vec<PlannedLetter>>::new();
+        for letter in &self.letters {
+            planned.entry(letter.job.id.clone()).or_default().push(letter.clone());
         }
-        move |letter| {
-            let is_source = |source: &Option<String>| source.as_ref().is_none_or(|own| *own == letter.source);
-            sources.get(&letter.id).is_some_and(|sources| sources.iter().any(is_source))
-        }
+        move |letter| planned.get(&letter.id).is_some_and(|of_id| of_id.iter().any(|one| one.is(letter)))
     }
 }
 
@@ -90,6 +119,7 @@ mod tests {
         let mut plan = DeadLetterPlan::of_jobs("mails", jobs);
         for before in [None, Some(SystemTime::UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789))] {
             plan.before = before;
+            plan.letters[0].message = before.map(|_| "17".to_owned());
             let json = serde_json::to_string(&plan).unwrap();
             assert_eq!(serde_json::from_str::<DeadLetterPlan>(&json).unwrap(), plan, "{json}");
         }
@@ -97,9 +127,9 @@ mod tests {
 
     #[test]
     fn a_plan_with_an_unknown_field_is_refused() {
-        let json = r#"{"queue":"mails","before":null,"jobs":[],"reason":"rejected"}"#;
+        let json = r#"{"queue":"mails","before":null,"letters":[],"reason":"rejected"}"#;
         assert!(serde_json::from_str::<DeadLetterPlan>(json).is_err());
-        let job = r#"{"queue":"mails","before":null,"jobs":[{"queue":"mails","source":null,"id":"1","kind":"mail"}]}"#;
+        let job = r#"{"queue":"mails","before":null,"letters":[{"job":{"queue":"mails","source":null,"id":"1"},"message":null,"kind":"mail"}]}"#;
         assert!(serde_json::from_str::<DeadLetterPlan>(job).is_err());
     }
 }

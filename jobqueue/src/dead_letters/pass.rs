@@ -163,6 +163,9 @@ impl DeadLetterQueue {
                 }
             }
             if pages_of_new >= max_new_pages {
+                if is_partial {
+                    pass.report.stopped = Some(UNCERTAIN_END.to_owned());
+                }
                 return Ok(());
             }
         }

@@ -93,7 +93,10 @@ impl DeadLetterQueue {
         Ok(())
     }
 
-    /// Deletes a message. Returns false if another client has leased or deleted it.
+    /// Deletes a message. Returns false if another client has deleted it.
+    ///
+    /// # Errors
+    /// Also if another client has leased it: then it is still there.
     async fn delete(&self, message: &MessageRef) -> Result<bool, Error> {
         let mut tries = Tries::until(self.core.runtime(), Instant::now() + BUDGET, 1, 2);
         loop {
@@ -103,7 +106,7 @@ impl DeadLetterQueue {
                 Err(e) if e.kind() == StoreErrorKind::MessageNotFound && tries.is_in_doubt() => {
                     return Ok(true);
                 }
-                Err(e) if e.is_lease_lost() => return Ok(false),
+                Err(e) if e.kind() == StoreErrorKind::MessageNotFound => return Ok(false),
                 Err(e) => tries.failed(e).await?,
             }
         }

@@ -99,7 +99,7 @@ impl Selection {
     fn planned(&self) -> Option<usize> {
         match self {
             Self::Filter(_) => None,
-            Self::Plan(plan) => Some(plan.jobs().len()),
+            Self::Plan(plan) => Some(plan.letters().len()),
         }
     }
 }
@@ -176,6 +176,12 @@ fn text(report: &BulkReport, purges: bool) -> String {
         text.push_str(&format!(", of which {} or more are newer", report.newer));
     }
     text.push('\n');
+    if report.missing > 0 {
+        text.push_str(&format!(
+            "  {} of the plan were not met: they are gone, or held by others\n",
+            report.missing
+        ));
+    }
     if report.dry_run {
         for job in report.jobs.iter().take(NAMED) {
             text.push_str(&format!("  {}\n", clean(&job.id)));

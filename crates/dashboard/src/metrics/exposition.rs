@@ -1,5 +1,6 @@
 //! Writes a snapshot in the text format of OpenMetrics.
 
+use std::collections::BTreeSet;
 use std::fmt::Error;
 use std::sync::Arc;
 
@@ -80,9 +81,11 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let desired = |name: &String| target.desired(snapshot, name).map(|desired| desired.by_slots);
     let desired = snapshot.queues.keys().filter_map(|name| Some(([name.as_str()], desired(name)?)));
     writer.gauges(list::DESIRED, desired)?;
-    let readable = snapshot.queues.keys().map(|name| ([name.as_str()], flag(true)));
-    let unreadable = snapshot.unreadable.keys().map(|name| ([name.as_str()], flag(false)));
-    writer.gauges(list::READABLE, readable.chain(unreadable))
+    // A queue whose dead letters alone cannot be counted is in both.
+    let names: BTreeSet<&String> = snapshot.queues.keys().chain(snapshot.unreadable.keys()).collect();
+    let readable =
+        names.into_iter().map(|name| ([name.as_str()], flag(!snapshot.unreadable.contains_key(name))));
+    writer.gauges(list::READABLE, readable)
 }
 
 fn workers(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {

@@ -86,14 +86,17 @@ impl Admin {
             let waiting = self.peek(&job.queue).await?;
             found.find_message(waiting, JobPlace::Waiting);
         }
-        if found.place == JobPlace::Unseen && queue.dead_letters != Some(0) {
+        let mut sees_dead = queue.dead_letters == Some(0);
+        // The overview says it if their queue cannot be read.
+        if found.place == JobPlace::Unseen && queue.dead_letters.is_some_and(|count| count > 0) {
             let dead = self.dead_letters(&job.queue, &DeadLetterFilter::new()).await?;
+            sees_dead = dead.complete;
             found.find_message(dead.letters, JobPlace::Dead);
         }
         if found.place == JobPlace::Unseen {
             found.find_lost_run(&gone, &queue);
         }
-        let is_certain = found.place != JobPlace::Unseen || self.find_anywhere(&mut found).await?;
+        let is_certain = found.place != JobPlace::Unseen || self.find_anywhere(&mut found, sees_dead).await?;
         if answered.is_some_and(|answered| found.began_after(answered)) {
             found.cancellation = Cancellation::None;
         }
@@ -110,21 +113,23 @@ impl Admin {
             found.message = Some(message);
         }
         if found.place == JobPlace::Unseen {
-            found.reasons.push(unseen(&queue, self.shows_all_jobs(), is_certain));
+            found.reasons.push(unseen(&queue, self.shows_all_jobs(), is_certain, sees_dead));
         }
         found.summarise();
         Ok(found)
     }
 
-    /// Finds a job among all messages, if the storage shows them, and in the history. Returns false if it may be somewhere else.
-    async fn find_anywhere(&self, found: &mut Explanation) -> Result<bool, Error> {
+    /// Finds a job among all messages, if the storage shows them, and in the history. Returns false if it may be somewhere else, for
+    /// instance among the dead letters, unless the caller `sees_dead` letters to the last.
+    async fn find_anywhere(&self, found: &mut Explanation, sees_dead: bool) -> Result<bool, Error> {
         let states = [
             (JobState::Delayed, JobPlace::Delayed),
             (JobState::BackingOff, JobPlace::BackingOff),
             (JobState::Waiting, JobPlace::Waiting),
             (JobState::Running, JobPlace::Running),
         ];
-        let (filter, mut is_certain) = (JobFilter::of(&found.job, SEARCHED), self.shows_all_jobs());
+        let filter = JobFilter::of(&found.job, SEARCHED);
+        let mut is_certain = sees_dead && self.shows_all_jobs();
         for (state, place) in states.into_iter().filter(|_| self.shows_all_jobs()) {
             let page = self.jobs(&found.job.queue, state, &filter).await?;
             if !page.jobs.is_empty() {
@@ -137,9 +142,12 @@ impl Admin {
         // The operator may not be allowed to read the history: then nothing is known of it.
         let jobs = self.history(&of_job).await.map_or_else(|_| Vec::new(), |page| page.jobs);
         if let Some(end) = jobs.into_iter().find(|end| found.job.is(&end.source, &end.id)) {
-            found.place = JobPlace::Ended;
+            // A dead letter may have been put back since, or be among those that were not looked at.
+            if is_certain || end.outcome != "dead_lettered" {
+                found.place = JobPlace::Ended;
+                is_certain = true;
+            }
             found.ended = Some(end);
-            is_certain = true;
         }
         Ok(is_certain)
     }

@@ -50,9 +50,21 @@ pub(super) fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
 }
 
 /// Returns the reason why a job was not found.
-pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, is_certain: bool) -> Obstacle {
-    if queue.length == Some(0) || is_certain {
+pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, is_certain: bool, sees_dead: bool) -> Obstacle {
+    let is_waiting_nowhere = queue.length == Some(0);
+    if is_certain || (is_waiting_nowhere && sees_dead) {
         return Obstacle::new("not_found", "it is not in the queue: it has ended, or never existed");
+    }
+    if is_waiting_nowhere {
+        let text = match queue.dead_letters {
+            Some(count) => format!(
+                "no job waits or runs; it has ended, or is one of about {count} dead letters, of which the first 32 were looked at: search them by its id"
+            ),
+            None => {
+                "no job waits or runs; it has ended, or is a dead letter: these cannot be read now".to_owned()
+            }
+        };
+        return Obstacle::new("behind_dead_letters", text);
     }
     if shows_all {
         let text = format!("it is not among the first {SEARCHED} jobs of any state; search for it by state");

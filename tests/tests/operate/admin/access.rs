@@ -153,7 +153,7 @@ async fn an_audit_has_filter_and_jobs_before_and_after_the_deed() {
     assert!(look.id != purge.id && purge.id != redrive.id);
     assert_eq!(look.selection, "kind \"task\", ids [\"a\", \"b\"]");
     assert!(looked.jobs.is_empty(), "a look changes none");
-    assert_eq!((purge.selection.as_str(), &purge.jobs), ("a plan of 2 jobs", &report.jobs));
+    assert_eq!((purge.selection.as_str(), &purge.jobs), ("a plan of 2 dead letters", &report.jobs));
     assert_eq!(purged.jobs, report.jobs);
     assert_eq!(redrive.selection, "all, at most 5, at most 50 a second");
     assert!(redrive.jobs.is_empty() && redriven.jobs.len() == 1 && redriven.jobs[0].id == "c");

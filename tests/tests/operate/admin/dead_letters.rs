@@ -46,6 +46,9 @@ async fn filters_select_by_kind_reason_age_text_and_id() {
             (all.clone().text("no such address"), 3),
             (all.clone().text("<B>"), 3),
             (all.clone().text("\"name\":\"4\""), 1),
+            // Every message of the queue has these, in its envelope.
+            (all.clone().text(QUEUE), 0),
+            (all.clone().text("rejected"), 0),
             (all.clone().ids(["1", "2", "77"]), 2),
             (all.clone().younger_than(hour), 6),
             (all.clone().older_than(hour), 0),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobqueue::admin::{Explanation, JobPlace, JobReference, RawSend};
+use jobqueue::admin::{DeadLetterFilter, Explanation, JobPlace, JobReference, RawSend};
 use jobqueue::storage::Operation;
 use jobqueue::testing::faults::{Call, Faulty};
 use jobqueue::worker::{HandlerLimits, QueueLimits, RateLimit};
@@ -56,6 +56,31 @@ async fn waiting_job_says_why() {
     let (found, codes) = explain(&storage, &job).await;
     assert_eq!(codes[0], "cancel_requested");
     assert!(found.summary.contains("ada"), "{}", found.summary);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_behind_those_looked_at_has_not_ended() {
+    let storage = in_memory();
+    let mut jobs = Vec::new();
+    for number in 0..40 {
+        jobs.push(send(&storage, &number.to_string(), SendOptions::new()).await);
+    }
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("never"));
+    let worker = present(&storage).circuit_breaker(None).handle(handler).build().unwrap();
+    assert_eq!(worker.run_until(after(60)).await.unwrap().dead_lettered, 40);
+    let mut hidden = 0;
+    for job in &jobs {
+        let (found, codes) = explain(&storage, job).await;
+        assert_ne!(found.place, JobPlace::Ended, "{}", found.summary);
+        assert!(!codes.contains(&"not_found"), "{}", found.summary);
+        hidden += u64::from(found.place == JobPlace::Unseen);
+    }
+    assert_eq!(hidden, 8);
+    let (found, codes) = explain(&storage, &JobReference::new("tasks", "never")).await;
+    assert!(found.place == JobPlace::Unseen && codes.contains(&"behind_dead_letters"), "{codes:?}");
+    let _ = operator(&storage).purge("tasks").filter(DeadLetterFilter::all()).run().await.unwrap();
+    let (_, codes) = explain(&storage, &JobReference::new("tasks", "never")).await;
+    assert_eq!(codes, ["not_found"]);
 }
 
 #[tokio::test(start_paused = true)]

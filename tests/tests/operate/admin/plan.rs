@@ -1,5 +1,8 @@
 //! A plan: what a preview found is what a redrive or a purge takes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use jobqueue::admin::{Admin, DeadLetterFilter, DeadLetterPlan, JobReference, RawSend};
 use jobqueue::storage::Operation;
 use jobqueue::testing::faults::Faulty;
@@ -44,7 +47,7 @@ async fn a_plan_leaves_alone_what_died_after_its_preview() {
         let mut purged: Vec<_> = report.jobs.iter().map(|job| job.id.as_str()).collect();
         purged.sort_unstable();
         assert_eq!(purged, ["0", "2"]);
-        assert_eq!(report.newer, 201);
+        assert_eq!((report.newer, report.missing), (201, 1));
         assert_eq!(dead(&admin).await, 201);
     }
 }
@@ -86,6 +89,32 @@ async fn jobs_of_two_senders_with_one_id_are_told_apart() {
         assert_eq!(report.jobs, [JobReference::new(QUEUE, "7").with_source("/shop")]);
         let left = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
         assert_eq!(left.letters[0].source, "/bank");
+    }
+}
+
+#[tokio::test]
+async fn letters_of_a_job_that_was_sent_twice_are_told_apart() {
+    for (storage, _folder) in storages().await {
+        for shown in ["first", "second"] {
+            let admin = operator(&storage);
+            send(&admin, QUEUE, ["7", "7"].map(str::to_owned)).await;
+            let runs = Arc::new(AtomicU32::new(0));
+            let handler = move |_: Task| {
+                let error = ["first", "second"][runs.fetch_add(1, Ordering::Relaxed) as usize];
+                async move { Err::<(), _>(JobError::dead_letter(error)) }
+            };
+            let worker = Worker::builder(storage.clone()).concurrency(1).handle_on(QUEUE, handler);
+            let report = worker.build().unwrap().run_until_idle().await.unwrap();
+            assert_eq!(report.dead_lettered, 2);
+            let filter = DeadLetterFilter::new().text(shown);
+            let plan = admin.purge(QUEUE).filter(filter).dry_run(true).run().await.unwrap().plan();
+            assert_eq!(plan.letters().len(), 1);
+            assert_eq!(admin.purge(QUEUE).plan(plan).run().await.unwrap().count, 1);
+            let left = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap().letters;
+            assert_eq!(left.len(), 1);
+            assert_ne!(left[0].last_error.as_deref(), Some(shown), "it deleted what nobody was shown");
+            let _ = admin.purge(QUEUE).filter(DeadLetterFilter::all()).run().await.unwrap();
+        }
     }
 }
 

@@ -96,6 +96,21 @@ fn python_reads_every_listed_metric_with_its_type_and_unit() {
     assert_eq!(slots[r#"jobqueue_queue_slots{"queue":"tasks"}"#], 8.0);
 }
 
+/// A parser takes one of two samples of a series, or none.
+#[tokio::test(start_paused = true)]
+async fn a_queue_is_readable_or_not() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    send(&storage, 3).await;
+    faulty.on(Operation::QueueProperties, |call| {
+        call.subject.ends_with("-poison").then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+    });
+    let (_, _, text) = get(&metrics::router(admin(&storage)), "/metrics").await;
+    let samples = text.lines().filter(|line| line.starts_with("jobqueue_queue_readable{"));
+    assert_eq!(samples.collect::<Vec<_>>(), [r#"jobqueue_queue_readable{queue="tasks"} 0.0"#], "{text}");
+    assert!(text.contains("jobqueue_queue_length"), "{text}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn scrape_of_an_unreadable_storage_shows_no_zeros() {
     let faulty = Faulty::new(&in_memory());

@@ -46,6 +46,7 @@ struct Report {
     skipped: Vec<(String, String, bool)>,
     left: String,
     newer: u64,
+    missing: u64,
     stopped: Option<String>,
 }
 
@@ -102,6 +103,7 @@ fn report(request: &AuthorizedRequest, queue: &str, report: &BulkReport) -> Repo
         skipped: report.skipped.iter().take(NAMED).map(skipped).collect(),
         left: amount(report.left),
         newer: report.newer,
+        missing: report.missing,
         stopped: report.stopped.as_deref().map(line),
     }
 }
