@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::presence::RunningJob;
 pub use obstacle::Obstacle;
 use obstacle::{
-    SEARCHED, bounds, delayed, kind_limit, queue_limit, rate_limit, unknown_kind, unseen, waits_until,
+    Looked, SEARCHED, bounds, delayed, kind_limit, queue_limit, rate_limit, unknown_kind, unseen, waits_until,
 };
 
 /// The state of a job, and the obstacles that keep it from running.
@@ -113,7 +113,12 @@ impl Admin {
             found.message = Some(message);
         }
         if found.place == JobPlace::Unseen {
-            found.reasons.push(unseen(&queue, self.shows_all_jobs(), is_certain, sees_dead));
+            let looked = match (is_certain, sees_dead) {
+                (true, _) => Looked::Everywhere,
+                (false, true) => Looked::AtAllDead,
+                (false, false) => Looked::AtSome,
+            };
+            found.reasons.push(unseen(&queue, self.shows_all_jobs(), looked));
         }
         found.summarise();
         Ok(found)

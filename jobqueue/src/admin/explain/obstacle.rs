@@ -49,33 +49,48 @@ pub(super) fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
     (not_before > now).then(|| Obstacle::new("delayed_until", text()))
 }
 
+/// The certainty that a job is nowhere in its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looked {
+    /// Every job and every dead letter was looked at.
+    Everywhere,
+    /// Every dead letter was looked at, and not every job.
+    AtAllDead,
+    /// There are more dead letters, or they cannot be read.
+    AtSome,
+}
+
 /// Returns the reason why a job was not found.
-pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, is_certain: bool, sees_dead: bool) -> Obstacle {
-    let is_waiting_nowhere = queue.length == Some(0);
-    if is_certain || (is_waiting_nowhere && sees_dead) {
-        return Obstacle::new("not_found", "it is not in the queue: it has ended, or never existed");
+pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, looked: Looked) -> Obstacle {
+    let gone = || Obstacle::new("not_found", "it is not in the queue: it has ended, or never existed");
+    match (looked, queue.length) {
+        (Looked::Everywhere, _) | (Looked::AtAllDead, Some(0)) => gone(),
+        (Looked::AtSome, Some(0)) => Obstacle::new("behind_dead_letters", behind_dead_letters(queue)),
+        _ if shows_all => {
+            let text =
+                format!("it is not among the first {SEARCHED} jobs of any state; search for it by state");
+            Obstacle::new("behind_others", text)
+        }
+        _ if queue.visible_is_exact => {
+            let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";
+            Obstacle::new("not_visible", text)
+        }
+        _ => {
+            let text = "it is not among the first 32 visible messages; inspect the queue to see more";
+            Obstacle::new("behind_others", text)
+        }
     }
-    if is_waiting_nowhere {
-        let text = match queue.dead_letters {
-            Some(count) => format!(
-                "no job waits or runs; it has ended, or is one of about {count} dead letters, of which the first 32 were looked at: search them by its id"
-            ),
-            None => {
-                "no job waits or runs; it has ended, or is a dead letter: these cannot be read now".to_owned()
-            }
-        };
-        return Obstacle::new("behind_dead_letters", text);
+}
+
+fn behind_dead_letters(queue: &QueueOverview) -> String {
+    match queue.dead_letters {
+        Some(count) => format!(
+            "no job waits or runs; it has ended, or is one of about {count} dead letters, of which the first 32 were looked at: search them by its id"
+        ),
+        None => {
+            "no job waits or runs; it has ended, or is a dead letter: these cannot be read now".to_owned()
+        }
     }
-    if shows_all {
-        let text = format!("it is not among the first {SEARCHED} jobs of any state; search for it by state");
-        return Obstacle::new("behind_others", text);
-    }
-    if queue.visible_is_exact {
-        let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";
-        return Obstacle::new("not_visible", text);
-    }
-    let text = "it is not among the first 32 visible messages; inspect the queue to see more";
-    Obstacle::new("behind_others", text)
 }
 
 /// Returns the bounds that a job has reached: it is dead-lettered when it is next received.
