@@ -30,16 +30,16 @@ pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
 /// delivery runs it, even if the dead letter cannot be stored. Does nothing for a message that was not run.
 ///
 /// # Errors
-/// The lease is lost. If the storage refuses the change, the next change of the message writes the record.
+/// The lease is lost or uncertain: a letter would lie beside a message that runs again. If the storage refuses the change, the next change
+/// of the message writes the record.
 pub(crate) async fn record_end(job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
     if job.is_unwritable || !std::mem::take(&mut rejection.attempted) {
         return Ok(());
     }
     match write_end(job, rejection, 1).await {
-        Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
-        // The copy and the deletion will show whether the lease is still held.
+        Err(error) if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) => Err(error),
         Err(error) => {
-            tracing::debug!(queue = %job.core.name, error = %chain(&error), "recording the failed attempt got no answer");
+            tracing::debug!(queue = %job.core.name, error = %chain(&error), "a failed attempt cannot be recorded");
             Ok(())
         }
         Ok(()) => Ok(()),

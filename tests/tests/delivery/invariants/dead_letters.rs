@@ -76,6 +76,31 @@ async fn unwritable_dead_letter_queue_keeps_the_original() {
 
 // I12
 #[tokio::test(start_paused = true)]
+async fn a_letter_lies_beside_no_message_that_runs_again() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    // Whether the message can still be changed is not known after it.
+    faulty.plan(Operation::Update, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let runs: Arc<Mutex<u32>> = Arc::default();
+    let handler = move |_: Task, ctx: Context| {
+        *runs.lock().unwrap() += 1;
+        async move {
+            let _ = ctx.checkpoint(&1).await?;
+            Err::<(), _>(JobError::dead_letter("never"))
+        }
+    };
+    let worker = || worker(&faulty.storage()).handle(handler.clone()).build().unwrap();
+    let letters = queue.dead_letters().unwrap();
+    for (seconds, expected) in [(10, (1, 0)), (120, (0, 1))] {
+        let _ = worker().run_until(after(seconds)).await.unwrap();
+        let found = (queue.approximate_len().await.unwrap(), letters.approximate_len().await.unwrap());
+        assert_eq!(found, expected, "after {seconds} s");
+    }
+}
+
+// I12
+#[tokio::test(start_paused = true)]
 async fn lost_answer_to_the_copy_makes_no_second_dead_letter() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
