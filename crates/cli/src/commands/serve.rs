@@ -20,8 +20,12 @@ use crate::args::Global;
 use crate::exit::Failure;
 use crate::session::{Need, Session};
 
-/// The environment variables with the name and the password that browsers must send.
-const VARIABLES: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
+/// The environment variables with the name and the password of who may change things.
+const OPERATOR: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
+/// The same of who only looks.
+const VIEWER: (&str, &str) = ("JOBQUEUE_VIEWER_USER", "JOBQUEUE_VIEWER_PASSWORD");
+/// The environment variable with the token of programs that read figures.
+const TOKEN: &str = "JOBQUEUE_METRICS_TOKEN";
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -41,10 +45,17 @@ pub(crate) async fn run(
     arguments: Arguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let credentials = credentials()?;
+    let (operator, viewer, token) = (credentials(OPERATOR)?, credentials(VIEWER)?, variable(TOKEN));
+    let has_logins = operator.is_some() || viewer.is_some();
+    if token.is_some() && !has_logins {
+        return Err(Failure::Usage(format!(
+            "{TOKEN} without {} or {} leaves nobody a way in",
+            OPERATOR.0, VIEWER.0
+        )));
+    }
     let is_local = arguments.listen.ip().is_loopback();
-    if !is_local && credentials.is_none() && !arguments.behind_proxy {
-        let (user, password) = VARIABLES;
+    if !is_local && !has_logins && !arguments.behind_proxy {
+        let (user, password) = OPERATOR;
         return Err(Failure::Usage(format!(
             "{} can be reached by other machines: set {user} and {password}, or add --read-only --behind-proxy if a proxy authenticates the viewers",
             arguments.listen
@@ -62,15 +73,15 @@ pub(crate) async fn run(
     let snapshots = Snapshots::new(admin);
     let tasks = TaskTracker::new();
     let dashboard = Dashboard::of(snapshots.clone()).tasks(tasks.clone()).stop_when(stop.clone());
-    let dashboard = match &credentials {
-        Some((user, password)) => dashboard.credentials(user, password),
-        None => dashboard,
-    };
+    let dashboard =
+        operator.iter().fold(dashboard, |dashboard, (user, word)| dashboard.credentials(user, word));
+    let dashboard = viewer.iter().fold(dashboard, |dashboard, (user, word)| dashboard.viewer(user, word));
+    let dashboard = token.iter().fold(dashboard, |dashboard, token| dashboard.metrics_token(token));
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
     // The checks need no credentials: an orchestrator has none, and they expose nothing else.
     let router = dashboard.router().merge(health::router_of(snapshots));
-    let router = match is_local && credentials.is_none() {
+    let router = match is_local && !has_logins {
         true => only_for_this_machine(router),
         false => router,
     };
@@ -89,15 +100,18 @@ pub(crate) async fn run(
     Ok(())
 }
 
-fn credentials() -> Result<Option<(String, String)>, Failure> {
-    let read = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    match (read(VARIABLES.0), read(VARIABLES.1)) {
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn credentials(variables: (&str, &str)) -> Result<Option<(String, String)>, Failure> {
+    match (variable(variables.0), variable(variables.1)) {
         (Some(user), Some(_)) if user.contains(':') => {
-            Err(Failure::Usage(format!("{} must not contain a colon", VARIABLES.0)))
+            Err(Failure::Usage(format!("{} must not contain a colon", variables.0)))
         }
         (Some(user), Some(password)) => Ok(Some((user, password))),
         (None, None) => Ok(None),
-        _ => Err(Failure::Usage(format!("set both {} and {}, or neither", VARIABLES.0, VARIABLES.1))),
+        _ => Err(Failure::Usage(format!("set both {} and {}, or neither", variables.0, variables.1))),
     }
 }
 

@@ -99,6 +99,59 @@ fn other_addresses_need_credentials_or_a_proxy() {
     }
 }
 
+// D28, D29
+#[test]
+fn viewer_operator_and_scraper_have_credentials_of_their_own() {
+    let place = Place::with_mails(1, 0);
+    let audit = place.path("audit.ndjson");
+    let variables = [
+        ("JOBQUEUE_AUTH_USER", "ada"),
+        ("JOBQUEUE_AUTH_PASSWORD", "secret"),
+        ("JOBQUEUE_VIEWER_USER", "eve"),
+        ("JOBQUEUE_VIEWER_PASSWORD", "looks"),
+        ("JOBQUEUE_METRICS_TOKEN", "figures"),
+    ];
+    let served = Served::start(&place, &["--audit-file", audit.to_str().unwrap()], &variables);
+    let with = |authorization: &str| format!("{}Authorization: {authorization}\r\n", served.host());
+    // `ada:secret` and `eve:looks` in base64.
+    let (ada, eve) = (with("Basic YWRhOnNlY3JldA=="), with("Basic ZXZlOmxvb2tz"));
+    let scraper = with("Bearer figures");
+    for (who, path, status) in [
+        (&ada, "/", 200),
+        (&eve, "/", 200),
+        (&scraper, "/", 401),
+        (&scraper, "/metrics", 200),
+        (&scraper, "/scale", 200),
+        (&with("Bearer guessed"), "/metrics", 401),
+    ] {
+        let answer = served.ask(&format!("GET {path}"), who);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {answer}");
+    }
+    let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
+    for (who, status) in [(&eve, 403), (&ada, 303)] {
+        let mut stream = TcpStream::connect(&served.address).unwrap();
+        write!(stream, "POST /do/pause HTTP/1.1\r\nConnection: close\r\n{who}{form}\r\nqueue=mails").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+    }
+    let audit = std::fs::read_to_string(audit).unwrap();
+    let operators: Vec<String> = audit
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| format!("{} {}", line["operator"].as_str().unwrap(), line["result"].as_str().unwrap()))
+        .collect();
+    assert_eq!(operators, ["eve refused", "ada started", "ada done"]);
+}
+
+#[test]
+fn a_token_alone_is_refused() {
+    let place = Place::with_mails(0, 0);
+    let refused = place.command(&["serve"]).env("JOBQUEUE_METRICS_TOKEN", "figures").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error_text(&refused).contains("JOBQUEUE_METRICS_TOKEN"), "{}", error_text(&refused));
+}
+
 #[test]
 fn metrics_scaling_and_checks_are_served_beside_the_pages() {
     let place = Place::with_mails(2, 1);

@@ -6,7 +6,7 @@ use jobqueue::admin::Admin;
 use tokio_util::sync::CancellationToken;
 
 use crate::browser::access::Resolver;
-use crate::browser::basic_auth::Credentials;
+use crate::browser::basic_auth::Logins;
 use crate::browser::cached::Reads;
 use crate::browser::operations::Operations;
 use crate::browser::poller::Poller;
@@ -20,7 +20,7 @@ pub(crate) struct App {
     pub(crate) snapshots: Snapshots,
     pub(crate) resolver: Resolver,
     pub(crate) redactor: Redactor,
-    pub(crate) credentials: Option<Credentials>,
+    pub(crate) logins: Logins,
     pub(crate) poller: Arc<Poller>,
     pub(crate) reads: Reads,
     pub(crate) operations: Operations,

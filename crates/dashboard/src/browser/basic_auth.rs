@@ -1,42 +1,87 @@
-//! One name and one password, by HTTP basic authentication.
+//! Names with passwords, by HTTP basic authentication, and the token of programs that read figures.
+
+use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jobqueue::admin::{AccessLevel, Admin};
 use sha2::{Digest, Sha256};
 
-/// The digests of the name and the password that a request must carry.
+/// The paths that a token opens: they have figures, and no job.
+const FIGURES: [&str; 2] = ["/metrics", "/scale"];
+
+/// A name with the digest of its password, and the rights that it gives.
 #[derive(Clone)]
-pub(crate) struct Credentials {
+struct Login {
+    user: Arc<str>,
     digest: [u8; 32],
+    level: AccessLevel,
 }
 
-impl Credentials {
-    pub(crate) fn new(user: &str, password: &str) -> Self {
-        Self { digest: digest(user.as_bytes(), password.as_bytes()) }
+/// The logins of a dashboard; without any, every request is let through.
+#[derive(Clone, Default)]
+pub(crate) struct Logins {
+    users: Vec<Login>,
+    /// The digest of the token that opens the figures.
+    token: Option<[u8; 32]>,
+}
+
+impl Logins {
+    pub(crate) fn add(&mut self, user: &str, password: &str, level: AccessLevel) {
+        self.users.push(Login {
+            user: user.into(),
+            digest: digest(user.as_bytes(), password.as_bytes()),
+            level,
+        });
     }
 
-    /// Returns whether the request carries them. The time that it takes does not depend on where a wrong password differs.
-    pub(crate) fn are_in(&self, headers: &HeaderMap) -> bool {
-        let Some(given) = given(headers) else { return false };
-        let Some(colon) = given.iter().position(|byte| *byte == b':') else { return false };
+    pub(crate) fn set_token(&mut self, token: &str) {
+        self.token = Some(digest(b"", token.as_bytes()));
+    }
+
+    /// Returns the view of who sends the request; `None` without valid credentials. The time that it takes does not depend on where a
+    /// wrong password differs.
+    pub(crate) fn view(&self, admin: &Admin, parts: &Parts) -> Option<Admin> {
+        if self.users.is_empty() && self.token.is_none() {
+            return Some(admin.clone());
+        }
+        let is_token = bearer(&parts.headers).is_some_and(|given| {
+            self.token.is_some_and(|token| same(&token, &digest(b"", given.as_bytes())))
+        });
+        if is_token && FIGURES.contains(&parts.uri.path()) {
+            return Some(admin.acting_as("metrics", &AccessLevel::ReadOnly));
+        }
+        let given = basic(&parts.headers)?;
+        let colon = given.iter().position(|byte| *byte == b':')?;
         let given = digest(&given[..colon], &given[colon + 1..]);
-        // `black_box` keeps the comparison from ending at the first difference.
-        let difference = self.digest.iter().zip(given).fold(0, |all, (one, other)| all | (one ^ other));
-        std::hint::black_box(difference) == 0
+        let login = self.users.iter().find(|login| same(&login.digest, &given))?;
+        Some(admin.acting_as(Arc::clone(&login.user), &login.level))
     }
 }
 
-impl std::fmt::Debug for Credentials {
+/// Compares to the end: `black_box` keeps the comparison from ending at the first difference.
+fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    let difference = one.iter().zip(other).fold(0, |all, (one, other)| all | (one ^ other));
+    std::hint::black_box(difference) == 0
+}
+
+impl std::fmt::Debug for Logins {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Credentials(..)")
+        f.write_str("Logins(..)")
     }
 }
 
-fn given(headers: &HeaderMap) -> Option<Vec<u8>> {
+fn basic(headers: &HeaderMap) -> Option<Vec<u8>> {
     let (scheme, text) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(text.trim()).ok())?
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 fn digest(user: &[u8], password: &[u8]) -> [u8; 32] {
@@ -50,23 +95,51 @@ fn digest(user: &[u8], password: &[u8]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::Request;
+    use jobqueue::Storage;
+    use jobqueue::admin::Action;
+
     use super::*;
 
-    fn headers(text: &str) -> HeaderMap {
-        [(AUTHORIZATION, text.parse().unwrap())].into_iter().collect()
+    fn request(path: &str, authorization: &str) -> Parts {
+        let request = Request::builder().uri(path).header(AUTHORIZATION, authorization).body(()).unwrap();
+        request.into_parts().0
+    }
+
+    fn logins() -> (Logins, Admin) {
+        let mut logins = Logins::default();
+        logins.add("ada", "a:b", AccessLevel::Operate);
+        logins.add("eve", "looks", AccessLevel::ReadOnly);
+        logins.set_token("figures");
+        (logins, Admin::builder(Storage::memory()).access(AccessLevel::Operate).build())
     }
 
     #[test]
     fn only_the_right_name_and_password_pass() {
-        let credentials = Credentials::new("ada", "a:b");
-        let with = |text: &str| credentials.are_in(&headers(&format!("Basic {}", STANDARD.encode(text))));
-        assert!(with("ada:a:b"));
-        for wrong in ["ada:a:c", "ada", "ada:", "adaa::b", ":ada:a:b", ""] {
-            assert!(!with(wrong), "{wrong}");
+        let (logins, admin) = logins();
+        let with = |text: &str| {
+            let view = logins.view(&admin, &request("/", &format!("Basic {}", STANDARD.encode(text))))?;
+            Some((view.operator().to_owned(), view.access().allows(Action::Purge)))
+        };
+        assert_eq!(with("ada:a:b"), Some(("ada".to_owned(), true)));
+        assert_eq!(with("eve:looks"), Some(("eve".to_owned(), false)));
+        for wrong in ["ada:a:c", "ada:looks", "eve:a:b", "ada", "ada:", "adaa::b", ":ada:a:b", ":figures", ""]
+        {
+            assert_eq!(with(wrong), None, "{wrong}");
         }
-        assert!(!credentials.are_in(&HeaderMap::new()));
-        assert!(
-            !credentials.are_in(&headers("Bearer YWRhOmE6Yg==")) && !credentials.are_in(&headers("Basic !"))
-        );
+        for wrong in ["Bearer YWRhOmE6Yg==", "Basic !", "Basic", ""] {
+            assert!(logins.view(&admin, &request("/", wrong)).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_token_opens_the_figures_and_nothing_else() {
+        let (logins, admin) = logins();
+        let with = |path, token: &str| logins.view(&admin, &request(path, &format!("Bearer {token}")));
+        for path in FIGURES {
+            assert!(!with(path, "figures").unwrap().access().allows(Action::Inspect), "{path}");
+            assert!(with(path, "wrong").is_none() && with(path, "").is_none(), "{path}");
+        }
+        assert!(with("/", "figures").is_none() && with("/queue", "figures").is_none());
     }
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::request::Parts;
-use jobqueue::admin::Admin;
+use jobqueue::admin::{AccessLevel, Admin};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::browser::access::{Access, Resolver};
 use crate::browser::app::App;
-use crate::browser::basic_auth::Credentials;
+use crate::browser::basic_auth::Logins;
 use crate::browser::cached::Reads;
 use crate::browser::operations::Operations;
 use crate::browser::poller::Poller;
@@ -56,7 +56,7 @@ pub struct Dashboard {
     snapshots: Snapshots,
     resolver: Resolver,
     redactor: Redactor,
-    credentials: Option<Credentials>,
+    logins: Logins,
     refresh: Duration,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -74,7 +74,7 @@ impl Dashboard {
             snapshots,
             resolver: Resolver::default(),
             redactor: Redactor::default(),
-            credentials: None,
+            logins: Logins::default(),
             refresh: REFRESH,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -89,10 +89,24 @@ impl Dashboard {
         self
     }
 
-    /// Demands this name and this password, by HTTP basic authentication. Use it behind TLS only: browsers send both with every
-    /// request. The comparison takes the same time for every password. [`access`](Self::access) is asked as well, if it is set.
+    /// Demands a name and its password, by HTTP basic authentication: this one, or another one that is set in the same way. The name is
+    /// that of the operator in events and audits, with all rights of the [`Admin`]. Use it behind TLS only: browsers send both with
+    /// every request. The comparison takes the same time for every password. [`access`](Self::access) is asked as well, if it is set.
     pub fn credentials(mut self, user: &str, password: &str) -> Self {
-        self.credentials = Some(Credentials::new(user, password));
+        self.logins.add(user, password, AccessLevel::Operate);
+        self
+    }
+
+    /// Does the same for somebody who only looks.
+    pub fn viewer(mut self, user: &str, password: &str) -> Self {
+        self.logins.add(user, password, AccessLevel::ReadOnly);
+        self
+    }
+
+    /// Lets programs with the header `Authorization: Bearer <token>` read `/metrics` and `/scale`, and nothing else. All other requests
+    /// need [`credentials`](Self::credentials).
+    pub fn metrics_token(mut self, token: &str) -> Self {
+        self.logins.set_token(token);
         self
     }
 
@@ -131,11 +145,11 @@ impl Dashboard {
     /// Returns the routes, for [`Router::nest_service`] under any path, or as the whole service. Nothing is read from the storage until the
     /// first request.
     pub fn router(self) -> Router {
-        let Self { snapshots, resolver, redactor, credentials, refresh, tasks, stop } = self;
+        let Self { snapshots, resolver, redactor, logins, refresh, tasks, stop } = self;
         let admin = snapshots.admin().clone();
         let poller = Poller::new(snapshots.clone(), refresh, stop.clone());
         let (reads, operations) = (Reads::new(refresh), Operations::new(tasks, stop.clone()));
-        let app = App { admin, snapshots, resolver, redactor, credentials, poller, reads, operations, stop };
+        let app = App { admin, snapshots, resolver, redactor, logins, poller, reads, operations, stop };
         routes::router(Arc::new(app))
     }
 }

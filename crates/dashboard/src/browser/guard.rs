@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{OriginalUri, Request, State};
-use axum::http::header::{CACHE_CONTROL, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -40,11 +40,14 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
 #[allow(clippy::result_large_err, reason = "the error is the answer")]
 fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
     let (mut parts, body) = request.into_parts();
-    if app.credentials.as_ref().is_some_and(|credentials| !credentials.are_in(&parts.headers)) {
+    let Some(admin) = app.logins.view(&app.admin, &parts) else {
+        if parts.headers.contains_key(AUTHORIZATION) {
+            tracing::warn!(path = %parts.uri.path().escape_debug(), "refused a wrong name, password or token");
+        }
         let challenge = [(WWW_AUTHENTICATE, "Basic realm=\"jobqueue\", charset=\"UTF-8\"")];
         return Err((StatusCode::UNAUTHORIZED, challenge, "name and password, please\n").into_response());
-    }
-    let Some(admin) = app.resolver.view(&app.admin, &parts) else {
+    };
+    let Some(admin) = app.resolver.view(&admin, &parts) else {
         return Err((StatusCode::FORBIDDEN, "you have no access to this dashboard\n").into_response());
     };
     let operator = admin.operator().escape_debug();

@@ -95,7 +95,12 @@ pub(crate) async fn preview(request: AuthorizedRequest, fields: Fields) -> Resul
 
 /// Puts back the dead letters of a preview, or that of one job.
 pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let per_second = fields.number::<u32>("rate")?.filter(|rate| *rate > 0);
+    let per_second = fields.number::<u32>("rate")?;
+    if per_second == Some(0) {
+        return Err(PageError::invalid(
+            "nothing was changed: a rate is at least 1 a second; leave it empty for no bound",
+        ));
+    }
     let (plan, selection) = match fields.text("plan") {
         Some(preview) => plan(&request, preview)?,
         None => {
