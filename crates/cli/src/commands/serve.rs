@@ -45,16 +45,9 @@ pub(crate) async fn run(
     arguments: Arguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let (operator, viewer, token) = (credentials(OPERATOR)?, credentials(VIEWER)?, variable(TOKEN));
-    let has_logins = operator.is_some() || viewer.is_some();
-    if token.is_some() && !has_logins {
-        return Err(Failure::Usage(format!(
-            "{TOKEN} without {} or {} leaves nobody a way in",
-            OPERATOR.0, VIEWER.0
-        )));
-    }
+    let logins = Logins::read()?;
     let is_local = arguments.listen.ip().is_loopback();
-    if !is_local && !has_logins && !arguments.behind_proxy {
+    if !is_local && !logins.any() && !arguments.behind_proxy {
         let (user, password) = OPERATOR;
         return Err(Failure::Usage(format!(
             "{} can be reached by other machines: set {user} and {password}, or add --read-only --behind-proxy if a proxy authenticates the viewers",
@@ -73,15 +66,12 @@ pub(crate) async fn run(
     let snapshots = Snapshots::new(admin);
     let tasks = TaskTracker::new();
     let dashboard = Dashboard::of(snapshots.clone()).tasks(tasks.clone()).stop_when(stop.clone());
-    let dashboard =
-        operator.iter().fold(dashboard, |dashboard, (user, word)| dashboard.credentials(user, word));
-    let dashboard = viewer.iter().fold(dashboard, |dashboard, (user, word)| dashboard.viewer(user, word));
-    let dashboard = token.iter().fold(dashboard, |dashboard, token| dashboard.metrics_token(token));
+    let dashboard = logins.set(dashboard);
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
     // The checks need no credentials: an orchestrator has none, and they expose nothing else.
     let router = dashboard.router().merge(health::router_of(snapshots));
-    let router = match is_local && !has_logins {
+    let router = match is_local && !logins.any() {
         true => only_for_this_machine(router),
         false => router,
     };
@@ -98,6 +88,43 @@ pub(crate) async fn run(
     tasks.close();
     tasks.wait().await;
     Ok(())
+}
+
+/// What browsers and programs must send.
+struct Logins {
+    operator: Option<(String, String)>,
+    viewer: Option<(String, String)>,
+    token: Option<String>,
+}
+
+impl Logins {
+    fn read() -> Result<Self, Failure> {
+        let logins =
+            Self { operator: credentials(OPERATOR)?, viewer: credentials(VIEWER)?, token: variable(TOKEN) };
+        if logins.token.is_some() && !logins.any() {
+            let text = format!("{TOKEN} without {} or {} leaves nobody a way in", OPERATOR.0, VIEWER.0);
+            return Err(Failure::Usage(text));
+        }
+        Ok(logins)
+    }
+
+    /// Returns whether somebody must log in.
+    fn any(&self) -> bool {
+        self.operator.is_some() || self.viewer.is_some()
+    }
+
+    fn set(&self, mut dashboard: Dashboard) -> Dashboard {
+        if let Some((user, password)) = &self.operator {
+            dashboard = dashboard.credentials(user, password);
+        }
+        if let Some((user, password)) = &self.viewer {
+            dashboard = dashboard.viewer(user, password);
+        }
+        match &self.token {
+            Some(token) => dashboard.metrics_token(token),
+            None => dashboard,
+        }
+    }
 }
 
 fn variable(name: &str) -> Option<String> {
