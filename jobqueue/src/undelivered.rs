@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::clock::unix_millis;
+use crate::envelope::StoredReference;
 use crate::runtime::Runtime;
 use crate::storage::QueueName;
 use crate::storage::{
@@ -29,11 +30,13 @@ pub(crate) struct StoredMessage {
     pub(crate) hidden_until: Option<SystemTime>,
     /// True if an earlier attempt of the send may have stored another copy.
     pub(crate) may_be_duplicated: bool,
+    /// The payload, if it is in a blob: nobody else deletes that of a cancelled message.
+    pub(crate) payload: Option<StoredReference>,
 }
 
 impl From<MessageRef> for StoredMessage {
     fn from(message: MessageRef) -> Self {
-        Self { message, hidden_until: None, may_be_duplicated: false }
+        Self { message, hidden_until: None, may_be_duplicated: false, payload: None }
     }
 }
 
@@ -47,6 +50,9 @@ pub(crate) struct UndeliveredRef {
     hidden_until: Option<u64>,
     #[serde(rename = "perhaps_twice", default, skip_serializing_if = "std::ops::Not::not")]
     may_be_duplicated: bool,
+    /// Name, size and SHA-256 of the payload's blob.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    payload: Option<(String, u64, String)>,
 }
 
 impl UndeliveredRef {
@@ -57,7 +63,16 @@ impl UndeliveredRef {
     pub(crate) fn stored(&self) -> StoredMessage {
         let since_1970 = |millis| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
         let hidden_until = self.hidden_until.and_then(since_1970);
-        StoredMessage { message: self.message(), hidden_until, may_be_duplicated: self.may_be_duplicated }
+        let parse = |(name, size, sha256): &(String, u64, String)| {
+            StoredReference::parse(name, Some(*size), Some(sha256)).ok()
+        };
+        let payload = self.payload.as_ref().and_then(parse);
+        StoredMessage {
+            message: self.message(),
+            hidden_until,
+            may_be_duplicated: self.may_be_duplicated,
+            payload,
+        }
     }
 }
 
@@ -69,6 +84,10 @@ impl From<&StoredMessage> for UndeliveredRef {
             receipt: message.receipt.expose().to_owned(),
             hidden_until: stored.hidden_until.map(unix_millis),
             may_be_duplicated: stored.may_be_duplicated,
+            payload: stored
+                .payload
+                .as_ref()
+                .map(|payload| (payload.to_string(), payload.size, payload.sha256.to_string())),
         }
     }
 }

@@ -47,6 +47,12 @@ pub fn in_memory() -> Storage {
     memory::open_on(runtime())
 }
 
+/// Returns the number of payloads in blobs.
+pub async fn payloads(storage: &Storage) -> usize {
+    let container = "jobqueue-payloads".parse().unwrap();
+    storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs.len()
+}
+
 /// Returns a worker on paused time: on [`runtime`], unless the storage has a runtime for that.
 pub fn worker(storage: &Storage) -> WorkerBuilder {
     let storage = storage.clone();

@@ -46,7 +46,7 @@ pub struct BulkReport {
     /// The number of these that came after [`before`](Self::before), at least.
     pub newer: u64,
     /// The number of dead letters of its plan that it did not meet: they are gone, or other operations or programs hold them. 0 without a
-    /// plan.
+    /// plan, and if it ended early.
     pub missing: u64,
     /// The cause, if it ended before it had looked at all.
     pub stopped: Option<String>,
@@ -224,7 +224,7 @@ impl<'a> Bulk<'a> {
         let report = letters.pass(&options, action, &mut tell).await?;
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
         let mut report = BulkReport::of(self.queue, report, told, self.dry_run, stopped);
-        if let Selection::Plan(plan) = &self.selection {
+        if let (Selection::Plan(plan), None) = (&self.selection, &report.stopped) {
             let planned = (plan.letters.len() as u64).min(self.limit.unwrap_or(u64::MAX));
             report.missing = planned.saturating_sub(report.count + report.skipped.len() as u64);
         }

@@ -165,8 +165,9 @@ impl Admin {
         work: impl Future<Output = Result<T, Error>>,
         summary: impl FnOnce(&T) -> String,
     ) -> Result<T, Error> {
-        let changes = |done: &T| Changes { detail: summary(done), jobs: Vec::new() };
-        self.act_on_jobs(action, subject.into(), work, changes).await
+        let deed = subject.into();
+        let jobs = deed.jobs.clone();
+        self.act_on_jobs(action, deed, work, |done| Changes { detail: summary(done), jobs }).await
     }
 
     /// Checks the access, records the beginning, runs `work`, and records the result with the jobs that it has changed.

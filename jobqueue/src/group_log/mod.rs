@@ -64,7 +64,7 @@ mod overview;
 mod send;
 mod store;
 
-pub(crate) use cancel::cancel_message;
+pub(crate) use cancel::{CancelError, cancel_message};
 pub(crate) use entry::{EndState, EntryRef};
 pub(crate) use log::{Announced, GRACE, Millis, Position};
 pub(crate) use message::{HEADER, InOrder, is_in_order, restamp};

@@ -3,8 +3,10 @@
 use super::sent::Sent;
 use crate::error::Error;
 use crate::group_log;
+use crate::group_log::{CancelError, EntryRef};
 use crate::message::QueueMessage;
-use crate::queue_core::Queue;
+use crate::queue_core::{Queue, QueueCore, remove_blobs};
+use crate::undelivered::StoredMessage;
 
 impl<M: QueueMessage> Queue<M> {
     /// Cancels a job whose message no worker has received yet. Returns false if a worker has received the message or it
@@ -23,7 +25,19 @@ impl<M: QueueMessage> Queue<M> {
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
         let Some(stored) = &sent.stored else { return Ok(false) };
         let core = self.core();
-        let cancelled = group_log::cancel_message(&core.groups, core.store(), sent.position, stored).await;
-        cancelled.map_err(|not| not.error)
+        cancel_stored(core, sent.position, stored).await.map_err(|not| not.error)
     }
+}
+
+/// Deletes a message before its first delivery, then its payload. Returns false if the message was received.
+pub(super) async fn cancel_stored(
+    core: &QueueCore,
+    position: Option<EntryRef>,
+    stored: &StoredMessage,
+) -> Result<bool, CancelError> {
+    let cancelled = group_log::cancel_message(&core.groups, core.store(), position, stored).await?;
+    if cancelled {
+        remove_blobs(core, &core.name, stored.payload.iter().cloned().collect()).await;
+    }
+    Ok(cancelled)
 }

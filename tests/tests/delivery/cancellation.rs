@@ -9,7 +9,7 @@ use jobqueue::admin::{AccessLevel, Admin, JobReference};
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, Queue, QueueName, SendOptions};
-use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const LOST_ANSWER: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
@@ -67,6 +67,22 @@ async fn a_job_that_nobody_can_have_received_is_certainly_cancelled() {
     assert!(queue.send(&task("b")).unique_for(2 * HOUR).with(delayed()).await.unwrap().is_sent());
     faulty.plan(Operation::Delete, 1, LOST_ANSWER);
     assert!(queue.cancel_unique("b").await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_job_leaves_no_payload() {
+    // The order of keys is kept by a log on the first, and by the storage itself on the second.
+    for storage in [Faulty::new(&in_memory()).storage(), in_memory()] {
+        let queue = storage.queue::<Task>().await.unwrap();
+        let large = || Task { name: "a".into(), data: "x".repeat(100_000) };
+        let plain = queue.send(&large()).await.unwrap();
+        let ordered = queue.send(&large()).in_order().await.unwrap();
+        assert!(queue.send(&large()).unique_for(HOUR).await.unwrap().is_sent());
+        assert_eq!(payloads(&storage).await, 3);
+        assert!(queue.cancel(&plain).await.unwrap() && queue.cancel(&ordered).await.unwrap());
+        assert!(queue.cancel_unique("a").await.unwrap());
+        assert_eq!(payloads(&storage).await, 0);
+    }
 }
 
 // B14

@@ -9,7 +9,7 @@ use jobqueue::dead_letters::{DeadLetter, RedriveOptions};
 use jobqueue::storage::{GetMessages, Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, JobInfo, Queue, Reason, Storage};
-use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
 const LARGE: usize = 100_000;
 
@@ -38,11 +38,6 @@ async fn finish_all(storage: &Storage) -> (u64, usize) {
 
 async fn lengths(queue: &Queue<Task>) -> (u64, u64) {
     (queue.approximate_len().await.unwrap(), queue.dead_letters().unwrap().approximate_len().await.unwrap())
-}
-
-async fn payloads(storage: &Storage) -> usize {
-    let container = "jobqueue-payloads".parse().unwrap();
-    storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs.len()
 }
 
 // W-redrive

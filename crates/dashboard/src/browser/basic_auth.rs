@@ -81,7 +81,7 @@ fn basic(headers: &HeaderMap) -> Option<Vec<u8>> {
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
 }
 
 fn digest(user: &[u8], password: &[u8]) -> [u8; 32] {
@@ -141,5 +141,11 @@ mod tests {
             assert!(with(path, "wrong").is_none() && with(path, "").is_none(), "{path}");
         }
         assert!(with("/", "figures").is_none() && with("/queue", "figures").is_none());
+        let mut logins = Logins::default();
+        logins.set_token("");
+        assert!(
+            logins.view(&admin, &request("/metrics", "Bearer ")).is_none(),
+            "an empty token opens nothing"
+        );
     }
 }

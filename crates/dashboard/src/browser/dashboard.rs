@@ -104,7 +104,7 @@ impl Dashboard {
     }
 
     /// Lets programs with the header `Authorization: Bearer <token>` read `/metrics` and `/scale`, and nothing else. All other requests
-    /// need [`credentials`](Self::credentials).
+    /// need [`credentials`](Self::credentials). An empty token opens nothing.
     pub fn metrics_token(mut self, token: &str) -> Self {
         self.logins.set_token(token);
         self

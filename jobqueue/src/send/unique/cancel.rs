@@ -1,9 +1,9 @@
 //! Cancels unique work by its key.
 
 use crate::error::{Error, ErrorKind};
-use crate::group_log;
 use crate::message::QueueMessage;
 use crate::queue_core::Queue;
+use crate::send::cancel::cancel_stored;
 use crate::send::unique::record::{ClaimState, Record, Records};
 
 impl<M: QueueMessage> Queue<M> {
@@ -63,7 +63,7 @@ impl<M: QueueMessage> Queue<M> {
             }
         };
         let position = claim.value.position;
-        let cancelled = group_log::cancel_message(&core.groups, core.store(), position, &stored).await;
+        let cancelled = cancel_stored(core, position, &stored).await;
         match cancelled {
             Ok(true) => {
                 records.finish(claim, Record::into_void).await;
