@@ -30,8 +30,8 @@ pub(crate) struct StoredMessage {
     pub(crate) hidden_until: Option<SystemTime>,
     /// True if an earlier attempt of the send may have stored another copy.
     pub(crate) may_be_duplicated: bool,
-    /// The payload, if it is in a blob: nobody else deletes that of a cancelled message.
-    pub(crate) payload: Option<StoredReference>,
+    /// The payload, if it is in a blob: nobody else deletes that of a cancelled message. Boxed because it is rare.
+    pub(crate) payload: Option<Box<StoredReference>>,
 }
 
 impl From<MessageRef> for StoredMessage {
@@ -52,7 +52,7 @@ pub(crate) struct UndeliveredRef {
     may_be_duplicated: bool,
     /// Name, size and SHA-256 of the payload's blob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    payload: Option<(String, u64, String)>,
+    payload: Option<Box<(String, u64, String)>>,
 }
 
 impl UndeliveredRef {
@@ -63,10 +63,9 @@ impl UndeliveredRef {
     pub(crate) fn stored(&self) -> StoredMessage {
         let since_1970 = |millis| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
         let hidden_until = self.hidden_until.and_then(since_1970);
-        let parse = |(name, size, sha256): &(String, u64, String)| {
-            StoredReference::parse(name, Some(*size), Some(sha256)).ok()
-        };
-        let payload = self.payload.as_ref().and_then(parse);
+        let payload = self.payload.as_deref().and_then(|(name, size, sha256)| {
+            StoredReference::parse(name, Some(*size), Some(sha256)).ok().map(Box::new)
+        });
         StoredMessage {
             message: self.message(),
             hidden_until,
@@ -87,7 +86,7 @@ impl From<&StoredMessage> for UndeliveredRef {
             payload: stored
                 .payload
                 .as_ref()
-                .map(|payload| (payload.to_string(), payload.size, payload.sha256.to_string())),
+                .map(|payload| Box::new((payload.to_string(), payload.size, payload.sha256.to_string()))),
         }
     }
 }

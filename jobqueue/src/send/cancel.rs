@@ -37,7 +37,7 @@ pub(super) async fn cancel_stored(
 ) -> Result<bool, CancelError> {
     let cancelled = group_log::cancel_message(&core.groups, core.store(), position, stored).await?;
     if cancelled {
-        remove_blobs(core, &core.name, stored.payload.iter().cloned().collect()).await;
+        remove_blobs(core, &core.name, stored.payload.as_deref().cloned().into_iter().collect()).await;
     }
     Ok(cancelled)
 }
