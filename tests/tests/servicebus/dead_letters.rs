@@ -260,7 +260,9 @@ async fn a_redrive_with_lost_answers_keeps_one_job() {
         let queue = bench.work().await;
         let dead = queue.dead_letters().unwrap();
         let report = dead.redrive(RedriveOptions::new()).await.unwrap();
-        assert_eq!(report.moved.len(), 1, "{end}: {report:?}");
+        // A lock that is lost after a lost answer does not show whether the letter is gone.
+        assert_eq!(report.moved.len() + report.skipped.len(), 1, "{end}: {report:?}");
+        assert!(report.skipped.iter().all(|letter| letter.maybe_moved), "{end}: {report:?}");
         assert_eq!(bench.letters().len(), 0, "{end}");
         assert_eq!(bench.count("active"), 1, "{end}");
     }

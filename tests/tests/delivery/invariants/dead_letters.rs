@@ -137,7 +137,13 @@ async fn absent_dead_letter_queue_is_empty_not_an_error() {
 // I12
 #[tokio::test(start_paused = true)]
 async fn dead_letter_removed_by_another_is_not_a_failure() {
-    for (kind, works) in [(StoreErrorKind::MessageNotFound, true), (StoreErrorKind::Unavailable, false)] {
+    for (kind, works) in [
+        (StoreErrorKind::MessageNotFound, true),
+        (StoreErrorKind::Unavailable, false),
+        // Another client has leased it: it is still there.
+        (StoreErrorKind::PopReceiptMismatch, false),
+        (StoreErrorKind::LeaseExpired, false),
+    ] {
         let faulty = Faulty::new(&with_dead_letters(1).await);
         let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
         faulty.plan_always(Operation::Delete, Fault::Refuse(kind));
