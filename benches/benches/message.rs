@@ -9,7 +9,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use jiff::fmt::temporal::DateTimePrinter;
-use jobqueue::testing::wire;
+use jobqueue::__internals::{read_text, text_of};
 use jobqueue::{Queue, QueueMessage, Storage};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -74,7 +74,7 @@ fn new_event<'a>(like: &Event<Thumbnail>, data: &'a Thumbnail) -> Event<&'a Thum
 fn messages(criterion: &mut Criterion) {
     let queue: Queue<Thumbnail> = Storage::memory().queue().now_or_never().unwrap().unwrap();
     let message = thumbnail();
-    let text = wire::text_of(&queue, &message).unwrap();
+    let text = text_of(&queue, &message).unwrap();
     let event: Event<Thumbnail> = serde_json::from_str(&text).unwrap();
 
     let mut encode = criterion.benchmark_group("encode");
@@ -82,7 +82,7 @@ fn messages(criterion: &mut Criterion) {
     encode.bench_function("serde_json, new event", |b| {
         b.iter(|| serde_json::to_string(&new_event(&event, black_box(&message))).unwrap())
     });
-    encode.bench_function("jobqueue", |b| b.iter(|| wire::text_of(&queue, black_box(&message)).unwrap()));
+    encode.bench_function("jobqueue", |b| b.iter(|| text_of(&queue, black_box(&message)).unwrap()));
     encode.finish();
 
     let mut decode = criterion.benchmark_group("decode");
@@ -97,7 +97,7 @@ fn messages(criterion: &mut Criterion) {
         })
     });
     decode.bench_function("jobqueue", |b| {
-        b.iter(|| wire::read(&queue, black_box(&text)).now_or_never().unwrap().unwrap())
+        b.iter(|| read_text(&queue, black_box(&text)).now_or_never().unwrap().unwrap())
     });
     decode.finish();
 }

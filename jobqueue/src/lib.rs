@@ -1,6 +1,8 @@
 #![doc = include_str!("docs/crate.md")]
 #![forbid(unsafe_code)]
 
+#[doc(hidden)]
+pub mod __internals;
 pub mod admin;
 #[cfg(feature = "azure")]
 pub mod azure;
@@ -11,7 +13,6 @@ mod coordination;
 pub mod dead_letters;
 mod delivery;
 pub mod event;
-pub mod golden;
 mod group_log;
 pub mod guide;
 pub mod handler;
@@ -36,8 +37,6 @@ pub mod sharded;
 pub mod sqlite;
 mod standard_hooks;
 pub mod storage;
-#[cfg(feature = "testing")]
-pub mod testing;
 pub mod trace;
 #[cfg(feature = "sqlite")]
 mod transactional;

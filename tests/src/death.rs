@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jobqueue::storage::Operation;
-use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue_testing::faults::{Fault, Faulty};
 
 /// From now on no call is performed or answered.
 pub fn now(faulty: &Faulty) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobqueue::testing::faults::{AzureLike, Call};
+use jobqueue_testing::faults::{AzureLike, Call};
 
 /// Returns the pauses between calls of the storage, beyond the time of a call: deliberate waits, and calls that hung.
 pub fn pauses(calls: &[Call]) -> Vec<Duration> {

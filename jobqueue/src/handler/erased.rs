@@ -92,14 +92,14 @@ impl std::error::Error for Failure {
 }
 
 /// Returns whether a handler's error asks for a later delivery without counting an attempt.
-pub(crate) fn is_snooze(error: &BoxError) -> bool {
+pub fn is_snooze(error: &BoxError) -> bool {
     let failure = error.downcast_ref::<Failure>();
     failure.is_some_and(|failure| matches!(failure.0.verdict(), Verdict::Snooze(_)))
 }
 
 /// Returns whether the handler failed because the storage did: it returned an error of a call of this framework, which has the answer of
 /// the storage as its cause and may succeed later, or an answer to it was lost. An error that wraps such an error is the application's own.
-pub(crate) fn is_outage(error: &BoxError) -> bool {
+pub fn is_outage(error: &BoxError) -> bool {
     let Some(Failure(failure)) = error.downcast_ref::<Failure>() else { return false };
     let own: &(dyn StdError + 'static) = failure.source();
     let Some(error) = own.downcast_ref::<Error>().filter(|_| failure.verdict() == Verdict::Retry) else {

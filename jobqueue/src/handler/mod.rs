@@ -3,7 +3,7 @@
 //! An extractor ([`FromJob`]) takes each further argument of a handler from the [`Job`]. The
 //! [guide](crate::guide::handlers) has an example with state, layers and extractors.
 
-mod erased;
+pub(crate) mod erased;
 mod extract;
 mod function;
 mod job;
@@ -15,4 +15,3 @@ pub use job::Job;
 pub use service::JobService;
 
 pub(crate) use erased::{Registration, recover};
-pub(crate) use erased::{is_outage, is_snooze};

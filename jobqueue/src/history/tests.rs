@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -13,10 +14,9 @@ use crate::envelope::{Envelope, Payload};
 use crate::job::outcome::Outcome;
 use crate::job::{JobInfo, TraceContext};
 use crate::storage::{
-    BlobName, ContainerName, JournalEntry, JournalPage, JournalQuery, Operation, PutBlob, QueueName, Storage,
-    StoreError, StoreErrorKind, list_all,
+    BlobName, ContainerName, JournalEntry, JournalPage, JournalQuery, Operation, PutBlob, QueueName,
+    StoreError, StoreErrorKind, Stores, list_all,
 };
-use crate::testing::faults::{Fault, Faulty};
 use crate::{Runtime, memory};
 
 const KEPT: Duration = Duration::from_secs(86_400);
@@ -147,8 +147,8 @@ fn entries(numbers: std::ops::Range<u64>, error: &str) -> Arc<[JournalEntry]> {
     numbers.map(entry).collect()
 }
 
-fn journal_of(storage: &Storage) -> BlobJournal {
-    BlobJournal::new(Arc::clone(&storage.stores().blobs), Runtime::paused())
+fn journal_of(storage: &impl AsRef<Stores>) -> BlobJournal {
+    BlobJournal::new(Arc::clone(&storage.as_ref().blobs), Runtime::paused())
 }
 
 fn everything() -> JournalQuery {

@@ -219,6 +219,12 @@ impl From<Stores> for Storage {
     }
 }
 
+impl AsRef<Stores> for Storage {
+    fn as_ref(&self) -> &Stores {
+        &self.stores
+    }
+}
+
 impl From<Storage> for Stores {
     fn from(storage: Storage) -> Self {
         storage.stores

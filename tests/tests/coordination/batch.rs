@@ -9,10 +9,10 @@ use futures_util::StreamExt;
 use jobqueue::batch::OnDeadLetters;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
     Context, JobError, QueueMessage, QueueName, Reason, Runtime, State, Storage, Worker, WorkerBuilder,
 };
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::death;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jobqueue::clock::Clock;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, ErrorKind, JobError, QueueMessage, SendOptions, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, clock, in_memory, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;

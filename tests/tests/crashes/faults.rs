@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue_testing::faults::{Fault, Faulty};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

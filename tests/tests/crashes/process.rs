@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jobqueue::Storage;
-use jobqueue::testing::faults::Faulty;
+use jobqueue_testing::faults::Faulty;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 

@@ -8,11 +8,11 @@ use jobqueue::clock::ManualClock;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::schedule::{CatchUp, Schedule};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
     Context, ErrorKind, JobError, JobInfo, QueueMessage, Runtime, SendOptions, State, Storage, Worker,
     WorkerBuilder, memory,
 };
+use jobqueue_testing::faults::{Fault, Faulty};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, QueueMessage)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use jobqueue::admin::{AccessLevel, Admin, JobReference};
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, Queue, QueueName, SendOptions};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jobqueue::dead_letters::{DeadLetters, RedriveOptions};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{ErrorKind, JobError, QueueMessage, Reason, Storage, memory};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use serde::{Deserialize, Serialize};
 
@@ -235,7 +235,7 @@ async fn boxed_and_anyhow_errors_become_retries_with_one_word() {
         let read = || -> anyhow::Result<()> { Err(anyhow::anyhow!("inner").context("outer")) };
         read().map_err(JobError::retry)
     }
-    use jobqueue::testing::run_one;
+    use jobqueue_testing::run_one;
     run_one(boxed, &task("a")).await.unwrap().assert_retried("boxed");
     run_one(any, &task("a")).await.unwrap().assert_retried("outer: inner");
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use jobqueue::storage::Operation;
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 /// Runs a job whose effect is recorded while the storage throttles blobs for some seconds. Returns how often the effect happened.

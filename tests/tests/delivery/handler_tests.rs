@@ -1,7 +1,7 @@
 //! The tools with which users test their handlers.
 
-use jobqueue::testing::{HandlerTest, run_one};
 use jobqueue::{Context, ErrorKind, JobError, Outcome, QueueMessage, State};
+use jobqueue_testing::{HandlerTest, run_one};
 use jobqueue_tests::jobs::{Task, task};
 use serde::{Deserialize, Serialize};
 

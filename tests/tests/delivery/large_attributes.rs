@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{ErrorKind, JobError, SendOptions, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 /// Fails every attempt for some hours. Returns the number of handler runs.

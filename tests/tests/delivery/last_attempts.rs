@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use jobqueue::handler::Handler;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 /// A handler that counts its runs and fails by `error`.

@@ -7,10 +7,10 @@ use jobqueue::batch::OnDeadLetters;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
     Context, ErrorKind, JobError, Queue, QueueMessage, Reason, SendOptions, Storage, WorkerBuilder,
 };
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, worker};
 use serde::{Deserialize, Serialize};
 

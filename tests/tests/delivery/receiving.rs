@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::QueueMessage;
-use jobqueue::testing::faults::Faulty;
+use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::{Task, in_memory};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use jobqueue::dead_letters::{DeadLetter, RedriveOptions};
 use jobqueue::storage::{GetMessages, Operation, PutMessage, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, JobInfo, Queue, Reason, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
 const LARGE: usize = 100_000;

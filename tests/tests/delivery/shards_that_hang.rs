@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::Operation;
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, JobInfo, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 // C7

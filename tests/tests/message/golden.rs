@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use jobqueue::QueueMessage;
-use jobqueue::golden::{GoldenError, check_in};
+use jobqueue_testing::golden::{GoldenError, check_in};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
@@ -191,11 +191,11 @@ fn a_file_that_is_something_else_is_told() {
 /// Uses the committed file in `tests/golden/`.
 #[test]
 fn the_macro_looks_into_the_calling_crate() {
-    jobqueue::assert_golden!(v1());
+    jobqueue_testing::assert_golden!(v1());
 }
 
 #[test]
 #[should_panic(expected = "JOBQUEUE_BLESS=1")]
 fn the_macro_panics_with_the_report() {
-    jobqueue::assert_golden!(V1 { width: 4, ..v1() });
+    jobqueue_testing::assert_golden!(V1 { width: 4, ..v1() });
 }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::dead_letters::RedriveOptions;
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::trace::{Span, Step, TraceContext, Tracer};
 use jobqueue::{
     Context, Event, JobError, JobInfo, QueueMessage, Runtime, State, Storage, Worker, WorkerBuilder,
 };
+use jobqueue_testing::faults::{Fault, Faulty};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]

@@ -10,8 +10,8 @@ use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, QueueName, SendOptions, Storage, memory};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::faults::pauses;
 use jobqueue_tests::jobs::{Task, in_memory, task, worker};
 

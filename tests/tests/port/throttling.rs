@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, Storage, StoreErrorKind, traced};
-use jobqueue::testing::faults::{AzureLike, Fault, Faulty};
 use jobqueue::{Context, JobError, QueueMessage, Runtime, Worker};
+use jobqueue_testing::faults::{AzureLike, Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, outcomes, task, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;

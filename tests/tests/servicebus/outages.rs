@@ -3,7 +3,7 @@
 
 use jobqueue::Storage;
 use jobqueue::storage::{GetMessages, LeasedMessage, Operation, PutMessage, StoreErrorKind, UpdateMessage};
-use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::json;
 use tokio::time::timeout;
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use jobqueue::admin::Admin;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, QueueName, Worker};
+use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::{Value, json};
 
 use super::Bench;

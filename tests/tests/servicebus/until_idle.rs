@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jobqueue::servicebus::Options;
 use jobqueue::storage::{GetMessages, Operation, Storage, UpdateMessage};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, Report, Worker};
+use jobqueue_testing::faults::{Fault, Faulty};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

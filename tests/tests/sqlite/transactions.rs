@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use jobqueue::sqlite::Options;
 use jobqueue::storage::{Operation, PutMessage};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{ErrorKind, Event, JobError, Queue, SendOptions, Storage, Worker};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
 use rusqlite::{Connection, TransactionBehavior};

@@ -7,9 +7,9 @@ use std::time::Duration;
 use jobqueue::clock::Clock;
 use jobqueue::memory::TokioClock;
 use jobqueue::storage::Operation;
-use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::testing::simulation::Process;
 use jobqueue::{Context, JobError, QueueMessage, Runtime, SendOptions, Worker};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_testing::simulation::Process;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 

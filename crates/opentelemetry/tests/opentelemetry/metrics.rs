@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jobqueue::storage::{Operation, PutMessage};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 
 use crate::support::{Invoice, Kept, Order, value, worker};
 

@@ -1,9 +1,8 @@
-#![cfg(feature = "testing")] // For the planned faults.
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::Instant;
 
 use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
@@ -13,8 +12,8 @@ use crate::settings::Metadata;
 use crate::storage::QueueName;
 use crate::storage::{
     ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, Queues, Storage, StoreErrorKind,
+    Stores,
 };
-use crate::testing::faults::{Fault, Faulty};
 
 const TERM: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
@@ -53,7 +52,7 @@ impl Scene {
 
     /// Leases a message as if the request had been sent `ago`.
     async fn leased(&self, ago: Duration, max_run_time: Duration, expired: ExpiredReceipt) -> Arc<Lease> {
-        let (storage, message) = (self.faulty.storage(), self.message().await);
+        let (storage, message) = (Storage::from(Stores::from(self.faulty.storage())), self.message().await);
         let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
         let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
         let requested = Instant::now() - ago;

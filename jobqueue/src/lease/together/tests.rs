@@ -1,8 +1,7 @@
-#![cfg(feature = "testing")] // For the planned faults.
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use jobqueue_testing::faults::{AzureLike, Fault, Faulty};
 use tokio::time::Instant;
 
 use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
@@ -10,9 +9,8 @@ use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::QueueName;
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, Storage, StoreErrorKind,
+    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, Storage, StoreErrorKind, Stores,
 };
-use crate::testing::faults::{AzureLike, Fault, Faulty};
 
 const TERM: Duration = Duration::from_secs(30);
 
@@ -22,7 +20,7 @@ async fn many_leased(
     expired: ExpiredReceipt,
 ) -> (Faulty, QueueName, LeaseRenewer, Vec<Arc<Lease>>) {
     let faulty = Faulty::new(&Storage::memory());
-    let (storage, queue) = (faulty.storage(), QueueName::new("leases").unwrap());
+    let (storage, queue) = (Storage::from(Stores::from(faulty.storage())), QueueName::new("leases").unwrap());
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     for number in 0..count {
         storage.queues().put(&queue, PutMessage::new(number.to_string())).await.unwrap();

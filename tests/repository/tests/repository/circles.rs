@@ -14,7 +14,7 @@ const FLOORS: &[&[&str]] = &[
     &["jobqueue-derive", "jobqueue-entra", "jobqueue-storage"],
     &["jobqueue-azure", "jobqueue-message", "jobqueue-servicebus", "jobqueue-sqlite"],
     &["jobqueue"],
-    &["jobqueue-conformance", "jobqueue-dashboard", "jobqueue-opentelemetry"],
+    &["jobqueue-conformance", "jobqueue-dashboard", "jobqueue-opentelemetry", "jobqueue-testing"],
     &["jobqueue-cli"],
 ];
 

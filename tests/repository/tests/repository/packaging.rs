@@ -50,7 +50,7 @@ const TESTS_ONLY: &[&str] = &["tempfile", "proptest", "criterion", "trybuild", "
 
 #[test]
 fn without_azure_there_is_no_http_and_no_tls() {
-    for features in ["", "sqlite", "testing", "sqlite,testing"] {
+    for features in ["", "sqlite"] {
         none_of(&crates(features), HTTP_AND_TLS);
     }
     assert!(crates("azure").contains("azure_storage_queue"), "the test reads the tree wrongly");
@@ -58,7 +58,7 @@ fn without_azure_there_is_no_http_and_no_tls() {
 
 #[test]
 fn without_sqlite_there_is_no_sqlite() {
-    for features in ["", "azure", "testing"] {
+    for features in ["", "azure"] {
         none_of(&crates(features), FILES.get(..2).unwrap());
     }
     assert!(crates("sqlite").contains("rusqlite"), "the test reads the tree wrongly");
@@ -76,7 +76,7 @@ fn examples_are_compiled_without_azure() {
 /// With `tower` itself, each feature of it that an application switches on would compile the library again.
 #[test]
 fn features_of_tower_do_not_reach_the_library() {
-    for features in ["", "sqlite", "testing"] {
+    for features in ["", "sqlite"] {
         none_of(&crates(features), &["tower"]);
     }
     assert!(crates("sqlite").contains("tower_service"), "the test reads the tree wrongly");
@@ -93,22 +93,14 @@ fn a_small_program_compiles_no_grammars_and_no_time_zones() {
 
 #[test]
 fn no_feature_brings_test_tools() {
-    none_of(&crates("sqlite,azure,testing"), TESTS_ONLY);
-    // Virtual time is tokio's `test-util`: only with the feature that says so.
-    for (features, expected) in [("sqlite,azure", false), ("sqlite,testing", true)] {
-        let tree = cargo(&[
-            "tree",
-            "--locked",
-            "--package=jobqueue",
-            "--edges=normal",
-            "--prefix=none",
-            "--format={lib} {f}",
-            "--no-default-features",
-            "--features",
-            features,
-        ]);
+    none_of(&crates("sqlite,azure,servicebus,schedule"), TESTS_ONLY);
+    // Virtual time is tokio's `test-util`: only with the crate that says so.
+    for (package, expected) in [("jobqueue", false), ("jobqueue-testing", true)] {
+        let package = format!("--package={package}");
+        let tree =
+            cargo(&["tree", "--locked", &package, "--edges=normal", "--prefix=none", "--format={lib} {f}"]);
         let virtual_time = |line: &str| line.starts_with("tokio ") && line.contains("test-util");
-        assert_eq!(tree.lines().any(virtual_time), expected, "{features}");
+        assert_eq!(tree.lines().any(virtual_time), expected, "{package}");
     }
 }
 

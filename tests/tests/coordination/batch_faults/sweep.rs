@@ -7,7 +7,7 @@ use std::time::Duration;
 use jobqueue::Storage;
 use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::in_memory;
 use tokio::time::sleep;
 

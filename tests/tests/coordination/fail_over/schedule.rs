@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jobqueue::schedule::Schedule;
 use jobqueue::storage::Operation;
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{QueueMessage, Worker};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, JobInfo, QueueMessage, QueueName, SendOptions, State, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::worker;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::testing::faults::Faulty;
 use jobqueue::{JobError, JobInfo, Queue, QueueMessage, State, Storage, Worker};
+use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::in_memory;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};

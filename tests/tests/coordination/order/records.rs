@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Call, Fault, Faulty};
 use jobqueue::{ErrorKind, JobError, JobInfo, Queue, SendOptions, Storage};
+use jobqueue_testing::faults::{Call, Fault, Faulty};
 use jobqueue_tests::jobs::{Task, task, worker};
 use tokio::time::{Instant, sleep, timeout};
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::dead_letters::RedriveOptions;
-use jobqueue::testing::faults::{AzureLike, Faulty};
 use jobqueue::{JobError, JobInfo, Queue, SendOptions, State, Storage, Worker, WorkerBuilder};
+use jobqueue_testing::faults::{AzureLike, Faulty};
 use jobqueue_tests::jobs::worker;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use jobqueue::settings::{Metadata, SettingOverrides};
 use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, JobInfo, QueueMessage, Storage, memory};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, task, worker};
 use serde::{Deserialize, Serialize};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, JobInfo, Storage, memory};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, outcomes, task, worker};
 
 /// Runs a worker that rejects everything.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jobqueue::memory;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue_testing::faults::{Fault, Faulty};
 
 use crate::invariants::ownership::run_one;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, JobInfo, Outcome, SendOptions, Storage, memory};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Log, Task, after, outcomes, task, worker};
 
 type Seen = Arc<Mutex<Vec<(String, String)>>>;

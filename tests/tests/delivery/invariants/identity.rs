@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, memory};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Log, Task, after, outcomes, task, worker};
 
 const NAME: &str = "/the/same";

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::storage::{ExpiredReceipt, GetMessages, MessageRef, Operation, StoreErrorKind, UpdateMessage};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, QueueName, Storage, Worker, memory};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Log, Task, after, outcomes, task, worker};
 
 fn tasks() -> QueueName {

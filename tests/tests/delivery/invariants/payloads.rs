@@ -1,8 +1,8 @@
 //! Payloads in blobs while their storage refuses, loses answers, or has no container yet: I3, I15, F48.
 
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, memory};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, outcomes, task, worker};
 
 fn large() -> Task {

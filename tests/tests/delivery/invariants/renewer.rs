@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::storage::Operation;
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, memory};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, task, worker};
 
 // I8

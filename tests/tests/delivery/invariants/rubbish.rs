@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::storage::{Operation, PutMessage};
-use jobqueue::testing::faults::Faulty;
 use jobqueue::{Event, JobError, Outcome};
+use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::Instant;
 

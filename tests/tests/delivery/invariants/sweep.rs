@@ -8,8 +8,8 @@ use jobqueue::maintenance::{SweepOptions, SweepReport, sweep};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, SendOptions, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 use proptest::prelude::*;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Event, JobError, Queue, Storage, memory};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Log, Task, after, outcomes, task, worker};
 use tokio::time::{Instant, timeout};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::worker::{HandlerLimits, QueueLimits};
 use jobqueue::{ErrorKind, JobError, SendOptions, Worker};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{in_memory, worker};
 use tokio::time::{Instant, sleep};
 

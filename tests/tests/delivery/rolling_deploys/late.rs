@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::memory;
-use jobqueue::testing::faults::{AzureLike, Faulty};
+use jobqueue_testing::faults::{AzureLike, Faulty};
 use jobqueue_tests::jobs::{after, runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jobqueue::admin::{Admin, Cancellation, DeadLetterFilter, JobPlace, JobReference, RawSend};
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, SendOptions, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use tokio::time::sleep;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jobqueue::admin::{DeadLetterFilter, JobState, RawPayload, RawSend};
 use jobqueue::storage::{Operation, PutMessage};
-use jobqueue::testing::faults::Faulty;
 use jobqueue::{ErrorKind, JobError, SendOptions};
+use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::{Task, in_memory, worker};
 use tokio_util::sync::CancellationToken;
 

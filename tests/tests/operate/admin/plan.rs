@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use jobqueue::admin::{Admin, DeadLetterFilter, DeadLetterPlan, JobReference, RawSend};
 use jobqueue::storage::Operation;
-use jobqueue::testing::faults::Faulty;
 use jobqueue::{ErrorKind, JobError, Storage, Worker};
+use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::Task;
 
 use crate::admin::support::{operator, send, storages};

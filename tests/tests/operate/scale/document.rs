@@ -9,8 +9,8 @@ use jobqueue::Storage;
 use jobqueue::admin::{AccessLevel, Admin};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue_dashboard::scale::{self, Target};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory};
 use tokio_util::sync::CancellationToken;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use axum::http::StatusCode;
 use jobqueue::JobError;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue_dashboard::metrics::{self, ALL, Kind};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory};
 use serde_json::Value;
 

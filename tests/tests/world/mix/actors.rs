@@ -9,8 +9,8 @@ use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::queue::SendUniqueOutcome;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{ContainerName, PutMessage};
-use jobqueue::testing::world::{Node, Verdict, World};
 use jobqueue::{Error, Queue, QueueMessage, QueueName, SendOptions, Sent};
+use jobqueue_testing::world::{Node, Verdict, World};
 use tokio::time::sleep;
 
 use super::batches;

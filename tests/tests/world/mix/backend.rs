@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jobqueue::Storage;
 use jobqueue::clock::Clock;
 use jobqueue::sqlite::{Options, Synchronous};
-use jobqueue::testing::world::Builder;
+use jobqueue_testing::world::Builder;
 use tempfile::TempDir;
 
 use super::bus;

@@ -1,8 +1,8 @@
 //! Batches, sent from a job or from outside.
 
 use jobqueue::batch::{Batch, OnDeadLetters};
-use jobqueue::testing::world::Node;
 use jobqueue::{Context, Error, SendOptions};
+use jobqueue_testing::world::Node;
 
 use super::diary::Note;
 use super::messages::{Join, Part};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use jobqueue::leader::Leader;
-use jobqueue::testing::world::{Finding, World};
+use jobqueue_testing::world::{Finding, World};
 
 use super::plan::Plan;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jobqueue::leader::Leader;
 use jobqueue::schedule::{CatchUp, Schedule};
-use jobqueue::testing::world::{Node, World};
 use jobqueue::worker::{CheckpointOutcome, HandlerLimits, QueueLimits, RateLimit};
 use jobqueue::{Context, JobError, State, WorkerBuilder};
+use jobqueue_testing::world::{Node, World};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::storage::Operation;
-use jobqueue::testing::world::Incident;
+use jobqueue_testing::world::Incident;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};

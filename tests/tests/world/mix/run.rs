@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use jobqueue::testing::world::{Builder, Finding, Profile, Run, World, shrink};
+use jobqueue_testing::world::{Builder, Finding, Profile, Run, World, shrink};
 
 use super::backend::Backend;
 use super::features::Feature;

@@ -25,10 +25,10 @@ pub(super) mod queues;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::testing::world::{Builder, Effects, Profile, World};
 use jobqueue::{
     Context, JobError, JobInfo, QueueMessage, SendOptions, State, Storage, WorkerBuilder, memory,
 };
+use jobqueue_testing::world::{Builder, Effects, Profile, World};
 use queues::{BrokenQueues, Defect, Seen};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Call, Fault, Faulty};
+use jobqueue_testing::faults::{Call, Fault, Faulty};
 
 use super::support::{Browser, filled, operate};
 use crate::snapshot::Snapshots;

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
 use jobqueue::servicebus::{Answer, Request};
-use jobqueue::testing::world::Host;
 use jobqueue_test_support::servicebus::{Lockstep, Said};
+use jobqueue_testing::world::Host;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::json;

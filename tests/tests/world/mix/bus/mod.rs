@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use jobqueue::clock::Clock;
 use jobqueue::servicebus::Options;
-use jobqueue::testing::world::{Builder, Host};
 use jobqueue::{Storage, memory};
 use jobqueue_test_support::servicebus::Lockstep;
+use jobqueue_testing::world::{Builder, Host};
 
 use self::hub::Hub;
 use self::wire::Line;

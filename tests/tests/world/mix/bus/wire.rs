@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use jobqueue::servicebus::{Answer, Network, Request, Socket};
-use jobqueue::testing::world::Host;
+use jobqueue_testing::world::Host;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::hub::Hub;

@@ -1,6 +1,6 @@
 //! A sealed batch continues exactly when all its children have ended, and every child runs.
 
-use jobqueue::testing::world::Finding;
+use jobqueue_testing::world::Finding;
 
 use super::{Evidence, finding};
 use crate::mix::batches::child;

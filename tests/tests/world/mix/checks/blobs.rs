@@ -6,8 +6,8 @@ use std::time::Duration;
 use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::ContainerName;
-use jobqueue::testing::world::{Finding, World};
 use jobqueue::{Error, QueueMessage};
+use jobqueue_testing::world::{Finding, World};
 use tokio::time::sleep;
 
 use super::finding;

@@ -1,6 +1,6 @@
 //! A job that was certainly cancelled does not run.
 
-use jobqueue::testing::world::{Fact, Finding};
+use jobqueue_testing::world::{Fact, Finding};
 
 use super::{Evidence, finding};
 use crate::mix::diary::Note;

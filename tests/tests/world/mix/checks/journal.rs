@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::admin::{Admin, HistoryFilter, HistoryPage, HistoryRecord};
 use jobqueue::storage::ContainerName;
-use jobqueue::testing::world::{Entry, Fact, Finding, Node, World};
 use jobqueue::{Error, JobError, Outcome, Runtime, Worker};
+use jobqueue_testing::world::{Entry, Fact, Finding, Node, World};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Evidence, finding};

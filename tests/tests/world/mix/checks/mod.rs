@@ -12,7 +12,7 @@ mod unique;
 
 use std::collections::BTreeSet;
 
-use jobqueue::testing::world::{Entry, Fact, Finding, RunEnd, World};
+use jobqueue_testing::world::{Entry, Fact, Finding, RunEnd, World};
 
 use super::diary::Diary;
 

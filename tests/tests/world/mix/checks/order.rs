@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use jobqueue::testing::world::{Fact, Finding, Verdict};
+use jobqueue_testing::world::{Fact, Finding, Verdict};
 
 use super::progress::is_single;
 use super::{Evidence, Run, finding};

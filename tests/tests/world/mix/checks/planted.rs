@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::storage::{BlobName, ContainerName};
-use jobqueue::testing::world::{Entry, Fact, Finding, World};
+use jobqueue_testing::world::{Entry, Fact, Finding, World};
 
 use super::{Evidence, batches, blobs, cancelled, journal, order, progress, schedule, unique};
 use crate::mix::backend::Backend;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jobqueue::testing::world::{Fact, Finding, Verdict};
+use jobqueue_testing::world::{Fact, Finding, Verdict};
 
 use super::{Evidence, finding};
 use crate::mix::diary::Note;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jobqueue::testing::world::{Fact, Finding, World};
+use jobqueue_testing::world::{Fact, Finding, World};
 use tokio::time::sleep;
 
 use super::{Evidence, finding};

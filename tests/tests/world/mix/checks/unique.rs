@@ -1,6 +1,6 @@
 //! Unique work runs once in a window.
 
-use jobqueue::testing::world::Finding;
+use jobqueue_testing::world::Finding;
 
 use super::{Evidence, finding};
 use crate::mix::diary::Note;

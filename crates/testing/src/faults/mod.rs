@@ -1,0 +1,187 @@
+//! Planned faults: a wrapper that loses answers, refuses, delays and hangs at the n-th call of an operation.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+//! use jobqueue_testing::faults::{Fault, Faulty};
+//! use jobqueue::{QueueName, memory};
+//!
+//! let faulty = Faulty::quiet(&memory::open());
+//! let storage = faulty.storage();
+//! let queue = QueueName::new("jobs").unwrap();
+//! storage.queues().create_queue(&queue, &Default::default()).await.unwrap();
+//!
+//! // The first put is stored, but its answer is lost.
+//! faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+//! let lost = storage.queues().put(&queue, PutMessage::new("job")).await.unwrap_err();
+//! assert!(lost.is_ambiguous());
+//! assert_eq!(storage.queues().peek(&queue, 1).await.unwrap().len(), 1);
+//! assert_eq!(faulty.calls_of(Operation::Put), 1);
+//! # }
+//! ```
+
+mod around;
+mod azure_like;
+mod plan;
+mod still;
+
+use std::sync::Arc;
+
+use jobqueue::storage::{Guarantees, Operation, Storage, Stores};
+
+use around::Planned;
+pub use azure_like::AzureLike;
+pub(super) use azure_like::lost;
+use plan::Plan;
+pub use plan::{Call, Fault};
+pub(super) use still::StillClock;
+
+/// A storage that fails as planned, and records its calls. Cheap to clone; all clones share one plan.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::{JobError, QueueMessage, Runtime, Worker, memory}; use serde::{Deserialize, Serialize};
+/// # use std::time::Duration;
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "mails", kind = "mail")] struct Mail {}
+/// # async fn deliver(_: Mail) -> Result<(), JobError> { Ok(()) }
+/// use jobqueue::storage::{Operation, StoreErrorKind};
+/// use jobqueue_testing::faults::{Fault, Faulty};
+///
+/// let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
+/// faulty.storage().queue::<Mail>().await?.send(&Mail {}).await?;
+/// // The answer to the deletion is lost: the job is not run again nevertheless.
+/// faulty.plan(Operation::DeleteAll, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+/// let worker = Worker::builder(faulty.storage()).handle(deliver);
+/// let report = worker.build()?.run_until(tokio::time::sleep(Duration::from_secs(120))).await?;
+/// assert_eq!(report.completed + report.uncertain, 1);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Faulty {
+    storage: Storage,
+    plan: Arc<Plan>,
+}
+
+impl Faulty {
+    /// Wraps `storage`; no faults are planned yet. It is as far away as an Azure Storage account ([`AzureLike`]): every call takes
+    /// 5–60 ms, planned faults included, and a throttled change may have been applied.
+    ///
+    /// The delays are the same in each run. They need tokio's clock: use paused time, or else [`quiet`](Self::quiet).
+    pub fn new(storage: &impl AsRef<Stores>) -> Self {
+        Self::with_profile(storage, AzureLike::default())
+    }
+
+    /// Wraps `storage` as [`new`](Self::new) does; besides, calls without a planned fault fail at the rate of `profile`.
+    pub fn with_profile(storage: &impl AsRef<Stores>, profile: AzureLike) -> Self {
+        let stores = storage.as_ref();
+        Self::distant(stores, Shape::of(stores), profile)
+    }
+
+    /// Wraps `storage` so that it answers at once, and certainly has not performed what it throttles. For tests in real time,
+    /// and for those of moments that latency would blur.
+    pub fn quiet(storage: &impl AsRef<Stores>) -> Self {
+        let stores = storage.as_ref();
+        Self::over(stores, Shape::of(stores), Plan::default())
+    }
+
+    /// Wraps `storage` as [`new`](Self::new) does, so that workers delete the message of each job by itself, as on Azure: by
+    /// [`Operation::Delete`] instead of [`Operation::DeleteAll`].
+    pub fn deleting_one_by_one(storage: &impl AsRef<Stores>) -> Self {
+        let stores = storage.as_ref();
+        let mut shape = Shape::of(stores);
+        shape.guarantees.commits_together = false;
+        Self::distant(stores, shape, AzureLike::default())
+    }
+
+    /// Wraps `storage` as [`new`](Self::new) does, but leaves it the [order of groups](jobqueue::storage::OrderedGroups) if it keeps
+    /// that itself. All other wrappers hide it: the framework then keeps the order in a log, as on Azure's queues.
+    pub fn ordering_groups(storage: &impl AsRef<Stores>) -> Self {
+        let stores = storage.as_ref();
+        let shape = Shape { orders_groups: true, ..Shape::of(stores) };
+        Self::distant(stores, shape, AzureLike::default())
+    }
+
+    /// Wraps `storage` so that it answers at once and keeps what it can do by itself, but perhaps announces no arrivals.
+    pub(super) fn native(storage: &Storage, notifies: bool) -> Self {
+        let stores = storage.stores();
+        Self::over(stores, Shape { notifies, orders_groups: true, ..Shape::of(stores) }, Plan::default())
+    }
+
+    /// Wraps a storage with threads of its own so that no virtual time passes during its calls.
+    pub(super) fn still(storage: &Storage, clock: Arc<StillClock>) -> Self {
+        let stores = storage.stores();
+        Self::over(stores, Shape { orders_groups: true, ..Shape::of(stores) }, Plan::still(clock))
+    }
+
+    fn over(stores: &Stores, shape: Shape, plan: Plan) -> Self {
+        let plan = Arc::new(plan);
+        let planned = Arc::new(Planned { plan: Arc::clone(&plan), shape });
+        let storage = Storage::from(stores.intercepted(&planned));
+        Self { storage, plan }
+    }
+
+    /// Returns the storage that fails. Its detached handles follow the same plan.
+    pub fn storage(&self) -> Storage {
+        self.storage.clone()
+    }
+
+    /// Plans a fault for the `nth` call of an operation from now, counted from 1.
+    pub fn plan(&self, operation: Operation, nth: u64, fault: Fault) {
+        self.plan.add(operation, nth, fault);
+    }
+
+    /// Plans a fault for every call of an operation that has none of its own, until [`heal`](Self::heal).
+    pub fn plan_always(&self, operation: Operation, fault: Fault) {
+        self.plan.always(operation, fault);
+    }
+
+    /// Forgets all planned faults. Hanging calls continue to hang.
+    pub fn heal(&self) {
+        self.plan.heal();
+    }
+
+    /// Calls `hook` before each call of an operation, to signal a test or to choose a fault by the call.
+    pub fn on(&self, operation: Operation, hook: impl FnMut(&Call) -> Option<Fault> + Send + 'static) {
+        self.plan.hook(operation, Box::new(hook));
+    }
+
+    /// Calls `behaviour` for each call and applies the faults that it returns, in order. A planned fault replaces all
+    /// of them except delays.
+    pub fn behave(&self, behaviour: impl Fn(&Call) -> Vec<Fault> + Send + Sync + 'static) {
+        self.plan.behave(Arc::new(behaviour));
+    }
+
+    /// Returns all calls since the beginning, in order.
+    pub fn calls(&self) -> Vec<Call> {
+        self.plan.calls()
+    }
+
+    /// Returns the number of calls of an operation.
+    pub fn calls_of(&self, operation: Operation) -> usize {
+        self.calls().iter().filter(|call| call.operation == operation).count()
+    }
+}
+
+/// The storage's description of itself.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    guarantees: Guarantees,
+    notifies: bool,
+    orders_groups: bool,
+}
+
+impl Shape {
+    /// Returns the shape of `stores`, except that the framework has to keep the order, as it has to on Azure's queues.
+    fn of(stores: &Stores) -> Self {
+        Self { guarantees: stores.queues.guarantees(), notifies: true, orders_groups: false }
+    }
+
+    /// Returns the shape of Azure Storage, where `stores` throttle as it does.
+    fn of_azure(stores: &Stores) -> Self {
+        let throttles_by_shard = stores.queues.guarantees().throttles_by_shard;
+        let guarantees = Guarantees { throttles_by_shard, ..Guarantees::default() };
+        Self { guarantees, notifies: false, orders_groups: false }
+    }
+}

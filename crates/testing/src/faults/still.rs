@@ -1,0 +1,87 @@
+//! Calls of a storage with threads of its own, on a runtime whose time is paused.
+//!
+//! The runtime's thread waits for the answer, so that the virtual time stands still and nothing else happens meanwhile: one call after
+//! the other, in an order that only the seed decides. Threads of the storage cannot see a runtime's paused time; they read a clock that
+//! is set before each call.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, SystemTime};
+
+use jobqueue::clock::Clock;
+
+/// Shows on every thread the time that another clock showed last on the thread of its runtime.
+pub(crate) struct StillClock {
+    clock: Arc<dyn Clock>,
+    /// Nanoseconds since 1970.
+    shown: AtomicU64,
+}
+
+impl StillClock {
+    pub(crate) fn of(clock: Arc<dyn Clock>) -> Arc<Self> {
+        let still = Self { clock, shown: AtomicU64::new(0) };
+        still.set();
+        Arc::new(still)
+    }
+
+    /// Takes over the time. To be called on the runtime's thread.
+    fn set(&self) {
+        let since = self.clock.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.shown.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Waits for the answer to a call, while no virtual time passes.
+    pub(crate) fn answer<T>(&self, call: impl Future<Output = T>) -> T {
+        self.set();
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        // A task that has used up its budget is woken when it gives its thread back, and here the thread waits: for ever.
+        let mut call = pin!(tokio::task::unconstrained(call));
+        loop {
+            match call.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(answer) => return answer,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+}
+
+impl Clock for StillClock {
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_nanos(self.shown.load(Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for StillClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StillClock").field(&self.now()).finish()
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_gets_any_number_of_answers_without_a_pause() {
+        let clock = StillClock::of(Arc::new(jobqueue::clock::SystemClock));
+        for number in 0..1_000 {
+            let (reply, answer) = tokio::sync::oneshot::channel();
+            let thread = std::thread::spawn(move || reply.send(number));
+            assert_eq!(clock.answer(answer), Ok(number));
+            assert_eq!(thread.join().ok(), Some(Ok(())));
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Pins the wire form of message types, so that an incompatible change fails a test.
+//!
+//! The module knows messages, codecs and files of JSON; it knows nothing of queues or storages. Applications use it in
+//! their tests through [`assert_golden!`](crate::assert_golden).
+
+mod diff;
+mod file;
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use jobqueue::QueueMessage;
+use jobqueue::codec::{Codec, decode_message, encode_message};
+use jobqueue::message::{DecodeError, EncodeError};
+
+use file::Golden;
+
+/// The environment variable that makes [`check`] write files, if it is `1`.
+const BLESS: &str = "JOBQUEUE_BLESS";
+
+/// Compares a message with its golden file, and reads every golden file of the type's earlier versions.
+///
+/// The file lies in `golden/` of the calling crate and is named after kind and version:
+/// `golden/thumbnail.request.v1.json`. A second argument names one of several examples of a type
+/// (`golden/thumbnail.request.v1.large.json`). Run the test once with `JOBQUEUE_BLESS=1` to create the file,
+/// and commit it. Later
+/// - a change of the wire form, of the queue or of the key fails the test, with the differences;
+/// - files of earlier versions, aliases and types named by `upgrade_from` must still decode and be valid.
+///
+/// After `version` is raised, bless again: the file of the old version stays, and must stay readable.
+///
+/// ```no_run
+/// use jobqueue::QueueMessage;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "thumbnails", kind = "thumbnail.request")]
+/// struct Thumbnail {
+///     photo: String,
+/// }
+///
+/// // In a #[test]:
+/// jobqueue_testing::assert_golden!(Thumbnail { photo: "cat.png".into() });
+/// ```
+///
+/// # Panics
+/// With the text of a [`GoldenError`] when the message and the files disagree.
+#[macro_export]
+macro_rules! assert_golden {
+    ($message:expr $(,)?) => {
+        $crate::assert_golden!($message, "")
+    };
+    ($message:expr, $example:expr $(,)?) => {
+        match $crate::golden::check(::core::env!("CARGO_MANIFEST_DIR"), $example, &$message) {
+            ::core::result::Result::Ok(()) => {}
+            ::core::result::Result::Err(error) => ::core::panic!("{}", error.report()),
+        }
+    };
+}
+
+/// Does the work of [`assert_golden!`](crate::assert_golden) for the crate at `root`. `example` may be empty. Files are
+/// written when the environment variable `JOBQUEUE_BLESS` is `1`.
+///
+/// # Errors
+/// See [`GoldenError`].
+pub fn check<M: QueueMessage>(root: impl AsRef<Path>, example: &str, message: &M) -> Result<(), GoldenError> {
+    let bless = std::env::var_os(BLESS).is_some_and(|value| value == "1");
+    check_in(&root.as_ref().join("golden"), example, message, bless)
+}
+
+/// Does the same as [`check`], with the folder of the files and whether to write them as arguments: for tests of tests,
+/// since a test cannot set an environment variable for itself alone, and for golden files elsewhere.
+///
+/// ```
+/// # use jobqueue::{QueueMessage, golden}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "thumbnails", kind = "thumbnail")] struct Thumbnail { photo: String }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?; let folder = folder.path();
+/// let example = Thumbnail { photo: "cat.png".into() };
+/// assert!(golden::check_in(folder, "", &example, false).is_err());   // there is no file yet
+/// golden::check_in(folder, "", &example, true)?;                     // writes it
+/// golden::check_in(folder, "", &example, false)?;                    // as it was
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// See [`GoldenError`].
+pub fn check_in<M: QueueMessage>(
+    folder: &Path,
+    example: &str,
+    message: &M,
+    bless: bool,
+) -> Result<(), GoldenError> {
+    let path = folder.join(file::name(M::KIND, M::VERSION, example));
+    let payload = encode_message(message).map_err(GoldenError::Encode)?;
+    let found = Golden::of(message, &payload);
+    let pinned = Golden::read(&path)?;
+    let unchanged = pinned.as_ref() == Some(&found);
+    if !unchanged && !bless {
+        return Err(match pinned {
+            Some(pinned) => {
+                let differences = diff::lines(&pinned.to_json(), &found.to_json());
+                GoldenError::Changed { path, differences }
+            }
+            None => GoldenError::Missing { path },
+        });
+    }
+    // Readability is checked before anything is overwritten: blessing cannot hide that waiting messages became
+    // unreadable.
+    check_readable::<M>(folder)?;
+    round_trip(&path, message, &payload)?;
+    if unchanged { Ok(()) } else { found.write(&path) }
+}
+
+/// Checks that every file in the folder that was written as `M` or as one of its predecessors can still be read as `M`.
+fn check_readable<M: QueueMessage>(folder: &Path) -> Result<(), GoldenError> {
+    for (path, golden) in file::all(folder)? {
+        if M::accepts(&golden.kind) && golden.version <= M::VERSION {
+            let payload = golden.payload_bytes(&path)?;
+            decode_message::<M>(golden.version, &payload)
+                .map_err(|source| GoldenError::Unreadable { path, source })?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a message that is read and written again is unchanged: both halves of serde agree.
+fn round_trip<M: QueueMessage>(path: &Path, example: &M, payload: &[u8]) -> Result<(), GoldenError> {
+    let unreadable = |source| GoldenError::Unreadable { path: path.to_owned(), source };
+    let message = M::Codec::decode::<M>(payload).map_err(DecodeError::Codec).map_err(unreadable)?;
+    let again = Golden::of(&message, &encode_message(&message).map_err(GoldenError::Encode)?);
+    let once = Golden::of(example, payload);
+    if once == again {
+        return Ok(());
+    }
+    let differences = diff::lines(&once.to_json(), &again.to_json());
+    Err(GoldenError::RoundTrip { path: path.to_owned(), differences })
+}
+
+/// The way in which a message type disagrees with its golden files. The text shows the differences: golden files hold
+/// examples, not users' data.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GoldenError {
+    /// There is no file yet.
+    #[error("{} does not exist; run the test with {BLESS}=1 to create it, and commit it", path.display())]
+    Missing {
+        /// The path at which the file was expected.
+        path: PathBuf,
+    },
+    /// The wire form, the queue or the key has changed.
+    #[error(
+        "the wire form differs from {}:\n{differences}\nWorkers of the present release may not read it. Undo the change, \
+         or raise `version`, keep the old type and name it in `upgrade_from`. If the example itself was changed, \
+         run the test with {BLESS}=1. Another queue or key needs care too: workers must read both queues until the old one is \
+         empty, and a key decides order, shard and unique work",
+        path.display()
+    )]
+    Changed {
+        /// The golden file.
+        path: PathBuf,
+        /// The differences, one per line.
+        differences: Differences,
+    },
+    /// A message that an earlier release sent cannot be read any more.
+    #[error(
+        "{} cannot be read any more. Messages of that form may be waiting in queues: undo the change, or raise \
+         `version`, keep the old type and name it in `upgrade_from`. Delete the file if no such message can be \
+         waiting",
+        path.display()
+    )]
+    Unreadable {
+        /// The golden file.
+        path: PathBuf,
+        /// The reason why it cannot be read.
+        source: DecodeError,
+    },
+    /// A message that is read and written again is changed.
+    #[error("reading {} and writing it again changes it:\n{differences}\nMake `Serialize` and `Deserialize` agree", path.display())]
+    RoundTrip {
+        /// The golden file.
+        path: PathBuf,
+        /// The differences, one per line.
+        differences: Differences,
+    },
+    /// The example cannot be sent.
+    #[error("the example is not a message that could be sent")]
+    Encode(#[source] EncodeError),
+    /// The file is not a golden file.
+    #[error("{} is not a golden file; restore it, or delete it and run the test with {BLESS}=1: {problem}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The problem of the file.
+        problem: String,
+    },
+    /// The file system reported an error.
+    #[error("{} cannot be read or written", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+}
+
+/// The differences between two wire forms, one line for each place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Differences(Vec<String>);
+
+impl fmt::Display for Differences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl GoldenError {
+    /// Returns the text together with all causes, for a failing test, which shows one text only.
+    pub fn report(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = self.source();
+        while let Some(cause) = next {
+            text.push_str("\ncaused by: ");
+            text.push_str(&cause.to_string());
+            next = cause.source();
+        }
+        text
+    }
+}

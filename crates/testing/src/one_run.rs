@@ -1,0 +1,218 @@
+//! Runs a handler once, with a queue around it, and returns the outcome.
+//!
+//! The message goes through the codec, the envelope, a storage in memory and the worker, as in production. So a test
+//! shows when the rules of its type refuse the message, or its codec cannot encode it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::codec::{decode_message, encode_message};
+use jobqueue::handler::Handler;
+use jobqueue::worker::{Event, Worker, WorkerBuilder};
+use jobqueue::{Error, ErrorKind, Outcome, Queue, QueueMessage, Runtime, Storage, memory};
+use jobqueue_storage::sync::lock;
+
+/// The longest time to wait for the handler, by tokio's clock.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+/// Runs `handler` once on `message`, with nothing else in the storage. For handlers that take state, see [`HandlerTest`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue_testing::run_one;
+/// use jobqueue::{Context, JobError, QueueMessage};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "orders", kind = "order")]
+/// struct Order { number: u32 }
+/// #[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "invoices", kind = "invoice")]
+/// struct Invoice { order: u32 }
+///
+/// async fn confirm(order: Order, ctx: Context) -> Result<(), JobError> {
+///     ctx.queue::<Invoice>().await?.send(&Invoice { order: order.number }).await?;
+///     Ok(())
+/// }
+///
+/// let run = run_one(confirm, &Order { number: 7 }).await?;
+/// run.assert_completed();
+/// assert_eq!(run.sent::<Invoice>().await?, [Invoice { order: 7 }]);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`Invalid`](ErrorKind::Invalid) for a message that breaks its rules; [`Configuration`](ErrorKind::Configuration) for
+/// a handler that takes state which the test has not added.
+///
+/// # Cancel safety
+/// If the future is dropped, the handler is cancelled.
+pub async fn run_one<A: 'static, H: Handler<A>>(handler: H, message: &H::Message) -> Result<OneRun, Error> {
+    HandlerTest::new().run_one(handler, message).await
+}
+
+/// The queue on which handlers run, and which they see in [`JobInfo::queue`](jobqueue::JobInfo::queue).
+const QUEUE: &str = "one-run";
+
+/// A storage and the state of handlers that a test runs one by one, on a queue of its own.
+///
+/// Each run has an empty storage, so that [`OneRun::sent`] returns the messages of this run.
+#[derive(Debug, Clone, Default)]
+pub struct HandlerTest {
+    parts: Vec<Part>,
+}
+
+type Configure = Arc<dyn Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync>;
+
+/// A step of the worker's configuration.
+#[derive(Clone)]
+struct Part(Configure);
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Part")
+    }
+}
+
+impl HandlerTest {
+    /// Creates a test without state.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a value that handlers take by [`State`](jobqueue::State), at most one of each type.
+    #[must_use]
+    pub fn state<S: Clone + Send + Sync + 'static>(self, state: S) -> Self {
+        self.worker(move |builder| builder.state(state.clone()))
+    }
+
+    /// Changes the worker that runs the handler: layers, retry policies, limits.
+    #[must_use]
+    pub fn worker(
+        mut self,
+        configure: impl Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync + 'static,
+    ) -> Self {
+        self.parts.push(Part(Arc::new(configure)));
+        self
+    }
+
+    /// Runs `handler` once on `message`.
+    ///
+    /// # Errors
+    /// Those of [`run_one`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the handler is cancelled.
+    pub async fn run_one<A: 'static, H: Handler<A>>(
+        &self,
+        handler: H,
+        message: &H::Message,
+    ) -> Result<OneRun, Error> {
+        let storage = memory::open_on(Runtime::paused());
+        // The queue differs from that of the type, to which the handler may send messages that must not run.
+        let queue: Queue<H::Message> = storage.queue_named(QUEUE).await?;
+        let _ = queue.send(message).await?;
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let end = Mutex::new(Some(end));
+        let told = move |event: &Event| {
+            if let Event::Finished { outcome, error, .. } = event
+                && let Some(end) = lock(&end).take()
+            {
+                // The receiver is gone when the run was given up.
+                let _ = end.send((outcome.clone(), error.clone()));
+            }
+        };
+        let builder =
+            self.parts.iter().fold(Worker::builder(storage.clone()), |builder, part| part.0(builder));
+        let worker = builder.concurrency(1).handle_on(QUEUE, handler).on_event(told).build()?;
+        let mut end = None;
+        let stop = async {
+            end = tokio::time::timeout(PATIENCE, ended).await.ok().and_then(Result::ok);
+        };
+        let _report = worker.run_until(stop).await?;
+        let missing = || Error::new(ErrorKind::Invalid, "the handler has not ended within an hour");
+        let (outcome, error) = end.ok_or_else(missing)?;
+        Ok(OneRun { outcome, error, storage })
+    }
+}
+
+/// The outcome of one run of a handler.
+#[derive(Debug)]
+pub struct OneRun {
+    /// The outcome of the delivery.
+    pub outcome: Outcome,
+    /// The error with its causes in one line, if the run failed.
+    pub error: Option<String>,
+    storage: Storage,
+}
+
+impl OneRun {
+    /// Checks that the handler returned `Ok`.
+    ///
+    /// # Panics
+    /// If the run ended otherwise; the text shows its error.
+    #[track_caller]
+    pub fn assert_completed(&self) {
+        let error = self.error.as_deref().unwrap_or("no error");
+        assert!(
+            self.outcome == Outcome::Completed,
+            "the handler ended as `{}`: {error}",
+            self.outcome.name()
+        );
+    }
+
+    /// Checks that the attempt failed with an error that contains `part`, and will be retried.
+    ///
+    /// # Panics
+    /// If the run ended otherwise; the text shows its outcome.
+    #[track_caller]
+    pub fn assert_retried(&self, part: &str) {
+        assert!(
+            matches!(self.outcome, Outcome::Retried(_)),
+            "the handler ended as `{}`",
+            self.outcome.name()
+        );
+        self.assert_error(part);
+    }
+
+    /// Checks that the message was dead-lettered with an error that contains `part`.
+    ///
+    /// # Panics
+    /// If the run ended otherwise; the text shows its outcome.
+    #[track_caller]
+    pub fn assert_dead_lettered(&self, part: &str) {
+        let is_dead = matches!(self.outcome, Outcome::DeadLettered(_));
+        assert!(is_dead, "the handler ended as `{}`: {:?}", self.outcome.name(), self.error);
+        self.assert_error(part);
+    }
+
+    #[track_caller]
+    fn assert_error(&self, part: &str) {
+        let error = self.error.as_deref().unwrap_or_default();
+        assert!(error.contains(part), "the error is {error:?}, which does not contain {part:?}");
+    }
+
+    /// Returns the messages that the handler sent to the queue of `M`, in the order of sending, except delayed ones.
+    ///
+    /// # Errors
+    /// [`Undecodable`](ErrorKind::Undecodable) for a message that is not an `M`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, messages that were already taken are not returned by the next call.
+    pub async fn sent<M: QueueMessage>(&self) -> Result<Vec<M>, Error> {
+        let queue: Queue<M> = self.storage.queue().await?;
+        let mut sent = Vec::new();
+        while let Some(delivery) = queue.receive(Duration::ZERO).await? {
+            // The message is copied by the codec, since messages need not be `Clone`.
+            sent.push(decode_message(M::VERSION, &encode_message(delivery.message())?)?);
+            delivery.complete().await?;
+        }
+        Ok(sent)
+    }
+
+    /// Returns the storage of the run, for further checks.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+}

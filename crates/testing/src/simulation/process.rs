@@ -1,0 +1,166 @@
+//! Groups tasks into simulated processes, which can be stopped and killed between any two polls.
+//!
+//! The processes share one thread, one runtime and its clock. A stopped process polls nothing while its timers
+//! continue: when it is resumed, time has passed, as after SIGSTOP and SIGCONT. A killed process is never polled again
+//! and runs no destructors before the runtime ends, as after SIGKILL.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+
+use jobqueue::runtime::TaskGate;
+use jobqueue_storage::sync::lock;
+
+/// A simulated process: the [gate](TaskGate) of the tasks of one [`Runtime`](jobqueue::Runtime). Cheap to clone; all clones
+/// are the same process.
+///
+/// A process owns the tasks that its runtime starts: those of a storage with this runtime, of its workers, their
+/// deliveries and their leases. Tasks that a handler starts by `tokio::spawn` do not belong to it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// use jobqueue::Runtime;
+/// use jobqueue_testing::simulation::Process;
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// let process = Process::default();
+/// let runtime = Runtime::new().with_task_gate(Arc::new(process.clone()));
+/// let job = runtime.spawn(tokio::time::sleep(Duration::from_secs(1)));
+/// process.stop();                                          // SIGSTOP: nothing is polled, time goes on
+/// tokio::time::sleep(Duration::from_secs(60)).await;
+/// assert!(!job.is_finished());
+/// process.resume();                                        // SIGCONT
+/// job.await.unwrap();
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct Process(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    life: Life,
+    /// The wakers of tasks that were to be polled while the process was stopped.
+    waiting: Vec<Waker>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    #[default]
+    Running,
+    Stopped,
+    Killed,
+}
+
+impl Process {
+    /// Polls no task of this process until [`resume`](Self::resume).
+    pub fn stop(&self) {
+        let mut state = self.lock();
+        if state.life == Life::Running {
+            state.life = Life::Stopped;
+        }
+    }
+
+    /// Continues after a [`stop`](Self::stop).
+    pub fn resume(&self) {
+        let mut state = self.lock();
+        if state.life == Life::Stopped {
+            state.life = Life::Running;
+            let waiting = std::mem::take(&mut state.waiting);
+            drop(state);
+            waiting.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Polls no task of this process any more.
+    pub fn kill(&self) {
+        let mut state = self.lock();
+        state.life = Life::Killed;
+        state.waiting.clear();
+    }
+
+    /// Returns whether the process is stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.lock().life == Life::Stopped
+    }
+
+    /// Returns whether the process was killed.
+    pub fn is_killed(&self) -> bool {
+        self.lock().life == Life::Killed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+}
+
+impl TaskGate for Process {
+    fn poll(
+        &self,
+        context: &mut Context<'_>,
+        poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>,
+    ) -> Poll<()> {
+        let mut state = self.lock();
+        match state.life {
+            Life::Running => {
+                drop(state);
+                poll(context)
+            }
+            Life::Stopped => {
+                state.waiting.push(context.waker().clone());
+                Poll::Pending
+            }
+            Life::Killed => Poll::Pending,
+        }
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Process").field(&self.lock().life).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use jobqueue::Runtime;
+
+    /// Counts seconds in a task of the process.
+    fn counting(process: &Process) -> Arc<AtomicU32> {
+        let runtime = Runtime::new().with_task_gate(Arc::new(process.clone()));
+        let seconds = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&seconds);
+        let count = async move {
+            loop {
+                sleep(Duration::from_secs(1)).await;
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        drop(runtime.spawn(count));
+        seconds
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stopped_process_resumes_and_killed_one_never_does() {
+        let (one, other) = (Process::default(), Process::default());
+        let (of_one, of_other) = (counting(&one), counting(&other));
+        sleep(Duration::from_millis(2500)).await;
+        one.stop();
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!((of_one.load(Ordering::Relaxed), of_other.load(Ordering::Relaxed)), (2, 12));
+        one.resume();
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(of_one.load(Ordering::Relaxed), 4, "its third second was over when it went on");
+        one.kill();
+        one.resume();
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(of_one.load(Ordering::Relaxed), 4);
+        assert!(one.is_killed() && !other.is_killed());
+    }
+}

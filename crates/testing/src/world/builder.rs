@@ -1,0 +1,303 @@
+//! Builds a world, runs it and judges its history.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::clock::Clock;
+use jobqueue::worker::WorkerBuilder;
+use jobqueue::{Error, Storage};
+use tokio::time::{sleep, timeout};
+
+use super::checks;
+use super::host::Host;
+use super::incident::Incident;
+use super::ledger::{Entry, Fact};
+use super::node::Node;
+use super::shared::{Backing, Shared, World};
+use super::shrink::shrink;
+use super::trace::trace;
+use super::weather::Profile;
+use super::worker::{Make, Slot};
+
+/// The maximum time for which a dead letter is held.
+const HELD: Duration = Duration::from_secs(11 * 60);
+
+/// The longest lock of a storage that does not ask how long a message is to be held.
+const LONGEST_LOCK: Duration = Duration::from_secs(310);
+
+type Scenario = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> + Send + Sync>;
+type Judge = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Vec<Finding>> + Send>> + Send + Sync>;
+
+/// A broken promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The promise that was broken, in a few words: the same text for all findings of one sort.
+    pub what: &'static str,
+    /// The job, key or blob that the finding concerns.
+    pub subject: String,
+    /// The events that led to it.
+    pub detail: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.what, self.subject, self.detail)
+    }
+}
+
+/// The result of a world.
+#[derive(Debug)]
+#[must_use]
+pub struct Run {
+    /// The findings; empty if every promise was kept.
+    pub findings: Vec<Finding>,
+    /// The history.
+    pub history: Vec<Entry>,
+    /// All storage calls, if they were recorded.
+    pub calls: String,
+}
+
+impl Run {
+    /// Returns the findings and the events that led to them, in a readable length.
+    pub fn report(&self) -> String {
+        trace(&self.findings, &self.history)
+    }
+}
+
+/// Builds a world. Returned by [`World::builder`].
+#[derive(Clone)]
+#[must_use = "a world is run by `check`, `run` or `run_with`"]
+pub struct Builder {
+    profile: Profile,
+    span: Duration,
+    patience: Duration,
+    spread: (usize, u32),
+    workers: Vec<Make>,
+    scenario: Scenario,
+    judges: Vec<Judge>,
+    logs: bool,
+    backing: Backing,
+}
+
+impl World {
+    /// Returns a builder: the profile [`azure_like`](Profile::azure_like), two minutes of incidents, no workers yet.
+    pub fn builder() -> Builder {
+        Builder {
+            profile: Profile::azure_like(),
+            span: Duration::from_secs(120),
+            patience: Duration::from_secs(2 * 3600),
+            spread: (1, 1),
+            workers: Vec::new(),
+            scenario: Arc::new(|_| Box::pin(async { Ok(()) })),
+            judges: Vec::new(),
+            logs: false,
+            backing: Backing::AzureLike,
+        }
+    }
+}
+
+impl Builder {
+    /// Adds worker processes. `make` adds the handlers; it is called for each process that starts.
+    pub fn workers(
+        self,
+        count: usize,
+        make: impl Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync + 'static,
+    ) -> Self {
+        self.workers_with(count, move |worker, _| make(worker))
+    }
+
+    /// Like [`workers`](Self::workers), but also passes the process to `make`.
+    pub fn workers_with(
+        mut self,
+        count: usize,
+        make: impl Fn(WorkerBuilder, &Node) -> WorkerBuilder + Send + Sync + 'static,
+    ) -> Self {
+        let make: Make = Arc::new(make);
+        self.workers.extend((0..count).map(|_| Arc::clone(&make)));
+        self
+    }
+
+    /// Sets the profile: how often calls fail and incidents happen. The default is [`Profile::azure_like`].
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// Sets how long incidents happen. Faults last at least as long, and at least as long as the scenario runs. The
+    /// default is two minutes.
+    pub fn span(mut self, span: Duration) -> Self {
+        self.span = span;
+        self
+    }
+
+    /// Sets how long messages may wait after the last fault. The default is two hours of virtual time.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Spreads queues over shards of several accounts. The default is one queue in one account.
+    pub fn sharded(mut self, accounts: usize, shards: u32) -> Self {
+        self.spread = (accounts, shards);
+        self
+    }
+
+    /// Sets the storage of the accounts, by default memory that behaves as Azure Storage does. `open` is called for each account of
+    /// each world with the clock that the account must use; each account must begin empty.
+    ///
+    /// Time is virtual here too: it stands still during each call, so that calls come one after the other and a seed still decides
+    /// everything. Arrivals are not announced.
+    pub fn storage<F>(mut self, open: impl Fn(Arc<dyn Clock>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Storage> + Send + 'static,
+    {
+        self.backing = Backing::Still(Arc::new(move |clock| Box::pin(open(clock))));
+        self
+    }
+
+    /// Sets the storage of the accounts, to which each process has connections of its own. `begin` is called for each account of each
+    /// world with the right clock; what it returns is called for each process, and once for the judge.
+    ///
+    /// The connections live on the world's runtime and under virtual time, which passes while the storage is asked. They must end with
+    /// their process.
+    pub fn connections<F>(mut self, begin: impl Fn(Arc<dyn Clock>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Fn(&Host) -> Storage + Send + Sync + 'static,
+    {
+        self.backing = Backing::Connected(Arc::new(move |clock| Box::new(begin(clock))));
+        self
+    }
+
+    /// Sets the scenario, which runs beside the workers: it sends messages and looks after dead letters. An error
+    /// that it returns is a finding.
+    pub fn scenario<F>(mut self, scenario: impl Fn(World) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        self.scenario = Arc::new(move |world| Box::pin(scenario(world)));
+        self
+    }
+
+    /// Judges the history and the stored data by rules of your own, after all work is done and the workers have
+    /// ended.
+    pub fn judge<F>(mut self, judge: impl Fn(World) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Vec<Finding>> + Send + 'static,
+    {
+        self.judges.push(Arc::new(move |world| Box::pin(judge(world))));
+        self
+    }
+
+    /// Records all storage calls in [`Run::calls`]. The default is off.
+    pub fn keep_calls(mut self) -> Self {
+        self.logs = true;
+        self
+    }
+
+    /// Runs one world with the incidents that `seed` determines.
+    pub fn run(&self, seed: u64) -> Run {
+        self.run_with(seed, &self.incidents(seed))
+    }
+
+    fn incidents(&self, seed: u64) -> Vec<(Duration, Incident)> {
+        Incident::draw_all(seed, self.span, self.profile.incidents_per_minute)
+    }
+
+    /// Runs one world with the given incidents.
+    ///
+    /// # Panics
+    /// If the runtime cannot be started.
+    pub fn run_with(&self, seed: u64, incidents: &[(Duration, Incident)]) -> Run {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let Ok(runtime) = runtime else { panic!("the runtime of the world does not start") };
+        let run = runtime.block_on(async {
+            let mut shared = Shared::new(seed, self.profile.clone(), self.spread, &self.backing);
+            if self.logs {
+                shared.keep_calls();
+            }
+            let shared = Arc::new(shared);
+            self.live(shared, incidents).await
+        });
+        runtime.shutdown_background();
+        run
+    }
+
+    /// Runs a world for each seed.
+    ///
+    /// # Panics
+    /// At the first seed with a finding. The text holds the seed and a trace; incidents that the failure does not
+    /// need are left out of the run.
+    pub fn check(&self, seeds: Range<u64>) {
+        for seed in seeds {
+            let run = self.run(seed);
+            let Some(first) = run.findings.first() else { continue };
+            let fails = |incidents: &[(Duration, Incident)]| {
+                self.run_with(seed, incidents).findings.iter().any(|found| found.what == first.what)
+            };
+            let few = shrink(self.incidents(seed), 200, fails);
+            let shrunk = self.run_with(seed, &few);
+            panic!("seed {seed}, with {} incidents:\n{}", few.len(), shrunk.report());
+        }
+    }
+
+    async fn live(&self, shared: Arc<Shared>, incidents: &[(Duration, Incident)]) -> Run {
+        let world = World { shared: Arc::clone(&shared) };
+        let open = |(number, make): (usize, &Make)| {
+            Slot::open(&shared, format!("worker{number}").into(), Arc::clone(make))
+        };
+        let slots: Vec<Arc<Slot>> = self.workers.iter().enumerate().map(open).collect();
+        let (scenario, ()) = tokio::join!((self.scenario)(world.clone()), async {
+            for (at, incident) in incidents {
+                sleep(at.saturating_sub(shared.ledger.now())).await;
+                incident.strike(&shared, &slots);
+            }
+        });
+        shared.end_faults();
+        shared.ledger.note(&"storage".into(), Fact::Incident("all faults end".to_owned()));
+        for slot in &slots {
+            // The processes that died last have been restarted by now, or will be.
+            slot.start_after(Duration::from_secs(30));
+        }
+        let drained = timeout(self.patience, checks::drained(&shared)).await.is_ok();
+        sleep(Duration::from_secs(60)).await;
+        let mut findings: Vec<Finding> =
+            slots.iter().filter_map(|slot| slot.mistake()).map(mistake).collect();
+        findings.extend(scenario.err().map(|error| mistake(format!("the scenario failed: {error:?}"))));
+        if shared.is_overrun() || !drained {
+            findings.extend(checks::waiting(&shared).await);
+        }
+        if shared.is_overrun() && findings.is_empty() {
+            findings.push(mistake("too many storage calls: something runs in a circle".to_owned()));
+        }
+        slots.iter().for_each(|slot| slot.close());
+        sleep(Duration::from_secs(40)).await;
+        shared.end();
+        // Messages of a process that died become visible again.
+        sleep(HELD).await;
+        findings.extend(checks::all(&shared).await);
+        for judge in &self.judges {
+            // Messages of the last look are visible again.
+            sleep(if shared.is_connected() { LONGEST_LOCK } else { Duration::from_secs(10) }).await;
+            findings.extend(judge(world.clone()).await);
+        }
+        Run { findings, history: shared.ledger.entries(), calls: shared.log() }
+    }
+}
+
+fn mistake(detail: String) -> Finding {
+    Finding { what: "the world itself failed", subject: "world".to_owned(), detail }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("profile", &self.profile)
+            .field("span", &self.span)
+            .field("workers", &self.workers.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+//! Attempts are bounded and counted.
+
+use std::time::Duration;
+
+use jobqueue::Outcome;
+
+use super::evidence::{Job, Run};
+use super::{Evidence, Finding};
+use crate::world::ledger::{Entry, Fact, RunEnd};
+
+pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for job in evidence.jobs() {
+        let mut failures = 0;
+        for entry in &job.entries {
+            match &entry.fact {
+                Fact::RunBegan { attempt, max_attempts, .. } if attempt > max_attempts => {
+                    found.push(Finding {
+                        what: "a job has too many attempts",
+                        subject: job.id.to_string(),
+                        detail: format!("attempt {attempt} of {max_attempts} began at {:?}", entry.at),
+                    });
+                }
+                Fact::Settled { outcome: Outcome::Retried(_), .. } => failures += 1,
+                // The job may be redriven, and then has all its attempts again.
+                Fact::Settled { outcome: Outcome::DeadLettered(_), .. } => failures = 0,
+                _ => {}
+            }
+        }
+        found.extend(job.by_message().iter().find_map(|runs| uncounted(evidence, &job, runs)));
+        if failures > 1_000 {
+            found.push(Finding {
+                what: "a job fails without end",
+                subject: job.id.to_string(),
+                detail: format!("{failures} failures were reported"),
+            });
+        }
+    }
+    found
+}
+
+/// The time after a release in which a worker that is shutting down has ended. It does not pass while its process is stopped.
+const SHUTDOWN: Duration = Duration::from_secs(60);
+
+/// A failed run whose worker put the message back, after which it is delivered again under the same attempt. The failure of a handler
+/// that a shutdown has cancelled costs no attempt.
+fn uncounted(evidence: &Evidence, job: &Job<'_>, runs: &[Run<'_>]) -> Option<Finding> {
+    let failed = runs.iter().filter(|run| matches!(run.end, Some((RunEnd::Failed, _))));
+    failed.clone().find_map(|run| {
+        let put_back = job.entries.iter().find(|entry| {
+            entry.node == run.began.node
+                && entry.number > run.began.number
+                && matches!(&entry.fact, Fact::Settled { inserted, delivery, outcome: Outcome::Released(_), .. } if (*inserted, *delivery) == (Some(run.message), run.delivery))
+        })?;
+        if shuts_down(evidence, put_back) {
+            return None;
+        }
+        let again =
+            runs.iter().find(|again| again.began.number > put_back.number && again.attempt <= run.attempt)?;
+        Some(Finding {
+            what: "a failed attempt is not counted",
+            subject: job.id.to_string(),
+            detail: format!(
+                "attempt {} failed in {}, and began anew at {:?}",
+                run.attempt, run.began.node, again.began.at
+            ),
+        })
+    })
+}
+
+/// Returns whether a worker was stopped before one of its entries, or ends soon after it.
+fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
+    let is_told = |fact: &Fact| matches!(fact, Fact::Noted(text) if text == "told to stop");
+    let mut before = evidence.history[..put_back.number].iter();
+    // It may die before it has ended.
+    if before.any(|entry| entry.node == put_back.node && is_told(&entry.fact)) {
+        return true;
+    }
+    let mut since = Some(put_back.at);
+    for entry in &evidence.history[put_back.number..] {
+        if since.is_some_and(|since| entry.at > since + SHUTDOWN) {
+            return false;
+        }
+        match &entry.fact {
+            Fact::Incident(_) if entry.node != put_back.node => {}
+            Fact::Incident(text) if text.starts_with("worker ended") => return true,
+            Fact::Incident(text) if text.starts_with("frozen") => since = None,
+            Fact::Incident(text) if text.starts_with("continues") => since = Some(entry.at),
+            _ => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    /// Returns the history of job `j` in process `w`: these facts, a second apart.
+    fn history(facts: Vec<Fact>) -> Evidence {
+        let entry =
+            |(number, fact)| Entry { number, at: Duration::from_secs(number as u64), node: "w".into(), fact };
+        let history = facts.into_iter().enumerate().map(entry).collect();
+        Evidence { history, ..Evidence::default() }
+    }
+
+    fn began(run: u64, attempt: u32) -> Fact {
+        Fact::RunBegan {
+            run,
+            id: "j".into(),
+            inserted: SystemTime::UNIX_EPOCH,
+            delivery: 1,
+            attempt,
+            max_attempts: 3,
+        }
+    }
+
+    fn failed_and_released() -> [Fact; 2] {
+        let id: Arc<str> = "j".into();
+        let outcome = Outcome::Released(Duration::ZERO);
+        [
+            Fact::RunEnded { run: 1, id: Arc::clone(&id), end: RunEnd::Failed },
+            Fact::Settled { id, inserted: Some(SystemTime::UNIX_EPOCH), delivery: 1, outcome },
+        ]
+    }
+
+    #[test]
+    fn attempt_beyond_the_maximum_is_found() {
+        assert!(check(&history(vec![began(1, 3)])).is_empty());
+        let found = check(&history(vec![began(1, 4)]));
+        assert_eq!(found[0].what, "a job has too many attempts");
+    }
+
+    #[test]
+    fn failure_that_is_not_counted_is_found() {
+        let facts = |again| {
+            let [failed, released] = failed_and_released();
+            vec![began(1, 1), failed, released, began(2, again)]
+        };
+        assert!(check(&history(facts(2))).is_empty());
+        let found = check(&history(facts(1)));
+        assert_eq!(found[0].what, "a failed attempt is not counted");
+        // The failure of a handler that a shutdown has cancelled costs no attempt.
+        let mut told = facts(1);
+        told.insert(0, Fact::Noted("told to stop".to_owned()));
+        assert!(check(&history(told)).is_empty());
+    }
+}

@@ -1,0 +1,118 @@
+//! A job that is done neither runs again nor dies without a cause.
+
+use jobqueue::Outcome;
+
+use super::evidence::{Job, Run, is_of_dead_letters};
+use super::{Evidence, Finding};
+use crate::world::ledger::{Entry, Fact};
+
+pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for job in evidence.jobs() {
+        let pairs = job.runs.iter().zip(job.runs.iter().skip(1));
+        let ran_again = pairs.clone().find(|(first, second)| {
+            first.is_done() && first.has_ended(second.began.number) && !has_cause(&job, first, second)
+        });
+        found.extend(ran_again.map(|(first, second)| Finding {
+            what: "a job ran twice without a cause",
+            subject: job.id.to_string(),
+            detail: format!(
+                "it was done in {} (run {}), and ran again at {:?} in {}",
+                first.began.node, first.number, second.began.at, second.began.node
+            ),
+        }));
+        found.extend(died(&job));
+        if evidence.dead.contains(&**job.id) {
+            found.extend(left_behind(&job));
+        }
+    }
+    found
+}
+
+/// Returns whether an event of this job, or of the process that had its lease, explains that it ran again after it was done.
+pub(super) fn has_cause(job: &Job<'_>, first: &Run<'_>, second: &Run<'_>) -> bool {
+    let copies = first.message != second.message && job.has_copies(second.began.number);
+    // Runs of other messages in between do not matter: the lease of this message is that of its last run.
+    let same = job
+        .runs
+        .iter()
+        .rev()
+        .find(|run| run.began.number < second.began.number && run.message == second.message);
+    let lost = same.is_some_and(|run| job.may_lose_lease(run, second.began.number));
+    copies || lost || job.is_about_to_expire(second.began)
+}
+
+/// A job that was done is dead-lettered.
+fn died(job: &Job<'_>) -> Option<Finding> {
+    job.entries.iter().find_map(|entry| {
+        let Fact::Settled { inserted, outcome: Outcome::DeadLettered(reason), .. } = &entry.fact else {
+            return None;
+        };
+        let is_before = |run: &&Run<'_>| run.is_done() && run.has_ended(entry.number);
+        let done = job.runs.iter().find(is_before)?;
+        let is_explained = match *inserted == Some(done.message) {
+            true => job.may_lose_lease(done, entry.number),
+            false => job.has_copies(entry.number),
+        };
+        (!is_explained && !job.is_about_to_expire(entry)).then(|| Finding {
+            what: "a job that was done is dead-lettered",
+            subject: job.id.to_string(),
+            detail: format!(
+                "run {} was done, and {} dead-lettered it as {reason} at {:?}",
+                done.number, entry.node, entry.at
+            ),
+        })
+    })
+}
+
+/// A job was done after it was dead-lettered, and its letter is left.
+fn left_behind(job: &Job<'_>) -> Option<Finding> {
+    let is_letter =
+        |entry: &&&Entry| matches!(&entry.fact, Fact::PutBegan { queue, .. } if is_of_dead_letters(queue));
+    let letter = job.entries.iter().rev().find(is_letter)?;
+    let last = job.runs.last().filter(|run| run.is_done() && run.began.number > letter.number)?;
+    let unsettled = job.entries.iter().any(|entry| {
+        entry.node == letter.node
+            && (letter.number..last.began.number).contains(&entry.number)
+            && matches!(entry.fact, Fact::CallFailed { .. })
+    });
+    let stopped = job.was_stopped(&letter.node, letter.number, last.began.number);
+    (!unsettled && !stopped && !job.has_copies(last.began.number)).then(|| Finding {
+        what: "a job is done, and its dead letter is left",
+        subject: job.id.to_string(),
+        detail: format!(
+            "{} wrote the letter at {:?}, and run {} was done",
+            letter.node, letter.at, last.number
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::world::ledger::RunEnd;
+
+    #[test]
+    fn dead_letter_of_a_job_that_is_done_is_found() {
+        let facts = [
+            Fact::PutBegan { id: "j".into(), queue: "orders-poison".into() },
+            Fact::RunBegan {
+                run: 1,
+                id: "j".into(),
+                inserted: SystemTime::UNIX_EPOCH,
+                delivery: 2,
+                attempt: 2,
+                max_attempts: 3,
+            },
+            Fact::RunEnded { run: 1, id: "j".into(), end: RunEnd::Done },
+        ];
+        let entry = |(number, fact)| Entry { number, at: Duration::ZERO, node: "w".into(), fact };
+        let history = facts.into_iter().enumerate().map(entry).collect();
+        let mut evidence = Evidence { history, ..Evidence::default() };
+        assert!(check(&evidence).is_empty());
+        evidence.dead.insert("j".to_owned());
+        assert_eq!(check(&evidence)[0].what, "a job is done, and its dead letter is left");
+    }
+}

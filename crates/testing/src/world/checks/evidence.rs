@@ -1,0 +1,184 @@
+//! The history of a world by jobs, and the events that excuse a further delivery of a message.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::world::ledger::{Entry, Fact, RunEnd, Verdict};
+
+/// The time before a message's expiry at which its lease may end.
+const LAST_MOMENT: Duration = Duration::from_secs(3);
+
+/// The evidence that the checks read.
+#[derive(Default)]
+pub(super) struct Evidence {
+    pub(super) history: Vec<Entry>,
+    /// The ids in the dead-letter queues at the end.
+    pub(super) dead: BTreeSet<String>,
+    /// The ids in the other queues at the end.
+    pub(super) left: BTreeSet<String>,
+    /// The ids of jobs that were removed on purpose: cancelled, purged, cleared.
+    pub(super) accounted: BTreeSet<String>,
+}
+
+impl Evidence {
+    /// Returns the jobs in the order of their names.
+    pub(super) fn jobs(&self) -> Vec<Job<'_>> {
+        let mut jobs: BTreeMap<&Arc<str>, Vec<&Entry>> = BTreeMap::new();
+        for entry in &self.history {
+            if let Some(id) = entry.fact.job().filter(|id| !id.is_empty()) {
+                jobs.entry(id).or_default().push(entry);
+            }
+        }
+        let job =
+            |(id, entries): (_, Vec<_>)| Job { id, runs: runs(&entries), entries, history: &self.history };
+        jobs.into_iter().map(job).collect()
+    }
+}
+
+/// The history of one job.
+pub(super) struct Job<'a> {
+    pub(super) id: &'a Arc<str>,
+    pub(super) entries: Vec<&'a Entry>,
+    /// The runs in the order in which they began.
+    pub(super) runs: Vec<Run<'a>>,
+    history: &'a [Entry],
+}
+
+/// A run of a handler.
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    pub(super) number: u64,
+    pub(super) began: &'a Entry,
+    pub(super) delivery: u32,
+    pub(super) attempt: u32,
+    /// The message whose delivery it is, by the time at which it was inserted.
+    pub(super) message: SystemTime,
+    /// The number of the first entry since which its process may have had the lease.
+    leased: usize,
+    pub(super) end: Option<(RunEnd, &'a Entry)>,
+}
+
+impl Run<'_> {
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.end, Some((RunEnd::Done, _)))
+    }
+
+    /// Returns whether the run had ended before an entry.
+    pub(super) fn has_ended(&self, before: usize) -> bool {
+        self.end.is_some_and(|(_, entry)| entry.number < before)
+    }
+}
+
+fn runs<'a>(entries: &[&'a Entry]) -> Vec<Run<'a>> {
+    let mut runs: Vec<Run<'a>> = Vec::new();
+    for (at, entry) in entries.iter().enumerate() {
+        match &entry.fact {
+            Fact::RunBegan { run, inserted, delivery, attempt, .. } => runs.push(Run {
+                number: *run,
+                began: entry,
+                delivery: *delivery,
+                attempt: *attempt,
+                message: *inserted,
+                leased: leased(&entries[..at], entry, (*inserted, *delivery)),
+                end: None,
+            }),
+            Fact::RunEnded { run, end, .. } => {
+                let ended = runs.iter_mut().find(|began| began.number == *run);
+                ended.into_iter().for_each(|began| began.end = Some((*end, entry)));
+            }
+            _ => {}
+        }
+    }
+    runs
+}
+
+/// Returns the number of the first entry after the process of a run asked for the delivery.
+fn leased(before: &[&Entry], began: &Entry, own: (SystemTime, u32)) -> usize {
+    let received = before.iter().rev().find_map(|entry| match &entry.fact {
+        Fact::Received { inserted, delivery, asked, .. }
+            if entry.node == began.node && (*inserted, *delivery) == own =>
+        {
+            Some(*asked)
+        }
+        _ => None,
+    });
+    received.unwrap_or(began.number)
+}
+
+/// Returns whether a queue holds dead letters.
+pub(super) fn is_of_dead_letters(queue: &str) -> bool {
+    queue.contains("-poison")
+}
+
+impl Job<'_> {
+    /// Returns the runs of each message, in the order in which they began.
+    pub(super) fn by_message(&self) -> Vec<Vec<Run<'_>>> {
+        let mut messages: BTreeMap<SystemTime, Vec<Run<'_>>> = BTreeMap::new();
+        for run in &self.runs {
+            messages.entry(run.message).or_default().push(*run);
+        }
+        messages.into_values().collect()
+    }
+
+    /// Returns the run of a delivery of a message in the process of an entry.
+    pub(super) fn run_of(&self, entry: &Entry, message: SystemTime, delivery: u32) -> Option<Run<'_>> {
+        let is_own = |run: &&Run<'_>| {
+            run.began.number < entry.number
+                && run.began.node == entry.node
+                && (run.message, run.delivery) == (message, delivery)
+        };
+        self.runs.iter().rev().find(is_own).copied()
+    }
+
+    /// Returns whether the job may have had two messages before an entry: two puts may have been applied.
+    pub(super) fn has_copies(&self, before: usize) -> bool {
+        let puts = self.entries.iter().take_while(|entry| entry.number < before);
+        let count = puts.fold(0, |count, entry| match &entry.fact {
+            Fact::PutBegan { queue, .. } if !is_of_dead_letters(queue) => count + 1,
+            Fact::Put { queue, verdict: Verdict::Refused, .. } if !is_of_dead_letters(queue) => count - 1,
+            _ => count,
+        });
+        count > 1
+    }
+
+    /// Returns whether the message of a run may be delivered again before an entry: its process was killed, stopped or cut off while it had
+    /// the lease, or a change of a message of this job failed there.
+    pub(super) fn may_lose_lease(&self, run: &Run<'_>, before: usize) -> bool {
+        let meanwhile = &self.history[run.leased..before.clamp(run.leased, self.history.len())];
+        meanwhile.iter().any(|entry| {
+            entry.node == run.began.node
+                && match &entry.fact {
+                    Fact::CallFailed { id, .. } => id == self.id,
+                    Fact::Incident(text) => stops(text),
+                    _ => false,
+                }
+        })
+    }
+
+    /// Returns whether the process of an entry was killed, stopped or cut off between two entries.
+    pub(super) fn was_stopped(&self, node: &Arc<str>, since: usize, before: usize) -> bool {
+        let meanwhile = &self.history[since..before.clamp(since, self.history.len())];
+        let stops = |entry: &Entry| matches!(&entry.fact, Fact::Incident(text) if stops(text));
+        meanwhile.iter().any(|entry| entry.node == *node && stops(entry))
+    }
+
+    /// Returns whether an entry is so near to the expiry of a message of this job that no lease can be renewed.
+    pub(super) fn is_about_to_expire(&self, entry: &Entry) -> bool {
+        self.expires().any(|expires| entry.at + LAST_MOMENT > expires)
+    }
+
+    /// Returns the times at which messages of the job may expire.
+    pub(super) fn expires(&self) -> impl Iterator<Item = Duration> {
+        self.entries.iter().filter_map(|entry| match &entry.fact {
+            Fact::Sent { expires, .. } | Fact::Put { expires, .. } => *expires,
+            _ => None,
+        })
+    }
+}
+
+/// Returns whether an incident keeps a process from its leases. A wrong clock does not, nor the end of a worker, which waits for its
+/// deliveries.
+fn stops(incident: &str) -> bool {
+    !incident.starts_with("clock") && !incident.starts_with("worker ended")
+}

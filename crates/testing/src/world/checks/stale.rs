@@ -1,0 +1,75 @@
+//! A process that has lost its lease settles nothing, and runs no handler beside its successor.
+
+use jobqueue::Outcome;
+
+use super::evidence::{Job, Run};
+use super::{Evidence, Finding};
+use crate::world::ledger::{Entry, Fact};
+
+pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for job in evidence.jobs() {
+        for runs in job.by_message() {
+            found.extend(runs.iter().enumerate().find_map(|(at, run)| stale(&job, run, &runs[..at])));
+        }
+        found.extend(job.runs.iter().enumerate().find_map(|(at, run)| beside(&job, run, &job.runs[..at])));
+        found.extend(job.entries.iter().find_map(|entry| settled(&job, entry)));
+    }
+    found
+}
+
+/// A run of an older delivery begins after one of a newer delivery of the same message.
+fn stale(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
+    let newer = before.iter().find(|earlier| earlier.delivery > run.delivery)?;
+    Some(Finding {
+        what: "a handler begins although a later delivery has begun",
+        subject: job.id.to_string(),
+        detail: format!(
+            "delivery {} began in {} at {:?}, after {}",
+            run.delivery, run.began.node, run.began.at, newer.delivery
+        ),
+    })
+}
+
+/// A run begins while an earlier one goes on that cannot have lost its lease.
+fn beside(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
+    let began = run.began.number;
+    let goes_on = |earlier: &&Run<'_>| {
+        let copies = earlier.message != run.message && job.has_copies(began);
+        !earlier.has_ended(began) && !copies && !job.may_lose_lease(earlier, began)
+    };
+    let earlier = before.iter().find(goes_on).filter(|_| !job.is_about_to_expire(run.began))?;
+    Some(Finding {
+        what: "two handlers of a job run at once",
+        subject: job.id.to_string(),
+        detail: format!(
+            "one began in {} at {:?}, and run {} goes on in {}",
+            run.began.node, run.began.at, earlier.number, earlier.began.node
+        ),
+    })
+}
+
+/// An outcome that only the owner of a message may report, after a later delivery of it has begun.
+fn settled(job: &Job<'_>, entry: &Entry) -> Option<Finding> {
+    let Fact::Settled { inserted: Some(inserted), delivery, outcome, .. } = &entry.fact else { return None };
+    let own = job.run_of(entry, *inserted, *delivery)?;
+    let newer = job.runs.iter().find(|run| {
+        run.message == own.message && run.began.number < entry.number && run.delivery > *delivery
+    })?;
+    // A process that was stopped may report after it continues what it did before. But if it deleted the message, no later
+    // delivery can have begun.
+    let stopped = || job.was_stopped(&entry.node, own.began.number, entry.number);
+    let is_of_owner = match outcome {
+        Outcome::Completed => true,
+        Outcome::Retried(_) => !stopped(),
+        _ => false,
+    };
+    is_of_owner.then(|| Finding {
+        what: "a worker settles a message that another one has",
+        subject: job.id.to_string(),
+        detail: format!(
+            "delivery {delivery} was settled as {outcome:?} at {:?}, after delivery {} had begun",
+            entry.at, newer.delivery
+        ),
+    })
+}

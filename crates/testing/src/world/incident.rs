@@ -1,0 +1,189 @@
+//! Incidents: failures of processes, clocks and accounts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::storage::Operation;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+
+use super::shared::Shared;
+use super::worker::Slot;
+
+/// An incident. Workers and accounts are numbered from 0; numbers beyond the last wrap around.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Incident {
+    /// A worker process is killed, and another starts later.
+    Kill {
+        /// The worker.
+        worker: usize,
+        /// The time until the next process starts.
+        down: Duration,
+    },
+    /// A worker process dies in one of its next storage calls.
+    KillAtCall {
+        /// The worker.
+        worker: usize,
+        /// The number of the call, counted from now.
+        call: u64,
+        /// True if the call is performed.
+        applied: bool,
+        /// The time from now until the next process starts.
+        down: Duration,
+    },
+    /// A worker process is frozen, and continues later.
+    Freeze {
+        /// The worker.
+        worker: usize,
+        /// The duration of the freeze.
+        time: Duration,
+    },
+    /// A worker process is frozen right after its next call of an operation has failed, or during a get, and continues later.
+    FreezeAtCall {
+        /// The worker.
+        worker: usize,
+        /// The operation.
+        operation: Operation,
+        /// True if the call is performed.
+        applied: bool,
+        /// The duration of the freeze.
+        time: Duration,
+    },
+    /// A worker's wall clock is set.
+    Skew {
+        /// The worker.
+        worker: usize,
+        /// The time by which the clock is ahead, in milliseconds.
+        millis: i64,
+    },
+    /// A worker shuts down, and another process starts.
+    Restart {
+        /// The worker.
+        worker: usize,
+    },
+    /// The queues of an account do not answer.
+    QueuesOut {
+        /// The account.
+        account: usize,
+        /// The duration of the outage.
+        time: Duration,
+    },
+    /// The blobs of an account do not answer.
+    BlobsOut {
+        /// The account.
+        account: usize,
+        /// The duration of the outage.
+        time: Duration,
+    },
+}
+
+/// The operations in which a worker is frozen: deletions twice as often.
+const FROZEN_IN: [Operation; 5] =
+    [Operation::Delete, Operation::Delete, Operation::Get, Operation::Update, Operation::Put];
+
+impl Incident {
+    /// Draws an incident from a seed.
+    pub fn draw(seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let worker = rng.random_range(0..8);
+        let seconds =
+            |rng: &mut StdRng, most: u64| Duration::from_millis(rng.random_range(100..most * 1_000));
+        match rng.random_range(0..14) {
+            0 | 1 => Self::Kill { worker, down: seconds(&mut rng, 20) },
+            2..=5 => Self::KillAtCall {
+                worker,
+                call: rng.random_range(0..25),
+                applied: rng.random(),
+                down: seconds(&mut rng, 20),
+            },
+            6 | 7 => Self::Freeze { worker, time: seconds(&mut rng, 90) },
+            8 => Self::Skew { worker, millis: rng.random_range(-5_000..=5_000) },
+            9 => Self::Restart { worker },
+            10 => Self::QueuesOut { account: rng.random_range(0..4), time: seconds(&mut rng, 60) },
+            11 => Self::BlobsOut { account: rng.random_range(0..4), time: seconds(&mut rng, 90) },
+            _ => Self::FreezeAtCall {
+                worker,
+                operation: *FROZEN_IN.choose(&mut rng).unwrap_or(&Operation::Delete),
+                applied: rng.random(),
+                time: seconds(&mut rng, 90),
+            },
+        }
+    }
+
+    /// Draws the incidents of a time span, `per_minute` on average.
+    pub fn draw_all(seed: u64, span: Duration, per_minute: f64) -> Vec<(Duration, Self)> {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let count = (span.as_secs_f64() / 60.0 * per_minute).round() as u64;
+        let mut drawn: Vec<_> = (0..count)
+            .map(|_| {
+                let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
+                let at = Duration::from_millis(rng.random_range(0..millis));
+                (at, Self::draw(rng.random()))
+            })
+            .collect();
+        drawn.sort_by_key(|(at, _)| *at);
+        drawn
+    }
+
+    pub(super) fn strike(self, shared: &Arc<Shared>, slots: &[Arc<Slot>]) {
+        let slot = |worker: usize| slots.get(worker.checked_rem(slots.len()).unwrap_or_default());
+        let node = |worker: usize| slot(worker).and_then(|slot| slot.node());
+        let weather = |account: usize| shared.weather.get(account % shared.weather.len());
+        let note = |text: String| shared.ledger.note(&"storage".into(), super::Fact::Incident(text));
+        match self {
+            Self::Kill { worker, down } => {
+                let Some(slot) = slot(worker) else { return };
+                if let Some(node) = slot.node() {
+                    node.kill();
+                }
+                slot.start_after(down);
+            }
+            Self::KillAtCall { worker, call, applied, down } => {
+                let Some(slot) = slot(worker) else { return };
+                if let Some(node) = slot.node() {
+                    node.kill_at_call(call, applied);
+                    revive(slot, down);
+                }
+            }
+            Self::Freeze { worker, time } => node(worker).into_iter().for_each(|node| node.freeze(time)),
+            Self::FreezeAtCall { worker, operation, applied, time } => {
+                node(worker).into_iter().for_each(|node| node.freeze_at(operation, time, applied));
+            }
+            Self::Skew { worker, millis } => {
+                if let Some(node) = node(worker) {
+                    node.skew(millis);
+                    shared
+                        .ledger
+                        .note(node.name(), super::Fact::Incident(format!("clock {millis} ms ahead")));
+                }
+            }
+            Self::Restart { worker } => {
+                if let Some(slot) = slot(worker) {
+                    slot.restart();
+                }
+            }
+            Self::QueuesOut { account, time } => {
+                note(format!("the queues of account {account} are out for {time:?}"));
+                weather(account).into_iter().for_each(|weather| weather.queues_out(time));
+            }
+            Self::BlobsOut { account, time } => {
+                note(format!("the blobs of account {account} are out for {time:?}"));
+                weather(account).into_iter().for_each(|weather| weather.blobs_out(time));
+            }
+        }
+    }
+}
+
+/// Starts the next process some time after this one has died.
+fn revive(slot: &Arc<Slot>, down: Duration) {
+    let slot = Arc::clone(slot);
+    let Some(node) = slot.node() else { return };
+    drop(tokio::spawn(async move {
+        while !node.process().is_killed() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        slot.start_after(down);
+    }));
+}

@@ -1,0 +1,254 @@
+//! The ledger: all events of a world, in order.
+//!
+//! A job is named by its id; a job from a source of its own is named by both: `/shop 17`.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
+
+use jobqueue::Outcome;
+use jobqueue::storage::Operation;
+use jobqueue_storage::sync::lock;
+use tokio::time::Instant;
+
+use crate::faults::Fault;
+
+/// Returns the name of a job in the history: its id, with its source before it if that is not one of this framework's own.
+pub(super) fn subject(source: &str, id: &str) -> Arc<str> {
+    if source.starts_with("/jobqueue/") { id.into() } else { format!("{source} {id}").into() }
+}
+
+/// The answer to a send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The message is stored.
+    Acknowledged,
+    /// It is certainly not stored.
+    Refused,
+    /// It may be stored.
+    Unknown,
+}
+
+/// The end of a handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    /// It returned `Ok`.
+    Done,
+    /// It returned an error that counts as an attempt, or panicked.
+    Failed,
+    /// It returned the error of an outage of the storage, which counts no attempt.
+    Outage,
+    /// It asked to be run again later, without counting an attempt.
+    Snoozed,
+    /// It was dropped before it returned.
+    Dropped,
+}
+
+/// An event in a world.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Fact {
+    /// A send began.
+    SendBegan {
+        /// The job.
+        id: Arc<str>,
+        /// The queue it is for.
+        queue: Arc<str>,
+    },
+    /// A send returned.
+    Sent {
+        /// The job.
+        id: Arc<str>,
+        /// The answer to the send.
+        verdict: Verdict,
+        /// The earliest time at which the message may expire.
+        expires: Option<Duration>,
+    },
+    /// A process puts a message of a job into a queue: a sender, or the library itself.
+    PutBegan {
+        /// The job.
+        id: Arc<str>,
+        /// The queue as the storage knows it: a shard, or a dead-letter queue.
+        queue: Arc<str>,
+    },
+    /// The storage answered a put.
+    Put {
+        /// The job.
+        id: Arc<str>,
+        /// The queue as the storage knows it.
+        queue: Arc<str>,
+        /// The answer to the put.
+        verdict: Verdict,
+        /// The earliest time at which the message may expire.
+        expires: Option<Duration>,
+    },
+    /// A process received a message of a job.
+    Received {
+        /// The job.
+        id: Arc<str>,
+        /// The queue as the storage knows it.
+        queue: Arc<str>,
+        /// The time at which the message was inserted. It distinguishes the messages of one job.
+        inserted: SystemTime,
+        /// The dequeue count of the message.
+        delivery: u32,
+        /// The number of the first entry after the process asked for messages: its lease began then at the earliest.
+        asked: usize,
+    },
+    /// The storage acknowledged the deletion of a message of a job.
+    Deleted {
+        /// The job.
+        id: Arc<str>,
+        /// The queue as the storage knows it.
+        queue: Arc<str>,
+    },
+    /// A change of a message of a job failed, was late or was given up, as its process sees it.
+    CallFailed {
+        /// The job.
+        id: Arc<str>,
+        /// The operation.
+        operation: Operation,
+        /// The way in which it failed.
+        how: &'static str,
+    },
+    /// A handler started.
+    RunBegan {
+        /// The number of the run in this world.
+        run: u64,
+        /// The job.
+        id: Arc<str>,
+        /// The time at which its message was inserted.
+        inserted: SystemTime,
+        /// The dequeue count of its message.
+        delivery: u32,
+        /// The number of the attempt.
+        attempt: u32,
+        /// The maximum number of attempts.
+        max_attempts: u32,
+    },
+    /// A handler ended.
+    RunEnded {
+        /// The number of the run.
+        run: u64,
+        /// The job.
+        id: Arc<str>,
+        /// The end.
+        end: RunEnd,
+    },
+    /// A worker reported the outcome of a delivery.
+    Settled {
+        /// The job; empty if the message could not be read.
+        id: Arc<str>,
+        /// The time at which the message was inserted; `None` if it could not be read.
+        inserted: Option<SystemTime>,
+        /// The dequeue count.
+        delivery: u32,
+        /// The outcome.
+        outcome: Outcome,
+    },
+    /// A handler had an effect.
+    Effect {
+        /// The name of the effect.
+        name: Arc<str>,
+        /// The job.
+        id: Arc<str>,
+        /// The time at which the message was inserted whose handler had the effect.
+        inserted: SystemTime,
+        /// The dequeue count of that message.
+        delivery: u32,
+    },
+    /// A dead letter is put back: its job may run again.
+    Redriven {
+        /// The job.
+        id: Arc<str>,
+    },
+    /// A job was removed on purpose: it was cancelled, purged or cleared.
+    TakenAway {
+        /// The job.
+        id: Arc<str>,
+        /// The operation that removed it.
+        why: &'static str,
+    },
+    /// A storage call failed, or was slow to fail.
+    Fault {
+        /// The operation.
+        operation: Operation,
+        /// The queue or blob.
+        subject: String,
+        /// The fault of the call.
+        fault: Fault,
+    },
+    /// A process was killed, frozen, resumed or cut off, its clock was set or its worker ended, or an account failed.
+    Incident(String),
+    /// A note of the scenario.
+    Noted(String),
+}
+
+impl Fact {
+    /// Returns the id of the job that the fact concerns; `None` if it concerns no single job.
+    pub fn job(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::SendBegan { id, .. }
+            | Self::Sent { id, .. }
+            | Self::PutBegan { id, .. }
+            | Self::Put { id, .. }
+            | Self::Received { id, .. }
+            | Self::Deleted { id, .. }
+            | Self::CallFailed { id, .. }
+            | Self::RunBegan { id, .. }
+            | Self::RunEnded { id, .. }
+            | Self::Settled { id, .. }
+            | Self::Effect { id, .. }
+            | Self::Redriven { id }
+            | Self::TakenAway { id, .. } => Some(id),
+            Self::Fault { .. } | Self::Incident(_) | Self::Noted(_) => None,
+        }
+    }
+}
+
+/// A fact, with its time and its process.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Its position in the order of all facts.
+    pub number: usize,
+    /// The time since the world began.
+    pub at: Duration,
+    /// The process that it concerns.
+    pub node: Arc<str>,
+    /// The fact.
+    pub fact: Fact,
+}
+
+/// The history of a world.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    begun: Instant,
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        Self { begun: Instant::now(), entries: Mutex::default() }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    pub(super) fn note(&self, node: &Arc<str>, fact: Fact) -> usize {
+        let at = self.now();
+        let mut entries = lock(&self.entries);
+        let number = entries.len();
+        entries.push(Entry { number, at, node: Arc::clone(node), fact });
+        number
+    }
+
+    /// Returns the number that the next fact gets.
+    pub(super) fn len(&self) -> usize {
+        lock(&self.entries).len()
+    }
+
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        lock(&self.entries).clone()
+    }
+}

@@ -1,0 +1,250 @@
+//! A simulated process: its tasks, its storage handles, its clock.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use jobqueue::clock::Clock;
+use jobqueue::sharded::Sharded;
+use jobqueue::storage::{Operation, Storage};
+use jobqueue::{Error, Queue, QueueMessage, SendOptions, Sent};
+use jobqueue_storage::sync::lock;
+use tokio::task::JoinHandle;
+
+use super::ledger::{Fact, Verdict, subject};
+use super::shared::{Shared, World};
+use super::weather::{BreakPoint, Then, View};
+use super::witness::Witness;
+use crate::simulation::Process;
+
+/// A simulated process of a world. Cheap to clone; all clones are the same process.
+#[derive(Clone)]
+pub struct Node {
+    name: Arc<str>,
+    shared: Arc<Shared>,
+    process: Process,
+    storage: Storage,
+    clock: Arc<SkewedClock>,
+    breaks: Arc<Mutex<Option<BreakPoint>>>,
+}
+
+impl Node {
+    pub(super) fn start(shared: &Arc<Shared>, name: Arc<str>) -> Self {
+        let (process, breaks) = (Process::default(), Arc::default());
+        shared.enter(&process);
+        let clock = Arc::new(SkewedClock { right: Arc::clone(&shared.clock), ahead: AtomicI64::new(0) });
+        let view = |(account, storage): (usize, &Storage)| {
+            let breaks = Arc::clone(&breaks);
+            let (own, node) = (Arc::clone(shared), Arc::clone(&name));
+            let view = View { shared: own, node, process: process.clone(), account, breaks };
+            Witness::of(&view.of(storage), shared, &name, account)
+        };
+        let runtime = shared.runtime.clone().with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        let runtime = runtime.with_task_gate(Arc::new(process.clone()));
+        let accounts = shared.accounts_for(&name, &process, &runtime);
+        let accounts = accounts.into_iter().map(|storage| storage.with_runtime(runtime.clone()));
+        let accounts: Vec<Storage> = accounts.collect::<Vec<_>>().iter().enumerate().map(view).collect();
+        let storage = spread(accounts, shared.shards);
+        Self { name, shared: Arc::clone(shared), process, storage, clock, breaks }
+    }
+
+    /// Returns the name of the process.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Returns the world of the process.
+    pub fn world(&self) -> World {
+        World { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Returns the process itself, to freeze or kill it.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Returns the storage as this process sees it: with latency and faults.
+    pub fn storage(&self) -> Storage {
+        self.storage.clone()
+    }
+
+    /// Sets the clock ahead of the true time, or behind it.
+    pub fn skew(&self, millis: i64) {
+        self.clock.ahead.store(millis, Ordering::Relaxed);
+    }
+
+    /// Kills the process at its `calls`-th storage call from now. `applied`: the call is still performed.
+    pub fn kill_at_call(&self, calls: u64, applied: bool) {
+        self.break_at(None, calls, applied, Then::Dies);
+    }
+
+    /// Kills the process at its next call of an operation. `applied`: the call is still performed.
+    pub fn kill_at(&self, operation: Operation, applied: bool) {
+        self.break_at(Some(operation), 0, applied, Then::Dies);
+    }
+
+    /// Freezes the process for `time` right after its next call of an operation, whose answer is lost. A get is answered
+    /// afterwards. `applied`: the call is performed.
+    pub fn freeze_at(&self, operation: Operation, time: Duration, applied: bool) {
+        self.break_at(Some(operation), 0, applied, Then::Freezes(time));
+    }
+
+    /// Loses the answer to the next call of an operation; the process waits for it as long as `wait`. `applied`: the call is performed.
+    pub fn lose_answer(&self, operation: Operation, wait: Duration, applied: bool) {
+        self.break_at(Some(operation), 0, applied, Then::Waits(wait));
+    }
+
+    fn break_at(&self, operation: Option<Operation>, calls: u64, applied: bool, then: Then) {
+        *lock(&self.breaks) = Some(BreakPoint { operation, calls, applied, then });
+    }
+
+    /// Kills the process.
+    pub fn kill(&self) {
+        self.process.kill();
+        self.shared.ledger.note(&self.name, Fact::Incident("killed".to_owned()));
+    }
+
+    /// Freezes the process for `time`.
+    pub fn freeze(&self, time: Duration) {
+        self.process.stop();
+        self.shared.ledger.note(&self.name, Fact::Incident(format!("frozen for {time:?}")));
+        let node = self.clone();
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            node.process.resume();
+            node.shared.ledger.note(&node.name, Fact::Incident("continues".to_owned()));
+        }));
+    }
+
+    /// Runs a future in this process.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.storage.runtime().spawn(future)
+    }
+
+    /// Opens the queue of `M` like [`Storage::queue`]. Retries for a minute while the storage fails.
+    ///
+    /// # Errors
+    /// Those of [`Storage::queue`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the queue may have been created; nothing else has changed.
+    pub async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
+        let mut tries = 0;
+        loop {
+            match self.storage.queue().await {
+                Err(_) if tries < 60 => tries += 1,
+                opened => return opened,
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Sends a message and records the answer.
+    ///
+    /// # Errors
+    /// As [`Queue::send`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::send`].
+    pub async fn send<M: QueueMessage>(&self, queue: &Queue<M>, message: &M) -> Result<Sent, Error> {
+        let id = self.storage.runtime().uuid_v4().to_string();
+        self.send_with(queue, message, &id, SendOptions::new()).await
+    }
+
+    /// Sends under an id, with options: for repeating a send with an unknown outcome.
+    ///
+    /// # Errors
+    /// As [`Queue::send`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::send`].
+    pub async fn send_with<M: QueueMessage>(
+        &self,
+        queue: &Queue<M>,
+        message: &M,
+        id: &str,
+        options: SendOptions,
+    ) -> Result<Sent, Error> {
+        let job = options.sender().map_or_else(|| id.into(), |source| subject(source, id));
+        let expires = options.time_to_live().map(|ttl| self.shared.ledger.now() + ttl);
+        self.send_begins(&job, queue.name().as_str());
+        let sent = queue.send(message).with(options).id(id).await;
+        self.was_told(&job, verdict(&sent), expires);
+        sent
+    }
+
+    /// Records the start of a send that is not made by [`send`](Self::send).
+    pub fn send_begins(&self, id: &str, queue: &str) {
+        self.shared.ledger.note(&self.name, Fact::SendBegan { id: id.into(), queue: queue.into() });
+    }
+
+    /// Records that a dead letter is redriven.
+    pub fn redriven(&self, id: &str) {
+        self.shared.ledger.note(&self.name, Fact::Redriven { id: id.into() });
+    }
+
+    /// Records that a job is removed on purpose, so that it may be gone without having run.
+    pub fn account_for(&self, id: &str, why: &'static str) {
+        self.shared.ledger.note(&self.name, Fact::TakenAway { id: id.into(), why });
+    }
+
+    /// Records the answer that the sender of a message received.
+    pub fn was_told(&self, id: &str, verdict: Verdict, expires: Option<Duration>) {
+        self.shared.ledger.note(&self.name, Fact::Sent { id: id.into(), verdict, expires });
+    }
+}
+
+pub(super) fn verdict<T>(answer: &Result<T, Error>) -> Verdict {
+    match answer {
+        Ok(_) => Verdict::Acknowledged,
+        Err(error) if error.is_rejected() => Verdict::Refused,
+        Err(error) if error.is_outcome_unknown() => Verdict::Unknown,
+        // Invalid, too large or a conflict: not stored.
+        Err(_) => Verdict::Refused,
+    }
+}
+
+pub(super) fn spread(accounts: Vec<Storage>, shards: u32) -> Storage {
+    let home = accounts.first().cloned();
+    if accounts.len() == 1 && shards <= 1 {
+        return home.unwrap_or_else(Storage::memory);
+    }
+    let builder = Sharded::builder().default_shards(shards.max(1));
+    let named = accounts.into_iter().enumerate().map(|(n, storage)| (format!("account{n}"), storage));
+    let built = named.fold(builder, |builder, (name, storage)| builder.account(name, storage)).build();
+    match (built, home) {
+        (Ok(sharded), _) => Storage::from(sharded.stores()),
+        (Err(_), Some(home)) => home,
+        (Err(_), None) => Storage::memory(),
+    }
+}
+
+/// A wall clock that may be wrong.
+#[derive(Debug)]
+struct SkewedClock {
+    right: Arc<dyn Clock>,
+    /// The error of the clock in milliseconds.
+    ahead: AtomicI64,
+}
+
+impl Clock for SkewedClock {
+    fn now(&self) -> SystemTime {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let by = Duration::from_millis(ahead.unsigned_abs());
+        if ahead >= 0 { self.right.now() + by } else { self.right.now() - by }
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("name", &self.name)
+            .field("process", &self.process)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+//! Records the runs of a worker's handlers and the outcomes of its deliveries.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use jobqueue::__internals::{is_outage, is_snooze};
+use jobqueue::handler::{Job, JobService};
+use jobqueue::worker::Event;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::ledger::{Fact, RunEnd, subject};
+use super::shared::Shared;
+
+/// Records the start and the end of every run.
+#[derive(Clone)]
+pub(super) struct Observer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) node: Arc<str>,
+}
+
+impl Observer {
+    /// Records the outcome of a delivery.
+    pub(super) fn hear(&self, event: &Event) {
+        let Event::Finished { job, outcome, .. } = event else { return };
+        let (id, inserted, delivery) = match job {
+            Some(job) => (subject(&job.source, &job.id), Some(job.inserted), job.dequeue_count),
+            None => ("".into(), None, 0),
+        };
+        self.shared
+            .ledger
+            .note(&self.node, Fact::Settled { id, inserted, delivery, outcome: outcome.clone() });
+    }
+}
+
+impl<S> Layer<S> for Observer {
+    type Service = Observed<S>;
+
+    fn layer(&self, inner: S) -> Observed<S> {
+        Observed { inner, observer: self.clone() }
+    }
+}
+
+/// A handler whose runs are recorded.
+#[derive(Clone)]
+pub(super) struct Observed<S> {
+    inner: S,
+    observer: Observer,
+}
+
+type Running = Pin<Box<dyn Future<Output = Result<(), jobqueue::job::BoxError>> + Send>>;
+
+impl Service<Job> for Observed<JobService> {
+    type Response = ();
+    type Error = jobqueue::job::BoxError;
+    type Future = Running;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), jobqueue::job::BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, job: Job) -> Running {
+        let Observer { shared, node } = self.observer.clone();
+        let (info, run) = (job.info(), shared.next_run());
+        let id = subject(&info.source, &info.id);
+        let began = Fact::RunBegan {
+            run,
+            id: Arc::clone(&id),
+            inserted: info.inserted,
+            delivery: info.dequeue_count,
+            attempt: info.attempt,
+            max_attempts: info.max_attempts,
+        };
+        shared.ledger.note(&node, began);
+        let running = self.inner.call(job);
+        let ending = Ending { shared, node, run, id, end: RunEnd::Dropped };
+        Box::pin(async move {
+            let mut ending = ending;
+            let returned = running.await;
+            ending.end = match &returned {
+                Ok(()) => RunEnd::Done,
+                Err(error) if is_snooze(error) => RunEnd::Snoozed,
+                Err(error) if is_outage(error) => RunEnd::Outage,
+                Err(_) => RunEnd::Failed,
+            };
+            returned
+        })
+    }
+}
+
+/// Records the end, also of a handler that is dropped or panics.
+struct Ending {
+    shared: Arc<Shared>,
+    node: Arc<str>,
+    run: u64,
+    id: Arc<str>,
+    end: RunEnd,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let end = if std::thread::panicking() { RunEnd::Failed } else { self.end };
+        self.shared.ledger.note(&self.node, Fact::RunEnded { run: self.run, id: Arc::clone(&self.id), end });
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Observer").field(&self.node).finish()
+    }
+}

@@ -1,0 +1,81 @@
+//! A readable extract of a history.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use jobqueue::storage::Operation;
+
+use super::builder::Finding;
+use super::ledger::{Entry, Fact};
+
+/// The maximum number of lines in a trace.
+const MOST: usize = 160;
+
+/// Returns the findings and the entries that concern them.
+pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
+    let mut text = String::new();
+    for finding in findings.iter().take(8) {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{finding}");
+    }
+    let concerns = |subject: &str| {
+        !subject.is_empty() && findings.iter().any(|finding| finding.subject.contains(subject))
+    };
+    let of_jobs: Vec<&Entry> =
+        history.iter().filter(|entry| entry.fact.job().is_some_and(|id| concerns(id))).collect();
+    let nodes: BTreeSet<&Arc<str>> = of_jobs.iter().map(|entry| &entry.node).collect();
+    let first = of_jobs.first().map_or(0, |entry| entry.number);
+    let is_kept = |entry: &&Entry| match entry.fact.job() {
+        Some(id) => concerns(id),
+        None => match &entry.fact {
+            Fact::Fault { operation, .. } => {
+                entry.number >= first && nodes.contains(&entry.node) && is_telling(*operation)
+            }
+            Fact::Incident(_) => entry.number >= first || entry.at.is_zero(),
+            _ => true,
+        },
+    };
+    let kept: Vec<&Entry> = history.iter().filter(is_kept).collect();
+    for entry in kept.iter().take(MOST) {
+        let _ =
+            writeln!(text, "{:>5} {:>12?} {:<10} {}", entry.number, entry.at, entry.node, line(&entry.fact));
+    }
+    if kept.len() > MOST {
+        let _ = writeln!(text, "… and {} more", kept.len() - MOST);
+    }
+    text
+}
+
+/// Returns whether failures of this operation are worth showing. Those of polling and of background work are many,
+/// and hardly ever the cause.
+fn is_telling(operation: Operation) -> bool {
+    operation.is_change()
+        && !matches!(operation, Operation::Get | Operation::AcquireLease | Operation::RenewLease)
+        || matches!(operation, Operation::GetBlob | Operation::ListBlobs)
+}
+
+fn line(fact: &Fact) -> String {
+    match fact {
+        Fact::SendBegan { id, queue } => format!("sends {id} to {queue}"),
+        Fact::Sent { id, verdict, .. } => format!("sent {id}: {verdict:?}"),
+        Fact::PutBegan { id, queue } => format!("puts {id} into {queue}"),
+        Fact::Put { id, queue, verdict, .. } => format!("put {id} into {queue}: {verdict:?}"),
+        Fact::Received { id, queue, delivery, .. } => format!("got {id} from {queue}, delivery {delivery}"),
+        Fact::Deleted { id, queue } => format!("deleted {id} from {queue}"),
+        Fact::CallFailed { id, operation, how } => format!("  ! {operation} of {id} {how}"),
+        Fact::RunBegan { run, id, delivery, attempt, .. } => {
+            format!("run {run} of {id} begins, attempt {attempt}, delivery {delivery}")
+        }
+        Fact::RunEnded { run, id, end } => format!("run {run} of {id}: {end:?}"),
+        Fact::Settled { id, delivery, outcome, .. } => {
+            format!("settled {id}, delivery {delivery}: {outcome:?}")
+        }
+        Fact::Effect { name, id, .. } => format!("effect {name} of {id}"),
+        Fact::Redriven { id } => format!("{id} redriven"),
+        Fact::TakenAway { id, why } => format!("{id} {why}"),
+        Fact::Fault { operation, subject, fault } => format!("  ! {operation} {subject}: {fault:?}"),
+        Fact::Incident(text) => format!("  ! {text}"),
+        Fact::Noted(text) => format!("  {text}"),
+    }
+}

@@ -1,0 +1,132 @@
+//! Worker processes that are restarted when they die or end.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use jobqueue::worker::{Worker, WorkerBuilder};
+use jobqueue_storage::sync::lock;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::effects::Effects;
+use super::ledger::Fact;
+use super::node::Node;
+use super::observe::Observer;
+use super::shared::Shared;
+
+/// Adds handlers to a worker of a process.
+pub(super) type Make = Arc<dyn Fn(WorkerBuilder, &Node) -> WorkerBuilder + Send + Sync>;
+
+/// The pause before a worker that could not start is started again.
+const RESTART: Duration = Duration::from_secs(3);
+
+/// The slot of a worker process: one process at a time runs there.
+pub(super) struct Slot {
+    this: Weak<Self>,
+    name: Arc<str>,
+    shared: Arc<Shared>,
+    make: Make,
+    state: Mutex<State>,
+}
+
+struct State {
+    node: Option<Node>,
+    stop: CancellationToken,
+    starts: u32,
+    /// True if no further process starts.
+    closed: bool,
+    /// The reason why a worker could not be built; a restart cannot fix it.
+    mistake: Option<String>,
+}
+
+impl Slot {
+    pub(super) fn open(shared: &Arc<Shared>, name: Arc<str>, make: Make) -> Arc<Self> {
+        let stop = CancellationToken::new();
+        let state = State { node: None, stop, starts: 0, closed: false, mistake: None };
+        let slot = Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            name,
+            shared: Arc::clone(shared),
+            make,
+            state: Mutex::new(state),
+        });
+        slot.start();
+        slot
+    }
+
+    /// Returns the process that runs now.
+    pub(super) fn node(&self) -> Option<Node> {
+        lock(&self.state).node.clone()
+    }
+
+    pub(super) fn mistake(&self) -> Option<String> {
+        lock(&self.state).mistake.clone()
+    }
+
+    fn start(&self) {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return;
+        }
+        state.starts += 1;
+        let name = format!("{}.{}", self.name, state.starts).into();
+        let node = Node::start(&self.shared, name);
+        let stop = CancellationToken::new();
+        (state.node, state.stop) = (Some(node.clone()), stop.clone());
+        drop(state);
+        self.shared.ledger.note(node.name(), Fact::Noted("starts".to_owned()));
+        let observer = Observer { shared: Arc::clone(&self.shared), node: Arc::clone(node.name()) };
+        let effects = Effects { shared: Arc::clone(&self.shared), node: Arc::clone(node.name()) };
+        let builder = Worker::builder(node.storage()).state(effects);
+        let builder = (self.make)(builder, &node).layer(observer.clone());
+        let worker = match builder.on_event(move |event| observer.hear(event)).build() {
+            Ok(worker) => worker,
+            Err(mistake) => {
+                lock(&self.state).mistake = Some(mistake.to_string());
+                return;
+            }
+        };
+        let slot = Weak::clone(&self.this);
+        node.clone().spawn(async move {
+            let ended = worker.run_until(stop.cancelled_owned()).await;
+            let Some(slot) = slot.upgrade() else { return };
+            let text = match ended {
+                Ok(_) => "worker ended".to_owned(),
+                Err(error) => format!("worker ended: {error:?}"),
+            };
+            slot.shared.ledger.note(node.name(), Fact::Incident(text));
+            lock(&slot.state).node = None;
+            slot.start_after(RESTART);
+        });
+    }
+
+    /// Starts the next process of this slot, from outside any process.
+    pub(super) fn start_after(&self, pause: Duration) {
+        let slot = Weak::clone(&self.this);
+        drop(tokio::spawn(async move {
+            sleep(pause).await;
+            let Some(slot) = slot.upgrade() else { return };
+            let is_free = slot.node().is_none_or(|node| node.process().is_killed());
+            if is_free {
+                slot.start();
+            }
+        }));
+    }
+
+    /// Tells the worker to stop; another starts after it has ended.
+    pub(super) fn restart(&self) {
+        let (node, stop) = {
+            let state = lock(&self.state);
+            (state.node.clone(), state.stop.clone())
+        };
+        if let Some(node) = node {
+            self.shared.ledger.note(node.name(), Fact::Noted("told to stop".to_owned()));
+        }
+        stop.cancel();
+    }
+
+    pub(super) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.restart();
+    }
+}
