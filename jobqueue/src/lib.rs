@@ -41,6 +41,7 @@ pub mod trace;
 #[cfg(feature = "sqlite")]
 mod transactional;
 mod undelivered;
+mod untyped_queue;
 pub mod worker;
 
 // The floors below: `crate::envelope`, `crate::sync` and the others are their modules.

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -231,7 +230,7 @@ impl Admin {
     }
 
     pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {
-        DeadLetterQueue::new(Arc::clone(&self.open(queue).await?), "")
+        self.open(queue).await?.dead_letters()
     }
 }
 

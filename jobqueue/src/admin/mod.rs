@@ -65,9 +65,8 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::job::BoxError;
 use crate::job::outcome::chain;
-use crate::queue_core::{QueueCore, QueueCoreOptions};
-use crate::storage::QueueName;
 use crate::storage::Storage;
+use crate::untyped_queue::UntypedQueue;
 
 pub use access::{AccessLevel, Action};
 pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch};
@@ -222,9 +221,8 @@ impl Admin {
     }
 
     /// Opens an existing queue.
-    async fn open(&self, queue: &str) -> Result<Arc<QueueCore>, Error> {
-        let options = QueueCoreOptions { worker: Arc::clone(&self.operator), ..QueueCoreOptions::default() };
-        QueueCore::open_existing(&self.storage, QueueName::new(queue)?, options).await
+    async fn open(&self, queue: &str) -> Result<UntypedQueue, Error> {
+        UntypedQueue::open(&self.storage, queue, &self.operator).await
     }
 }
 

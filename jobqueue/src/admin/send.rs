@@ -6,8 +6,7 @@ use super::event::Changes;
 use super::{Action, Admin, JobReference};
 use crate::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
 use crate::error::{Error, ErrorKind};
-use crate::send;
-use crate::send::{Purpose, SendOptions, new_id};
+use crate::send::SendOptions;
 
 /// A job to be sent by [`Admin::send`]: an event, checked as one. Whether its payload fits the type is known only to the worker.
 ///
@@ -129,28 +128,10 @@ impl Admin {
     /// If the future is dropped, the job may or may not be sent.
     pub async fn send(&self, queue: &str, job: RawSend) -> Result<JobReference, Error> {
         let work = async {
-            let RawSend { mut envelope, options } = job;
-            let core = self.open(queue).await?;
-            let (id, source, key) = options.identity();
-            envelope.id = id.map(Into::into).unwrap_or(envelope.id);
-            envelope.source = source.unwrap_or(envelope.source);
-            envelope.key = key.map(str::to_owned).or(envelope.key);
-            if envelope.id.is_empty() {
-                envelope.id = new_id(core.runtime());
-            }
-            if envelope.id.len() > MAX_ID_BYTES || envelope.source.is_empty() {
-                let text = format!("an id has at most {MAX_ID_BYTES} bytes, and a source is not empty");
-                return Err(Error::new(ErrorKind::Invalid, text));
-            }
-            let data = match &envelope.payload {
-                Payload::Json(json) => json.to_bytes(),
-                Payload::Binary(bytes) => bytes.clone(),
-                Payload::None | Payload::Stored(_) => Bytes::new(),
-            };
-            let source = envelope.source.to_string();
-            let sent =
-                send::dispatch(&core, send::prepare_envelope(&core, envelope, data, options, Purpose::One)?)
-                    .await?;
+            let to = self.open(queue).await?;
+            let event = to.identify(job.envelope, &job.options)?;
+            let source = event.source.to_string();
+            let sent = to.send(event, job.options).await?;
             Ok(JobReference::new(queue, sent.id()).with_source(source))
         };
         let changes = |sent: &JobReference| Changes {

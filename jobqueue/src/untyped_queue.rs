@@ -1,0 +1,151 @@
+//! A queue without its message type, as an operator opens it: sends, looks at messages, finds the dead letters.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use tokio_util::sync::CancellationToken;
+
+use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
+use crate::dead_letters::DeadLetterQueue;
+use crate::delivery::{Incoming, Kinds, LeasedJob, lease_only};
+use crate::envelope::{Envelope, MAX_ID_BYTES, Payload, StoredReference};
+use crate::error::{Error, ErrorKind};
+use crate::job::outcome::chain;
+use crate::message::MessageDefaults;
+use crate::queue_core::{QueueCore, QueueCoreOptions, payload_error};
+use crate::send::{Purpose, SendOptions, Sent, dispatch, new_id, prepare_envelope};
+use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName, Storage};
+
+/// The number of messages that are put back at once.
+const RELEASED_AT_ONCE: usize = 16;
+
+/// A queue that was opened without its message type.
+pub struct UntypedQueue {
+    core: Arc<QueueCore>,
+}
+
+impl UntypedQueue {
+    /// Opens an existing queue; the messages that it writes name the operator.
+    pub async fn open(storage: &Storage, queue: &str, operator: &Arc<str>) -> Result<Self, Error> {
+        let options = QueueCoreOptions { worker: Arc::clone(operator), ..QueueCoreOptions::default() };
+        Ok(Self { core: QueueCore::open_existing(storage, QueueName::new(queue)?, options).await? })
+    }
+
+    /// Returns its dead letters.
+    pub fn dead_letters(&self) -> Result<DeadLetterQueue, Error> {
+        DeadLetterQueue::new(Arc::clone(&self.core), "")
+    }
+
+    /// Returns the event with the id, the source and the key of the options, and with a new id if it has none.
+    pub fn identify(&self, mut event: Envelope, options: &SendOptions) -> Result<Envelope, Error> {
+        let (id, source, key) = options.identity();
+        event.id = id.map(Into::into).unwrap_or(event.id);
+        event.source = source.unwrap_or(event.source);
+        event.key = key.map(str::to_owned).or(event.key);
+        if event.id.is_empty() {
+            event.id = new_id(self.core.runtime());
+        }
+        if event.id.len() > MAX_ID_BYTES || event.source.is_empty() {
+            let text = format!("an id has at most {MAX_ID_BYTES} bytes, and a source is not empty");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        Ok(event)
+    }
+
+    /// Sends an event.
+    pub async fn send(&self, event: Envelope, options: SendOptions) -> Result<Sent, Error> {
+        let data = match &event.payload {
+            Payload::Json(json) => json.to_bytes(),
+            Payload::Binary(bytes) => bytes.clone(),
+            Payload::None | Payload::Stored(_) => Bytes::new(),
+        };
+        dispatch(&self.core, prepare_envelope(&self.core, event, data, options, Purpose::One)?).await
+    }
+
+    /// Receives up to `limit` visible messages and calls `look` once for each. Puts them back at its end, which comes early once `stop`
+    /// fires or a request fails.
+    pub async fn inspect(
+        &self,
+        limit: usize,
+        stop: &CancellationToken,
+        mut look: impl FnMut(&LeasedMessage),
+    ) -> Result<(), Error> {
+        let settings = self.core.settings();
+        let (mut held, mut seen) = (Vec::<LeasedJob>::new(), HashSet::new());
+        let mut ended = Ok(());
+        while seen.len() < limit && !stop.is_cancelled() {
+            let count = u32::try_from(limit - seen.len()).unwrap_or(u32::MAX).min(MAX_MESSAGES);
+            let (received, requested) = match self.core.get(count, &settings).await {
+                Ok(received) => received,
+                Err(error) => {
+                    ended = Err(error.into());
+                    break;
+                }
+            };
+            if received.messages.is_empty() {
+                break;
+            }
+            for leased in received.messages {
+                if seen.insert(leased.message.id.clone()) {
+                    look(&leased);
+                }
+                let incoming = Incoming { leased, requested, settings: Arc::clone(&settings) };
+                held.push(lease_only(&self.core, incoming, &AnyKind));
+            }
+        }
+        let release = async |leased_job: LeasedJob| {
+            if let Err(error) = leased_job.release_uncounted(Duration::ZERO).await {
+                let queue = &self.core.name;
+                tracing::warn!(%queue, error = %chain(&error), "a message stays invisible until its lease is over");
+            }
+        };
+        stream::iter(held).for_each_concurrent(RELEASED_AT_ONCE, release).await;
+        ended
+    }
+}
+
+struct AnyKind;
+
+impl Kinds for AnyKind {
+    fn of_raw(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn knows(&self, _: &str) -> bool {
+        true
+    }
+
+    fn defaults(&self, _: &str) -> MessageDefaults {
+        MessageDefaults::new()
+    }
+
+    fn unknown(&self) -> &'static str {
+        "it is of no kind"
+    }
+}
+
+/// Reads the blob with a payload or a checkpoint of a message in `queue`: at most 32 MiB.
+pub async fn load_blob(
+    storage: &Storage,
+    queue: &QueueName,
+    reference: &StoredReference,
+) -> Result<Bytes, Error> {
+    claim_checks(storage)?.load(queue, reference).await.map_err(payload_error)
+}
+
+/// Checks that the blob with a payload of a message in `queue` is there and has its length.
+pub async fn check_blob(
+    storage: &Storage,
+    queue: &QueueName,
+    reference: &StoredReference,
+) -> Result<(), Error> {
+    claim_checks(storage)?.check(queue, reference).await.map_err(payload_error)
+}
+
+fn claim_checks(storage: &Storage) -> Result<ClaimChecks, Error> {
+    let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
+    Ok(ClaimChecks::new(blobs, runtime, DEFAULT_MAX_PAYLOAD_BYTES)?)
+}
