@@ -30,8 +30,8 @@ use std::time::Duration;
 
 use axum::Router;
 use clap::Parser;
-use jobqueue::admin::{AccessLevel, Admin};
 use jobqueue::{Storage, Worker, shutdown_signal};
+use jobqueue_admin::{AccessLevel, Admin};
 use jobqueue_dashboard::{Dashboard, health};
 use jobqueue_examples::{Failure, end, open_storage, start};
 use tokio::net::TcpListener;

@@ -1,12 +1,31 @@
-//! The inside of this crate for `jobqueue-testing`, the models and the benchmarks of this repository, which have its version.
-//! Nothing here is promised to others.
+//! The one door to the inside of this crate, for the crates, models and benchmarks of this repository that have its version:
+//! `jobqueue-admin` reads and changes what workers and senders keep in the storage, `jobqueue-testing` judges runs, benchmarks measure
+//! parts. Nothing here is promised to others; it changes with any release.
 
 use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::queue::{Queue, SendOptions};
 use crate::send::{Purpose, prepare};
 
+pub use crate::coordination::batch::membership::{membership_of, remove_tokens};
+pub use crate::coordination::batch::overview::{BatchRecord, OpenChildren, batches, open_children};
+pub use crate::coordination::leader::overview::{LeaderRecord, leaders};
+#[cfg(feature = "schedule")]
+pub use crate::coordination::schedule::operate::{ScheduleRecord, Wish, schedules, wish};
+pub use crate::dead_letters::held::PassAction;
+pub use crate::dead_letters::untyped::DeadLetterQueue;
+pub use crate::delivery::{past_dead_letters, unwrap_unreadable};
+pub use crate::group_log::{groups, is_in_order, position_names};
 pub use crate::handler::erased::{is_outage, is_snooze};
+pub use crate::history::{kept_text, open as open_journal};
+pub use crate::presence::{
+    Answer, CONTAINER as WORKERS, CancelRequest, Counters, Found, HISTOGRAM_BOUNDS, JobProgress, KindLimits,
+    ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord,
+};
+pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};
+
+/// The source of the children of a batch.
+pub const BATCH_SOURCE: &str = crate::coordination::batch::SOURCE;
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
 ///

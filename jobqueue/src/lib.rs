@@ -3,7 +3,6 @@
 
 #[doc(hidden)]
 pub mod __internals;
-pub mod admin;
 #[cfg(feature = "azure")]
 pub mod azure;
 mod claim_check;

@@ -3,11 +3,9 @@
 //! The result is usable whatever the metadata contains: a malformed or absurd value gives the default and a warning,
 //! never a panic and never a threshold of zero that would dead-letter everything.
 
+pub(crate) use jobqueue_message::settings::DEFAULT_LEASE;
 #[cfg(test)]
 pub(crate) use jobqueue_message::settings::TRUST_PRODUCERS;
-pub(crate) use jobqueue_message::settings::{
-    DEFAULT_LEASE, DEFAULT_TIMEOUT, MAX_DELIVERIES, PAUSED, POISON_THRESHOLD,
-};
 #[doc(inline)]
 pub use jobqueue_message::settings::{
     JobLimits, MessageEncoding, Metadata, QueueSettings, SettingOverrides, SettingWarning,

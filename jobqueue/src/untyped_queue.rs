@@ -23,6 +23,7 @@ use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName, Storage};
 const RELEASED_AT_ONCE: usize = 16;
 
 /// A queue that was opened without its message type.
+#[derive(Debug)]
 pub struct UntypedQueue {
     core: Arc<QueueCore>,
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use jobqueue::admin::JobReference;
+use jobqueue_admin::JobReference;
 
 use crate::output::Output;
 

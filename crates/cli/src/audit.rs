@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{Error, Write};
 use std::path::{Path, PathBuf};
 
-use jobqueue::admin::OperatorEvent;
+use jobqueue_admin::OperatorEvent;
 
 use crate::exit::Failure;
 

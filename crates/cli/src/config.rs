@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use jobqueue::admin::{AccessLevel, Action};
+use jobqueue_admin::{AccessLevel, Action};
 use serde::Deserialize;
 
 use crate::exit::Failure;

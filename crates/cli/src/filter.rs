@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use jobqueue::admin::DeadLetterFilter;
+use jobqueue_admin::DeadLetterFilter;
 
 use crate::text::duration;
 

@@ -1,4 +1,4 @@
-//! The command line of jobqueue, as the binary `jobqueue`: a thin layer over [`jobqueue::admin`] that parses and prints.
+//! The command line of jobqueue, as the binary `jobqueue`: a thin layer over [`jobqueue_admin`] that parses and prints.
 //!
 //! `jobqueue help` lists the commands. The guide describes them on its page "operating". The forms of `--output json` and
 //! `--output ndjson` are in `schema/output.schema.json` of this package; fields may be added within a major version.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use jobqueue::Storage;
-use jobqueue::admin::{AccessLevel, Action, Admin};
+use jobqueue_admin::{AccessLevel, Action, Admin};
 
 use crate::args::Global;
 use crate::audit::AuditFile;

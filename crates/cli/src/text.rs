@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-pub(crate) use jobqueue::admin::short_duration as age;
+pub(crate) use jobqueue_admin::short_duration as age;
 
 /// The most characters of a cell of a table.
 const CELL: usize = 60;

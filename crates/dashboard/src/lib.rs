@@ -1,12 +1,12 @@
 //! The dashboard of `jobqueue` in the browser, with its metrics, its figures for autoscalers and its health checks.
 //!
-//! [`Dashboard`] is made of a [`jobqueue::admin::Admin`] and becomes an [`axum::Router`], to nest under any path:
+//! [`Dashboard`] is made of a [`jobqueue_admin::Admin`] and becomes an [`axum::Router`], to nest under any path:
 //!
 //! ```
 //! # #[cfg(feature = "pages")] fn app() -> axum::Router {
 //! use axum::Router;
 //! use jobqueue::Storage;
-//! use jobqueue::admin::{AccessLevel, Admin};
+//! use jobqueue_admin::{AccessLevel, Admin};
 //! use jobqueue_dashboard::{Access, Dashboard};
 //!
 //! /// The user that the middleware of your program has put into the request's extensions.

@@ -108,7 +108,8 @@ impl SweepOptions {
         self
     }
 
-    pub(crate) fn is_dry_run(&self) -> bool {
+    /// Returns whether blobs are only counted.
+    pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
 

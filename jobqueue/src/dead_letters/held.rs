@@ -9,9 +9,12 @@ use crate::storage::MessageRef;
 
 /// The action on the dead letters that are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PassAction {
+pub enum PassAction {
+    /// Reports them.
     Tell,
+    /// Puts their jobs back into the queue.
     PutBack,
+    /// Deletes them with their payloads.
     Delete,
 }
 

@@ -137,8 +137,14 @@ impl DeadLetter {
         self
     }
 
+    /// Returns the storage's id of the message that was dead-lettered: a job that is dead-lettered again has another. `None` if the
+    /// letter does not name it.
+    pub fn message_id(&self) -> Option<&str> {
+        self.death.as_ref().map(|death| death.message.as_str())
+    }
+
     /// Returns the text as it lies in the dead-letter queue.
-    pub(crate) fn raw_text(&self) -> &str {
+    pub fn raw_text(&self) -> &str {
         &self.text
     }
 

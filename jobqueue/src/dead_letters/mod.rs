@@ -4,12 +4,12 @@
 //! [`Queue::dead_letters`](crate::Queue::dead_letters) returns. The [guide](crate::guide::dead_letters) has the whole story.
 
 mod duplicates;
-mod held;
+pub(crate) mod held;
 mod letter;
 mod options;
 mod pass;
 mod revive;
-mod untyped;
+pub(crate) mod untyped;
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -70,14 +70,14 @@ impl RedriveOptions {
     /// Ends the pass before the next letter when `token` fires. The letters that it holds become visible again at
     /// once.
     #[must_use]
-    pub(crate) fn stop(mut self, token: CancellationToken) -> Self {
+    pub fn stop(mut self, token: CancellationToken) -> Self {
         self.stop = Some(token);
         self
     }
 
     /// Leaves dead letters alone that came after `time`, by the storage's clock. The default is the beginning of the pass.
     #[must_use]
-    pub(crate) fn before(mut self, time: Option<SystemTime>) -> Self {
+    pub fn before(mut self, time: Option<SystemTime>) -> Self {
         self.before = time;
         self
     }

@@ -94,7 +94,7 @@ impl Pass<'_> {
 
 impl DeadLetterQueue {
     /// Handles all dead letters that exist when it begins.
-    pub(crate) async fn pass(
+    pub async fn pass(
         &self,
         options: &RedriveOptions,
         action: PassAction,

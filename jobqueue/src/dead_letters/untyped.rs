@@ -20,7 +20,7 @@ pub(crate) struct Found<'l> {
 
 /// The dead-letter queue of a queue.
 #[derive(Debug)]
-pub(crate) struct DeadLetterQueue {
+pub struct DeadLetterQueue {
     pub(crate) core: Arc<QueueCore>,
     pub(crate) name: QueueName,
     /// The kind that is shown for letters without one.
@@ -38,7 +38,7 @@ impl DeadLetterQueue {
     }
 
     /// Returns the approximate number of letters; 0 if the queue does not exist yet.
-    pub(crate) async fn count(&self) -> Result<u64, Error> {
+    pub async fn count(&self) -> Result<u64, Error> {
         match self.core.store().queue_properties(&self.name).await {
             Ok(properties) => Ok(properties.approximate_count),
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(0),
@@ -48,7 +48,7 @@ impl DeadLetterQueue {
 
     /// Returns the first letters, at most 32, without changing anything; of several copies of one letter only the
     /// first.
-    pub(crate) async fn peek(&self) -> Result<Vec<DeadLetter>, Error> {
+    pub async fn peek(&self) -> Result<Vec<DeadLetter>, Error> {
         let peeked = match self.core.store().peek(&self.name, MAX_MESSAGES).await {
             Ok(peeked) => peeked,
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(Vec::new()),

@@ -85,7 +85,7 @@ impl DeathOf {
 }
 
 /// Returns the original text from a dead letter of kind [`UNREADABLE_KIND`].
-pub(crate) fn unwrap_unreadable(envelope: &Envelope, data: &Bytes) -> Option<String> {
+pub fn unwrap_unreadable(envelope: &Envelope, data: &Bytes) -> Option<String> {
     (*envelope.kind == *UNREADABLE_KIND).then(|| serde_json::from_slice(data).ok()).flatten()
 }
 

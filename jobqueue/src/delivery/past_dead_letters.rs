@@ -33,7 +33,7 @@ pub struct PastDeadLetter {
 }
 
 /// Returns the earlier dead letters of a job, the oldest first, without entries that other programs have written.
-pub(crate) fn past_dead_letters(history: &History) -> Vec<PastDeadLetter> {
+pub fn past_dead_letters(history: &History) -> Vec<PastDeadLetter> {
     list(history).iter().filter_map(|past| serde_json::from_str(past.get()).ok()).collect()
 }
 

@@ -42,6 +42,6 @@ pub(crate) fn restamp(envelope: &mut Envelope, runtime: &Runtime) -> Option<u64>
 }
 
 /// Returns whether an event keeps to the order of its key.
-pub(crate) fn is_in_order(envelope: &Envelope) -> bool {
+pub fn is_in_order(envelope: &Envelope) -> bool {
     envelope.extensions.contains_key(HEADER) && envelope.key.is_some()
 }

@@ -4,27 +4,27 @@ use super::entry::{Entry, EntryRef, EntryState};
 use super::log::GroupLog;
 use super::store::GroupLogs;
 use crate::envelope::Envelope;
-use crate::storage::StoreError;
+use crate::storage::{QueueName, Storage, StoreError};
 
 /// A group: the jobs of one key that have not ended, first come first. Keys and jobs are known by hashes only.
 #[derive(Debug, Clone)]
-pub(crate) struct GroupRecord {
-    pub(crate) group: String,
-    pub(crate) entries: Vec<EntryRecord>,
+pub struct GroupRecord {
+    pub group: String,
+    pub entries: Vec<EntryRecord>,
 }
 
 /// The position of a job.
 #[derive(Debug, Clone)]
-pub(crate) struct EntryRecord {
-    pub(crate) job: String,
+pub struct EntryRecord {
+    pub job: String,
     /// True if its sender has not confirmed yet that its message is stored.
-    pub(crate) announced: bool,
+    pub announced: bool,
     /// True if it was abandoned and blocks no job.
-    pub(crate) skipped: bool,
+    pub skipped: bool,
     /// True if those behind it wait for its message in vain.
-    pub(crate) overdue: bool,
+    pub overdue: bool,
     /// True if a process is cancelling it.
-    pub(crate) cancelling: bool,
+    pub cancelling: bool,
 }
 
 impl EntryRecord {
@@ -40,7 +40,7 @@ impl EntryRecord {
 }
 
 /// Returns the hashes by which the group and the job of an event are known; `None` if it keeps to no order.
-pub(crate) fn position_names(event: &Envelope) -> Option<(String, String)> {
+pub fn position_names(event: &Envelope) -> Option<(String, String)> {
     if !super::is_in_order(event) {
         return None;
     }
@@ -48,15 +48,10 @@ pub(crate) fn position_names(event: &Envelope) -> Option<(String, String)> {
     Some((format!("{key:?}"), format!("{job:?}")))
 }
 
-impl GroupLogs {
-    /// Returns the groups that have jobs. Costs a listing, and a request for each log.
-    pub(crate) async fn groups(&self) -> Result<Vec<GroupRecord>, StoreError> {
-        let mut groups = Vec::new();
-        for log in self.all().await? {
-            groups.extend(groups_of(&log));
-        }
-        Ok(groups)
-    }
+/// Returns the groups of a queue that have jobs. Costs a listing, and a request for each log.
+pub async fn groups(storage: &Storage, queue: QueueName) -> Result<Vec<GroupRecord>, StoreError> {
+    let logs = GroupLogs::new(storage, queue).all().await?;
+    Ok(logs.iter().flat_map(groups_of).collect())
 }
 
 fn groups_of(log: &GroupLog) -> Vec<GroupRecord> {

@@ -77,7 +77,7 @@ impl Ended {
 }
 
 /// Returns the part of a key or kind that the journal keeps: its first 1,024 bytes.
-pub(crate) fn kept_text(text: &str) -> &str {
+pub fn kept_text(text: &str) -> &str {
     match text.len() {
         0..=MAX_TEXT => text,
         _ => (0..=MAX_TEXT).rev().find_map(|end| text.get(..end)).unwrap_or_default(),

@@ -19,14 +19,15 @@ mod writer;
 
 use std::sync::Arc;
 
-pub(crate) use buffer::{JournalBuffer, kept_text};
+pub(crate) use buffer::JournalBuffer;
+pub use buffer::kept_text;
 pub(crate) use writer::run_journal_writer;
 
 use crate::storage::{JournalStore, Stores};
 use blobs::BlobJournal;
 
 /// Returns the journal of a storage: its own, or one in its blobs.
-pub(crate) fn open(stores: &Stores) -> Arc<dyn JournalStore> {
+pub fn open(stores: &Stores) -> Arc<dyn JournalStore> {
     let own = stores.blob_powers.journal.clone();
     own.unwrap_or_else(|| Arc::new(BlobJournal::new(Arc::clone(&stores.blobs), stores.runtime.clone())))
 }

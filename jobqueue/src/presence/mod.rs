@@ -22,7 +22,7 @@ pub use record::{
     Counters, HISTOGRAM_BOUNDS, JobProgress, KindLimits, ListeningQueue, RunningJob, WorkerRecord,
 };
 
-pub(crate) use requests::{Answer, CancelRequest, Requests, StoredRequest};
-pub(crate) use store::{CONTAINER, Found, Records};
+pub use requests::{Answer, CancelRequest, Requests, StoredRequest};
+pub use store::{CONTAINER, Found, Records};
 pub(crate) use tracker::{Run, Tracker};
 pub(crate) use writer::{About, keep};

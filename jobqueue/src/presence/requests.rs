@@ -27,27 +27,33 @@ const LIFE: Duration = Duration::from_secs(30 * 86_400);
 /// The time for which an answer is kept.
 const ANSWERED: Duration = Duration::from_secs(86_400);
 
+/// A request to cancel a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CancelRequest {
-    pub(crate) queue: String,
-    pub(crate) id: String,
-    /// `None`: the job of any sender.
+pub struct CancelRequest {
+    /// The queue of the job.
+    pub queue: String,
+    /// The id of the job.
+    pub id: String,
+    /// The sender of the job; `None` for the job of any sender.
     #[serde(default)]
-    pub(crate) source: Option<String>,
-    pub(crate) by: String,
+    pub source: Option<String>,
+    /// The operator.
+    pub by: String,
 }
 
+/// A request as it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoredRequest {
-    pub(crate) request: CancelRequest,
+pub struct StoredRequest {
+    /// The request.
+    pub request: CancelRequest,
     /// The time at which it was made, by the storage's clock.
-    pub(crate) made: SystemTime,
+    pub made: SystemTime,
 }
 
 /// The way a job ended after a request to cancel it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub enum Answer {
     /// The job is a dead letter with the reason `cancelled`.
     Cancelled,
     /// The job completed before it noticed the request, or in spite of it.
@@ -70,18 +76,20 @@ impl Answer {
     }
 }
 
+/// The requests in a storage, and their answers.
 #[derive(Debug, Clone)]
-pub(crate) struct Requests {
+pub struct Requests {
     blobs: Arc<dyn BlobStore>,
 }
 
 impl Requests {
-    pub(crate) fn new(blobs: Arc<dyn BlobStore>) -> Self {
+    /// Returns the requests in these blobs.
+    pub fn new(blobs: Arc<dyn BlobStore>) -> Self {
         Self { blobs }
     }
 
     /// Stores a request. It replaces an earlier one for the same job of the same sender.
-    pub(crate) async fn make(&self, request: &CancelRequest) -> Result<(), Error> {
+    pub async fn make(&self, request: &CancelRequest) -> Result<(), Error> {
         let answer = request.name("answers")?;
         // That of an earlier life of the job.
         match self.blobs.delete_blob(&answer, None).await {
@@ -105,7 +113,7 @@ impl Requests {
 
     /// Returns the open request for a job, and the answer with its time, if they exist. Without a sender those of any sender's job,
     /// which costs two listings.
-    pub(crate) async fn of(
+    pub async fn of(
         &self,
         queue: &str,
         id: &str,

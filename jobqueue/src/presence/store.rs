@@ -13,14 +13,16 @@ use crate::runtime::Runtime;
 use crate::storage::{BlobName, ContainerName};
 use crate::storage::{BlobStore, Listed, StoreError, StoreErrorKind as Kind, list_with_time};
 
-pub(crate) const CONTAINER: &str = "jobqueue-workers";
+/// The container of the records.
+pub const CONTAINER: &str = "jobqueue-workers";
 /// The most bytes of a record.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// The time since the last write after which a record is removed.
 const SWEPT: Duration = Duration::from_secs(86_400);
 
+/// The records of the workers of a storage.
 #[derive(Debug, Clone)]
-pub(crate) struct Records {
+pub struct Records {
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,
 }
@@ -37,15 +39,16 @@ pub(super) struct Document {
 
 /// A record as it was found.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
-    pub(crate) record: WorkerRecord,
+pub struct Found {
+    /// The record.
+    pub record: WorkerRecord,
     /// The time of its last write when it was listed, by the storage's clock.
-    pub(crate) modified: SystemTime,
+    pub modified: SystemTime,
 }
 
 impl Found {
     /// Returns whether the record was not written for three intervals.
-    pub(crate) fn is_stale(&self, now: SystemTime) -> bool {
+    pub fn is_stale(&self, now: SystemTime) -> bool {
         is_stale(&self.record, self.modified, now)
     }
 }
@@ -57,7 +60,8 @@ fn is_stale(record: &WorkerRecord, modified: SystemTime, now: SystemTime) -> boo
 }
 
 impl Records {
-    pub(crate) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime) -> Self {
+    /// Returns the records in these blobs.
+    pub fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime) -> Self {
         Self { blobs, runtime }
     }
 
@@ -68,7 +72,7 @@ impl Records {
 
     /// Returns all records, including stale ones, and the storage's time, if it returns one. Costs a listing, and a
     /// request for each record.
-    pub(crate) async fn all(&self) -> Result<(Vec<Found>, Option<SystemTime>), Error> {
+    pub async fn all(&self) -> Result<(Vec<Found>, Option<SystemTime>), Error> {
         let mut all = Vec::new();
         let listed = self.list().await?;
         for (blob, properties) in listed.blobs {
@@ -84,7 +88,7 @@ impl Records {
 
     /// Makes each present worker for which `concerns` is true read the requests. `now` is the time by which workers are present if the
     /// storage does not tell its own.
-    pub(crate) async fn notify(
+    pub async fn notify(
         &self,
         now: SystemTime,
         concerns: impl Fn(&WorkerRecord) -> bool,

@@ -9,7 +9,7 @@ use crate::undelivered::StoredMessage;
 ///
 /// Whoever holds it knows that the job is stored: it runs to its end or becomes a dead letter, unless it is cancelled,
 /// expires, or was done before. Keep the [id](Self::id) to find the job again, in logs or by
-/// [`Admin::explain`](crate::admin::Admin::explain).
+/// `jobqueue_admin::Admin::explain`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

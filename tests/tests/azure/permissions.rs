@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use jobqueue::admin::{AccessLevel, Admin, HistoryFilter, JobReference, ListeningQueue};
 use jobqueue::leader::Leader;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::schedule::Schedule;
 use jobqueue::{Context, JobError, QueueMessage, Storage, Worker, WorkerBuilder};
+use jobqueue_admin::{AccessLevel, Admin, HistoryFilter, JobReference, ListeningQueue};
 use serde::{Deserialize, Serialize};
 
 use super::start::{by_key, by_sas};

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use jobqueue::admin::{AccessLevel, Admin, JobReference};
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, StoreErrorKind};
 use jobqueue::{JobError, Queue, QueueName, SendOptions};
+use jobqueue_admin::{AccessLevel, Admin, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::admin::{AccessLevel, Admin, JobReference};
 use jobqueue::settings::SettingOverrides;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::worker::{CheckpointOutcome, CircuitBreaker};
 use jobqueue::{Context, Event, JobError, Outcome, QueueMessage, Storage, WorkerBuilder};
+use jobqueue_admin::{AccessLevel, Admin, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, task, worker};
 use serde::{Deserialize, Serialize};

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use jobqueue::admin::{AccessLevel, Admin, DeadLetterFilter, RawSend};
 use jobqueue::settings::SettingOverrides;
 use jobqueue::{Context, JobError, QueueMessage, State, Storage, Worker};
+use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, RawSend};
 use jobqueue_dashboard::Dashboard;
 use jobqueue_test_support::azurite::Azurite;
 use jobqueue_test_support::{browser, target_folder};

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jobqueue::Runtime;
-use jobqueue::admin::{AccessLevel, Admin, DeadLetterFilter};
 use jobqueue::clock::ManualClock;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::sharded::Sharded;
@@ -12,6 +11,7 @@ use jobqueue::storage::{
     ContainerName, DeadLetterCause, DeadLetterMessage, GetMessages, PutMessage, StoreErrorKind, UpdateMessage,
 };
 use jobqueue::{JobError, Queue, QueueName, Reason, Storage, Worker};
+use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter};
 use serde_json::{Value, json};
 
 use super::jobs::{Work, work};

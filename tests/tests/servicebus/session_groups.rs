@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use jobqueue::admin::Admin;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{JobError, QueueName, Worker};
+use jobqueue_admin::Admin;
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! `batches`: all of them, or one with the children that hold it up.
 
 use clap::Args;
-use jobqueue::admin::{BatchDetail, BatchList, OpenChild, ParentBatch};
+use jobqueue_admin::{BatchDetail, BatchList, OpenChild, ParentBatch};
 
 use crate::args::Global;
 use crate::exit::Failure;

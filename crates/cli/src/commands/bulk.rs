@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use jobqueue::admin::{BulkReport, DeadLetterFilter, DeadLetterPlan};
+use jobqueue_admin::{BulkReport, DeadLetterFilter, DeadLetterPlan};
 use tokio_util::sync::CancellationToken;
 
 use super::queues::known;

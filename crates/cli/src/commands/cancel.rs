@@ -1,7 +1,7 @@
 //! `cancel`: a job that waits or runs, by its id.
 
 use clap::Args;
-use jobqueue::admin::Cancellation;
+use jobqueue_admin::Cancellation;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Global, JobArguments};

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use jobqueue::admin::{WorkerOverview, WorkerRecord};
+use jobqueue_admin::{WorkerOverview, WorkerRecord};
 
 use crate::text::count;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::{Args, Subcommand};
 use comfy_table::Table;
-use jobqueue::admin::{DeadLetterFilter, DeadLetterPage, RawJob, RawPayload};
+use jobqueue_admin::{DeadLetterFilter, DeadLetterPage, RawJob, RawPayload};
 use tokio_util::sync::CancellationToken;
 
 use super::bulk;

@@ -1,10 +1,10 @@
 //! `doctor`: checks the storage.
 
 use clap::Args;
-use jobqueue::admin::QueueOverview;
 use jobqueue::maintenance::SweepOptions;
 use jobqueue::storage::{Access, Advice};
 use jobqueue::{ErrorKind, QueueName};
+use jobqueue_admin::QueueOverview;
 use serde::Serialize;
 
 use super::cost::{Cost, Prices};

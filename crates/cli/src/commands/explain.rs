@@ -1,6 +1,6 @@
 //! `explain`: where a job stands, and why it does not run.
 
-use jobqueue::admin::{Explanation, JobPlace};
+use jobqueue_admin::{Explanation, JobPlace};
 
 use crate::args::{Global, JobArguments};
 use crate::exit::Failure;

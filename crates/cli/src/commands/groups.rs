@@ -2,7 +2,7 @@
 
 use clap::Args;
 use comfy_table::Table;
-use jobqueue::admin::{GroupEntry, GroupOverview};
+use jobqueue_admin::{GroupEntry, GroupOverview};
 
 use crate::args::Global;
 use crate::exit::Failure;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use comfy_table::Table;
-use jobqueue::admin::{HistoryFilter, HistoryRecord};
+use jobqueue_admin::{HistoryFilter, HistoryRecord};
 
 use crate::args::Global;
 use crate::exit::Failure;

@@ -1,7 +1,7 @@
 //! `leaders`: the leaderships and their holders.
 
 use comfy_table::Table;
-use jobqueue::admin::LeaderOverview;
+use jobqueue_admin::LeaderOverview;
 
 use crate::args::Global;
 use crate::exit::Failure;

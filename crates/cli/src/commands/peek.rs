@@ -3,7 +3,7 @@
 use clap::Args;
 use clap::ValueEnum;
 use comfy_table::Table;
-use jobqueue::admin::{JobFilter, JobState, RawJob};
+use jobqueue_admin::{JobFilter, JobState, RawJob};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;

@@ -1,8 +1,8 @@
 //! `queue`: one queue.
 
 use clap::{Args, Subcommand};
-use jobqueue::admin::QueueOverview;
 use jobqueue::settings::QueueSettings;
+use jobqueue_admin::QueueOverview;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use comfy_table::Table;
-use jobqueue::admin::{QueueOverview, WorkerOverview};
+use jobqueue_admin::{QueueOverview, WorkerOverview};
 
 use crate::args::Global;
 use crate::exit::Failure;

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use clap::Subcommand;
 use comfy_table::Table;
-use jobqueue::admin::ScheduleOverview;
+use jobqueue_admin::ScheduleOverview;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 

@@ -9,7 +9,7 @@ use clap::Args;
 use comfy_table::Table;
 use futures_util::future::join_all;
 use jobqueue::SendOptions;
-use jobqueue::admin::{JobReference, RawSend};
+use jobqueue_admin::{JobReference, RawSend};
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio_util::sync::CancellationToken;
 

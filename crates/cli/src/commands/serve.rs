@@ -9,7 +9,7 @@ use axum::http::header::HOST;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use clap::Args;
-use jobqueue::admin::{AccessLevel, Admin};
+use jobqueue_admin::{AccessLevel, Admin};
 use jobqueue_dashboard::snapshot::Snapshots;
 use jobqueue_dashboard::{Dashboard, health};
 use tokio::net::TcpListener;

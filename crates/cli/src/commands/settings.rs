@@ -1,7 +1,7 @@
 //! `queue settings`: a plan, and its application.
 
 use clap::{Args, Subcommand};
-use jobqueue::admin::SettingsPlan;
+use jobqueue_admin::SettingsPlan;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use comfy_table::Table;
-use jobqueue::admin::WorkerOverview;
+use jobqueue_admin::WorkerOverview;
 
 use crate::args::Global;
 use crate::exit::Failure;
@@ -47,7 +47,7 @@ fn overview(workers: &[WorkerOverview]) -> Table {
         let record = &worker.record;
         let queues: Vec<&str> = record.queues.iter().map(|queue| queue.name.as_str()).collect();
         let sum =
-            |number: fn(&jobqueue::admin::Counters) -> u64| record.counters.iter().map(number).sum::<u64>();
+            |number: fn(&jobqueue_admin::Counters) -> u64| record.counters.iter().map(number).sum::<u64>();
         rows.add_row([
             cell(&record.name),
             cell(&record.host),

@@ -21,7 +21,7 @@ fn with(place: &Place, work: impl AsyncFnOnce(Storage)) {
 async fn lead(storage: Storage) {
     let schedule = Schedule::cron("0 0 * * *", "Europe/Berlin").name("nightly");
     let worker = Worker::builder(storage.clone()).schedule_by(schedule, || mail(0)).build().unwrap();
-    let admin = jobqueue::admin::Admin::new(storage);
+    let admin = jobqueue_admin::Admin::new(storage);
     let known = async {
         while admin.schedules().await.unwrap().iter().all(|schedule| schedule.queue.is_none()) {
             tokio::time::sleep(Duration::from_millis(20)).await;

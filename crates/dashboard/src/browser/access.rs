@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::http::request::Parts;
-use jobqueue::admin::{AccessLevel, Admin};
+use jobqueue_admin::{AccessLevel, Admin};
 
 /// The operator of a request and their rights, as returned by the function of
 /// [`Dashboard::access`](crate::Dashboard::access).

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jobqueue::admin::Admin;
+use jobqueue_admin::Admin;
 use tokio_util::sync::CancellationToken;
 
 use crate::browser::access::Resolver;

@@ -7,7 +7,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jobqueue::admin::{AccessLevel, Admin};
+use jobqueue_admin::{AccessLevel, Admin};
 use sha2::{Digest, Sha256};
 
 /// The paths that a token opens: they have figures, and no job.
@@ -97,7 +97,7 @@ fn digest(user: &[u8], password: &[u8]) -> [u8; 32] {
 mod tests {
     use axum::http::Request;
     use jobqueue::Storage;
-    use jobqueue::admin::Action;
+    use jobqueue_admin::Action;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jobqueue::Error;
-use jobqueue::admin::{
+use jobqueue_admin::{
     BatchDetail, BatchList, DeadLetterPage, Explanation, GroupOverview, HistoryPage, LeaderOverview, RawJob,
     ScheduleOverview,
 };

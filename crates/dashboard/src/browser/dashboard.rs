@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::request::Parts;
-use jobqueue::admin::{AccessLevel, Admin};
+use jobqueue_admin::{AccessLevel, Admin};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -33,7 +33,7 @@ const REFRESH: Duration = Duration::from_secs(5);
 ///
 /// ```
 /// use jobqueue::Storage;
-/// use jobqueue::admin::{AccessLevel, Admin};
+/// use jobqueue_admin::{AccessLevel, Admin};
 /// use jobqueue_dashboard::{Dashboard, Field};
 /// use tokio_util::sync::CancellationToken;
 ///

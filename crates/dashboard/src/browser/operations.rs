@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use jobqueue::admin::{Action, Admin, BulkReport, DeadLetterPlan};
+use jobqueue_admin::{Action, Admin, BulkReport, DeadLetterPlan};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

@@ -10,7 +10,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Form, Router, middleware};
 use futures_util::future::BoxFuture;
-use jobqueue::admin::Action;
+use jobqueue_admin::Action;
 
 use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::fields::Fields;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use askama::Template;
 use jiff::Timestamp;
-pub(crate) use jobqueue::admin::short_duration as age;
+pub(crate) use jobqueue_admin::short_duration as age;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The most characters of a text in one line.

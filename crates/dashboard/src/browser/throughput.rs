@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use jobqueue::admin::{Counters, WorkerRecord};
+use jobqueue_admin::{Counters, WorkerRecord};
 
 /// The number of minutes that are kept.
 pub(crate) const MINUTES: usize = 60;

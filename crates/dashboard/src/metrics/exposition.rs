@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Error;
 use std::sync::Arc;
 
-use jobqueue::admin::HISTOGRAM_BOUNDS;
+use jobqueue_admin::HISTOGRAM_BOUNDS;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;

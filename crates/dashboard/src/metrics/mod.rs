@@ -1,10 +1,10 @@
 //! Metrics for Prometheus, in the text format of OpenMetrics.
 //!
-//! [`router`] serves `GET /metrics`. The figures come from the [admin core](jobqueue::admin) and cover a whole storage:
+//! [`router`] serves `GET /metrics`. The figures come from the [admin core](jobqueue_admin) and cover a whole storage:
 //! let Prometheus scrape **one** exporter per storage, not every worker.
 //!
 //! ```
-//! # use jobqueue::Storage; use jobqueue::admin::Admin;
+//! # use jobqueue::Storage; use jobqueue_admin::Admin;
 //! use jobqueue_dashboard::metrics;
 //!
 //! let admin = Admin::new(Storage::memory());
@@ -41,7 +41,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use jobqueue::admin::Admin;
+use jobqueue_admin::Admin;
 
 pub use list::{ALL, Kind, Metric};
 

@@ -21,7 +21,7 @@
 //! the formulas, and says which to use.
 //!
 //! ```
-//! # use jobqueue::Storage; use jobqueue::admin::Admin;
+//! # use jobqueue::Storage; use jobqueue_admin::Admin;
 //! use jobqueue_dashboard::scale::{self, Target};
 //! use jobqueue_dashboard::snapshot::Snapshots;
 //!

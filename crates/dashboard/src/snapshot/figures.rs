@@ -1,6 +1,6 @@
 //! The figures of one queue, from its overview and the records of workers.
 
-use jobqueue::admin::{QueueOverview, WorkerOverview};
+use jobqueue_admin::{QueueOverview, WorkerOverview};
 use serde::{Serialize, Serializer};
 
 /// The figures of one queue. The shards of a queue are one queue here.

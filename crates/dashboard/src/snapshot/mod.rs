@@ -19,7 +19,7 @@ mod totals;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use jobqueue::admin::Admin;
+use jobqueue_admin::Admin;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -39,7 +39,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use jobqueue::Storage;
-/// use jobqueue::admin::{AccessLevel, Admin};
+/// use jobqueue_admin::{AccessLevel, Admin};
 /// use jobqueue_dashboard::snapshot::Snapshots;
 /// use std::time::Duration;
 ///

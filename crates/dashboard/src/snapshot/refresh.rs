@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use jobqueue::admin::{Admin, QueueOverview, WorkerOverview};
+use jobqueue_admin::{Admin, QueueOverview, WorkerOverview};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jobqueue::admin::{Counters, HISTOGRAM_BOUNDS, WorkerOverview};
+use jobqueue_admin::{Counters, HISTOGRAM_BOUNDS, WorkerOverview};
 
 /// The kind under which messages are counted whose kind no worker has a handler for. Anybody may send any kind.
 const OTHER_KINDS: &str = "other";

@@ -25,13 +25,13 @@ pub(crate) struct Membership {
 }
 
 /// Returns the batch that headers name, and the number of the child. Whether the batch knows the child is not checked.
-pub(crate) fn membership_of(headers: &BTreeMap<String, String>) -> Option<(String, Option<u64>)> {
+pub fn membership_of(headers: &BTreeMap<String, String>) -> Option<(String, Option<u64>)> {
     let index = headers.get(INDEX).and_then(|index| index.parse().ok());
     Some((headers.get(BATCH)?.clone(), index))
 }
 
 /// Removes the tokens of batches from headers that people see: who knows them can pass a message off as a child.
-pub(crate) fn remove_tokens(headers: &mut BTreeMap<String, String>) {
+pub fn remove_tokens(headers: &mut BTreeMap<String, String>) {
     headers.retain(|name, _| name != TOKEN && name != OF_TOKEN);
 }
 

@@ -11,26 +11,27 @@ use crate::storage::{Storage, StoreErrorKind as K, list_all};
 
 /// The data of a batch that a listing contains.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct BatchRecord {
-    pub(crate) id: String,
+pub struct BatchRecord {
+    /// The id.
+    pub id: String,
     /// The batch that waits for this one, and the number of its child that ends with it.
-    pub(crate) parent: Option<(String, u64)>,
+    pub parent: Option<(String, u64)>,
     /// The number of children, once the batch is sealed.
-    pub(crate) children: Option<u64>,
+    pub children: Option<u64>,
     /// The number of children that are done.
-    pub(crate) done: u64,
+    pub done: u64,
     /// The number of children that were dead-lettered and count as ended.
-    pub(crate) failed: u64,
+    pub failed: u64,
     /// True if no more children are sent.
-    pub(crate) sealed: bool,
+    pub sealed: bool,
     /// True if the continuation has run.
-    pub(crate) finished: bool,
+    pub finished: bool,
     /// The time of the last change.
-    pub(crate) modified: Option<SystemTime>,
+    pub modified: Option<SystemTime>,
 }
 
 /// Returns all batches that `pages` pages of 5,000 blobs show, and whether these were all.
-pub(crate) async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
+pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
     let container = container()?;
     let (mut found, mut next) = (BTreeMap::<String, BatchRecord>::new(), None::<String>);
     let mut parents = Vec::new();
@@ -81,24 +82,21 @@ pub(crate) async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<Batc
 
 /// The children of a batch that have not ended.
 #[derive(Debug, Clone)]
-pub(crate) struct OpenChildren {
-    pub(crate) progress: BatchProgress,
+pub struct OpenChildren {
+    /// The progress of the batch.
+    pub progress: BatchProgress,
     /// The numbers of the first of them.
-    pub(crate) first: Vec<u64>,
+    pub first: Vec<u64>,
     /// The queue of the continuation, once the batch is sealed.
-    pub(crate) continuation_queue: Option<String>,
+    pub continuation_queue: Option<String>,
     /// The batch that waits for this one, and the number of its child that ends with it.
-    pub(crate) parent: Option<(String, u64)>,
+    pub parent: Option<(String, u64)>,
     /// The batches with whose continuations children end, by the numbers of the children.
-    pub(crate) nested: BTreeMap<u64, String>,
+    pub nested: BTreeMap<u64, String>,
 }
 
 /// Returns the progress of a batch, and the first `limit` children that have not ended; `None` if there is no such batch.
-pub(crate) async fn open_children(
-    storage: &Storage,
-    id: &str,
-    limit: usize,
-) -> Result<Option<OpenChildren>, Error> {
+pub async fn open_children(storage: &Storage, id: &str, limit: usize) -> Result<Option<OpenChildren>, Error> {
     let Some(progress) = storage.batch_progress(id).await? else { return Ok(None) };
     let ledger = Ledger { storage, id: BatchId::new(id)? };
     let names = ledger.names(&format!("{id}/0/")).await?;

@@ -15,7 +15,7 @@
 mod blob;
 mod hold;
 mod leadership;
-mod overview;
+pub(crate) mod overview;
 #[cfg(test)]
 mod tests;
 
@@ -31,8 +31,6 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use leadership::Leadership;
-
-pub(crate) use overview::{LeaderRecord, leaders};
 
 use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};

@@ -8,21 +8,23 @@ use crate::error::Error;
 use crate::storage::ContainerName;
 use crate::storage::{LeaseState, Storage, StoreErrorKind};
 
+/// A leadership, as its blob shows it.
 #[derive(Debug, Clone)]
-pub(crate) struct LeaderRecord {
-    pub(crate) name: String,
+pub struct LeaderRecord {
+    /// The name.
+    pub name: String,
     /// The number of the term that began last.
-    pub(crate) term: Option<u64>,
+    pub term: Option<u64>,
     /// True if the lease is held.
-    pub(crate) held: bool,
+    pub held: bool,
     /// Host and process id of the process that began it, if recorded.
-    pub(crate) holder: Option<String>,
+    pub holder: Option<String>,
     /// The time at which the term began.
-    pub(crate) since: SystemTime,
+    pub since: SystemTime,
 }
 
 /// Returns all leaderships, in order of name. Costs one request for 5,000.
-pub(crate) async fn leaders(storage: &Storage) -> Result<Vec<LeaderRecord>, Error> {
+pub async fn leaders(storage: &Storage) -> Result<Vec<LeaderRecord>, Error> {
     let container = ContainerName::new(CONTAINER)?;
     let (mut all, mut next) = (Vec::new(), None::<String>);
     loop {

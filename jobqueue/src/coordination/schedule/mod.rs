@@ -7,7 +7,7 @@
 //! Both writes are conditional: they fail if another process has written since. After a crash between them, the next
 //! leader finds the slot pending and sends it again under the same job id, unless it sees the message still waiting.
 
-mod operate;
+pub(crate) mod operate;
 mod run;
 mod state;
 #[cfg(test)]
@@ -26,8 +26,6 @@ use crate::worker::WorkerBuilder;
 use run::Runner;
 use state::About;
 use timetable::Timetable;
-
-pub(crate) use operate::{ScheduleRecord, Wish, schedules, wish};
 
 const CONTAINER: &str = "jobqueue-schedules";
 

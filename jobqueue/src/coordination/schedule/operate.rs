@@ -14,21 +14,25 @@ use crate::json_blob::{Edit, Known};
 use crate::storage::{BlobName, ContainerName};
 use crate::storage::{Storage, StoreErrorKind as Kind};
 
+/// A schedule, as its state in the storage shows it.
 #[derive(Debug, Clone)]
-pub(crate) struct ScheduleRecord {
-    pub(crate) name: String,
+pub struct ScheduleRecord {
+    /// The name.
+    pub name: String,
     /// The schedule's job and times; `None` if no leader has written them.
-    pub(crate) about: Option<About>,
+    pub about: Option<About>,
     /// The time up to which all slots were dealt with.
-    pub(crate) done: Option<Timestamp>,
-    pub(crate) paused: bool,
+    pub done: Option<Timestamp>,
+    /// True while it sends nothing.
+    pub paused: bool,
     /// The time at which an operator has asked for a job that was not sent yet.
-    pub(crate) triggered: Option<Timestamp>,
-    pub(crate) next: Vec<Timestamp>,
+    pub triggered: Option<Timestamp>,
+    /// The next slots.
+    pub next: Vec<Timestamp>,
 }
 
 /// Returns all schedules with their next `count` slots after `now`. Costs a listing, and a request for each.
-pub(crate) async fn schedules(
+pub async fn schedules(
     storage: &Storage,
     now: Timestamp,
     count: usize,
@@ -68,14 +72,17 @@ fn slots(timetable: &Timetable, after: Timestamp, count: usize) -> Vec<Timestamp
     std::iter::successors(timetable.next_after(after), next).take(count).collect()
 }
 
+/// An operator's wish for a schedule.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Wish {
+pub enum Wish {
+    /// It sends nothing while this is true.
     Pause(bool),
+    /// It sends a job for this time.
     Trigger(Timestamp),
 }
 
 /// Writes a wish into the state of a schedule; returns false if the state says so already.
-pub(crate) async fn wish(storage: &Storage, schedule: &str, wish: Wish) -> Result<bool, Error> {
+pub async fn wish(storage: &Storage, schedule: &str, wish: Wish) -> Result<bool, Error> {
     let grant = |stored: Option<Stored>| {
         let Some(mut stored) = stored else { return Edit::Keep(None) };
         match wish {

@@ -44,15 +44,15 @@ pub(super) struct Stored {
 
 /// The job of a schedule, and the times at which it is sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct About {
-    pub(crate) queue: Option<String>,
-    pub(crate) kind: Option<String>,
+pub struct About {
+    pub queue: Option<String>,
+    pub kind: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) cron: Option<String>,
+    pub cron: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) zone: Option<String>,
+    pub zone: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) every_ms: Option<i64>,
+    pub every_ms: Option<i64>,
 }
 
 impl About {

@@ -24,7 +24,7 @@ impl WorkerBuilder {
     }
 
     /// Keeps a journal of the jobs that have ended, completed or dead-lettered, for this time: at least an hour. Operators search it by
-    /// [`Admin::history`](crate::admin::Admin::history). Off by default.
+    /// `jobqueue_admin::Admin::history`. Off by default.
     ///
     /// The journal is written every 15 seconds while jobs end, and after every 4,096 jobs or 1 MiB of their texts. SQLite has a table for it. On
     /// other storages it is in blobs of the container `jobqueue-history`, each with some 4 MiB or an hour of a worker's jobs: on Azure that is

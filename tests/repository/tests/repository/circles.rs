@@ -14,7 +14,8 @@ const FLOORS: &[&[&str]] = &[
     &["jobqueue-derive", "jobqueue-entra", "jobqueue-storage"],
     &["jobqueue-azure", "jobqueue-message", "jobqueue-servicebus", "jobqueue-sqlite"],
     &["jobqueue"],
-    &["jobqueue-conformance", "jobqueue-dashboard", "jobqueue-opentelemetry", "jobqueue-testing"],
+    &["jobqueue-admin", "jobqueue-conformance", "jobqueue-opentelemetry", "jobqueue-testing"],
+    &["jobqueue-dashboard"],
     &["jobqueue-cli"],
 ];
 

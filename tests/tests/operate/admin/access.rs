@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use jobqueue::admin::{
-    AccessLevel, Action, Admin, DeadLetterFilter, JobReference, OperatorEvent, OperatorResult, RawSend,
-};
 use jobqueue::maintenance::SweepOptions;
 use jobqueue::storage::{BlobName, PutBlob};
 use jobqueue::{Error, ErrorKind, JobError, Storage, Worker};
+use jobqueue_admin::{
+    AccessLevel, Action, Admin, DeadLetterFilter, JobReference, OperatorEvent, OperatorResult, RawSend,
+};
 use jobqueue_tests::jobs::Task;
 use tokio::sync::Notify;
 

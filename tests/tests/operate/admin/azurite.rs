@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use jobqueue::admin::{
-    AccessLevel, Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobReference, RawSend,
-};
 use jobqueue::azure::Options;
 use jobqueue::{Context, JobError, Storage, Worker};
+use jobqueue_admin::{
+    AccessLevel, Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobReference, RawSend,
+};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::jobs::Task;
 use jobqueue_tests::running::Running;

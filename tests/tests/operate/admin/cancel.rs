@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::admin::{Admin, Cancellation, DeadLetterFilter, JobPlace, JobReference, RawSend};
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Context, JobError, SendOptions, Storage};
+use jobqueue_admin::{Admin, Cancellation, DeadLetterFilter, JobPlace, JobReference, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use tokio::time::sleep;
@@ -21,7 +21,7 @@ async fn send(storage: &Storage, name: &str, options: SendOptions) -> JobReferen
 /// Returns the reasons and errors of all dead letters.
 async fn dead(admin: &Admin) -> Vec<(String, String)> {
     let page = admin.dead_letters("tasks", &DeadLetterFilter::new()).await.unwrap();
-    let shown = |job: &jobqueue::admin::RawJob| {
+    let shown = |job: &jobqueue_admin::RawJob| {
         (job.dead.as_ref().unwrap().reason.clone(), job.last_error.clone().unwrap_or_default())
     };
     page.letters.iter().map(shown).collect()

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use jobqueue::admin::DeadLetterFilter;
 use jobqueue::schedule::Schedule;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{BlobName, ContainerName, PutBlob};
 use jobqueue::{Context, ErrorKind, JobError, JobInfo, SendOptions, Storage};
+use jobqueue_admin::DeadLetterFilter;
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::sleep;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use jobqueue::admin::{Admin, BulkReport, DeadLetterFilter, JobState, RawSend};
 use jobqueue::storage::PutMessage;
 use jobqueue::{JobError, JobInfo, Storage, Worker};
+use jobqueue_admin::{Admin, BulkReport, DeadLetterFilter, JobState, RawSend};
 use jobqueue_tests::jobs::Task;
 use tokio_util::sync::CancellationToken;
 
@@ -108,7 +108,7 @@ async fn redrive_that_is_told_to_stop_loses_nothing() {
         let admin = with_dead_letters(&storage, 40).await;
         let token = CancellationToken::new();
         let stop = token.clone();
-        let listen = move |progress: jobqueue::admin::BulkProgress| {
+        let listen = move |progress: jobqueue_admin::BulkProgress| {
             assert_eq!(progress.total, 40);
             if progress.done == 10 {
                 stop.cancel();

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use jobqueue::admin::{DeadLetterFilter, Explanation, JobPlace, JobReference, RawSend};
 use jobqueue::storage::Operation;
 use jobqueue::worker::{HandlerLimits, QueueLimits, RateLimit};
 use jobqueue::{JobError, QueueMessage, SendOptions, Storage};
+use jobqueue_admin::{DeadLetterFilter, Explanation, JobPlace, JobReference, RawSend};
 use jobqueue_testing::faults::{Call, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use tokio::time::sleep;

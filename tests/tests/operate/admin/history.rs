@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use jobqueue::admin::{HistoryFilter, HistoryRecord};
 use jobqueue::clock::Clock;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{JobError, Storage};
+use jobqueue_admin::{HistoryFilter, HistoryRecord};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use jobqueue::admin::{Admin, JobFilter, JobPlace, JobReference, JobState};
 use jobqueue::{ErrorKind, JobError, QueueMessage, Storage, Worker};
+use jobqueue_admin::{Admin, JobFilter, JobPlace, JobReference, JobState};
 use jobqueue_tests::jobs::in_memory;
 use serde::{Deserialize, Serialize};
 

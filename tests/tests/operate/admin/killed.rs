@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use jobqueue::admin::{Admin, JobPlace, JobReference};
 use jobqueue::settings::SettingOverrides;
 use jobqueue::{JobError, Storage, Worker};
+use jobqueue_admin::{Admin, JobPlace, JobReference};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::jobs::{Task, task};
 

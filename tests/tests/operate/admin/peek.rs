@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jobqueue::admin::{DeadLetterFilter, JobState, RawPayload, RawSend};
 use jobqueue::storage::{Operation, PutMessage};
 use jobqueue::{ErrorKind, JobError, SendOptions};
+use jobqueue_admin::{DeadLetterFilter, JobState, RawPayload, RawSend};
 use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::{Task, in_memory, worker};
 use tokio_util::sync::CancellationToken;

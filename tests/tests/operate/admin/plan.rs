@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use jobqueue::admin::{Admin, DeadLetterFilter, DeadLetterPlan, JobReference, RawSend};
 use jobqueue::storage::Operation;
 use jobqueue::{ErrorKind, JobError, Storage, Worker};
+use jobqueue_admin::{Admin, DeadLetterFilter, DeadLetterPlan, JobReference, RawSend};
 use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::Task;
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use jobqueue::admin::{AccessLevel, Admin, JobPlace, JobReference};
 use jobqueue::clock::Clock;
 use jobqueue::settings::SettingOverrides;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Context, JobError, Runtime, Storage, WorkerBuilder};
+use jobqueue_admin::{AccessLevel, Admin, JobPlace, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
 use tokio::sync::Notify;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::ErrorKind;
-use jobqueue::admin::{DeadLetterFilter, SettingsPlan};
+use jobqueue_admin::{DeadLetterFilter, SettingsPlan};
 use jobqueue_tests::jobs::{Task, task};
 
 use crate::admin::support::{operator, send, storages};
@@ -100,7 +100,7 @@ async fn pause_and_resume_keep_other_settings() {
     }
 }
 
-async fn plan(admin: &jobqueue::admin::Admin, value: &str) -> SettingsPlan {
+async fn plan(admin: &jobqueue_admin::Admin, value: &str) -> SettingsPlan {
     admin.plan_settings("mails", [("defaulttimeout", Some(value))]).await.unwrap()
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use jobqueue::Storage;
-use jobqueue::admin::{AccessLevel, Admin, OperatorEvent, OperatorResult, RawSend};
+use jobqueue_admin::{AccessLevel, Admin, OperatorEvent, OperatorResult, RawSend};
 
 /// Returns an operator who may do everything.
 pub fn operator(storage: &Storage) -> Admin {

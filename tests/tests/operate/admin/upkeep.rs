@@ -1,8 +1,8 @@
 //! Sweeping as an action, and the clocks.
 
 use jobqueue::ErrorKind;
-use jobqueue::admin::{AccessLevel, Action, Admin};
 use jobqueue::maintenance::SweepOptions;
+use jobqueue_admin::{AccessLevel, Action, Admin};
 
 use crate::admin::support::{storages, watched};
 

@@ -1,7 +1,7 @@
 //! Batches: their progress and their blocking children.
 
 use askama::Template;
-use jobqueue::admin::{BatchOverview, OpenChild, ParentBatch};
+use jobqueue_admin::{BatchOverview, OpenChild, ParentBatch};
 
 use super::rows::{job_path, shown};
 use super::{Answer, Layout, PageError};

@@ -1,7 +1,7 @@
 //! Dead letters: found by filter, and put back or deleted, one or all that match.
 
 use askama::Template;
-use jobqueue::admin::{Action, DeadLetterPlan};
+use jobqueue_admin::{Action, DeadLetterPlan};
 
 use super::job::reference;
 use super::rows::Message;

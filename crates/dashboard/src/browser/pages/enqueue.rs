@@ -2,7 +2,7 @@
 
 use askama::Template;
 use jobqueue::SendOptions;
-use jobqueue::admin::{Action, RawSend};
+use jobqueue_admin::{Action, RawSend};
 
 use super::rows::job_path;
 use super::{Answer, Layout, PageError};

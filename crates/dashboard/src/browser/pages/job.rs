@@ -1,7 +1,7 @@
 //! A job: its data, its state, its obstacles, its history and its cancellation.
 
 use askama::Template;
-use jobqueue::admin::{
+use jobqueue_admin::{
     Action, Cancellation, Explanation, HistoryFilter, HistoryPage, HistoryRecord, JobPlace, JobReference,
     RawCheckpoint, RawJob, RawPayload,
 };

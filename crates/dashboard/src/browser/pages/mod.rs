@@ -113,7 +113,7 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn new(request: &AuthorizedRequest, here: &'static str, title: impl Into<String>) -> Self {
         let admin = &request.admin;
-        let read_only = !jobqueue::admin::Action::ALL.iter().any(|action| admin.access().allows(*action));
+        let read_only = !jobqueue_admin::Action::ALL.iter().any(|action| admin.access().allows(*action));
         Self {
             base: request.base.clone(),
             title: title.into(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
-use jobqueue::admin::{Action, BulkReport, SkippedJob};
+use jobqueue_admin::{Action, BulkReport, SkippedJob};
 
 use super::rows::shown;
 use super::selection::Selection;

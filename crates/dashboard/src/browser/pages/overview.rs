@@ -1,7 +1,7 @@
 //! The first page: all queues, the last hour, and how many workers there are.
 
 use askama::Template;
-use jobqueue::admin::{Action, QueueOverview};
+use jobqueue_admin::{Action, QueueOverview};
 
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;

@@ -1,8 +1,8 @@
 //! A queue: its waiting and running jobs, its settings, and its pause.
 
 use askama::Template;
-use jobqueue::admin::{Action, GroupOverview};
 use jobqueue::settings::QueueSettings;
+use jobqueue_admin::{Action, GroupOverview};
 
 use super::rows::{Message, Run, shown};
 use super::{Answer, Layout, PageError};
@@ -124,7 +124,7 @@ fn runs(request: &AuthorizedRequest, look: &Look, queue: &str) -> Vec<Run> {
     jobs.take(100).map(|(worker, job)| Run::new(request, worker, job)).collect()
 }
 
-fn settings(queue: &jobqueue::admin::QueueOverview) -> Vec<Setting> {
+fn settings(queue: &jobqueue_admin::QueueOverview) -> Vec<Setting> {
     let setting = |(name, value): (&String, &String)| Setting {
         name: line(name),
         value: line(value),
@@ -143,7 +143,7 @@ fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Gro
         Some(key) => shown(request, queue, "", Field::Key, key),
         None => format!("(group {})", line(&group.group)),
     };
-    let entry = |entry: &jobqueue::admin::GroupEntry| {
+    let entry = |entry: &jobqueue_admin::GroupEntry| {
         let id = entry.id.as_deref().unwrap_or(&entry.job);
         let state = match entry {
             _ if entry.skipped => " (skipped)",

@@ -1,6 +1,6 @@
 //! Rows that several pages show: running jobs, and messages.
 
-use jobqueue::admin::{RawJob, RunningJob, WorkerOverview};
+use jobqueue_admin::{RawJob, RunningJob, WorkerOverview};
 
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::redact::{Field, Shown};

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use croner::Cron;
-use jobqueue::admin::{Action, ScheduleOverview};
+use jobqueue_admin::{Action, ScheduleOverview};
 
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use askama::Template;
 use futures_util::{StreamExt, stream};
-use jobqueue::admin::{DeadLetterFilter, HistoryFilter, HistoryRecord};
+use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryRecord};
 
 use super::rows::{job_path, shown};
 use super::{Answer, Layout, PageError};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobqueue::admin::DeadLetterFilter;
+use jobqueue_admin::DeadLetterFilter;
 
 use super::PageError;
 use crate::browser::fields::Fields;

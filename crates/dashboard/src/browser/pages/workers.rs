@@ -1,7 +1,7 @@
 //! The workers: their jobs, start times and progress.
 
 use askama::Template;
-use jobqueue::admin::{Counters, WorkerOverview};
+use jobqueue_admin::{Counters, WorkerOverview};
 
 use super::rows::Run;
 use super::{Answer, Layout, PageError};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use jobqueue::Storage;
-use jobqueue::admin::{DeadLetterFilter, QueueOverview, RawSend};
+use jobqueue_admin::{DeadLetterFilter, QueueOverview, RawSend};
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use jobqueue::Storage;
-use jobqueue::admin::{Admin, RawSend};
+use jobqueue_admin::{Admin, RawSend};
 
 use super::support::{Browser, operate, reject_all};
 use crate::browser::pages::rows::job_path;

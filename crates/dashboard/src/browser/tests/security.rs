@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jobqueue::admin::{AccessLevel, Action, Admin, OperatorResult};
+use jobqueue_admin::{AccessLevel, Action, Admin, OperatorResult};
 
 use super::support::{Browser, body, filled, form, operate, send};
 use crate::browser::assets::ASSETS;

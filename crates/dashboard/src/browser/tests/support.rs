@@ -3,8 +3,8 @@
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
-use jobqueue::admin::{AccessLevel, Admin, RawSend};
 use jobqueue::{JobError, QueueMessage, Storage, Worker};
+use jobqueue_admin::{AccessLevel, Admin, RawSend};
 use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::admin::{Admin, HistoryFilter};
 use jobqueue::{JobError, Storage, Worker};
+use jobqueue_admin::{Admin, HistoryFilter};
 use tokio_util::sync::CancellationToken;
 
 use super::support::{Browser, Mail, filled, operate, send};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use jobqueue::admin::{Admin, HistoryFilter, HistoryPage, HistoryRecord};
 use jobqueue::storage::ContainerName;
 use jobqueue::{Error, JobError, Outcome, Runtime, Worker};
+use jobqueue_admin::{Admin, HistoryFilter, HistoryPage, HistoryRecord};
 use jobqueue_testing::world::{Entry, Fact, Finding, Node, World};
 use tokio::time::{Instant, sleep, timeout_at};
 

@@ -1,18 +1,17 @@
 //! Sending a job without its type.
 
 use bytes::Bytes;
+use jobqueue::{Error, ErrorKind, SendOptions};
+use jobqueue_message::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
 
 use super::event::Changes;
 use super::{Action, Admin, JobReference};
-use crate::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
-use crate::error::{Error, ErrorKind};
-use crate::send::SendOptions;
 
 /// A job to be sent by [`Admin::send`]: an event, checked as one. Whether its payload fits the type is known only to the worker.
 ///
 /// ```
 /// # fn main() -> Result<(), jobqueue::Error> {
-/// use jobqueue::admin::RawSend;
+/// use jobqueue_admin::RawSend;
 ///
 /// let by_hand = RawSend::json("mail", r#"{"to":"ada@example.org"}"#)?.version(2).key("ada");
 /// let as_event = RawSend::event(
@@ -122,7 +121,7 @@ impl Admin {
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue: none is created; the errors of
-    /// [`Queue::send`](crate::Queue::send).
+    /// [`Queue::send`](jobqueue::Queue::send).
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may or may not be sent.

@@ -94,7 +94,7 @@ impl fmt::Display for Action {
 /// The actions that an operator may take. Reading is always allowed.
 ///
 /// ```
-/// use jobqueue::admin::{AccessLevel, Action};
+/// use jobqueue_admin::{AccessLevel, Action};
 ///
 /// let night_shift = AccessLevel::only([Action::Pause, Action::Resume, Action::Redrive]);
 /// assert!(night_shift.allows(Action::Redrive) && !night_shift.allows(Action::Purge));

@@ -2,11 +2,11 @@
 
 use std::time::SystemTime;
 
+use jobqueue::__internals::WorkerRecord;
+use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
-use crate::admin::{JobState, QueueOverview, RawJob, WorkerOverview};
-use crate::clock::parse_rfc3339;
-use crate::presence::WorkerRecord;
+use crate::{JobState, QueueOverview, RawJob, WorkerOverview};
 
 /// The number of messages of each state among which an explanation looks for a job.
 pub(super) const SEARCHED: usize = 10_000;
@@ -45,7 +45,7 @@ pub(super) fn waits_until(message: &RawJob) -> Option<Obstacle> {
 /// Returns the delay of a job that is longer than the storage's, if it is not over.
 pub(super) fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
     let not_before = message.not_before.as_deref().and_then(parse_rfc3339)?;
-    let text = || format!("it is delayed until {}", crate::admin::text::time(not_before));
+    let text = || format!("it is delayed until {}", crate::text::time(not_before));
     (not_before > now).then(|| Obstacle::new("delayed_until", text()))
 }
 
@@ -101,11 +101,11 @@ pub(super) fn bounds(message: &RawJob, queue: &QueueOverview) -> Vec<Obstacle> {
         let text = "its message cannot be read as an event; it will be dead-lettered unless the queue has one type only";
         reached.push(Obstacle::new("unreadable", text));
     }
-    if setting(crate::settings::POISON_THRESHOLD).is_some_and(|most| message.attempts >= most) {
+    if setting(jobqueue_message::settings::POISON_THRESHOLD).is_some_and(|most| message.attempts >= most) {
         let text = format!("it has failed {} times, and will be dead-lettered", message.attempts);
         reached.push(Obstacle::new("attempts_exhausted", text));
     }
-    if setting(crate::settings::MAX_DELIVERIES).is_some_and(|most| message.dequeue_count > most) {
+    if setting(jobqueue_message::settings::MAX_DELIVERIES).is_some_and(|most| message.dequeue_count > most) {
         let text = format!(
             "it was received {} times; if these deliveries count, it will be dead-lettered",
             message.dequeue_count

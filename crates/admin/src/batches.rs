@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
+use jobqueue::__internals::{BATCH_SOURCE, BatchRecord, batches, open_children};
+use jobqueue::{Error, ErrorKind};
 use serde::Serialize;
 
 use super::text::rfc3339_option;
 use super::{Admin, DeadLetterFilter};
-use crate::coordination::batch::{self, BatchRecord, batches, open_children};
-use crate::error::{Error, ErrorKind};
 
 /// The most pages of 5,000 blobs that are listed.
 const PAGES: usize = 40;
@@ -223,7 +223,7 @@ impl Admin {
             }
         }
         for worker in self.workers().await? {
-            for job in worker.record.running.into_iter().filter(|job| job.source == batch::SOURCE) {
+            for job in worker.record.running.into_iter().filter(|job| job.source == BATCH_SOURCE) {
                 let index = job.id.strip_prefix(id).and_then(|rest| rest.strip_prefix('/')?.parse().ok());
                 if let Some(index) = index {
                     let queue = Some(job.queue);

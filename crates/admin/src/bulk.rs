@@ -2,6 +2,9 @@
 
 use std::time::SystemTime;
 
+use jobqueue::__internals::PassAction;
+use jobqueue::dead_letters::{DeadLetter, RedriveOptions, RedriveReport};
+use jobqueue::{Error, ErrorKind};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -9,8 +12,6 @@ use super::dead_letters::DeadLetterFilter;
 use super::event::{Changes, Deed};
 use super::text::exact_time_option;
 use super::{Action, Admin, DeadLetterPlan, JobReference, PlannedLetter};
-use crate::dead_letters::{DeadLetter, PassAction, RedriveOptions, RedriveReport};
-use crate::error::{Error, ErrorKind};
 
 /// The progress of a redrive or a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -89,13 +90,13 @@ pub struct Bulk<'a> {
 
 impl Admin {
     /// Begins to put dead letters back into their queue: their jobs get all their attempts again. The rules are those of
-    /// [`DeadLetters::redrive`](crate::dead_letters::DeadLetters::redrive).
+    /// [`DeadLetters::redrive`](jobqueue::dead_letters::DeadLetters::redrive).
     pub fn redrive(&self, queue: &str) -> Bulk<'_> {
         self.bulk(queue, false)
     }
 
     /// Begins to delete dead letters with their payloads. There is no way back. The rules are those of
-    /// [`DeadLetters::purge`](crate::dead_letters::DeadLetters::purge).
+    /// [`DeadLetters::purge`](jobqueue::dead_letters::DeadLetters::purge).
     pub fn purge(&self, queue: &str) -> Bulk<'_> {
         self.bulk(queue, true)
     }
@@ -164,9 +165,9 @@ impl<'a> Bulk<'a> {
     /// Does it.
     ///
     /// # Errors
-    /// [`Forbidden`](crate::ErrorKind::Forbidden); [`Invalid`](crate::ErrorKind::Invalid) if nothing is selected, or a plan is that of
-    /// another queue; [`NotFound`](crate::ErrorKind::NotFound) if there is no such queue;
-    /// [`Storage`](crate::ErrorKind::Storage) when the dead letters cannot be read at all: nothing was changed. What fails later is in
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Invalid`](jobqueue::ErrorKind::Invalid) if nothing is selected, or a plan is that of
+    /// another queue; [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
+    /// [`Storage`](jobqueue::ErrorKind::Storage) when the dead letters cannot be read at all: nothing was changed. What fails later is in
     /// the report.
     ///
     /// # Cancel safety

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use jobqueue::__internals::{past_dead_letters, unwrap_unreadable};
+use jobqueue::dead_letters::PastDeadLetter;
+use jobqueue::storage::{LeasedMessage, PeekedMessage};
+use jobqueue_message::envelope::{DeadLetterNote, Envelope, Parsed, parse};
 use serde::{Deserialize, Serialize};
 
 use super::payload::{RawCheckpoint, RawPayload};
 use super::text::time;
-use crate::delivery::{PastDeadLetter, past_dead_letters, unwrap_unreadable};
-use crate::envelope::{DeadLetterNote, Envelope, Parsed, parse};
-use crate::storage::{LeasedMessage, PeekedMessage};
 
 /// The state in which a message was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, serde::Deserialize)]
@@ -264,11 +265,11 @@ impl RawJob {
         self.payload = RawPayload::of(&event.payload);
         self.checkpoint = history.checkpoint.as_ref().map(RawCheckpoint::of);
         self.headers = event.headers();
-        crate::coordination::batch::remove_tokens(&mut self.headers);
+        jobqueue::__internals::remove_tokens(&mut self.headers);
         self.last_error = history.last_error.clone();
-        self.in_order = crate::group_log::is_in_order(event);
-        self.batch = crate::coordination::batch::membership_of(&self.headers)
-            .map(|(id, index)| RawBatch { id, index });
+        self.in_order = jobqueue::__internals::is_in_order(event);
+        self.batch =
+            jobqueue::__internals::membership_of(&self.headers).map(|(id, index)| RawBatch { id, index });
         self.deferral = history.deferral.as_ref().map(|deferral| RawDeferral {
             cause: deferral.cause.clone(),
             since: deferral.since.clone(),

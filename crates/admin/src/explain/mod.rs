@@ -4,15 +4,15 @@ mod obstacle;
 
 use std::time::SystemTime;
 
+use jobqueue::__internals::RunningJob;
+use jobqueue::{Error, ErrorKind};
+use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
 use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, HistoryRecord, JobFilter, JobReference, JobState,
     QueueOverview, RawJob, WorkerOverview,
 };
-use crate::clock::parse_rfc3339;
-use crate::error::{Error, ErrorKind};
-use crate::presence::RunningJob;
 pub use obstacle::Obstacle;
 use obstacle::{
     Looked, SEARCHED, bounds, delayed, kind_limit, queue_limit, rate_limit, unknown_kind, unseen, waits_until,
@@ -171,7 +171,7 @@ impl Admin {
         if let Err(error) = self.check_payload(message).await
             && error.kind() == ErrorKind::Undecodable
         {
-            found.reasons.push(Obstacle::new("payload_missing", crate::job::outcome::chain(&error)));
+            found.reasons.push(Obstacle::new("payload_missing", jobqueue_storage::text::chain(&error)));
         }
         if let Some(deferral) = &message.deferral {
             let text = format!(
@@ -252,9 +252,9 @@ impl Explanation {
 
     /// Finds the run on a worker whose record is three intervals old, until the lease of the job has certainly ended.
     fn find_lost_run(&mut self, gone: &[WorkerOverview], queue: &QueueOverview) {
-        let default = queue.settings.get(crate::settings::DEFAULT_TIMEOUT);
+        let default = queue.settings.get(jobqueue_message::settings::DEFAULT_TIMEOUT);
         let default = default.and_then(|seconds| seconds.parse::<f64>().ok());
-        let default = default.unwrap_or(crate::settings::DEFAULT_LEASE.as_secs_f64());
+        let default = default.unwrap_or(jobqueue_message::settings::DEFAULT_LEASE.as_secs_f64());
         // The worker may have renewed the lease until just before it would have written its record again.
         let left = |worker: &WorkerOverview, run: &RunningJob| {
             worker.record.interval_seconds + run.lease_seconds.unwrap_or(default) - worker.age_seconds

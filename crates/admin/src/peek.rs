@@ -1,14 +1,14 @@
 //! Jobs that wait, as raw data.
 
 use bytes::Bytes;
+use jobqueue::__internals::{check_blob, load_blob};
+use jobqueue::storage::{LeasedMessage, MAX_MESSAGES, QueueName};
+use jobqueue::{Error, ErrorKind};
+use jobqueue_message::envelope::StoredReference;
 
 use super::job::Stored;
 use super::queues::not_found;
 use super::{Action, Admin, JobState, RawCheckpoint, RawJob, RawPayload};
-use crate::envelope::StoredReference;
-use crate::error::{Error, ErrorKind};
-use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName};
-use crate::untyped_queue::{check_blob, load_blob};
 
 /// The most messages that [`Admin::inspect`] holds at once.
 const MAX_INSPECTED: usize = 10_000;
@@ -51,7 +51,8 @@ impl Admin {
 
     async fn receive_and_put_back(&self, queue: &str, limit: usize) -> Result<Vec<RawJob>, Error> {
         let mut jobs = Vec::new();
-        let look = |leased: &LeasedMessage| jobs.push(RawJob::read(queue, JobState::Waiting, Stored::from(leased)));
+        let look =
+            |leased: &LeasedMessage| jobs.push(RawJob::read(queue, JobState::Waiting, Stored::from(leased)));
         self.open(queue).await?.inspect(limit.min(MAX_INSPECTED), &self.stop, look).await?;
         Ok(jobs)
     }

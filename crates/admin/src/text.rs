@@ -2,15 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde::Serializer;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 /// Returns a length of time with its two largest units, as the command line and the dashboard show it.
 ///
 /// ```
-/// use jobqueue::admin::short_duration;
+/// use jobqueue_admin::short_duration;
 /// use std::time::Duration;
 ///
 /// assert_eq!(short_duration(Duration::from_secs(11_530)), "3h 12m");

@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use jobqueue::message::MessageDefaults;
+use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides};
+use jobqueue::storage::{MAX_MESSAGES, Queues, StateCounts, StoreErrorKind};
+use jobqueue::{Error, ErrorKind, QueueName};
+use jobqueue_storage::text::chain;
 use serde::Serialize;
 
 use super::text::seconds_option;
 use super::{Action, Admin};
-use crate::error::{Error, ErrorKind};
-use crate::job::outcome::chain;
-use crate::message::MessageDefaults;
-use crate::settings::Metadata;
-use crate::settings::{QueueSettings, SettingOverrides};
-use crate::storage::QueueName;
-use crate::storage::{MAX_MESSAGES, Queues, StateCounts, StoreErrorKind};
 
 /// The number of queues that are asked at once.
 const AT_ONCE: usize = 8;
@@ -146,7 +144,7 @@ impl Admin {
             dead,
             store.counts_by_state(name)
         );
-        let missing = |e: crate::storage::StoreError| not_found(e, name);
+        let missing = |e: jobqueue::storage::StoreError| not_found(e, name);
         let (properties, peeked) = (properties.map_err(missing)?, peeked.map_err(missing)?);
         let now = self.clock().now();
         let oldest = peeked.iter().map(|message| message.inserted).min();
@@ -177,7 +175,7 @@ async fn count(store: &Queues, queue: &QueueName) -> Result<u64, Error> {
 }
 
 /// Returns the error of a request that a missing queue makes fail.
-pub(super) fn not_found(error: crate::storage::StoreError, queue: &QueueName) -> Error {
+pub(super) fn not_found(error: jobqueue::storage::StoreError, queue: &QueueName) -> Error {
     if error.kind() == StoreErrorKind::QueueNotFound {
         return Error::new(ErrorKind::NotFound, format!("there is no queue `{queue}`")).with_source(error);
     }

@@ -1,11 +1,11 @@
 //! Payloads and checkpoints as raw data.
 
 use bytes::Bytes;
+use jobqueue_message::envelope::{Checkpoint, Payload, StoredReference};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::text::base64;
-use crate::envelope::{Checkpoint, Payload, StoredReference};
 
 /// The payload of a job as it lies in the storage. Anybody may have written it: show it as data.
 #[derive(Debug, Clone, Serialize)]

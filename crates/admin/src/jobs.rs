@@ -1,13 +1,13 @@
 //! The jobs of a queue by state, where the storage shows every message.
 
+use jobqueue::storage::{MessageId, MessageIndex, MessageState, QueueName};
+use jobqueue::{Error, ErrorKind};
 use serde::Serialize;
 
 use super::event::Deed;
 use super::job::Stored;
 use super::queues::not_found;
 use super::{Action, Admin, JobReference, JobState, RawJob};
-use crate::error::{Error, ErrorKind};
-use crate::storage::{MessageId, MessageIndex, MessageState, QueueName};
 
 /// The number of messages that are read at once.
 const PAGE: u32 = 1_000;
@@ -142,7 +142,7 @@ impl Admin {
     /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
     /// # #[derive(Serialize, Deserialize, QueueMessage)]
     /// # #[message(queue = "mails", kind = "mail")] struct Mail { #[message(key)] to: String }
-    /// use jobqueue::admin::{AccessLevel, Admin, JobFilter, JobReference, JobState};
+    /// use jobqueue_admin::{AccessLevel, Admin, JobFilter, JobReference, JobState};
     ///
     /// let storage = Storage::memory();
     /// let mails = storage.queue::<Mail>().await?;

@@ -3,14 +3,14 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use jobqueue::Error;
+use jobqueue::maintenance::{SweepOptions, SweepReport, sweep};
+use jobqueue::storage::{BlobName, ContainerName, PutBlob};
+use jobqueue_storage::put_creating;
 use serde::Serialize;
 
 use super::text::seconds;
 use super::{Action, Admin};
-use crate::error::Error;
-use crate::maintenance::{SweepOptions, SweepReport, sweep};
-use crate::storage::{BlobName, ContainerName};
-use crate::storage::{PutBlob, put_creating};
 
 /// The difference between the clock of this process and that of the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -31,7 +31,7 @@ impl Admin {
     /// [`dry_run`](SweepOptions::dry_run) it only counts, which is always allowed.
     ///
     /// # Errors
-    /// [`Forbidden`](crate::ErrorKind::Forbidden); [`Storage`](crate::ErrorKind::Storage) if a listing or the count of a queue fails.
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Storage`](jobqueue::ErrorKind::Storage) if a listing or the count of a queue fails.
     ///
     /// # Cancel safety
     /// If the future is dropped, the sweep stops; another can be started at any time.
@@ -51,7 +51,7 @@ impl Admin {
     /// and removes it. Needs [`Action::Inspect`]. Costs two requests.
     ///
     /// # Errors
-    /// [`Forbidden`](crate::ErrorKind::Forbidden); [`Storage`](crate::ErrorKind::Storage) when the blob cannot be written.
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Storage`](jobqueue::ErrorKind::Storage) when the blob cannot be written.
     ///
     /// # Cancel safety
     /// If the future is dropped, the blob may remain for a day, until a worker removes it.
@@ -60,7 +60,7 @@ impl Admin {
             return Err(self.forbidden(Action::Inspect));
         }
         let name = format!("clock-{}", self.storage.runtime().uuid_v4().simple());
-        let blob = BlobName::new(ContainerName::new(crate::presence::CONTAINER)?, name)?;
+        let blob = BlobName::new(ContainerName::new(jobqueue::__internals::WORKERS)?, name)?;
         let blobs = self.storage.blobs();
         let before = self.clock().now();
         let written = put_creating(&**blobs, &blob, Bytes::from_static(b"{}"), PutBlob::new()).await?;

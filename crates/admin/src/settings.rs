@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use jobqueue::message::MessageDefaults;
+use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides};
+use jobqueue::{Error, ErrorKind, QueueName};
+use jobqueue_message::settings::PAUSED;
 use serde::Serialize;
 
 use super::queues::not_found;
 use super::{Action, Admin};
-use crate::error::{Error, ErrorKind};
-use crate::message::MessageDefaults;
-use crate::settings::Metadata;
-use crate::settings::{PAUSED, QueueSettings, SettingOverrides};
-use crate::storage::QueueName;
 
 /// The changes from the current to the wanted metadata of a queue, computed by [`Admin::plan_settings`]. A plan without
 /// changes means that there is no drift.
@@ -94,7 +93,7 @@ impl Admin {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use jobqueue::{Storage, admin::{AccessLevel, Admin}};
+    /// # use jobqueue::Storage; use jobqueue_admin::{AccessLevel, Admin};
     /// # let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
     /// # admin.create_queue("mails").await?;
     /// let plan = admin.plan_settings("mails", [("poisonthreshold", Some("3")), ("paused", None)]).await?;
@@ -180,7 +179,7 @@ impl Admin {
     }
 }
 
-fn resolve(metadata: &Metadata) -> (QueueSettings, Vec<crate::settings::SettingWarning>) {
+fn resolve(metadata: &Metadata) -> (QueueSettings, Vec<jobqueue::settings::SettingWarning>) {
     QueueSettings::resolve(metadata, &MessageDefaults::new(), &SettingOverrides::default())
 }
 

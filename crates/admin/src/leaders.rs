@@ -2,12 +2,12 @@
 
 use std::time::SystemTime;
 
+use jobqueue::__internals::leaders;
+use jobqueue::Error;
 use serde::Serialize;
 
 use super::Admin;
 use super::text::rfc3339;
-use crate::coordination::leader::leaders;
-use crate::error::Error;
 
 /// A leadership, as its lease shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -30,12 +30,12 @@ impl Admin {
     /// Returns all leaderships with their holders, in order of name. Costs one request per 5,000.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) when the leases cannot be listed.
+    /// [`Storage`](jobqueue::ErrorKind::Storage) when the leases cannot be listed.
     ///
     /// # Cancel safety
     /// It only reads.
     pub async fn leaders(&self) -> Result<Vec<LeaderOverview>, Error> {
-        let overview = |leader: crate::coordination::leader::LeaderRecord| LeaderOverview {
+        let overview = |leader: jobqueue::__internals::LeaderRecord| LeaderOverview {
             name: leader.name,
             term: leader.term,
             held: leader.held,

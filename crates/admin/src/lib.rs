@@ -10,7 +10,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use jobqueue::Storage;
-//! use jobqueue::admin::{AccessLevel, Admin, DeadLetterFilter, RawSend};
+//! use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, RawSend};
 //!
 //! let admin = Admin::builder(Storage::memory())
 //!     .access(AccessLevel::Operate)
@@ -31,6 +31,8 @@
 //! # Ok(()) }
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod access;
 mod batches;
 mod bulk;
@@ -47,7 +49,6 @@ mod payload;
 mod peek;
 mod plan;
 mod queues;
-#[cfg(feature = "schedule")]
 mod schedules;
 mod send;
 mod settings;
@@ -58,21 +59,19 @@ mod workers;
 use std::fmt;
 use std::sync::Arc;
 
-use event::{Changes, Deed, Pending, Recorders};
+use jobqueue::__internals::UntypedQueue;
+use jobqueue::clock::Clock;
+use jobqueue::job::BoxError;
+use jobqueue::{Error, ErrorKind, Storage};
+use jobqueue_storage::text::chain;
 use tokio_util::sync::CancellationToken;
-
-use crate::clock::Clock;
-use crate::error::{Error, ErrorKind};
-use crate::job::BoxError;
-use crate::job::outcome::chain;
-use crate::storage::Storage;
-use crate::untyped_queue::UntypedQueue;
 
 pub use access::{AccessLevel, Action};
 pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch};
 pub use bulk::{Bulk, BulkProgress, BulkReport, SkippedJob};
 pub use cancel::{CancelReport, Cancellation};
 pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
+use event::{Changes, Deed, Pending, Recorders};
 pub use event::{OperatorEvent, OperatorResult};
 pub use explain::{Explanation, JobPlace, Obstacle};
 pub use groups::{GroupEntry, GroupOverview};
@@ -83,7 +82,6 @@ pub use leaders::LeaderOverview;
 pub use payload::{BlobReference, RawCheckpoint, RawPayload};
 pub use plan::{DeadLetterPlan, PlannedLetter};
 pub use queues::QueueOverview;
-#[cfg(feature = "schedule")]
 pub use schedules::ScheduleOverview;
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
@@ -91,7 +89,8 @@ pub use text::short_duration;
 pub use upkeep::ClockSkew;
 pub use workers::WorkerOverview;
 
-pub use crate::presence::{
+#[doc(inline)]
+pub use jobqueue::__internals::{
     Counters, HISTOGRAM_BOUNDS, JobProgress, KindLimits, ListeningQueue, RunningJob, WorkerRecord,
 };
 

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use jobqueue::__internals::{groups, position_names};
+use jobqueue::storage::MAX_MESSAGES;
+use jobqueue::{Error, QueueName};
+use jobqueue_message::envelope::{Parsed, parse};
 use serde::Serialize;
 
 use super::Admin;
 use super::queues::not_found;
-use crate::envelope::{Parsed, parse};
-use crate::error::Error;
-use crate::group_log::{GroupLogs, position_names};
-use crate::storage::MAX_MESSAGES;
-use crate::storage::QueueName;
 
 /// The jobs of one key that have not ended, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -49,11 +48,11 @@ impl Admin {
     /// Returns the FIFO groups of a queue that have jobs. The first job of each runs or is to run, and the others wait for it. Ids and
     /// keys are shown of the jobs that a peek shows. Costs three requests, and one for each log; keys share 4,096 logs.
     ///
-    /// A storage that [keeps the order itself](crate::storage::OrderedGroups) has no logs: there the groups are those of the first
+    /// A storage that [keeps the order itself](jobqueue::storage::OrderedGroups) has no logs: there the groups are those of the first
     /// 32 messages, and more may wait behind them.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such queue; [`Storage`](crate::ErrorKind::Storage) when the logs cannot
+    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when the logs cannot
     /// be read.
     ///
     /// # Cancel safety
@@ -74,7 +73,7 @@ impl Admin {
             return Ok(in_sequence(in_order));
         }
         let seen: BTreeMap<_, _> = in_order.into_iter().collect();
-        let groups = GroupLogs::new(&self.storage, name).groups().await?;
+        let groups = groups(&self.storage, name).await?;
         let overview = groups.into_iter().map(|group| {
             let id = |job: &str| seen.get(&(group.group.clone(), job.to_owned())).map(|(_, id)| id.clone());
             let key = seen.iter().find(|((known, _), _)| *known == group.group);

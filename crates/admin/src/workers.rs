@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use jobqueue::__internals::{Found, Records, WorkerRecord};
+use jobqueue::Error;
 use serde::Serialize;
 
 use super::Admin;
-use crate::error::Error;
-use crate::presence::{Found, Records, WorkerRecord};
 
 /// A worker, as its record in the storage shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,10 +27,10 @@ impl Admin {
     /// Returns the workers that are present, by host, process and name. Costs one request to list, which on Azure is billed as a
     /// write, and one for each worker.
     ///
-    /// Workers without a [record](crate::WorkerBuilder::presence) are not here.
+    /// Workers without a [record](jobqueue::WorkerBuilder::presence) are not here.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) when the records cannot be read.
+    /// [`Storage`](jobqueue::ErrorKind::Storage) when the records cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.

@@ -2,13 +2,13 @@
 
 use std::time::SystemTime;
 
+use jobqueue::__internals::{kept_text, open_journal};
+use jobqueue::Error;
+use jobqueue::storage::{JournalEntry, JournalQuery};
+use jobqueue_message::times::rfc3339;
 use serde::{Deserialize, Serialize};
 
 use super::Admin;
-use crate::clock::rfc3339;
-use crate::error::Error;
-use crate::history;
-use crate::storage::{JournalEntry, JournalQuery};
 
 /// Selects jobs that have ended: those for which all conditions hold that are set.
 #[derive(Debug, Clone)]
@@ -45,13 +45,13 @@ impl HistoryFilter {
 
     /// Selects jobs with this key. Only its first 1,024 bytes count.
     pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.query.key = Some(history::kept_text(&key.into()).to_owned());
+        self.query.key = Some(kept_text(&key.into()).to_owned());
         self
     }
 
     /// Selects jobs of this kind. Only its first 1,024 bytes count.
     pub fn kind(mut self, kind: impl Into<String>) -> Self {
-        self.query.kind = Some(history::kept_text(&kind.into()).to_owned());
+        self.query.kind = Some(kept_text(&kind.into()).to_owned());
         self
     }
 
@@ -160,7 +160,7 @@ impl From<JournalEntry> for HistoryRecord {
 }
 
 impl Admin {
-    /// Searches the journals of workers that [keep one](crate::WorkerBuilder::history). A job appears within 15 seconds of its end.
+    /// Searches the journals of workers that [keep one](jobqueue::WorkerBuilder::history). A job appears within 15 seconds of its end.
     ///
     /// On SQLite a search by id, key, outcome or error text reads an index. On other storages it lists the blobs of the journal, at one
     /// request for 5,000, and reads those that it cannot exclude: by time and outcome, and by the time at which an id was
@@ -169,12 +169,12 @@ impl Admin {
     /// because more blobs hold jobs of that moment, it continues longer.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) when the journals cannot be read.
+    /// [`Storage`](jobqueue::ErrorKind::Storage) when the journals cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.
     pub async fn history(&self, filter: &HistoryFilter) -> Result<HistoryPage, Error> {
-        let page = history::open(self.storage.stores()).search(&filter.query).await?;
+        let page = open_journal(self.storage.stores()).search(&filter.query).await?;
         let searched_to = page.searched_to.map(super::text::exact_time);
         let jobs = page.entries.into_iter().map(HistoryRecord::from).collect();
         Ok(HistoryPage { jobs, complete: searched_to.is_none(), searched_to })

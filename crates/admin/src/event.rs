@@ -4,15 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use jobqueue::job::BoxError;
+use jobqueue::{Error, ErrorKind, Runtime};
+use jobqueue_storage::text::chain;
 use serde::Serialize;
 
 use super::JobReference;
 use super::access::Action;
 use super::text::rfc3339;
-use crate::error::{Error, ErrorKind};
-use crate::job::BoxError;
-use crate::job::outcome::chain;
-use crate::runtime::Runtime;
 
 /// An action of an operator. There is one event before it begins and one when it has ended; a refused action has the last one only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

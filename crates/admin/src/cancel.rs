@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use jobqueue::__internals::{Answer, CancelRequest, Records, Requests, StoredRequest};
+use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
 use super::event::Deed;
 use super::text::time;
 use super::{Action, Admin, JobReference};
-use crate::error::{Error, ErrorKind};
-use crate::presence::{Answer, CancelRequest, Records, Requests, StoredRequest};
-use crate::storage::QueueName;
 
 /// The state of a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -47,11 +46,11 @@ pub struct CancelReport {
 
 impl Admin {
     /// Requests the cancellation of a waiting or running job. The job becomes a dead letter with the reason
-    /// [`cancelled`](crate::Reason::CANCELLED), which can be redriven or purged; its key and its batch continue as
+    /// [`cancelled`](jobqueue::Reason::CANCELLED), which can be redriven or purged; its key and its batch continue as
     /// after any dead letter. [`cancellation`](Self::cancellation) returns the result.
     ///
-    /// Workers learn of it at their next [record](crate::WorkerBuilder::presence), within 15 seconds by default. A handler that
-    /// runs finds its [token](crate::Context::token) fired; what it returns within the cancel grace holds if it is a success, and
+    /// Workers learn of it at their next [record](jobqueue::WorkerBuilder::presence), within 15 seconds by default. A handler that
+    /// runs finds its [token](jobqueue::Context::token) fired; what it returns within the cancel grace holds if it is a success, and
     /// otherwise the job is cancelled. A job that waits is cancelled when a worker next receives it: a paused queue or a delay holds the
     /// cancellation up as it does the job, and the job does not run. The request stands for 30 days. Whether there is such a job is not
     /// checked. It does not concern a job that is sent under the same id later.

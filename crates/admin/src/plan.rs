@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
+use jobqueue::dead_letters::DeadLetter;
+use jobqueue_message::times::parse_rfc3339;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::JobReference;
 use super::text::exact_time_option;
-use crate::clock::parse_rfc3339;
-use crate::dead_letters::DeadLetter;
 
 /// A dead letter of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,12 +27,12 @@ pub struct PlannedLetter {
 impl PlannedLetter {
     pub(super) fn of(queue: &str, letter: &DeadLetter) -> Self {
         let job = JobReference::new(queue, &letter.id).with_source(&letter.source);
-        Self { job, message: letter.death.as_ref().map(|death| death.message.clone()) }
+        Self { job, message: letter.message_id().map(str::to_owned) }
     }
 
     fn is(&self, letter: &DeadLetter) -> bool {
-        let died = letter.death.as_ref().map(|death| &death.message);
-        self.job.is(&letter.source, &letter.id) && (self.message.is_none() || self.message.as_ref() == died)
+        let names_message = self.message.is_none() || self.message.as_deref() == letter.message_id();
+        self.job.is(&letter.source, &letter.id) && names_message
     }
 }
 
@@ -45,7 +45,7 @@ impl PlannedLetter {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use jobqueue::Storage;
-/// use jobqueue::admin::{AccessLevel, Admin, DeadLetterFilter, DeadLetterPlan, JobReference};
+/// use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, DeadLetterPlan, JobReference};
 ///
 /// # let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
 /// # admin.create_queue("mails").await?;

@@ -4,15 +4,16 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use jobqueue::__internals::{DeadLetterQueue, PassAction};
+use jobqueue::Error;
+use jobqueue::dead_letters::{DeadLetter, RedriveOptions};
+use jobqueue_message::envelope::{Parsed, Payload, parse};
 use serde::Serialize;
 
 use super::event::Deed;
 use super::job::Stored;
 use super::short_duration;
 use super::{Action, Admin, JobState, RawJob};
-use crate::dead_letters::{DeadLetter, DeadLetterQueue, PassAction, RedriveOptions};
-use crate::envelope::{Parsed, Payload, parse};
-use crate::error::Error;
 
 /// The dead letters that are meant: those for which all conditions hold. A filter without a condition lists all; a change with it is
 /// refused, unless it is [`all`](Self::all).
@@ -160,7 +161,7 @@ impl Admin {
     /// whether there are more. Costs two requests.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such queue; [`Storage`](crate::ErrorKind::Storage) when its dead letters
+    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when its dead letters
     /// cannot be read.
     ///
     /// # Cancel safety
@@ -192,7 +193,7 @@ impl Admin {
     /// to others while it looks, for at most 10 minutes. Costs one request for 32 dead letters, and one for each to put it back.
     ///
     /// # Errors
-    /// [`Forbidden`](crate::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as
     /// [`dead_letters`](Self::dead_letters).
     ///
     /// # Cancel safety

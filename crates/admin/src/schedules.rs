@@ -3,12 +3,12 @@
 use std::time::SystemTime;
 
 use jiff::Timestamp;
+use jobqueue::__internals::{ScheduleRecord, Wish, schedules, wish};
+use jobqueue::{Error, ErrorKind};
 use serde::{Serialize, Serializer};
 
 use super::text::{rfc3339_option, time};
 use super::{Action, Admin};
-use crate::coordination::schedule::{ScheduleRecord, Wish, schedules, wish};
-use crate::error::{Error, ErrorKind};
 
 /// The number of next runs that are shown.
 const NEXT: usize = 5;
