@@ -38,7 +38,8 @@ impl Admin {
         Ok(self.all_workers().await?.into_iter().filter(|worker| !worker.stale).collect())
     }
 
-    /// Returns all workers, also those whose records are stale. Records are removed a day after their last write.
+    /// Returns all workers, also those whose records are stale. Records are removed a day after their last write. While a crash loop leaves
+    /// thousands of records, the newest count: those of the last hour, up to 2,000, and 100 older ones.
     ///
     /// The age of a record is the time since its last write by the storage's clock, which the storages of this crate tell with the list of
     /// the records. Of another storage that does not, this process's clock is believed, unless a record is newer.

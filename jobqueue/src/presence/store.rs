@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,14 @@ pub const CONTAINER: &str = "jobqueue-workers";
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// The time since the last write after which a record is removed.
 const SWEPT: Duration = Duration::from_secs(86_400);
+/// The time since the last write for which a record is read, however many there are.
+const RECENT: Duration = Duration::from_secs(3_600);
+/// The number of older records that are read: those of workers that write rarely, and of some that are gone.
+const MAX_OLDER: usize = 100;
+/// The most records that are read.
+const MAX_READ: usize = 2_000;
+/// The number of records that are read at the same time.
+const READS_AT_ONCE: usize = 32;
 
 /// The records of the workers of a storage.
 #[derive(Debug, Clone)]
@@ -70,16 +79,29 @@ impl Records {
         JsonBlob::new(&self.blobs, &self.runtime, blob, MAX_BYTES)
     }
 
-    /// Returns all records, including stale ones, and the storage's time, if it returns one. Costs a listing, and a
-    /// request for each record.
+    /// Returns the records, including stale ones, and the storage's time, if it returns one. Of workers that are gone, of which each leaves
+    /// a record for a day, it reads some only. Costs a listing, and a request for each record.
     pub async fn all(&self) -> Result<(Vec<Found>, Option<SystemTime>), Error> {
-        let mut all = Vec::new();
-        let listed = self.list().await?;
-        for (blob, properties) in listed.blobs {
+        let listed = self.recent().await?;
+        let reads = listed.blobs.into_iter().map(|(blob, properties)| async move {
             let read = readable(self.document(blob).read().await)?.flatten();
-            all.extend(read.map(|found| Found { record: found.value.record, modified: properties.modified }));
-        }
-        Ok((all, listed.now))
+            Ok::<_, StoreError>(
+                read.map(|found| Found { record: found.value.record, modified: properties.modified }),
+            )
+        });
+        let all: Vec<_> = stream::iter(reads).buffer_unordered(READS_AT_ONCE).try_collect().await?;
+        Ok((all.into_iter().flatten().collect(), listed.now))
+    }
+
+    /// Lists the records that are worth reading, the newest first.
+    async fn recent(&self) -> Result<Listed, Error> {
+        let mut listed = self.list().await?;
+        listed.blobs.sort_by_key(|(_, properties)| std::cmp::Reverse(properties.modified));
+        let newest = listed.blobs.first().map(|(_, properties)| properties.modified);
+        let since = listed.now.or(newest).and_then(|now| now.checked_sub(RECENT));
+        let recent = listed.blobs.iter().take_while(|(_, of)| since.is_none_or(|since| of.modified >= since));
+        listed.blobs.truncate((recent.count() + MAX_OLDER).min(MAX_READ));
+        Ok(listed)
     }
 
     async fn list(&self) -> Result<Listed, Error> {
@@ -93,10 +115,10 @@ impl Records {
         now: SystemTime,
         concerns: impl Fn(&WorkerRecord) -> bool,
     ) -> Result<u64, Error> {
-        let mut notified = 0;
-        let listed = self.list().await?;
+        let listed = self.recent().await?;
         let now = listed.now.unwrap_or(now);
-        for (blob, properties) in listed.blobs {
+        let concerns = &concerns;
+        let touches = listed.blobs.into_iter().map(|(blob, properties)| async move {
             let touch = |document: Option<Document>| match document {
                 Some(Document { record, notifications })
                     if !is_stale(&record, properties.modified, now) && concerns(&record) =>
@@ -105,10 +127,11 @@ impl Records {
                 }
                 _ => Edit::Keep(0),
             };
-            let touched = self.document(blob).change(Known::Nothing, touch).await;
-            notified += readable(touched)?.map_or(0, |changed| changed.result);
-        }
-        Ok(notified)
+            let touched = readable(self.document(blob).change(Known::Nothing, touch).await)?;
+            Ok::<u64, StoreError>(touched.map_or(0, |changed| changed.result))
+        });
+        let notified: Vec<u64> = stream::iter(touches).buffer_unordered(READS_AT_ONCE).try_collect().await?;
+        Ok(notified.into_iter().sum())
     }
 
     pub(super) async fn remove(&self, blob: &BlobName) -> Result<(), StoreError> {

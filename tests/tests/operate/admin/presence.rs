@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
 use jobqueue::settings::SettingOverrides;
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{Context, JobError, Runtime, Storage, WorkerBuilder};
 use jobqueue_admin::{AccessLevel, Admin, JobPlace, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -271,4 +271,44 @@ async fn run_of_a_dead_worker_is_shown_for_the_length_of_its_own_lease() {
     }
     sleep(Duration::from_secs(330)).await;
     assert_eq!(admin.explain(&job).await.unwrap().place, JobPlace::Waiting);
+}
+
+/// Leaves the record of a worker that was killed.
+async fn leave_record(storage: &Storage, number: usize) {
+    let container = ContainerName::new("jobqueue-workers").unwrap();
+    let record = serde_json::json!({"id": format!("gone-{number}"), "name": "w", "host": "h", "pid": 1, "version": "0",
+        "started": "2026-01-01T00:00:00Z", "written": "2026-01-01T00:00:00Z", "interval_seconds": 15.0,
+        "queues": [{"name": "tasks", "kinds": ["task"]}], "slots": 1, "draining": false, "running": [], "running_total": 0,
+        "counters": []});
+    let name = BlobName::new(container, format!("gone-{number}")).unwrap();
+    storage.blobs().put_blob(&name, record.to_string().into(), PutBlob::new()).await.unwrap();
+}
+
+// D11
+#[tokio::test(start_paused = true)]
+async fn thousands_of_dead_workers_do_not_hold_up_a_look_at_those_alive() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    storage.queue::<Task>().await.unwrap();
+    let container = ContainerName::new("jobqueue-workers").unwrap();
+    storage.blobs().create_container(&container).await.unwrap();
+    for number in 0..5_000 {
+        leave_record(&storage, number).await;
+    }
+    after(4 * 3_600).await;
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(60));
+    let looking = async {
+        after(20).await;
+        faulty.plan_always(Operation::GetBlob, Fault::DelayBefore(Duration::from_millis(5)));
+        let (reads, began) = (faulty.calls_of(Operation::GetBlob), tokio::time::Instant::now());
+        let workers = operator(&storage).all_workers().await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        assert!(faulty.calls_of(Operation::GetBlob) - reads <= 200);
+        let present: Vec<_> = workers.iter().filter(|worker| !worker.stale).collect();
+        assert_eq!(present.len(), 1);
+        let report = operator(&storage).cancel(&JobReference::new("tasks", "1")).await.unwrap();
+        assert_eq!(report.workers, 1);
+    };
+    let _ = tokio::join!(running, looking);
 }
