@@ -10,6 +10,9 @@ use crate::job::outcome::Reason;
 use crate::storage::QueueName;
 use crate::storage::{DeadLetterCause, MessageId};
 
+/// The reason of a message whose text the storage cannot return. No worker writes it.
+const NO_TEXT: &str = "unreadable";
+
 /// A message in a dead-letter queue.
 ///
 /// It keeps the text of the message, at most 64 KiB, for [`DeadLetters::message`](super::DeadLetters::message).
@@ -118,6 +121,27 @@ impl DeadLetter {
             unreadable: Some(text.to_owned()),
             death: None,
         }
+    }
+
+    /// Returns the dead letter for a message whose text the storage cannot return: it can be deleted, and not put back.
+    pub(super) fn without_text(
+        id: &MessageId,
+        inserted: SystemTime,
+        kind: &str,
+        queue: &QueueName,
+        problem: &str,
+    ) -> Self {
+        Self {
+            reason: Reason::new(NO_TEXT),
+            error: Some(problem.to_owned()),
+            unreadable: None,
+            ..Self::external(id, inserted, kind, queue, "")
+        }
+    }
+
+    /// Returns why the text cannot be read, if the storage cannot return it.
+    pub(crate) fn text_problem(&self) -> Option<&str> {
+        self.error.as_deref().filter(|_| self.reason.as_str() == NO_TEXT && self.text.is_empty())
     }
 
     /// Adds what the storage says of a letter that does not say it itself: the storage has moved it there without the

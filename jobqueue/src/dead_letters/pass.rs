@@ -12,7 +12,7 @@ use super::held::{Held, PassAction};
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::options::{RedriveOptions, RedriveReport, SkippedLetter};
 use super::revive::Put;
-use super::untyped::{DeadLetterQueue, Found};
+use super::untyped::{DeadLetterQueue, Found, unreadable};
 use crate::delivery::claim_letter;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
@@ -189,13 +189,18 @@ impl DeadLetterQueue {
         let is_over = pass.is_full() || pass.report.stopped.is_some();
         let is_new = pass.began.is_some_and(|began| inserted > began);
         pass.report.newer += u64::from(is_new);
-        let Ok(text) = text else { return pass.leave(message) };
         if is_over || is_new {
             return pass.leave(message);
         }
-        let entry = DeadLetterEntry::read(&text);
         let found = Found { id: &message.id, inserted, cause: dead.as_ref() };
-        let letter = self.letter(&entry, &text, found);
+        let (entry, letter) = match &text {
+            Ok(text) => {
+                let entry = DeadLetterEntry::read(text);
+                let letter = self.letter(&entry, text, found);
+                (entry, letter)
+            }
+            Err(problem) => (DeadLetterEntry::External, self.letter_without_text(problem, &found)),
+        };
         if !pass.options.picks(&letter) {
             return pass.leave(message);
         }
@@ -237,10 +242,13 @@ impl DeadLetterQueue {
                 pass.keep_to_the_rate().await;
                 self.discard(&held).await.map_err(|error| (Put::No, error))
             }
-            PassAction::PutBack => {
-                pass.keep_to_the_rate().await;
-                self.put_back(&held).await
-            }
+            PassAction::PutBack => match held.letter.text_problem() {
+                Some(problem) => Err((Put::No, unreadable(problem))),
+                None => {
+                    pass.keep_to_the_rate().await;
+                    self.put_back(&held).await
+                }
+            },
         };
         match done {
             Ok(()) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::letter::{DeadLetter, DeadLetterEntry};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::queue_core::QueueCore;
 use crate::storage::QueueName;
 use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, StoreErrorKind};
@@ -55,10 +55,12 @@ impl DeadLetterQueue {
             Err(e) => return Err(e.into()),
         };
         let mut seen = HashSet::new();
-        let letters = peeked.iter().filter_map(|message| {
-            let text = message.text.as_deref().ok()?;
+        let letters = peeked.iter().map(|message| {
             let found = Found { id: &message.id, inserted: message.inserted, cause: message.dead.as_ref() };
-            Some(self.letter(&DeadLetterEntry::read(text), text, found))
+            match message.text.as_deref() {
+                Ok(text) => self.letter(&DeadLetterEntry::read(text), text, found),
+                Err(problem) => self.letter_without_text(problem, &found),
+            }
         });
         Ok(letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death))).collect())
     }
@@ -76,9 +78,17 @@ impl DeadLetterQueue {
         }
     }
 
+    pub(super) fn letter_without_text(&self, problem: &str, found: &Found<'_>) -> DeadLetter {
+        let (kind, queue) = (self.external_kind, &self.core.name);
+        DeadLetter::without_text(found.id, found.inserted, kind, queue, problem)
+    }
+
     /// Reads the text of a letter: the original text of a message that could not be read as a job; for any other, the
     /// text in the queue.
     pub(crate) async fn text(&self, letter: &DeadLetter) -> Result<String, Error> {
+        if let Some(problem) = letter.text_problem() {
+            return Err(unreadable(problem));
+        }
         if let DeadLetterEntry::Event(envelope) = DeadLetterEntry::read(&letter.text)
             && let Some(text) = self.kept_text(&envelope).await?
         {
@@ -86,4 +96,9 @@ impl DeadLetterQueue {
         }
         Ok(letter.text.clone())
     }
+}
+
+/// Returns the error of a letter whose text the storage cannot return.
+pub(super) fn unreadable(problem: &str) -> Error {
+    Error::new(ErrorKind::Undecodable, format!("the text of the dead letter cannot be read: {problem}"))
 }

@@ -178,3 +178,30 @@ async fn large_payload_of_a_dead_letter_is_read_on_request() {
     let page = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
     assert_eq!(admin.payload(&page.letters[0]).await.unwrap().bytes(), json.len() as u64);
 }
+
+// D7
+#[tokio::test]
+async fn dead_letter_without_a_readable_text_is_listed_and_can_be_purged() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.db");
+    let storage = Storage::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+    let admin = operator(&storage);
+    send(&admin, "tasks", []).await;
+    send(&admin, "tasks-poison", ["a".to_owned()]).await;
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    assert_eq!(connection.execute("UPDATE jobqueue_message SET text = CAST(x'ff' AS TEXT)", []).unwrap(), 1);
+    let listed = admin.dead_letters("tasks", &DeadLetterFilter::new()).await.unwrap();
+    let [letter] = &listed.letters[..] else { panic!("{listed:?}") };
+    assert!(listed.complete);
+    assert_eq!(letter.dead.as_ref().unwrap().reason, "unreadable");
+    assert!(letter.problem.is_some(), "{letter:?}");
+    let unreadable = DeadLetterFilter::new().reason("unreadable").ids([letter.id.clone()]);
+    let redrive = admin.redrive("tasks").filter(unreadable.clone()).run().await.unwrap();
+    assert_eq!(redrive.count, 0);
+    assert!(redrive.skipped[0].error.contains("cannot be read"), "{redrive:?}");
+    assert!(!redrive.skipped[0].maybe_moved);
+    assert_eq!(admin.queue("tasks").await.unwrap().length, Some(0));
+    let purge = admin.purge("tasks").filter(unreadable).run().await.unwrap();
+    assert_eq!(purge.count, 1);
+    assert_eq!(admin.queue("tasks").await.unwrap().dead_letters, Some(0));
+}
