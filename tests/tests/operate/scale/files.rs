@@ -94,13 +94,19 @@ fn functions_in_the_queries_fit_the_kinds_of_the_metrics() {
     assert!(seen.contains("increase") && seen.contains("delta"), "{seen:?}");
 }
 
+// D45
 #[test]
-fn promtool_accepts_the_rules_where_it_is_installed() {
-    let rules = home().join("prometheus/alerts.yml");
-    match Command::new("promtool").args(["check", "rules"]).arg(&rules).output() {
-        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
-        Err(error) => {
-            println!("skipped: promtool cannot be started ({error}); `apt-get install prometheus` has it")
+fn alerts_fire_in_incidents_and_only_then_where_promtool_is_installed() {
+    let folder = home().join("prometheus");
+    for arguments in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
+        match Command::new("promtool").args(arguments).current_dir(&folder).output() {
+            Ok(output) => {
+                let text = [output.stdout, output.stderr].concat();
+                assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
+            }
+            Err(error) => {
+                println!("skipped: promtool cannot be started ({error}); `apt-get install prometheus` has it")
+            }
         }
     }
 }
