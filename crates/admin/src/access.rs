@@ -5,80 +5,62 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// An action of an operator that changes something. Its name in JSON and in [`Display`](fmt::Display) never changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Action {
+/// Defines the actions, each with its name in JSON.
+macro_rules! actions {
+    ($($(#[$doc:meta])+ $action:ident = $name:literal;)+) => {
+        /// An action of an operator that changes something. Its name in JSON and in [`Display`](fmt::Display) never changes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[non_exhaustive]
+        pub enum Action {
+            $($(#[$doc])+ #[serde(rename = $name)] $action,)+
+        }
+
+        impl Action {
+            /// All actions.
+            pub const ALL: &'static [Self] = &[$(Self::$action),+];
+
+            /// Returns the name, as in JSON.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$action => $name,)+
+                }
+            }
+        }
+    };
+}
+
+actions! {
     /// Creating a queue.
-    CreateQueue,
+    CreateQueue = "create_queue";
     /// Sending a job.
-    Send,
+    Send = "send";
     /// Cancelling a job.
-    Cancel,
+    Cancel = "cancel";
     /// Making a delayed job due, or one that waits between two attempts.
-    RunNow,
+    RunNow = "run_now";
     /// Pausing a queue.
-    Pause,
+    Pause = "pause";
     /// Resuming a queue.
-    Resume,
+    Resume = "resume";
     /// Changing the settings of a queue.
-    ChangeSettings,
+    ChangeSettings = "change_settings";
     /// Looking through all messages of a queue, which receives them and puts them back: others do not see them meanwhile.
-    Inspect,
+    Inspect = "inspect";
     /// Putting dead letters back into their queue.
-    Redrive,
+    Redrive = "redrive";
     /// Deleting dead letters.
-    Purge,
+    Purge = "purge";
     /// Sending the job of a schedule outside its times.
-    TriggerSchedule,
+    TriggerSchedule = "trigger_schedule";
     /// Pausing a schedule.
-    PauseSchedule,
+    PauseSchedule = "pause_schedule";
     /// Resuming a schedule.
-    ResumeSchedule,
+    ResumeSchedule = "resume_schedule";
     /// Removing payloads and records that no job needs any more.
-    Sweep,
+    Sweep = "sweep";
 }
 
 impl Action {
-    /// All actions.
-    pub const ALL: &'static [Self] = &[
-        Self::CreateQueue,
-        Self::Send,
-        Self::Cancel,
-        Self::RunNow,
-        Self::Pause,
-        Self::Resume,
-        Self::ChangeSettings,
-        Self::Inspect,
-        Self::Redrive,
-        Self::Purge,
-        Self::TriggerSchedule,
-        Self::PauseSchedule,
-        Self::ResumeSchedule,
-        Self::Sweep,
-    ];
-
-    /// Returns the name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CreateQueue => "create_queue",
-            Self::Send => "send",
-            Self::Cancel => "cancel",
-            Self::RunNow => "run_now",
-            Self::Pause => "pause",
-            Self::Resume => "resume",
-            Self::ChangeSettings => "change_settings",
-            Self::Inspect => "inspect",
-            Self::Redrive => "redrive",
-            Self::Purge => "purge",
-            Self::TriggerSchedule => "trigger_schedule",
-            Self::PauseSchedule => "pause_schedule",
-            Self::ResumeSchedule => "resume_schedule",
-            Self::Sweep => "sweep",
-        }
-    }
-
     /// Returns the action with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|action| action.name() == name)

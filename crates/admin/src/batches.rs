@@ -13,6 +13,8 @@ use super::{Admin, DeadLetterFilter};
 
 /// The most pages of 5,000 blobs that are listed.
 const PAGES: usize = 40;
+/// The depth from which a batch is not indented further.
+const DEEPEST: usize = 20;
 /// The most children that hold a batch up and are shown.
 const MOST: usize = 100;
 
@@ -108,10 +110,32 @@ pub struct OpenChild {
     pub error: Option<String>,
 }
 
+impl BatchOverview {
+    /// Returns the state in words.
+    pub fn state(&self) -> &'static str {
+        state(self.finished, self.sealed)
+    }
+}
+
+impl BatchDetail {
+    /// Returns the state in words.
+    pub fn state(&self) -> &'static str {
+        state(self.finished, self.sealed)
+    }
+}
+
+fn state(finished: bool, sealed: bool) -> &'static str {
+    match (finished, sealed) {
+        (true, _) => "finished",
+        (false, true) => "waits for its children",
+        (false, false) => "waits for its sender",
+    }
+}
+
 impl BatchList {
-    /// Returns the batches as a tree, from top to bottom, each with its depth: a batch that a child of another has begun comes below that
-    /// one. Those that are not finished come first, then those that changed last.
-    pub fn tree(&self) -> Vec<(usize, &BatchOverview)> {
+    /// Returns the batches as a tree, from top to bottom, each behind the branch that leads to it, such as `· └ `: a batch that a child of
+    /// another has begun comes below that one. Those that are not finished come first, then those that changed last.
+    pub fn tree(&self) -> Vec<(String, &BatchOverview)> {
         let known: BTreeSet<&str> = self.batches.iter().map(|batch| batch.id.as_str()).collect();
         let mut nested = BTreeMap::<&str, Vec<&BatchOverview>>::new();
         let mut roots = Vec::new();
@@ -128,12 +152,13 @@ impl BatchList {
         let (mut tree, mut left) = (Vec::new(), Vec::new());
         left.extend(roots.into_iter().rev().map(|root| (0, root)));
         while let Some((depth, batch)) = left.pop() {
-            tree.push((depth, batch));
+            let branch = if depth == 0 { "" } else { "└ " };
+            tree.push(("· ".repeat(depth.clamp(1, DEEPEST) - 1) + branch, batch));
             let below = nested.remove(batch.id.as_str()).unwrap_or_default();
             left.extend(below.into_iter().rev().map(|batch| (depth + 1, batch)));
         }
-        // Somebody has written batches that contain each other.
-        tree.extend(nested.into_values().flatten().map(|batch| (0, batch)));
+        // A program has written batches that contain each other.
+        tree.extend(nested.into_values().flatten().map(|batch| (String::new(), batch)));
         tree
     }
 }

@@ -173,24 +173,15 @@ impl Admin {
     ) -> Result<DeadLetterPage, Error> {
         let letters = self.dead_letter_queue(queue).await?;
         let (count, peeked) = (letters.count().await?, letters.peek().await?);
-        let now = self.clock().now();
-        let looked_at = peeked.len() as u64;
-        let found: Vec<RawJob> = peeked
-            .iter()
-            .filter(|letter| filter.selects(letter, now))
-            .map(|letter| raw(queue, letter))
-            .collect();
-        Ok(DeadLetterPage {
-            matching: found.len() as u64,
-            letters: found,
-            looked_at,
-            complete: looked_at >= count,
-        })
+        let (now, looked_at) = (self.clock().now(), peeked.len() as u64);
+        let found =
+            peeked.iter().filter(|letter| filter.selects(letter, now)).map(|letter| raw(queue, letter));
+        let letters: Vec<RawJob> = found.collect();
+        let matching = letters.len() as u64;
+        Ok(DeadLetterPage { letters, matching, looked_at, complete: looked_at >= count })
     }
 
-    /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead letters are
-    /// invisible
-    /// to others while it looks, for at most 10 minutes. Costs one request for 32 dead letters, and one for each to put it back.
+    /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead letters are invisible to others while it looks, for at most 10 minutes. Costs one request for 32 dead letters, and one for each to put it back.
     ///
     /// # Errors
     /// [`Forbidden`](jobqueue::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as
@@ -238,7 +229,7 @@ impl Admin {
 fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
     let stored = Stored {
         id: None,
-        text: Ok(letter.raw_text()),
+        text: letter.text_problem().map_or(Ok(letter.raw_text()), Err),
         dequeue_count: letter.deliveries,
         inserted: None,
         expires: None,

@@ -6,18 +6,19 @@ use std::time::SystemTime;
 use jobqueue::__internals::{past_dead_letters, unwrap_unreadable};
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
-use jobqueue_message::envelope::{DeadLetterNote, Envelope, Parsed, parse};
+use jobqueue_message::envelope::{Envelope, Parsed, parse};
 use serde::{Deserialize, Serialize};
 
 use super::payload::{RawCheckpoint, RawPayload};
 use super::text::time;
 
 /// The state in which a message was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobState {
     /// A worker can receive it, or could if it were the first of its key.
+    #[default]
     Waiting,
     /// It was sent with a delay and never received.
     Delayed,
@@ -62,7 +63,7 @@ impl JobReference {
 }
 
 /// A message as raw data. Anybody may have written its texts: show them as data.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct RawJob {
     /// The queue; for a dead letter the queue that it came from.
@@ -170,14 +171,12 @@ pub(super) struct Stored<'a> {
 
 impl<'a> From<&'a PeekedMessage> for Stored<'a> {
     fn from(message: &'a PeekedMessage) -> Self {
-        let PeekedMessage { id, text, dequeue_count, inserted, expires, .. } = message;
-        let text = text.as_deref().map_err(String::as_str);
         Self {
-            id: Some(id.as_str()),
-            text,
-            dequeue_count: *dequeue_count,
-            inserted: Some(*inserted),
-            expires: *expires,
+            id: Some(message.id.as_str()),
+            text: message.text.as_deref().map_err(String::as_str),
+            dequeue_count: message.dequeue_count,
+            inserted: Some(message.inserted),
+            expires: message.expires,
             due: None,
         }
     }
@@ -185,15 +184,12 @@ impl<'a> From<&'a PeekedMessage> for Stored<'a> {
 
 impl<'a> From<&'a LeasedMessage> for Stored<'a> {
     fn from(leased: &'a LeasedMessage) -> Self {
-        let LeasedMessage { message, text, dequeue_count, inserted, expires, .. } = leased;
-        let text = text.as_deref().map_err(String::as_str);
-        let id = Some(message.id.as_str());
         Self {
-            id,
-            text,
-            dequeue_count: *dequeue_count,
-            inserted: Some(*inserted),
-            expires: *expires,
+            id: Some(leased.message.id.as_str()),
+            text: leased.text.as_deref().map_err(String::as_str),
+            dequeue_count: leased.dequeue_count,
+            inserted: Some(leased.inserted),
+            expires: leased.expires,
             due: None,
         }
     }
@@ -202,7 +198,17 @@ impl<'a> From<&'a LeasedMessage> for Stored<'a> {
 impl RawJob {
     /// Reads a message that was found in `queue`, or in the dead-letter queue of `queue`.
     pub(super) fn read(queue: &str, state: JobState, stored: Stored<'_>) -> Self {
-        let mut job = Self::blank(queue, state, &stored);
+        let mut job = Self {
+            queue: queue.to_owned(),
+            state,
+            message_id: stored.id.map(str::to_owned),
+            id: stored.id.unwrap_or_default().to_owned(),
+            dequeue_count: stored.dequeue_count,
+            inserted: stored.inserted.map(time),
+            expires: stored.expires.map(time),
+            due: stored.due.map(time),
+            ..Self::default()
+        };
         match stored.text.map(parse) {
             Ok(Ok(Parsed::Event(event))) => job.fill(&event),
             Ok(Ok(Parsed::Bare(json))) => {
@@ -216,38 +222,6 @@ impl RawJob {
             Err(problem) => job.problem = Some(problem.to_owned()),
         }
         job
-    }
-
-    fn blank(queue: &str, state: JobState, stored: &Stored<'_>) -> Self {
-        Self {
-            queue: queue.to_owned(),
-            state,
-            message_id: stored.id.map(str::to_owned),
-            id: stored.id.unwrap_or_default().to_owned(),
-            source: String::new(),
-            kind: String::new(),
-            version: None,
-            key: None,
-            attempts: 0,
-            dequeue_count: stored.dequeue_count,
-            inserted: stored.inserted.map(time),
-            expires: stored.expires.map(time),
-            due: stored.due.map(time),
-            sent: None,
-            not_before: None,
-            trace: None,
-            content_type: None,
-            payload: RawPayload::None,
-            checkpoint: None,
-            headers: BTreeMap::new(),
-            last_error: None,
-            deferral: None,
-            in_order: false,
-            batch: None,
-            dead: None,
-            past: Vec::new(),
-            problem: None,
-        }
     }
 
     fn fill(&mut self, event: &Envelope) {
@@ -276,9 +250,12 @@ impl RawJob {
             count: deferral.count,
         });
         self.past = past_dead_letters(history);
-        if let Some(note) = &event.dead_letter {
-            self.fill_end(note);
-        }
+        self.dead = event.dead_letter.as_ref().map(|note| RawDeadLetter {
+            reason: note.reason.clone(),
+            time: Some(note.time.clone()).filter(|time| !time.is_empty()),
+            deliveries: note.deliveries,
+            worker: note.worker.clone(),
+        });
         if let RawPayload::Json(json) = &self.payload
             && let Some(text) =
                 unwrap_unreadable(event, &bytes::Bytes::copy_from_slice(json.get().as_bytes()))
@@ -286,15 +263,6 @@ impl RawJob {
             self.payload = RawPayload::Text(text);
             self.problem = Some("the text could not be read as a job; it was kept as it was".to_owned());
         }
-    }
-
-    fn fill_end(&mut self, note: &DeadLetterNote) {
-        self.dead = Some(RawDeadLetter {
-            reason: note.reason.clone(),
-            time: Some(note.time.clone()).filter(|time| !time.is_empty()),
-            deliveries: note.deliveries,
-            worker: note.worker.clone(),
-        });
     }
 
     /// Returns the reference by which the job is found again.

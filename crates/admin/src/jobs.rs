@@ -9,13 +9,15 @@ use super::job::Stored;
 use super::queues::not_found;
 use super::{Action, Admin, JobReference, JobState, RawJob};
 
+/// The number of jobs that are selected unless the filter says another.
+const DEFAULT_LIMIT: usize = 100;
 /// The number of messages that are read at once.
 const PAGE: u32 = 1_000;
 /// The most messages that a search reads before it returns what it has found.
 const MAX_SEARCHED: usize = 100_000;
 
 /// Selects jobs of a queue: [`Admin::jobs`]. All conditions hold.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct JobFilter {
     id: Option<String>,
@@ -24,24 +26,9 @@ pub struct JobFilter {
     kind: Option<String>,
     error: Option<String>,
     from: Option<String>,
-    limit: usize,
+    limit: Option<usize>,
     /// The most messages that a search reads.
-    most: usize,
-}
-
-impl Default for JobFilter {
-    fn default() -> Self {
-        Self {
-            id: None,
-            source: None,
-            key: None,
-            kind: None,
-            error: None,
-            from: None,
-            limit: 100,
-            most: MAX_SEARCHED,
-        }
-    }
+    most: Option<usize>,
 }
 
 impl JobFilter {
@@ -89,13 +76,14 @@ impl JobFilter {
     /// Stops when so many are found, at least one. With other conditions a search goes on to the end of the thousand messages that it reads,
     /// and may return more.
     pub fn limit(mut self, jobs: usize) -> Self {
-        self.limit = jobs.max(1);
+        self.limit = Some(jobs.max(1));
         self
     }
 
     /// Returns a filter that selects one job, among `most` messages.
     pub(super) fn of(job: &JobReference, most: usize) -> Self {
-        Self { id: Some(job.id.clone()), source: job.source.clone(), limit: 1, most, ..Self::default() }
+        let (id, source) = (Some(job.id.clone()), job.source.clone());
+        Self { id, source, limit: Some(1), most: Some(most), ..Self::default() }
     }
 
     fn selects(&self, job: &RawJob) -> bool {
@@ -167,9 +155,10 @@ impl Admin {
         let of = state.of_messages().ok_or_else(|| {
             Error::new(ErrorKind::Invalid, "dead letters are in a queue of their own; list those")
         })?;
+        let (limit, most) = (filter.limit.unwrap_or(DEFAULT_LIMIT), filter.most.unwrap_or(MAX_SEARCHED));
         let (mut page, mut searched) = (JobPage { jobs: Vec::new(), next: filter.from.clone() }, 0);
         loop {
-            let left = u32::try_from(filter.limit.saturating_sub(page.jobs.len())).unwrap_or(u32::MAX);
+            let left = u32::try_from(limit.saturating_sub(page.jobs.len())).unwrap_or(u32::MAX);
             let count = if filter.selects_all() { left.clamp(1, PAGE) } else { PAGE };
             let found = index.messages(&name, of, page.next.as_deref(), count).await;
             let found = found.map_err(|error| not_found(error, &name))?;
@@ -179,7 +168,7 @@ impl Admin {
             });
             page.jobs.extend(jobs.filter(|job| filter.selects(job)));
             page.next = found.next;
-            if page.next.is_none() || page.jobs.len() >= filter.limit || searched >= filter.most {
+            if page.next.is_none() || page.jobs.len() >= limit || searched >= most {
                 return Ok(page);
             }
         }

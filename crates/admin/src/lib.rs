@@ -81,7 +81,7 @@ pub use jobs::{JobFilter, JobPage};
 pub use leaders::LeaderOverview;
 pub use payload::{BlobReference, RawCheckpoint, RawPayload};
 pub use plan::{DeadLetterPlan, PlannedLetter};
-pub use queues::QueueOverview;
+pub use queues::{EffectiveSetting, QueueOverview};
 pub use schedules::ScheduleOverview;
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};

@@ -8,11 +8,12 @@ use serde_json::value::RawValue;
 use super::text::base64;
 
 /// The payload of a job as it lies in the storage. Anybody may have written it: show it as data.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(tag = "form", content = "value", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RawPayload {
     /// The job has no payload.
+    #[default]
     None,
     /// JSON text.
     Json(Box<RawValue>),

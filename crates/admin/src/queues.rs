@@ -6,19 +6,19 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use jobqueue::message::MessageDefaults;
 use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides};
-use jobqueue::storage::{MAX_MESSAGES, Queues, StateCounts, StoreErrorKind};
+use jobqueue::storage::{MAX_MESSAGES, MessageState, Queues, StateCounts, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
 
 use super::text::seconds_option;
-use super::{Action, Admin};
+use super::{Action, Admin, WorkerOverview};
 
 /// The number of queues that are asked at once.
 const AT_ONCE: usize = 8;
 
 /// A queue as an operator sees it. The shards of a queue are one queue here.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct QueueOverview {
     /// The name.
@@ -31,7 +31,8 @@ pub struct QueueOverview {
     pub visible_is_exact: bool,
     /// The number of messages that wait, that are delayed, that back off and that run; `None` where the storage cannot tell.
     pub states: Option<StateCounts>,
-    /// The time for which the oldest of the next 32 visible messages has been in the queue; `None` if none is visible.
+    /// The time for which the oldest visible message has waited since it was due, where the storage shows every message; elsewhere the time
+    /// for which the oldest of the next 32 has been in the queue, delays and earlier attempts included. `None` if none is visible.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
     /// About how many dead letters there are; `None` if their queue cannot be read.
@@ -138,16 +139,23 @@ impl Admin {
                 _ => Ok(0),
             }
         };
-        let (properties, peeked, dead, states) = futures_util::join!(
+        let first_due = async {
+            let Some(index) = store.powers().index.as_deref() else { return Ok(None) };
+            let page = index.messages(name, MessageState::Waiting, None, 1).await?;
+            Ok(page.messages.first().map(|(_, due)| *due))
+        };
+        let (properties, peeked, dead, states, first_due) = futures_util::join!(
             store.queue_properties(name),
             store.peek(name, MAX_MESSAGES),
             dead,
-            store.counts_by_state(name)
+            store.counts_by_state(name),
+            first_due
         );
         let missing = |e: jobqueue::storage::StoreError| not_found(e, name);
         let (properties, peeked) = (properties.map_err(missing)?, peeked.map_err(missing)?);
         let now = self.clock().now();
-        let oldest = peeked.iter().map(|message| message.inserted).min();
+        let first_due = first_due.map_err(missing)?;
+        let oldest = first_due.or(peeked.iter().map(|message| message.inserted).min());
         let visible = peeked.len() as u64;
         Ok(QueueOverview {
             length: Some(properties.approximate_count.max(visible)),
@@ -182,22 +190,41 @@ pub(super) fn not_found(error: jobqueue::storage::StoreError, queue: &QueueName)
     error.into()
 }
 
+/// A setting of a queue as all workers use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EffectiveSetting {
+    /// The name in the metadata.
+    pub name: String,
+    /// The value; `by message type` where each message type has its own.
+    pub value: String,
+    /// True if the metadata of the queue sets it.
+    pub is_set: bool,
+}
+
 impl QueueOverview {
+    /// Returns whether jobs of the queue wait, and no present worker that writes records serves it.
+    pub fn is_unserved(&self, workers: &[WorkerOverview]) -> bool {
+        let mut present = workers.iter().filter(|worker| !worker.stale);
+        self.visible > 0 && !present.any(|worker| worker.record.listens_to(&self.name))
+    }
+
+    /// Returns all settings with their values; none if the queue could not be read.
+    pub fn effective_settings(&self) -> Vec<EffectiveSetting> {
+        let is_set = |name: &str| self.metadata.keys().any(|set| set.eq_ignore_ascii_case(name));
+        let setting = |name: &str, value: &str| EffectiveSetting {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            is_set: is_set(name),
+        };
+        let types_decide = |name: &&&str| !self.settings.is_empty() && !self.settings.contains_key(**name);
+        let of_types = QueueSettings::OF_TYPES.iter().filter(types_decide);
+        let known = self.settings.iter().map(|(name, value)| setting(name, value));
+        known.chain(of_types.map(|name| setting(name, "by message type"))).collect()
+    }
+
     fn unread(name: &QueueName) -> Self {
-        Self {
-            name: name.to_string(),
-            length: None,
-            visible: 0,
-            visible_is_exact: false,
-            states: None,
-            oldest: None,
-            dead_letters: None,
-            paused: None,
-            settings: BTreeMap::new(),
-            metadata: BTreeMap::new(),
-            warnings: Vec::new(),
-            error: None,
-        }
+        Self { name: name.to_string(), ..Self::default() }
     }
 
     fn with_metadata(mut self, metadata: &Metadata) -> Self {

@@ -1,13 +1,13 @@
 //! Schedules: lists, pauses and triggers them.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use jobqueue::__internals::{ScheduleRecord, Wish, schedules, wish};
 use jobqueue::{Error, ErrorKind};
 use serde::{Serialize, Serializer};
 
-use super::text::{rfc3339_option, time};
+use super::text::{rfc3339_option, short_duration, time};
 use super::{Action, Admin};
 
 /// The number of next runs that are shown.
@@ -47,6 +47,15 @@ fn times<S: Serializer>(times: &[SystemTime], serializer: S) -> Result<S::Ok, S:
 }
 
 impl ScheduleOverview {
+    /// Returns the interval of a schedule without a cron expression as people write it, such as `1h 30m` or `1500 ms`.
+    pub fn interval(&self) -> Option<String> {
+        let millis = u64::try_from(self.every_ms?).ok()?;
+        Some(match millis % 1_000 {
+            0 => short_duration(Duration::from_millis(millis)),
+            _ => format!("{millis} ms"),
+        })
+    }
+
     fn of(record: ScheduleRecord) -> Self {
         let about = record.about.unwrap_or_default();
         Self {

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use serde::Serializer;
+use serde::{Serialize, Serializer};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -44,42 +44,36 @@ pub(super) fn exact_time_option<S: Serializer>(
     at: &Option<SystemTime>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    match at {
-        Some(at) => serializer.serialize_str(&exact_time(*at)),
-        None => serializer.serialize_none(),
-    }
+    at.map(exact_time).serialize(serializer)
 }
 
 pub(super) fn rfc3339<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&time(*at))
+    time(*at).serialize(serializer)
 }
 
 pub(super) fn rfc3339_option<S: Serializer>(
     at: &Option<SystemTime>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    match at {
-        Some(at) => rfc3339(at, serializer),
-        None => serializer.serialize_none(),
-    }
+    at.map(time).serialize(serializer)
+}
+
+/// Returns seconds. Milliseconds are exact enough, and their text is short.
+fn in_seconds(time: Duration) -> f64 {
+    u32::try_from(time.as_millis()).map_or(time.as_secs_f64(), |millis| f64::from(millis) / 1e3)
+}
+
+pub(super) fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    in_seconds(*time).serialize(serializer)
 }
 
 pub(super) fn seconds_option<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    match time {
-        Some(time) => seconds(time, serializer),
-        None => serializer.serialize_none(),
-    }
-}
-
-pub(super) fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    // Milliseconds are exact enough, and their text is short.
-    let millis = u32::try_from(time.as_millis()).map_or(time.as_secs_f64(), |millis| f64::from(millis) / 1e3);
-    serializer.serialize_f64(millis)
+    time.map(in_seconds).serialize(serializer)
 }
 
 pub(super) fn base64<S: Serializer>(bytes: &bytes::Bytes, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&STANDARD.encode(bytes))
+    STANDARD.encode(bytes).serialize(serializer)
 }

@@ -46,12 +46,19 @@ pub(crate) struct JobArguments {
 }
 
 impl JobArguments {
-    /// Returns the selected job.
     pub(crate) fn reference(self) -> JobReference {
-        let job = JobReference::new(self.queue, self.id);
-        match self.source {
-            Some(source) => job.with_source(source),
-            None => job,
+        JobReference::new(self.queue, self.id).given(self.source, JobReference::with_source)
+    }
+}
+
+/// Calls a setter only for an argument that was given.
+pub(crate) trait Given: Sized {
+    fn given<V>(self, value: Option<V>, set: impl FnOnce(Self, V) -> Self) -> Self {
+        match value {
+            Some(value) => set(self, value),
+            None => self,
         }
     }
 }
+
+impl<T> Given for T {}

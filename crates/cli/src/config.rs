@@ -9,7 +9,6 @@ use serde::Deserialize;
 use crate::exit::Failure;
 use crate::secrets::has_secret;
 
-/// The content of the configuration file.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
@@ -32,7 +31,6 @@ pub(crate) struct Context {
     access: Option<Access>,
 }
 
-/// The changes that a context allows.
 #[derive(Clone, Deserialize)]
 #[serde(untagged)]
 enum Access {
@@ -64,7 +62,6 @@ impl Config {
         Ok(config)
     }
 
-    /// Returns a context by its name.
     pub(crate) fn context(&self, name: &str) -> Result<&Context, Failure> {
         self.contexts.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
@@ -77,7 +74,6 @@ impl Config {
 }
 
 impl Context {
-    /// Returns the storage string.
     pub(crate) fn storage(&self, name: &str) -> Result<String, Failure> {
         match (&self.storage, &self.storage_env) {
             (Some(storage), None) => Ok(storage.clone()),
@@ -88,7 +84,6 @@ impl Context {
         }
     }
 
-    /// Returns the changes that the context allows.
     pub(crate) fn access(&self, name: &str) -> Result<AccessLevel, Failure> {
         let wrong = |word: &str| {
             let text = format!(

@@ -4,8 +4,9 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::args::Global;
 use crate::exit::Failure;
-use crate::session::Session;
+use crate::session::{Need, Session};
 use crate::text::clean;
 
 /// Asks the user to type a word, and refuses on any other input. Without a terminal, `--yes` is required.
@@ -50,4 +51,16 @@ pub(crate) async fn production(
         None => Ok(()),
         Some(name) => typed(yes, &format!("`{name}` is a production context: {change}."), name, stop).await,
     }
+}
+
+/// Opens the storage for a change, and asks first if it is a production context.
+pub(crate) async fn change(
+    global: &Global,
+    need: Need,
+    change: &str,
+    stop: &CancellationToken,
+) -> Result<Session, Failure> {
+    let session = Session::open(global, need).await?;
+    production(&session, global.yes, change, stop).await?;
+    Ok(session)
 }

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use jobqueue::{Error, ErrorKind};
+use tokio_util::sync::CancellationToken;
 
 use crate::text::{clean, colour_is_wanted};
 
@@ -20,6 +21,8 @@ pub(crate) enum Failure {
     NothingMatched(String),
     /// The change was not allowed or not confirmed.
     Refused(String),
+    /// Settings are not as they should be.
+    Differs(String),
     /// A signal ended the command; the text contains the changes made so far.
     Interrupted(String),
     /// The reader of the output has gone away.
@@ -40,6 +43,7 @@ impl Failure {
             Self::Usage(text) => (2, text),
             Self::NothingMatched(text) => (3, text),
             Self::Refused(text) => (4, text),
+            Self::Differs(text) => (5, text),
             Self::Interrupted(text) => (130, text),
         };
         let prefix = match io::stderr().is_terminal() && colour_is_wanted() {
@@ -70,5 +74,18 @@ impl From<io::Error> for Failure {
             io::ErrorKind::BrokenPipe => Self::ClosedPipe,
             _ => Self::Failed(format!("input or output failed: {error}")),
         }
+    }
+}
+
+/// Drops work that holds nothing once `stop` fires. `interrupted` says what is left of it.
+pub(crate) async fn or_stop<T>(
+    work: impl Future<Output = Result<T, Failure>>,
+    stop: &CancellationToken,
+    interrupted: &str,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = stop.cancelled() => Err(Failure::Interrupted(interrupted.to_owned())),
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use jobqueue_admin::DeadLetterFilter;
 
+use crate::args::Given;
 use crate::text::duration;
 
 /// The filters for dead letters. A dead letter must match all filters given.
@@ -34,30 +35,14 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Returns the filter of the library.
     pub(crate) fn selection(&self) -> DeadLetterFilter {
-        let mut filter = DeadLetterFilter::new();
-        if let Some(kind) = &self.kind {
-            filter = filter.kind(kind);
-        }
-        if let Some(reason) = &self.reason {
-            filter = filter.reason(reason);
-        }
-        if let Some(text) = &self.text {
-            filter = filter.text(text);
-        }
-        if !self.id.is_empty() {
-            filter = filter.ids(self.id.iter().map(String::as_str));
-        }
-        if let Some(source) = &self.source {
-            filter = filter.source(source);
-        }
-        if let Some(age) = self.older_than {
-            filter = filter.older_than(age);
-        }
-        if let Some(age) = self.younger_than {
-            filter = filter.younger_than(age);
-        }
-        filter
+        DeadLetterFilter::new()
+            .given(self.kind.as_ref(), DeadLetterFilter::kind)
+            .given(self.reason.as_ref(), DeadLetterFilter::reason)
+            .given(self.text.as_ref(), DeadLetterFilter::text)
+            .given(Some(&self.id).filter(|ids| !ids.is_empty()), DeadLetterFilter::ids)
+            .given(self.source.as_ref(), DeadLetterFilter::source)
+            .given(self.older_than, DeadLetterFilter::older_than)
+            .given(self.younger_than, DeadLetterFilter::younger_than)
     }
 }

@@ -10,6 +10,7 @@
 //! | 2 | The arguments or the configuration are wrong. |
 //! | 3 | Nothing matched: there is no such queue or job. |
 //! | 4 | The change was refused: the access does not allow it, or the change was not confirmed. |
+//! | 5 | Settings differ from the wanted ones (`queue settings plan --check`). |
 //! | 130 | The command was interrupted. |
 #![forbid(unsafe_code)]
 

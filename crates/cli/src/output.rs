@@ -33,8 +33,22 @@ impl Output {
                 Ok(())
             }
             Self::Table => print(&lines(&table())),
-            Self::Json => print(&json(&items)?),
-            Self::Ndjson => items.iter().try_for_each(|item| print(&json_line(item)?)),
+            Self::Json => print(&json(&items, true)?),
+            Self::Ndjson => items.iter().try_for_each(|item| print(&json(item, false)?)),
+        }
+    }
+
+    /// Prints a list that is a part of a page: as the whole page in JSON, and otherwise as [`list`](Self::list).
+    pub(crate) fn page<P: Serialize, T: Serialize>(
+        self,
+        page: &P,
+        items: &[T],
+        what: &str,
+        table: impl FnOnce() -> Table,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Json => print(&json(page, true)?),
+            _ => self.list(items, what, table),
         }
     }
 
@@ -42,18 +56,29 @@ impl Output {
     pub(crate) fn value<T: Serialize>(self, value: &T, text: impl FnOnce() -> String) -> Result<(), Failure> {
         match self {
             Self::Table => print(&text()),
-            Self::Json => print(&json(value)?),
-            Self::Ndjson => print(&json_line(value)?),
+            Self::Json => print(&json(value, true)?),
+            Self::Ndjson => print(&json(value, false)?),
         }
+    }
+
+    /// Prints whether a change of a `thing` was made. The texts are for one that was made, and for one that was not needed.
+    pub(crate) fn changed(
+        self,
+        thing: &str,
+        name: &str,
+        changed: bool,
+        texts: [&str; 2],
+    ) -> Result<(), Failure> {
+        let [made, unneeded] = texts;
+        let text =
+            || format!("{thing} {} {}", crate::text::clean(name), if changed { made } else { unneeded });
+        self.value(&serde_json::json!({ thing: name, "changed": changed }), text)
     }
 }
 
-fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
-    serde_json::to_string_pretty(value).map_err(|e| Failure::Failed(format!("the result is not JSON: {e}")))
-}
-
-fn json_line<T: Serialize>(value: &T) -> Result<String, Failure> {
-    serde_json::to_string(value).map_err(|e| Failure::Failed(format!("the result is not JSON: {e}")))
+fn json<T: Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
+    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    text.map_err(|error| Failure::Failed(format!("the result is not JSON: {error}")))
 }
 
 /// Prints lines. A closed pipe ends the program without an error.

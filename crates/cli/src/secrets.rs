@@ -7,7 +7,6 @@ use crate::exit::Failure;
 /// The texts before a secret in a storage string.
 const MARKS: &[&str] = &["accountkey=", "sharedaccesssignature=", "sig=", "sharedaccesskey="];
 
-/// Returns whether a storage string contains a key or a signature.
 pub(crate) fn has_secret(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     MARKS.iter().any(|mark| text.contains(mark))

@@ -10,7 +10,6 @@ use crate::audit::AuditFile;
 use crate::config::Config;
 use crate::exit::Failure;
 
-/// The environment variable with the storage string.
 const VARIABLE: &str = "JOBQUEUE_STORAGE";
 
 /// The access to the storage that a command needs.

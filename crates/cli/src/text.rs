@@ -4,10 +4,8 @@ use std::time::{Duration, SystemTime};
 
 pub(crate) use jobqueue_admin::short_duration as age;
 
-/// The most characters of a cell of a table.
 const CELL: usize = 60;
 
-/// Returns whether colours may be used on a terminal.
 pub(crate) fn colour_is_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

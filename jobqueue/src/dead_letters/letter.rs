@@ -140,7 +140,7 @@ impl DeadLetter {
     }
 
     /// Returns why the text cannot be read, if the storage cannot return it.
-    pub(crate) fn text_problem(&self) -> Option<&str> {
+    pub fn text_problem(&self) -> Option<&str> {
         self.error.as_deref().filter(|_| self.reason.as_str() == NO_TEXT && self.text.is_empty())
     }
 

@@ -184,6 +184,11 @@ impl WorkerRecord {
         self.listening(queue).map_or(0, |queue| queue.concurrency.map_or(slots, |limit| limit.min(slots)))
     }
 
+    /// Returns whether the worker fetches nothing from the queue because everything fails.
+    pub fn has_open_circuit(&self, queue: &str) -> bool {
+        self.listening(queue).is_some_and(|queue| queue.circuit_open)
+    }
+
     fn listening(&self, queue: &str) -> Option<&ListeningQueue> {
         self.queues.iter().find(|listening| listening.name == queue)
     }

@@ -303,14 +303,7 @@ impl Explanation {
             let text = "no worker with a record serves the queue";
             return self.reasons.push(Obstacle::new("no_worker", text));
         }
-        let is_open = |worker: &WorkerOverview| {
-            worker
-                .record
-                .queues
-                .iter()
-                .any(|listening| listening.name == queue.name && listening.circuit_open)
-        };
-        if fetching.clone().all(|worker| is_open(worker)) {
+        if fetching.clone().all(|worker| worker.record.has_open_circuit(&queue.name)) {
             let text =
                 "all jobs of the queue fail, and workers have paused fetching (their circuits are open)";
             self.reasons.push(Obstacle::new("circuit_open", text));
@@ -325,18 +318,14 @@ impl Explanation {
 
     fn summarise(&mut self) {
         let why = self.reasons.first().map_or_else(|| "it can run now".to_owned(), |why| why.text.clone());
+        let run = |run: &RunningJob| format!("attempt {} of {}", run.attempt, run.max_attempts);
+        let is_lost = self.reasons.iter().any(|why| why.code == "worker_gone");
         self.summary = match (self.place, &self.run) {
-            (JobPlace::Running, Some(run)) if self.reasons.iter().any(|why| why.code == "worker_gone") => {
-                format!(
-                    "It has been running since {} (attempt {} of {}): {why}.",
-                    run.since, run.attempt, run.max_attempts
-                )
+            (JobPlace::Running, Some(found)) if is_lost => {
+                format!("It has been running since {} ({}): {why}.", found.since, run(found))
             }
-            (JobPlace::Running, Some(run)) => {
-                format!(
-                    "It has been running since {} (attempt {} of {}).",
-                    run.since, run.attempt, run.max_attempts
-                )
+            (JobPlace::Running, Some(found)) => {
+                format!("It has been running since {} ({}).", found.since, run(found))
             }
             (JobPlace::Running, None) => format!(
                 "A worker holds its lease until {}: it runs, or waits in the worker for its turn.",

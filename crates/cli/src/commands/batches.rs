@@ -5,12 +5,9 @@ use jobqueue_admin::{BatchDetail, BatchList, OpenChild, ParentBatch};
 
 use crate::args::Global;
 use crate::exit::Failure;
-use crate::output::{Output, fields, lines, say, table};
+use crate::output::{fields, lines, say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, clean, optional, time};
-
-/// The depth from which a batch is not indented further.
-const DEEPEST: usize = 20;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -25,40 +22,27 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
         return global.output.value(&batch, || detail(&batch));
     }
     let found = session.admin.batches().await?;
-    match global.output {
-        Output::Json => global.output.value(&found, String::new)?,
-        _ => global.output.list(&found.batches, "batches", || overview(&found))?,
-    }
+    global.output.page(&found, &found.batches, "batches", || overview(&found))?;
     if !found.complete {
         say("there are more batches than one listing returns");
     }
     Ok(())
 }
 
-/// Returns the tree of all batches: below each batch the batches of its children.
 fn overview(found: &BatchList) -> comfy_table::Table {
     let mut rows = table(&["BATCH", "CHILD", "#CHILDREN", "#DONE", "#FAILED", "STATE", "CHANGED"]);
-    for (depth, batch) in found.tree() {
-        let id = cell(&batch.id);
+    for (branch, batch) in found.tree() {
         rows.add_row([
-            if depth == 0 { id } else { format!("{}└ {id}", "· ".repeat(depth.min(DEEPEST) - 1)) },
+            branch + &cell(&batch.id),
             batch.parent.as_ref().map_or_else(|| "-".to_owned(), |parent| parent.child.to_string()),
             batch.children.map_or_else(|| "-".to_owned(), |children| children.to_string()),
             batch.done.to_string(),
             batch.failed.to_string(),
-            state(batch.finished, batch.sealed).to_owned(),
+            batch.state().to_owned(),
             batch.modified.map_or_else(|| "-".to_owned(), time),
         ]);
     }
     rows
-}
-
-fn state(finished: bool, sealed: bool) -> &'static str {
-    match (finished, sealed) {
-        (true, _) => "finished",
-        (false, true) => "waits for its children",
-        (false, false) => "waits for its sender",
-    }
 }
 
 fn part(parent: &ParentBatch) -> String {
@@ -75,7 +59,7 @@ fn place(child: &OpenChild) -> String {
 fn detail(batch: &BatchDetail) -> String {
     let mut text = fields(&[
         ("batch", clean(&batch.id)),
-        ("state", state(batch.finished, batch.sealed).to_owned()),
+        ("state", batch.state().to_owned()),
         ("part of", batch.parent.as_ref().map_or_else(|| "-".to_owned(), part)),
         ("children", batch.children.to_string()),
         ("done", batch.done.to_string()),
@@ -97,22 +81,17 @@ fn detail(batch: &BatchDetail) -> String {
     }
     text.push('\n');
     text.push_str(&lines(&rows));
-    text.push_str(&hint(batch));
+    text.push_str(&hint(batch).unwrap_or_default());
     text
 }
 
-/// Returns a hint for a batch that is blocked by a dead-lettered child.
-fn hint(batch: &BatchDetail) -> String {
-    let dead = batch.open.iter().find(|child| child.place == "dead");
-    let hint = dead.and_then(|child| Some((child.queue.as_deref()?, &child.job)));
-    let inner = batch.open.iter().find_map(|child| child.batch.as_deref());
-    if let (None, Some(inner)) = (&hint, inner) {
-        return format!("\nA nested batch blocks it: `jobqueue batches {}`\n", clean(inner));
+/// Returns a hint for a batch that is blocked by a dead-lettered child, or by a batch that a child has begun.
+fn hint(batch: &BatchDetail) -> Option<String> {
+    let dead = batch.open.iter().find(|child| child.place == "dead" && child.queue.is_some());
+    if let Some(OpenChild { job, queue: Some(queue), .. }) = dead {
+        let command = format!("jobqueue dead redrive {} --id {}", clean(queue), clean(job));
+        return Some(format!("\nA dead-lettered child blocks the batch until it is redriven: `{command}`\n"));
     }
-    hint.map_or_else(String::new, |(queue, job)| {
-        let (queue, job) = (clean(queue), clean(job));
-        format!(
-            "\nA dead-lettered child blocks the batch until it is redriven: `jobqueue dead redrive {queue} --id {job}`\n"
-        )
-    })
+    let inner = batch.open.iter().find_map(|child| child.batch.as_deref())?;
+    Some(format!("\nA nested batch blocks it: `jobqueue batches {}`\n", clean(inner)))
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use jobqueue_admin::{BulkReport, DeadLetterFilter, DeadLetterPlan};
+use jobqueue_admin::{Bulk, BulkReport, DeadLetterFilter, DeadLetterPlan};
 use tokio_util::sync::CancellationToken;
 
 use super::queues::known;
-use crate::args::Global;
+use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
 use crate::filter::Filter;
@@ -49,28 +49,23 @@ pub(crate) async fn run(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let selection = selection(&arguments)?;
-    let need = if arguments.dry_run { Need::Inspect } else { Need::Change };
-    let session = Session::open(global, need).await?;
-    if !arguments.dry_run && purges {
-        ask(&session, global.yes, &arguments.queue, selection.planned(), stop).await?;
-    } else if !arguments.dry_run {
-        let change = format!("put dead letters of `{}` back", arguments.queue);
-        confirm::production(&session, global.yes, &change, stop).await?;
-    }
+    let session = match (arguments.dry_run, purges) {
+        (true, _) => Session::open(global, Need::Inspect).await?,
+        (false, true) => ask(global, &arguments.queue, &selection, stop).await?,
+        (false, false) => {
+            let change = format!("put dead letters of `{}` back", arguments.queue);
+            confirm::change(global, Need::Change, &change, stop).await?
+        }
+    };
     let bar = progress_bar();
     let admin = &session.admin;
-    let mut bulk = if purges { admin.purge(&arguments.queue) } else { admin.redrive(&arguments.queue) };
-    bulk = match selection {
+    let bulk = if purges { admin.purge(&arguments.queue) } else { admin.redrive(&arguments.queue) };
+    let bulk = match selection {
         Selection::Filter(filter) => bulk.filter(filter),
         Selection::Plan(plan) => bulk.plan(plan),
     };
-    bulk = bulk.dry_run(arguments.dry_run).stop_when(stop.clone());
-    if let Some(limit) = arguments.limit {
-        bulk = bulk.limit(limit);
-    }
-    if let Some(rate) = arguments.rate {
-        bulk = bulk.per_second(rate);
-    }
+    let bulk = bulk.dry_run(arguments.dry_run).stop_when(stop.clone());
+    let bulk = bulk.given(arguments.limit, Bulk::limit).given(arguments.rate, Bulk::per_second);
     let shown = bar.clone();
     let report = bulk
         .on_progress(move |progress| {
@@ -88,20 +83,9 @@ pub(crate) async fn run(
     verdict(&report, stop)
 }
 
-/// The dead letters that are selected.
 enum Selection {
     Filter(DeadLetterFilter),
     Plan(DeadLetterPlan),
-}
-
-impl Selection {
-    /// Returns the number of dead letters of the plan.
-    fn planned(&self) -> Option<usize> {
-        match self {
-            Self::Filter(_) => None,
-            Self::Plan(plan) => Some(plan.letters().len()),
-        }
-    }
 }
 
 fn selection(arguments: &Arguments) -> Result<Selection, Failure> {
@@ -133,26 +117,25 @@ fn write_plan(path: &Path, report: &BulkReport) -> Result<(), Failure> {
     std::fs::write(path, json + "\n").map_err(unwritable)
 }
 
-/// Asks before a purge for the name of the queue.
+/// Opens the storage for a purge, and asks for the name of the queue before it.
 async fn ask(
-    session: &Session,
-    yes: bool,
+    global: &Global,
     queue: &str,
-    planned: Option<usize>,
+    selection: &Selection,
     stop: &CancellationToken,
-) -> Result<(), Failure> {
-    let what = match planned {
-        Some(planned) => format!("at most {planned} dead letters of `{queue}`"),
-        None => {
+) -> Result<Session, Failure> {
+    let session = Session::open(global, Need::Change).await?;
+    let what = match selection {
+        Selection::Plan(plan) => format!("at most {} dead letters of `{queue}`", plan.letters().len()),
+        Selection::Filter(_) => {
             let dead = known(session.admin.queue(queue).await?.dead_letters);
             format!("dead letters of `{queue}`, which has about {dead}")
         }
     };
-    let place = session
-        .production
-        .as_ref()
-        .map_or_else(String::new, |name| format!(" in the production context `{name}`"));
-    confirm::typed(yes, &format!("The purge deletes {what}, for good{place}."), queue, stop).await
+    let production = session.production.as_ref();
+    let place = production.map_or_else(String::new, |name| format!(" in the production context `{name}`"));
+    confirm::typed(global.yes, &format!("The purge deletes {what}, for good{place}."), queue, stop).await?;
+    Ok(session)
 }
 
 /// Returns a bar on standard error, hidden unless that is a terminal.

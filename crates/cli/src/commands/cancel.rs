@@ -30,11 +30,10 @@ pub(crate) async fn run(
         let cancellation = session.admin.cancellation(&job).await?;
         return global.output.value(&cancellation, || text(&cancellation));
     }
-    let session = Session::open(global, Need::Change).await?;
+    let change = format!("cancel the job `{}` of `{}`", job.id, job.queue);
+    let session = confirm::change(global, Need::Change, &change, stop).await?;
     // A request for a queue that is mistyped would stand for 30 days.
     session.admin.queue(&job.queue).await?;
-    let change = format!("cancel the job `{}` of `{}`", job.id, job.queue);
-    confirm::production(&session, global.yes, &change, stop).await?;
     let report = session.admin.cancel(&job).await?;
     global.output.value(&report, || match report.workers {
         0 => "requested; no worker serves the queue, so the next worker to start handles the request"

@@ -6,7 +6,6 @@ use jobqueue_admin::{WorkerOverview, WorkerRecord};
 
 use crate::text::count;
 
-/// The seconds of a day.
 const DAY: f64 = 86_400.0;
 /// The seconds between two requests of an idle worker to a queue, unless configured otherwise.
 const IDLE_POLL: f64 = 5.0;
@@ -42,7 +41,6 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// Returns the requests that the present workers cause.
     pub(super) fn of(workers: &[WorkerOverview]) -> Self {
         let mut cost = Self::default();
         for record in workers.iter().filter(|worker| !worker.stale).map(|worker| &worker.record) {
@@ -53,7 +51,6 @@ impl Cost {
         cost
     }
 
-    /// Returns the estimate in a sentence.
     pub(super) fn text(&self, Prices { queue_price, write_price }: Prices) -> String {
         let requests = format!(
             "about {} requests to queues and {} writes of records a day when idle, and {} for jobs at the workers' current rate",

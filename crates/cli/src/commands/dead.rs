@@ -8,8 +8,8 @@ use jobqueue_admin::{DeadLetterFilter, DeadLetterPage, RawJob, RawPayload};
 use tokio_util::sync::CancellationToken;
 
 use super::bulk;
-use crate::args::Global;
-use crate::exit::Failure;
+use crate::args::{Given, Global};
+use crate::exit::{Failure, or_stop};
 use crate::filter::Filter;
 use crate::output::{Output, fields, print, say, table};
 use crate::session::{Need, Session};
@@ -73,11 +73,7 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
 async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let ListArguments { queue, filter, deep, limit } = arguments;
     let (_, page) = look(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
-    match global.output {
-        Output::Ndjson => global.output.list(&page.letters, "dead letters", || table(&[]))?,
-        Output::Json => global.output.value(&page, String::new)?,
-        Output::Table => global.output.list(&page.letters, "dead letters", || overview(&page.letters))?,
-    }
+    global.output.page(&page, &page.letters, "dead letters", || overview(&page.letters))?;
     if !page.complete {
         say(&format!("showing {} dead letters only; add --deep to list all", page.looked_at));
     }
@@ -105,21 +101,17 @@ async fn look(
             }
             page
         }
-        None => tokio::select! {
-            biased;
-            page = session.admin.dead_letters(queue, filter) => page?,
-            () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
-        },
+        None => {
+            let look = async { Ok(session.admin.dead_letters(queue, filter).await?) };
+            or_stop(look, stop, "interrupted").await?
+        }
     };
     Ok((session, page))
 }
 
 async fn show(global: &Global, arguments: ShowArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let ShowArguments { queue, id, source, deep, payload } = arguments;
-    let mut filter = DeadLetterFilter::new().ids([id.as_str()]);
-    if let Some(source) = source {
-        filter = filter.source(source);
-    }
+    let filter = DeadLetterFilter::new().ids([id.as_str()]).given(source, DeadLetterFilter::source);
     let (session, page) = look(global, &queue, &filter, deep.then_some(SENDERS), stop).await?;
     let Some(letter) = page.letters.first() else {
         let more = if page.complete { "" } else { "; add --deep to search all" };

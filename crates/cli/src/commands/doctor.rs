@@ -8,7 +8,7 @@ use jobqueue_admin::QueueOverview;
 use serde::Serialize;
 
 use super::cost::{Cost, Prices};
-use super::queues::{is_unserved, visible};
+use super::queues::visible;
 use crate::args::Global;
 use crate::exit::Failure;
 use crate::output::table;
@@ -148,7 +148,7 @@ async fn advice(session: &Session, queue: &QueueName) -> Vec<Check> {
 async fn workers(session: &Session, prices: Prices, queues: &[QueueOverview]) -> Vec<Check> {
     let found = session.admin.all_workers().await;
     let cost = found.as_deref().map(Cost::of).ok().filter(|_| session.file.is_none());
-    let unserved = |queue: &&QueueOverview| found.as_deref().is_ok_and(|workers| is_unserved(queue, workers));
+    let unserved = |queue: &&QueueOverview| found.as_deref().is_ok_and(|workers| queue.is_unserved(workers));
     let unserved = queues.iter().filter(unserved).map(|queue| {
         let detail =
             format!("{} visible, and no worker that writes records serves the queue", visible(queue));

@@ -6,9 +6,9 @@ use clap::Args;
 use comfy_table::Table;
 use jobqueue_admin::{HistoryFilter, HistoryRecord};
 
-use crate::args::Global;
+use crate::args::{Given, Global};
 use crate::exit::Failure;
-use crate::output::{Output, say, table};
+use crate::output::{say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, duration, moment, optional};
 
@@ -26,8 +26,8 @@ pub(crate) struct Arguments {
     /// Only jobs of this kind
     #[arg(long)]
     kind: Option<String>,
-    /// Only jobs with this outcome: completed, completed_uncertain or dead_lettered
-    #[arg(long)]
+    /// Only jobs with this outcome
+    #[arg(long, value_parser = ["completed", "completed_uncertain", "dead_lettered"])]
     outcome: Option<String>,
     /// Only jobs whose error contains this text
     #[arg(long, value_name = "TEXT")]
@@ -49,47 +49,30 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let page = session.admin.history(&filter(&arguments)).await?;
-    match global.output {
-        Output::Json => global.output.value(&page, String::new)?,
-        _ => global.output.list(&page.jobs, "ended jobs", || overview(&page.jobs))?,
-    }
+    global.output.page(&page, &page.jobs, "ended jobs", || overview(&page.jobs))?;
     if let Some(time) = &page.searched_to {
         say(&format!("searched all jobs that ended after {time}; add --until {time} for more"));
     }
-    Ok(())
+    match &arguments.id {
+        Some(id) if page.jobs.is_empty() && page.complete => {
+            Err(Failure::NothingMatched(format!("the journal has no job `{id}` that the filter selects")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn filter(arguments: &Arguments) -> HistoryFilter {
-    let now = SystemTime::now();
-    let mut filter = HistoryFilter::new().limit(arguments.limit);
-    if let Some(queue) = &arguments.queue {
-        filter = filter.queue(queue);
-    }
-    if let Some(id) = &arguments.id {
-        filter = filter.id(id);
-    }
-    if let Some(key) = &arguments.key {
-        filter = filter.key(key);
-    }
-    if let Some(kind) = &arguments.kind {
-        filter = filter.kind(kind);
-    }
-    if let Some(outcome) = &arguments.outcome {
-        filter = filter.outcome(outcome);
-    }
-    if let Some(text) = &arguments.error {
-        filter = filter.error(text);
-    }
-    if let Some(since) = arguments.younger_than.and_then(|age| now.checked_sub(age)) {
-        filter = filter.since(since);
-    }
-    if let Some(until) = arguments.older_than.and_then(|age| now.checked_sub(age)) {
-        filter = filter.until(until);
-    }
-    if let Some(until) = arguments.until {
-        filter = filter.until(until);
-    }
-    filter
+    let ago = |age: Option<Duration>| SystemTime::now().checked_sub(age?);
+    HistoryFilter::new()
+        .limit(arguments.limit)
+        .given(arguments.queue.as_ref(), HistoryFilter::queue)
+        .given(arguments.id.as_ref(), HistoryFilter::id)
+        .given(arguments.key.as_ref(), HistoryFilter::key)
+        .given(arguments.kind.as_ref(), HistoryFilter::kind)
+        .given(arguments.outcome.as_ref(), HistoryFilter::outcome)
+        .given(arguments.error.as_ref(), HistoryFilter::error)
+        .given(ago(arguments.younger_than), HistoryFilter::since)
+        .given(ago(arguments.older_than).or(arguments.until), HistoryFilter::until)
 }
 
 fn overview(jobs: &[HistoryRecord]) -> Table {

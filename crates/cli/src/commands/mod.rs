@@ -27,7 +27,7 @@ use clap::{Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Global, JobArguments};
-use crate::exit::Failure;
+use crate::exit::{Failure, or_stop};
 
 /// Inspects and repairs the queues, jobs and dead letters of a storage.
 #[derive(Parser)]
@@ -35,7 +35,8 @@ use crate::exit::Failure;
 #[command(
     after_help = "The storage is chosen by --storage, by --context, by the environment variable JOBQUEUE_STORAGE, or by the default \
 context of the configuration file, which is for reading only. Pass storage strings with a key in the environment or in the file, \
-never on the command line.\n\nExit codes: 0 done, 1 failed, 2 wrong arguments, 3 nothing matched, 4 refused, 130 interrupted."
+never on the command line.\n\nExit codes: 0 done, 1 failed, 2 wrong arguments, 3 nothing matched, 4 refused, 5 settings differ, \
+130 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -91,31 +92,32 @@ pub(crate) enum Command {
     Man(documents::ManArguments),
 }
 
-/// Runs a command until it ends or `stop` fires.
 pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failure> {
     let Cli { global, command } = cli;
-    match command {
-        // They hold messages, or are in the middle of many changes: they end by themselves once `stop` fires.
-        Command::Peek(arguments) => peek::run(&global, arguments, stop).await,
-        Command::Send(arguments) => send::run(&global, arguments, stop).await,
-        Command::Dead(command) => dead::run(&global, command, stop).await,
-        // Its requests end before it does.
-        Command::Serve(arguments) => serve::run(&global, arguments, stop).await,
-        other => {
-            tokio::select! {
-                biased;
-                result = run_droppable(&global, other, stop) => result,
-                () = stop.cancelled() => Err(Failure::Interrupted("interrupted".to_owned())),
-            }
+    // These hold messages, are in the middle of many changes, or have requests to answer: they end by themselves once `stop` fires.
+    let ends_by_itself =
+        matches!(command, Command::Peek(_) | Command::Send(_) | Command::Dead(_) | Command::Serve(_));
+    let interrupted = match command {
+        Command::Queue(_)
+        | Command::Schedules(_)
+        | Command::Cancel(_)
+        | Command::RunNow(_)
+        | Command::Sweep(_) => {
+            "interrupted; a change that had begun may have been made: look before you repeat it"
         }
-    }
+        _ => "interrupted",
+    };
+    let work = execute(&global, command, stop);
+    if ends_by_itself { work.await } else { or_stop(work, stop, interrupted).await }
 }
 
-/// Runs a command that may be dropped at any time.
-async fn run_droppable(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
+async fn execute(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
     match command {
-        Command::Queues(arguments) => queues::run(global, arguments).await,
+        Command::Queues(arguments) => queues::run(global, arguments, stop).await,
         Command::Queue(command) => queue::run(global, command, stop).await,
+        Command::Peek(arguments) => peek::run(global, arguments, stop).await,
+        Command::Send(arguments) => send::run(global, arguments, stop).await,
+        Command::Dead(command) => dead::run(global, command, stop).await,
         Command::Workers(arguments) => workers::run(global, arguments).await,
         Command::Explain(arguments) => explain::run(global, arguments).await,
         Command::Schedules(command) => schedules::run(global, command, stop).await,
@@ -128,8 +130,8 @@ async fn run_droppable(global: &Global, command: Command, stop: &CancellationTok
         Command::Doctor(arguments) => doctor::run(global, arguments).await,
         Command::Sweep(arguments) => sweep::run(global, arguments, stop).await,
         Command::Backup(arguments) => backup::run(global, arguments).await,
+        Command::Serve(arguments) => serve::run(global, arguments, stop).await,
         Command::Completions(arguments) => documents::completions(&arguments),
         Command::Man(arguments) => documents::man(&arguments),
-        Command::Peek(_) | Command::Send(_) | Command::Dead(_) | Command::Serve(_) => Ok(()),
     }
 }

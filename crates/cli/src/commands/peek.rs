@@ -1,14 +1,13 @@
 //! `peek`: the next jobs of a queue, or those of one state.
 
-use clap::Args;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use comfy_table::Table;
 use jobqueue_admin::{JobFilter, JobState, RawJob};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::Global;
+use crate::args::{Given, Global};
 use crate::confirm;
-use crate::exit::Failure;
+use crate::exit::{Failure, or_stop};
 use crate::output::{say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, optional};
@@ -71,17 +70,12 @@ impl From<State> for JobState {
 
 impl Selection {
     fn filter(&self, limit: usize) -> JobFilter {
-        let mut filter = JobFilter::new().limit(limit).from(self.from.clone());
-        if let Some(key) = &self.key {
-            filter = filter.key(key);
-        }
-        if let Some(kind) = &self.kind {
-            filter = filter.kind(kind);
-        }
-        if let Some(text) = &self.text {
-            filter = filter.error(text);
-        }
-        filter
+        JobFilter::new()
+            .limit(limit)
+            .from(self.from.clone())
+            .given(self.key.as_ref(), JobFilter::key)
+            .given(self.kind.as_ref(), JobFilter::kind)
+            .given(self.text.as_ref(), JobFilter::error)
     }
 }
 
@@ -94,15 +88,12 @@ pub(crate) async fn run(
     let jobs = if let Some(state) = state {
         let session = Session::open(global, Need::Read).await?;
         let filter = selection.filter(limit);
-        let page = tokio::select! {
-            biased;
-            page = session.admin.jobs(&queue, state.into(), &filter) => page?,
-            () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
-        };
+        let search = async { Ok(session.admin.jobs(&queue, state.into(), &filter).await?) };
+        let page = or_stop(search, stop, "interrupted").await?;
         if let Some(next) = page.next {
             say(&format!("there may be more: add --from '{next}'"));
         }
-        return global.output.list(&page.jobs, "jobs", || by_state(&page.jobs));
+        return global.output.list(&page.jobs, "jobs", || overview(&page.jobs));
     } else if deep {
         let session = Session::open(global, Need::Inspect).await?;
         let question = format!(
@@ -118,33 +109,14 @@ pub(crate) async fn run(
         jobs
     } else {
         let session = Session::open(global, Need::Read).await?;
-        tokio::select! {
-            biased;
-            jobs = session.admin.peek(&queue) => jobs?,
-            () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
-        }
+        or_stop(async { Ok(session.admin.peek(&queue).await?) }, stop, "interrupted").await?
     };
     global.output.list(&jobs, "visible jobs", || overview(&jobs))
 }
 
-fn by_state(jobs: &[RawJob]) -> Table {
-    let mut rows = table(&["ID", "KIND", "KEY", "#ATTEMPTS", "DUE", "SENT", "LAST ERROR"]);
-    for job in jobs {
-        rows.add_row([
-            cell(&job.id),
-            cell(&job.kind),
-            optional(job.key.as_deref()),
-            job.attempts.to_string(),
-            optional(job.due.as_deref()),
-            optional(job.sent.as_deref().or(job.inserted.as_deref())),
-            optional(job.problem.as_deref().or(job.last_error.as_deref())),
-        ]);
-    }
-    rows
-}
-
 fn overview(jobs: &[RawJob]) -> Table {
-    let mut rows = table(&["ID", "KIND", "KEY", "#ATTEMPTS", "#RECEIVED", "SENT", "#BYTES", "LAST ERROR"]);
+    let columns = ["ID", "KIND", "KEY", "#ATTEMPTS", "#RECEIVED", "DUE", "SENT", "#BYTES", "LAST ERROR"];
+    let mut rows = table(&columns);
     for job in jobs {
         rows.add_row([
             cell(&job.id),
@@ -152,6 +124,7 @@ fn overview(jobs: &[RawJob]) -> Table {
             optional(job.key.as_deref()),
             job.attempts.to_string(),
             job.dequeue_count.to_string(),
+            optional(job.due.as_deref()),
             optional(job.sent.as_deref().or(job.inserted.as_deref())),
             job.payload.bytes().to_string(),
             optional(job.problem.as_deref().or(job.last_error.as_deref())),

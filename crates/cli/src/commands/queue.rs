@@ -1,9 +1,7 @@
 //! `queue`: one queue.
 
 use clap::{Args, Subcommand};
-use jobqueue::settings::QueueSettings;
 use jobqueue_admin::QueueOverview;
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{queues, settings};
@@ -35,12 +33,6 @@ pub(crate) struct Name {
     queue: String,
 }
 
-#[derive(Serialize)]
-struct Changed<'a> {
-    queue: &'a str,
-    changed: bool,
-}
-
 pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
     match command {
         Command::Show(Name { queue }) => {
@@ -49,60 +41,52 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
             global.output.value(&found, || show(&found))
         }
         Command::Create(Name { queue }) => {
-            let session = ask(global, Need::Create, &format!("create the queue `{queue}`"), stop).await?;
+            let change = format!("create the queue `{queue}`");
+            let session = confirm::change(global, Need::Create, &change, stop).await?;
             let changed = session.admin.create_queue(&queue).await?;
-            tell(global, &queue, changed, "was created", "exists already")
+            global.output.changed("queue", &queue, changed, ["was created", "exists already"])
         }
         Command::Pause(Name { queue }) => {
-            let session = ask(global, Need::Change, &format!("pause the queue `{queue}`"), stop).await?;
+            let change = format!("pause the queue `{queue}`");
+            let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.pause(&queue).await?;
-            tell(global, &queue, changed, "is paused; workers notice within 30 seconds", "was paused already")
+            let texts = ["is paused; workers notice within 30 seconds", "was paused already"];
+            global.output.changed("queue", &queue, changed, texts)
         }
         Command::Resume(Name { queue }) => {
-            let session = ask(global, Need::Change, &format!("resume the queue `{queue}`"), stop).await?;
+            let change = format!("resume the queue `{queue}`");
+            let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.resume(&queue).await?;
-            tell(global, &queue, changed, "is resumed; workers notice within 30 seconds", "was not paused")
+            let texts = ["is resumed; workers notice within 30 seconds", "was not paused"];
+            global.output.changed("queue", &queue, changed, texts)
         }
         Command::Settings(command) => settings::run(global, command, stop).await,
     }
 }
 
-/// Opens the storage for a change, and asks first if it is a production context.
-async fn ask(
-    global: &Global,
-    need: Need,
-    change: &str,
-    stop: &CancellationToken,
-) -> Result<Session, Failure> {
-    let session = Session::open(global, need).await?;
-    confirm::production(&session, global.yes, change, stop).await?;
-    Ok(session)
-}
-
-fn tell(global: &Global, queue: &str, changed: bool, done: &str, nothing: &str) -> Result<(), Failure> {
-    let text = || format!("queue {} {}", clean(queue), if changed { done } else { nothing });
-    global.output.value(&Changed { queue, changed }, text)
-}
-
 fn show(queue: &QueueOverview) -> String {
+    let states = queue.states.map_or_else(
+        || "this storage cannot tell".to_owned(),
+        |counts| {
+            format!(
+                "{} waiting, {} delayed, {} backing off, {} running",
+                counts.waiting, counts.delayed, counts.backing_off, counts.running
+            )
+        },
+    );
     let mut text = fields(&[
         ("queue", clean(&queue.name)),
         ("length", queues::known(queue.length)),
         ("visible", queues::visible(queue)),
-        ("states", states(queue)),
+        ("states", states),
         ("oldest", queue.oldest.map_or_else(|| "-".to_owned(), age)),
         ("dead letters", queues::known(queue.dead_letters)),
-        ("paused", if queue.paused == Some(true) { "yes" } else { "no" }.to_owned()),
+        ("paused", queue.paused.map_or("?", |paused| if paused { "yes" } else { "no" }).to_owned()),
     ]);
     text.push_str("\nsettings\n");
-    let is_set = |name: &str| queue.metadata.keys().any(|set| set.eq_ignore_ascii_case(name));
-    for (name, value) in &queue.settings {
-        let origin = if is_set(name) { "" } else { "  (default)" };
-        text.push_str(&format!("  {} = {}{origin}\n", clean(name), clean(value)));
-    }
-    let types_decide = |name: &&&str| !queue.settings.is_empty() && !queue.settings.contains_key(**name);
-    for name in QueueSettings::OF_TYPES.iter().filter(types_decide) {
-        text.push_str(&format!("  {name} = by message type  (default)\n"));
+    for setting in queue.effective_settings() {
+        let origin = if setting.is_set { "" } else { "  (default)" };
+        text.push_str(&format!("  {} = {}{origin}\n", clean(&setting.name), clean(&setting.value)));
     }
     if let Some(error) = &queue.error {
         text.push_str(&format!("warning: {}\n", clean(error)));
@@ -111,17 +95,4 @@ fn show(queue: &QueueOverview) -> String {
         text.push_str(&format!("warning: {}\n", clean(warning)));
     }
     text
-}
-
-/// Returns the counts by state, or says that the storage cannot tell.
-fn states(queue: &QueueOverview) -> String {
-    queue.states.map_or_else(
-        || "this storage cannot tell".to_owned(),
-        |counts| {
-            format!(
-                "{} waiting, {} delayed, {} backing off, {} running",
-                counts.waiting, counts.delayed, counts.backing_off, counts.running
-            )
-        },
-    )
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use comfy_table::Table;
 use jobqueue_admin::{QueueOverview, WorkerOverview};
+use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;
 use crate::exit::Failure;
-use crate::output::{Output, print, table};
+use crate::output::{Output, print, say, table};
 use crate::session::{Need, Session};
 use crate::text::{age, cell, duration, things};
 
@@ -26,21 +27,42 @@ pub(crate) struct Arguments {
     interval: Duration,
 }
 
-pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) async fn run(
+    global: &Global,
+    arguments: Arguments,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
-    loop {
-        let queues = session.admin.queues().await?;
-        // Without the right to read their records nothing is said of workers.
-        let workers = session.admin.workers().await.ok();
-        if arguments.watch && global.output == Output::Table && io::stdout().is_terminal() {
-            print(CLEAR)?;
-        }
-        global.output.list(&queues, "queues", || overview(&queues, workers.as_deref()))?;
-        if !arguments.watch {
-            return Ok(());
-        }
-        tokio::time::sleep(arguments.interval.max(Duration::from_millis(100))).await;
+    if !arguments.watch {
+        return list(global, &session, false).await;
     }
+    let clears = global.output == Output::Table && io::stdout().is_terminal();
+    let repeated = async {
+        loop {
+            match list(global, &session, clears).await {
+                // The storage may answer the next time.
+                Err(Failure::Failed(error)) => say(&error),
+                listed => listed?,
+            }
+            tokio::time::sleep(arguments.interval.max(Duration::from_millis(100))).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        // Nothing was interrupted: this is how it ends.
+        () = stop.cancelled() => Ok(()),
+        ended = repeated => ended,
+    }
+}
+
+async fn list(global: &Global, session: &Session, clears: bool) -> Result<(), Failure> {
+    let queues = session.admin.queues().await?;
+    // Without the right to read their records nothing is said of workers.
+    let workers = session.admin.workers().await.ok();
+    if clears {
+        print(CLEAR)?;
+    }
+    global.output.list(&queues, "queues", || overview(&queues, workers.as_deref()))
 }
 
 fn overview(queues: &[QueueOverview], workers: Option<&[WorkerOverview]>) -> Table {
@@ -68,12 +90,6 @@ pub(crate) fn visible(queue: &QueueOverview) -> String {
     format!("{}{}", queue.visible, if queue.visible_is_exact { "" } else { "+" })
 }
 
-/// Returns whether jobs of the queue wait, and no worker that writes records serves it.
-pub(crate) fn is_unserved(queue: &QueueOverview, workers: &[WorkerOverview]) -> bool {
-    let mut served = workers.iter().filter(|worker| !worker.stale).flat_map(|worker| &worker.record.queues);
-    queue.visible > 0 && !served.any(|served| served.name == queue.name)
-}
-
 fn state(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
     if let Some(error) = &queue.error {
         return cell(error);
@@ -82,7 +98,7 @@ fn state(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
     if queue.paused == Some(true) {
         words.push("paused".to_owned());
     }
-    if workers.is_some_and(|workers| is_unserved(queue, workers)) {
+    if workers.is_some_and(|workers| queue.is_unserved(workers)) {
         words.push("no worker seen".to_owned());
     }
     if !queue.warnings.is_empty() {

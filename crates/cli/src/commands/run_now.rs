@@ -6,7 +6,7 @@ use crate::args::{Global, JobArguments};
 use crate::confirm;
 use crate::exit::Failure;
 use crate::output::say;
-use crate::session::{Need, Session};
+use crate::session::Need;
 
 pub(crate) async fn run(
     global: &Global,
@@ -14,9 +14,8 @@ pub(crate) async fn run(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let job = arguments.reference();
-    let session = Session::open(global, Need::Change).await?;
     let change = format!("run the job `{}` of `{}` now", job.id, job.queue);
-    confirm::production(&session, global.yes, &change, stop).await?;
+    let session = confirm::change(global, Need::Change, &change, stop).await?;
     if session.admin.run_now(&job).await? {
         say("the job is due now");
         return Ok(());

@@ -5,7 +5,6 @@ use std::time::SystemTime;
 use clap::Subcommand;
 use comfy_table::Table;
 use jobqueue_admin::ScheduleOverview;
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;
@@ -13,7 +12,7 @@ use crate::confirm;
 use crate::exit::Failure;
 use crate::output::table;
 use crate::session::{Need, Session};
-use crate::text::{cell, clean, optional, time};
+use crate::text::{cell, optional, time};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -36,12 +35,6 @@ pub(crate) enum Command {
     },
 }
 
-#[derive(Serialize)]
-struct Changed<'a> {
-    schedule: &'a str,
-    changed: bool,
-}
-
 pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
     match command {
         Command::List => {
@@ -50,38 +43,25 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
             global.output.list(&schedules, "schedules", || overview(&schedules))
         }
         Command::Pause { name } => {
-            let session = ask(global, &format!("pause the schedule `{name}`"), stop).await?;
+            let change = format!("pause the schedule `{name}`");
+            let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.pause_schedule(&name).await?;
-            tell(global, &name, changed, "is paused", "was paused already")
+            global.output.changed("schedule", &name, changed, ["is paused", "was paused already"])
         }
         Command::Resume { name } => {
-            let session = ask(global, &format!("resume the schedule `{name}`"), stop).await?;
+            let change = format!("resume the schedule `{name}`");
+            let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.resume_schedule(&name).await?;
-            tell(global, &name, changed, "is resumed", "was not paused")
+            global.output.changed("schedule", &name, changed, ["is resumed", "was not paused"])
         }
         Command::Trigger { name } => {
-            let session = ask(global, &format!("trigger the schedule `{name}`"), stop).await?;
+            let change = format!("trigger the schedule `{name}`");
+            let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.trigger_schedule(&name).await?;
-            tell(
-                global,
-                &name,
-                changed,
-                "is triggered",
-                "was already triggered, and its leader has not sent the job yet",
-            )
+            let pending = "was already triggered, and its leader has not sent the job yet";
+            global.output.changed("schedule", &name, changed, ["is triggered", pending])
         }
     }
-}
-
-async fn ask(global: &Global, change: &str, stop: &CancellationToken) -> Result<Session, Failure> {
-    let session = Session::open(global, Need::Change).await?;
-    confirm::production(&session, global.yes, change, stop).await?;
-    Ok(session)
-}
-
-fn tell(global: &Global, schedule: &str, changed: bool, done: &str, nothing: &str) -> Result<(), Failure> {
-    let text = || format!("schedule {} {}", clean(schedule), if changed { done } else { nothing });
-    global.output.value(&Changed { schedule, changed }, text)
 }
 
 fn overview(schedules: &[ScheduleOverview]) -> Table {
@@ -106,9 +86,9 @@ fn overview(schedules: &[ScheduleOverview]) -> Table {
 }
 
 fn times(schedule: &ScheduleOverview) -> String {
-    match (&schedule.cron, &schedule.zone, schedule.every_ms) {
-        (Some(cron), zone, _) => cell(&format!("{cron} {}", zone.as_deref().unwrap_or("UTC"))),
-        (None, _, Some(every)) => format!("every {}s", every / 1000),
-        _ => "-".to_owned(),
+    match (&schedule.cron, schedule.interval()) {
+        (Some(cron), _) => cell(&format!("{cron} {}", schedule.zone.as_deref().unwrap_or("UTC"))),
+        (None, Some(interval)) => format!("every {interval}"),
+        (None, None) => "-".to_owned(),
     }
 }

@@ -13,7 +13,7 @@ use jobqueue_admin::{JobReference, RawSend};
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::Global;
+use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
 use crate::output::{say, table};
@@ -81,13 +81,13 @@ pub(crate) async fn run(
     arguments: Arguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let need = if arguments.dry_run { Need::Read } else { Need::Change };
-    let session = Session::open(global, need).await?;
+    let change = format!("send to the queue `{}`", arguments.queue);
+    let session = match arguments.dry_run {
+        true => Session::open(global, Need::Read).await?,
+        false => confirm::change(global, Need::Change, &change, stop).await?,
+    };
     if arguments.dry_run {
         session.admin.queue(&arguments.queue).await?;
-    } else {
-        let change = format!("send to the queue `{}`", arguments.queue);
-        confirm::production(&session, global.yes, &change, stop).await?;
     }
     let mut sent = Vec::new();
     let result = send_all(&session, &arguments, &mut sent, stop).await;
@@ -99,7 +99,6 @@ pub(crate) async fn run(
     result
 }
 
-/// The number of lines that are sent at once.
 const TOGETHER: usize = 64;
 
 /// Sends all jobs of the input. After an error, `sent` has the jobs sent so far.
@@ -149,7 +148,6 @@ async fn send_all(
 struct Input(Receiver<io::Result<Vec<u8>>>);
 
 impl Input {
-    /// Begins to read, by line or as a whole.
     fn open(file: &Path, by_line: bool) -> Result<Self, Failure> {
         if file == Path::new("-") && io::stdin().is_terminal() {
             say("reading from the terminal; Ctrl-D ends the input");
@@ -223,38 +221,23 @@ fn suggest_lines(failure: Failure, data: &[u8]) -> Failure {
 /// Reads one job. Errors never quote the input.
 fn job(arguments: &Arguments, data: &[u8]) -> Result<RawSend, Failure> {
     let text = || std::str::from_utf8(data).map_err(|_| Failure::Usage("the input is not UTF-8".to_owned()));
-    let mut job = match (&arguments.kind, &arguments.content_type) {
+    let job = match (&arguments.kind, &arguments.content_type) {
         (Some(kind), Some(media_type)) => RawSend::bytes(kind, media_type, data.to_vec())?,
         (Some(kind), None) => RawSend::json(kind, text()?.trim())?,
         (None, _) => RawSend::event(text()?.trim())?,
     };
-    if let Some(version) = arguments.version {
-        job = job.version(version);
-    }
-    Ok(job.with(arguments.options.as_send_options()))
+    Ok(job.given(arguments.version, RawSend::version).with(arguments.options.as_send_options()))
 }
 
 impl Options {
     fn as_send_options(&self) -> SendOptions {
-        let mut options = SendOptions::new();
-        if let Some(id) = &self.id {
-            options = options.id(id);
-        }
-        if let Some(source) = &self.source {
-            options = options.source(source.as_str());
-        }
-        if let Some(key) = &self.key {
-            options = options.key(key);
-        }
-        if let Some(delay) = self.delay {
-            options = options.delay(delay);
-        }
-        if let Some(ttl) = self.ttl {
-            options = options.ttl(ttl);
-        }
-        if self.in_order {
-            options = options.in_order();
-        }
+        let options = SendOptions::new()
+            .given(self.id.as_ref(), SendOptions::id)
+            .given(self.source.as_deref(), SendOptions::source)
+            .given(self.key.as_ref(), SendOptions::key)
+            .given(self.delay, SendOptions::delay)
+            .given(self.ttl, SendOptions::ttl)
+            .given(self.in_order.then_some(()), |options, ()| options.in_order());
         self.header.iter().fold(options, |options, (name, value)| options.header(name, value))
     }
 }

@@ -7,16 +7,15 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::header::HOST;
 use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use clap::Args;
-use jobqueue_admin::{AccessLevel, Admin};
 use jobqueue_dashboard::snapshot::Snapshots;
 use jobqueue_dashboard::{Dashboard, health};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::args::Global;
+use crate::args::{Given, Global};
 use crate::exit::Failure;
 use crate::session::{Need, Session};
 
@@ -56,13 +55,6 @@ pub(crate) async fn run(
     }
     let session = Session::open(global, if arguments.read_only { Need::Read } else { Need::Change }).await?;
     let Session { admin, production, .. } = session;
-    let admin = match arguments.read_only {
-        true => Admin::builder(admin.storage().clone())
-            .access(AccessLevel::ReadOnly)
-            .operator(admin.operator())
-            .build(),
-        false => admin,
-    };
     let snapshots = Snapshots::new(admin);
     let tasks = TaskTracker::new();
     let dashboard = Dashboard::of(snapshots.clone()).tasks(tasks.clone()).stop_when(stop.clone());
@@ -108,22 +100,15 @@ impl Logins {
         Ok(logins)
     }
 
-    /// Returns whether somebody must log in.
     fn any(&self) -> bool {
         self.operator.is_some() || self.viewer.is_some()
     }
 
-    fn set(&self, mut dashboard: Dashboard) -> Dashboard {
-        if let Some((user, password)) = &self.operator {
-            dashboard = dashboard.credentials(user, password);
-        }
-        if let Some((user, password)) = &self.viewer {
-            dashboard = dashboard.viewer(user, password);
-        }
-        match &self.token {
-            Some(token) => dashboard.metrics_token(token),
-            None => dashboard,
-        }
+    fn set(&self, dashboard: Dashboard) -> Dashboard {
+        dashboard
+            .given(self.operator.as_ref(), |pages, (user, password)| pages.credentials(user, password))
+            .given(self.viewer.as_ref(), |pages, (user, password)| pages.viewer(user, password))
+            .given(self.token.as_deref(), Dashboard::metrics_token)
     }
 }
 
@@ -149,14 +134,12 @@ fn only_for_this_machine(router: Router) -> Router {
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
         match host.is_some_and(is_this_machine) {
             true => next.run(request).await,
-            false => refusal(),
+            false => {
+                let text = "this dashboard answers only to the name `localhost` and to loopback addresses\n";
+                (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+            }
         }
     }))
-}
-
-fn refusal() -> Response {
-    let text = "this dashboard answers only to the name `localhost` and to loopback addresses\n";
-    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
 
 fn is_this_machine(host: &str) -> bool {

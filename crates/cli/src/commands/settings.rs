@@ -22,7 +22,7 @@ pub(crate) enum Command {
 pub(crate) struct PlanArguments {
     #[command(flatten)]
     wanted: Wanted,
-    /// Exits with code 1 if a setting differs, for drift checks
+    /// Exits with code 5 if a setting differs, for drift checks
     #[arg(long)]
     check: bool,
 }
@@ -52,7 +52,7 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
             let plan = plan(&session, &wanted).await?;
             global.output.value(&plan, || show(&plan))?;
             match check && !plan.is_empty() {
-                true => Err(Failure::Failed(format!("{} settings differ", plan.changes.len()))),
+                true => Err(Failure::Differs(format!("{} settings differ", plan.changes.len()))),
                 false => Ok(()),
             }
         }

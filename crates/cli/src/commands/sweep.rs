@@ -7,7 +7,7 @@ use jobqueue::maintenance::SweepOptions;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::Global;
+use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
 use crate::session::{Need, Session};
@@ -43,18 +43,15 @@ pub(crate) async fn run(
     arguments: Arguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let need = if arguments.dry_run { Need::Read } else { Need::Change };
-    let session = Session::open(global, need).await?;
-    if !arguments.dry_run {
-        confirm::production(&session, global.yes, "remove expired payloads and records", stop).await?;
-    }
-    let mut options = SweepOptions::new()
+    let session = match arguments.dry_run {
+        true => Session::open(global, Need::Read).await?,
+        false => confirm::change(global, Need::Change, "remove expired payloads and records", stop).await?,
+    };
+    let options = SweepOptions::new()
         .grace(arguments.grace)
         .drained_queues(arguments.drained_queues)
-        .dry_run(arguments.dry_run);
-    if let Some(limit) = arguments.limit {
-        options = options.limit(limit);
-    }
+        .dry_run(arguments.dry_run)
+        .given(arguments.limit, SweepOptions::limit);
     let report = session.admin.sweep(options).await?;
     let swept = SweepSummary {
         dry_run: arguments.dry_run,

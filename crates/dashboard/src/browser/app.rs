@@ -40,7 +40,7 @@ pub(crate) struct AuthorizedRequest {
 impl App {
     /// Makes the next page read the storage again.
     pub(crate) fn changed(&self) {
-        self.poller.expire();
+        self.snapshots.expire();
         self.reads.clear();
     }
 }

@@ -50,7 +50,6 @@ impl Asset {
     }
 }
 
-/// Answers with the file of this name.
 pub(crate) fn serve(name: &str) -> Response {
     let Assets { style, icon, htmx, sse, script } = &*ASSETS;
     let Some(asset) = [style, icon, htmx, sse, script].into_iter().find(|asset| asset.name == name) else {

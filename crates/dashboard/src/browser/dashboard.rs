@@ -19,7 +19,6 @@ use crate::browser::redact::{Redactor, Shown};
 use crate::browser::routes;
 use crate::snapshot::Snapshots;
 
-/// The default interval of refreshes while a page is open.
 const REFRESH: Duration = Duration::from_secs(5);
 
 /// The dashboard of a storage. [`router`](Self::router) makes it a part of a web service.
@@ -41,9 +40,9 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
 /// let router = Dashboard::new(admin)
 ///     .credentials("ada", "a password from the environment")
-///     // Nobody sees payloads of invoices, nor whom they are for.
+///     // Payloads of invoices and their keys are hidden, and those of messages whose kind is not known.
 ///     .redact(|shown| match (shown.kind, shown.field) {
-///         ("invoice", Field::Payload | Field::Key) => Some("hidden".to_owned()),
+///         (None | Some("invoice"), Field::Payload | Field::Key) => Some("hidden".to_owned()),
 ///         _ => None,
 ///     })
 ///     .stop_when(stop.clone())

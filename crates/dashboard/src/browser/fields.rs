@@ -49,6 +49,11 @@ impl Fields {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Returns a value for the form in which it was given.
+    pub(crate) fn shown(&self, name: &str) -> &str {
+        self.exact(name).unwrap_or_default()
+    }
+
     pub(crate) fn required(&self, name: &str) -> Result<&str, PageError> {
         self.exact(name).ok_or_else(|| PageError::invalid(format!("the field `{name}` is missing")))
     }
@@ -79,3 +84,15 @@ impl Fields {
         Duration::try_from(signed).map(Some).map_err(|_| problem())
     }
 }
+
+/// Calls a setter only for a value that was given.
+pub(crate) trait Given: Sized {
+    fn given<V>(self, value: Option<V>, set: impl FnOnce(Self, V) -> Self) -> Self {
+        match value {
+            Some(value) => set(self, value),
+            None => self,
+        }
+    }
+}
+
+impl<T> Given for T {}

@@ -9,6 +9,7 @@ mod cached;
 mod chart;
 mod dashboard;
 mod fields;
+mod filters;
 mod guard;
 mod live;
 mod operations;

@@ -5,16 +5,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use jobqueue_admin::{Action, Admin, BulkReport, DeadLetterPlan};
+use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::browser::fields::Given;
 use crate::browser::pages::PageError;
 use crate::browser::pages::selection::Selection;
 use crate::sync::lock;
 
-/// The most operations that run at once.
 const AT_ONCE: usize = 8;
 
 /// The number of operations whose reports are kept.
@@ -82,12 +82,9 @@ impl Operation {
             Verb::Redrive(plan) => admin.redrive(queue).plan(plan.clone()),
             Verb::Purge(plan) => admin.purge(queue).plan(plan.clone()),
         };
-        let mut bulk = bulk.stop_when(self.stop.clone()).on_progress(|at| {
+        let bulk = bulk.stop_when(self.stop.clone()).given(*per_second, Bulk::per_second).on_progress(|at| {
             self.progress.send_modify(|progress| (progress.done, progress.total) = (at.done, at.total));
         });
-        if let Some(rate) = per_second {
-            bulk = bulk.per_second(*rate);
-        }
         bulk.run().await
     }
 }
@@ -99,6 +96,10 @@ impl Verb {
             Self::Redrive(_) => "Redrive",
             Self::Purge(_) => "Purge",
         }
+    }
+
+    pub(crate) fn is_preview(&self) -> bool {
+        matches!(self, Self::Preview)
     }
 
     pub(crate) fn action(&self) -> Action {

@@ -9,22 +9,19 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::browser::throughput::{Minute, Throughput};
-use crate::snapshot::{Snapshot, Snapshots};
+use crate::browser::throughput::Throughput;
+use crate::snapshot::{QueueFigures, Snapshot, Snapshots};
 use crate::sync::lock;
 
-/// The interval of refreshes without viewers.
 const IDLE: Duration = Duration::from_secs(60);
-
 /// The time after the last viewer for which it still looks.
 const LINGER: Duration = Duration::from_secs(3600);
 
 /// The result of a look at the storage.
 #[derive(Debug)]
 pub(crate) struct Look {
-    /// The last figures.
-    figures: Arc<Snapshot>,
-    /// The reason why it shows an older snapshot.
+    pub(crate) figures: Arc<Snapshot>,
+    /// The reason why these are older figures.
     pub(crate) error: Option<String>,
 }
 
@@ -32,16 +29,21 @@ pub(crate) struct Look {
 #[derive(Debug)]
 pub(crate) struct Unread(pub(crate) String);
 
-/// A look that was tried.
-#[derive(Debug)]
-struct Attempt {
-    taken: Instant,
-    /// The look, or the reason why the storage has never been read.
-    look: Result<Arc<Look>, String>,
+/// The requests of a refresh.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Cost {
+    pub(crate) requests: u64,
+    /// The lists of blobs, which Azure bills as writes.
+    pub(crate) listings: u64,
+}
+
+impl Cost {
+    pub(crate) fn new(requests: u64, listings: u64) -> Self {
+        Self { requests, listings }
+    }
 }
 
 impl Look {
-    /// Returns when the storage was read.
     pub(crate) fn at(&self) -> SystemTime {
         self.figures.as_of.into()
     }
@@ -54,34 +56,22 @@ impl Look {
         self.queues().iter().find(|queue| queue.name == name)
     }
 
-    /// Returns all workers, those with stale records too.
+    /// Returns the figures of a queue; `None` if it could not be read.
+    pub(crate) fn figures_of(&self, queue: &QueueOverview) -> Option<QueueFigures> {
+        QueueFigures::of(queue, self.workers())
+    }
+
     pub(crate) fn workers(&self) -> &[WorkerOverview] {
         &self.figures.workers
     }
 
-    /// Returns the number of running jobs of a queue: by the leases, if the storage counts them, or else by the records of the workers.
-    pub(crate) fn running(&self, queue: &QueueOverview) -> u64 {
-        if let Some(states) = queue.states {
-            return states.running;
-        }
-        let queue = queue.name.as_str();
-        let records = self.present().map(|worker| &worker.record);
-        records.flat_map(|record| &record.running).filter(|job| job.queue == queue).count() as u64
-    }
-
-    /// Returns the number of jobs of a queue that do not run, if it is known.
-    pub(crate) fn waiting(&self, queue: &QueueOverview) -> Option<u64> {
-        Some(queue.length?.saturating_sub(self.running(queue)))
-    }
-
-    /// Returns the workers whose records are not stale.
     pub(crate) fn present(&self) -> impl Iterator<Item = &WorkerOverview> {
         self.workers().iter().filter(|worker| !worker.stale)
     }
 
-    /// Returns the number of requests of such a look.
-    pub(crate) fn requests(&self) -> u64 {
-        2 + 3 * self.queues().len() as u64 + self.workers().len() as u64
+    /// Returns the requests of such a look: the queues and the records of workers are listed, and each is read.
+    pub(crate) fn cost(&self) -> Cost {
+        Cost::new(1 + 3 * self.queues().len() as u64 + self.workers().len() as u64, 1)
     }
 }
 
@@ -91,10 +81,6 @@ pub(crate) struct Poller {
     snapshots: Snapshots,
     pub(crate) interval: Duration,
     stop: CancellationToken,
-    latest: watch::Sender<Option<Arc<Attempt>>>,
-    /// Held during a refresh; concurrent callers wait for its result.
-    looking: tokio::sync::Mutex<()>,
-    outdated: AtomicBool,
     viewers: AtomicUsize,
     wake: Notify,
     runs: AtomicBool,
@@ -107,9 +93,6 @@ impl Poller {
             snapshots,
             interval,
             stop,
-            latest: watch::Sender::new(None),
-            looking: tokio::sync::Mutex::default(),
-            outdated: AtomicBool::new(false),
             viewers: AtomicUsize::new(0),
             wake: Notify::new(),
             runs: AtomicBool::new(false),
@@ -119,27 +102,24 @@ impl Poller {
 
     /// Returns a snapshot of the storage that is younger than an interval, or an older one while the storage does not answer. If it has
     /// never answered, nothing is known and no page is shown.
-    pub(crate) async fn latest(self: &Arc<Self>) -> Result<Arc<Look>, Unread> {
+    pub(crate) async fn latest(self: &Arc<Self>) -> Result<Look, Unread> {
         self.keep_running();
-        let attempt = match self.fresh() {
-            Some(attempt) => attempt,
-            None => self.look().await,
-        };
-        attempt.look.as_ref().map(Arc::clone).map_err(|reason| Unread(reason.clone()))
+        self.look().await
     }
 
-    /// Makes the next request look at the storage: something was changed.
-    pub(crate) fn expire(&self) {
-        self.snapshots.expire();
-        self.outdated.store(true, Ordering::Release);
+    /// Starts the task that looks, unless it runs.
+    fn keep_running(self: &Arc<Self>) {
+        if !self.stop.is_cancelled() && !self.runs.swap(true, Ordering::AcqRel) {
+            tokio::spawn(run(Arc::downgrade(self), self.stop.clone()));
+        }
     }
 
-    /// Returns a stream of looks, during which it looks more often.
+    /// Counts a viewer, during whose presence it looks more often.
     pub(crate) fn watch(self: &Arc<Self>) -> Viewer {
         self.viewers.fetch_add(1, Ordering::AcqRel);
         self.keep_running();
         self.wake.notify_one();
-        let mut looks = self.latest.subscribe();
+        let mut looks = self.snapshots.changes();
         looks.mark_unchanged();
         Viewer { poller: Arc::clone(self), looks }
     }
@@ -148,49 +128,17 @@ impl Poller {
         read(&lock(&self.throughput))
     }
 
-    /// Returns the minutes of the last hour of all queues.
-    pub(crate) fn hour(&self) -> Vec<Minute> {
-        self.throughput(Throughput::of_all)
-    }
-
-    fn fresh(&self) -> Option<Arc<Attempt>> {
-        let look = self.latest.borrow().clone()?;
-        let is_fresh = look.taken.elapsed() < self.interval && !self.outdated.load(Ordering::Acquire);
-        is_fresh.then_some(look)
-    }
-
-    async fn look(&self) -> Arc<Attempt> {
-        let _looking = self.looking.lock().await;
-        if let Some(look) = self.fresh() {
-            return look;
-        }
-        // Before the request: a change after this is not in it for certain.
-        self.outdated.store(false, Ordering::Release);
-        let asked = Instant::now();
+    async fn look(&self) -> Result<Look, Unread> {
         // Metrics and autoscalers may have read a moment ago.
-        let attempt = Arc::new(match self.snapshots.within(self.interval).await {
+        match self.snapshots.within(self.interval).await {
             Ok(figures) => {
-                let mut throughput = lock(&self.throughput);
-                throughput.look(figures.as_of.into(), figures.workers.iter().map(|worker| &worker.record));
-                Attempt { taken: figures.taken, look: Ok(Arc::new(Look { figures, error: None })) }
+                lock(&self.throughput).look(&figures);
+                Ok(Look { figures, error: None })
             }
-            Err(unavailable) => {
-                let reason = unavailable.reason;
-                let look = match self.snapshots.last() {
-                    Some(figures) => Ok(Arc::new(Look { figures, error: Some(reason) })),
-                    None => Err(reason),
-                };
-                Attempt { taken: asked, look }
-            }
-        });
-        self.latest.send_replace(Some(Arc::clone(&attempt)));
-        attempt
-    }
-
-    /// Starts the task that looks, unless it runs.
-    fn keep_running(self: &Arc<Self>) {
-        if !self.stop.is_cancelled() && !self.runs.swap(true, Ordering::AcqRel) {
-            tokio::spawn(run(Arc::downgrade(self), self.stop.clone()));
+            Err(unavailable) => match self.snapshots.last() {
+                Some(figures) => Ok(Look { figures, error: Some(unavailable.reason) }),
+                None => Err(Unread(unavailable.reason)),
+            },
         }
     }
 }
@@ -210,18 +158,18 @@ async fn run(poller: Weak<Poller>, stop: CancellationToken) {
         let pause = if is_watched { poller.interval } else { IDLE.max(poller.interval) };
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => { poller.look().await; }
-            // Somebody has come.
+            () = tokio::time::sleep(pause) => drop(poller.look().await),
+            // A viewer has come.
             () = poller.wake.notified() => {}
         }
     }
 }
 
-/// Somebody who looks at the dashboard.
+/// An open page.
 #[derive(Debug)]
 pub(crate) struct Viewer {
     poller: Arc<Poller>,
-    looks: watch::Receiver<Option<Arc<Attempt>>>,
+    looks: watch::Receiver<u64>,
 }
 
 impl Viewer {

@@ -3,18 +3,25 @@
 use std::fmt;
 use std::sync::Arc;
 
+use jobqueue_admin::AccessLevel;
+
 /// A text of a job that is about to be shown. [`Dashboard::redact`](crate::Dashboard::redact) decides what is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shown<'a> {
     /// The queue.
     pub queue: &'a str,
-    /// The kind of the job.
-    pub kind: &'a str,
+    /// The kind of the job; `None` if it is not known, as of a message that is no event or of the error of a bulk operation. A hook that
+    /// hides the texts of one kind hides these as well.
+    pub kind: Option<&'a str>,
     /// The field of the job.
     pub field: Field<'a>,
-    /// The text as it lies in the storage.
+    /// The text as it would be shown: JSON is indented, bytes are hexadecimal digits, and what is too long is cut.
     pub text: &'a str,
+    /// The name of the operator who looks.
+    pub operator: &'a str,
+    /// The changes that this operator may make.
+    pub access: &'a AccessLevel,
 }
 
 /// A field of a job that may hold personal data.
@@ -46,7 +53,6 @@ impl Redactor {
         Self(Some(Arc::new(hook)))
     }
 
-    /// Returns the replacement of a text.
     pub(crate) fn apply(&self, shown: &Shown<'_>) -> String {
         let replaced = self.0.as_ref().and_then(|hook| hook(shown));
         replaced.unwrap_or_else(|| shown.text.to_owned())

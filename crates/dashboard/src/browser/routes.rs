@@ -133,7 +133,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn_with_state(app, guard::guard))
 }
 
-/// Makes a change if the operator may.
 async fn make(
     change: Change,
     request: &AuthorizedRequest,
@@ -167,7 +166,6 @@ fn respond(request: &AuthorizedRequest, answer: Result<Answer, PageError>) -> Re
     }
 }
 
-/// The values of the path and of the query.
 struct Values(Fields);
 
 impl<S: Send + Sync> FromRequestParts<S> for Values {

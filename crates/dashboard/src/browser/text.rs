@@ -8,7 +8,6 @@ use jiff::Timestamp;
 pub(crate) use jobqueue_admin::short_duration as age;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// The most characters of a text in one line.
 const LINE: usize = 200;
 
 /// The most bytes of a payload or a checkpoint that are shown.
@@ -123,7 +122,6 @@ fn new_line(out: &mut String, depth: usize) {
     }
 }
 
-/// Returns an amount, or a question mark if it is not known.
 pub(crate) fn known(number: Option<u64>) -> String {
     number.map_or_else(|| "?".to_owned(), amount)
 }

@@ -9,17 +9,18 @@ use serde::{Serialize, Serializer};
 pub struct QueueFigures {
     /// About how many messages there are, invisible ones included.
     pub length: u64,
-    /// The running jobs in the records of workers.
+    /// The running jobs: by their leases, if the storage counts them, and by the records of workers otherwise.
     pub in_flight: u64,
     /// The jobs that a further worker could start now.
     ///
     /// It is the number of visible messages, if the storage counts them or a peek has shown all. Otherwise it is the length without the jobs
-    /// that run, which includes messages whose delay is not over.
+    /// that run, which includes messages whose delay is not over. Jobs that wait for another of their key, or for a limit of their kind,
+    /// are among them: no storage counts these.
     pub waiting: u64,
-    /// Invisible messages that are in no worker's record: delayed, just fetched, or fetched by a worker without a
-    /// record.
+    /// Invisible messages that are not known to run: delayed, between two attempts, just fetched, or fetched by a worker without a record.
     pub hidden: u64,
-    /// The age of the oldest of the next 32 visible messages in seconds; `None` if none is visible.
+    /// The seconds since the oldest visible message was due, or was inserted where the storage does not show when it was due; `None` if none
+    /// is visible.
     #[serde(serialize_with = "rounded")]
     pub oldest_seconds: Option<f64>,
     /// About how many dead letters there are; `None` if their queue cannot be read.
@@ -60,17 +61,15 @@ pub struct Demand {
 
 impl QueueFigures {
     /// Returns `None` for a queue that could not be read.
-    pub(super) fn of(overview: &QueueOverview, workers: &[WorkerOverview]) -> Option<Self> {
+    pub(crate) fn of(overview: &QueueOverview, workers: &[WorkerOverview]) -> Option<Self> {
         let (length, paused) = (overview.length?, overview.paused?);
         let name = &overview.name;
         let present: Vec<_> =
             workers.iter().filter(|worker| !worker.stale && worker.record.listens_to(name)).collect();
         let staying: Vec<_> = present.iter().copied().filter(|worker| !worker.record.draining).collect();
-        let in_flight = present.iter().map(|worker| running(worker, name)).sum();
+        let recorded = present.iter().map(|worker| running(worker, name)).sum();
+        let in_flight = overview.states.map_or(recorded, |states| states.running);
         let slots: u64 = staying.iter().map(|worker| worker.record.slots_for(name)).sum();
-        let open = |worker: &&&WorkerOverview| {
-            worker.record.queues.iter().any(|queue| queue.name == *name && queue.circuit_open)
-        };
         let rest = length.saturating_sub(in_flight);
         let waiting = match overview.states {
             Some(states) => states.waiting,
@@ -90,7 +89,8 @@ impl QueueFigures {
             draining: (present.len() - staying.len()) as u64,
             slots,
             slots_per_worker: (!staying.is_empty()).then(|| slots as f64 / staying.len() as f64),
-            circuits_open: staying.iter().filter(open).count() as u64,
+            circuits_open: staying.iter().filter(|worker| worker.record.has_open_circuit(name)).count()
+                as u64,
             paused,
             held_by_staying: staying.iter().map(|worker| running(worker, name)).sum(),
         })
@@ -101,7 +101,6 @@ impl QueueFigures {
     }
 }
 
-/// Writes a number rounded to a thousandth.
 fn rounded<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
     number.map(round).serialize(serializer)
 }

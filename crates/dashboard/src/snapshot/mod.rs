@@ -10,7 +10,7 @@
 //!
 //! # Cost
 //! A refresh lists the queues (1 request) and the records of workers (1), and sends 3 requests for each queue and 1 for each worker
-//! that is or was present today. On Azure each request is billed.
+//! that is or was present within the hour. On Azure each request is billed, and the listing of records as a write.
 
 mod figures;
 mod refresh;
@@ -33,6 +33,9 @@ pub use totals::{KindTotals, Totals};
 
 /// The time that the first caller of [`Snapshots::latest`] waits for the first snapshot.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// The time for which a refresh that failed is not repeated by [`Snapshots::within`].
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Snapshots of a storage. Cheap to clone; clones share the last snapshot.
 ///
@@ -68,7 +71,6 @@ struct Options {
     every: Duration,
     max_age: Duration,
     timeout: Duration,
-    linger: Duration,
     hold: Duration,
 }
 
@@ -87,6 +89,8 @@ struct State {
     /// Fires when the refresh under way has ended.
     under_way: Option<CancellationToken>,
     stats: RefreshStats,
+    /// The time before the last refresh that failed, and the changes made by then.
+    failed: Option<(Instant, u64)>,
     /// The time of the last call of `latest`.
     asked: Option<Instant>,
     is_polling: bool,
@@ -116,7 +120,6 @@ impl Snapshots {
             every: Duration::from_secs(10),
             max_age: Duration::from_secs(60),
             timeout: Duration::from_secs(20),
-            linger: Duration::from_secs(300),
             hold: Duration::from_secs(30),
         };
         Self::with(admin, options)
@@ -177,7 +180,8 @@ impl Snapshots {
         self.0.changes.subscribe()
     }
 
-    /// Returns a snapshot of at most this age; takes one if there is none. All who wait share one refresh.
+    /// Returns a snapshot of at most this age; takes one if there is none. All who wait share one refresh. After one that failed, the next
+    /// begins 5 seconds later at the earliest, or sooner for a lower age.
     ///
     /// # Errors
     /// The storage could not be read; the reason is in the text.
@@ -193,10 +197,11 @@ impl Snapshots {
             if let Some(snapshot) = self.last().filter(is_new) {
                 return Ok(snapshot);
             }
-            self.refresh().await;
-            if self.state().stats.last_error.is_some() {
+            let failed = self.state().failed;
+            if failed.is_some_and(|(at, before)| at + age.min(RETRY) > asked && before >= changes) {
                 break;
             }
+            self.refresh().await;
         }
         self.last().filter(is_new).ok_or_else(|| self.unavailable("the storage cannot be read"))
     }

@@ -13,7 +13,8 @@ use super::figures::{Demand, QueueFigures};
 use super::totals::{QueueRuns, Totals};
 use super::{Inner, Snapshots};
 
-/// The time over which rates are measured.
+/// The time after the last request for which snapshots are refreshed.
+const LINGER: Duration = Duration::from_secs(300);
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// The figures of one moment.
@@ -32,7 +33,7 @@ pub struct Snapshot {
     pub overviews: Vec<QueueOverview>,
     /// The records of all workers, stale ones included.
     pub workers: Vec<WorkerOverview>,
-    /// The sums of the workers' counters since this process began to watch. They never fall.
+    /// The sums of the workers' counters since this process began to watch. They begin at 0 and never fall.
     pub totals: Totals,
     /// The work that each queue had in this and the latest snapshots, for as long as it is [held](Snapshots::hold).
     pub demands: BTreeMap<String, Vec<Demand>>,
@@ -87,7 +88,7 @@ impl Snapshots {
     /// Returns false, and marks the task as ended, if there was no request for a while.
     fn is_wanted(&self) -> bool {
         let mut state = self.state();
-        state.is_polling = state.asked.is_some_and(|at| at.elapsed() < self.0.options.linger);
+        state.is_polling = state.asked.is_some_and(|at| at.elapsed() < LINGER);
         state.is_polling
     }
 }
@@ -107,7 +108,9 @@ async fn poll(inner: std::sync::Weak<Inner>, every: Duration) {
 
 async fn take(snapshots: Snapshots, done: CancellationToken) {
     let _done = done.drop_guard();
-    let (taken, as_of, changes) = (Instant::now(), Timestamp::now(), snapshots.state().changes);
+    let (taken, changes) = (Instant::now(), snapshots.state().changes);
+    let now = snapshots.0.admin.storage().runtime().clock().now();
+    let as_of = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
     let limit = snapshots.0.options.timeout;
     let read = timeout(limit, read(&snapshots.0.admin)).await;
     let read = read.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
@@ -124,6 +127,7 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
         }
         Err(error) => {
             state.stats.failed += 1;
+            state.failed = Some((taken, changes));
             tracing::debug!(error, "figures not read");
             state.stats.last_error = Some(error);
         }
@@ -157,7 +161,7 @@ impl Collected {
         workers: Vec<WorkerOverview>,
     ) -> Snapshot {
         let Moment { taken, as_of } = at;
-        self.totals.add(&workers);
+        self.totals.add(as_of, workers.iter().map(|worker| &worker.record));
         keep(&mut self.runs, WINDOW, (taken, self.totals.by_queue()));
         let (mut queues, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
         for overview in &overviews {

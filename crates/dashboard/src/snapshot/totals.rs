@@ -2,19 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jobqueue_admin::{Counters, HISTOGRAM_BOUNDS, WorkerOverview};
+use jiff::Timestamp;
+use jobqueue_admin::{Counters, HISTOGRAM_BOUNDS, WorkerRecord};
 
 /// The kind under which messages are counted whose kind no worker has a handler for. Anybody may send any kind.
 const OTHER_KINDS: &str = "other";
 /// The most workers whose last counters are kept after they have gone.
 const MAX_GONE: usize = 10_000;
 
-/// The sums by queue and kind.
+/// A queue and a kind.
+type Key = (String, String);
+
+/// The sums by queue and kind, of the deliveries that ended since this process began to watch. A kind that a worker has a handler for
+/// begins at 0.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
-    kinds: BTreeMap<(String, String), KindTotals>,
+    kinds: BTreeMap<Key, KindTotals>,
     /// The counters of each worker when it was last seen.
-    seen: BTreeMap<String, BTreeMap<(String, String), KindTotals>>,
+    seen: BTreeMap<String, BTreeMap<Key, KindTotals>>,
+    /// The run times of all workers, also those before this process began to watch.
+    runs: BTreeMap<String, QueueRuns>,
+    /// The time of the last snapshot.
+    looked: Option<Timestamp>,
 }
 
 /// The sums of one kind on one queue.
@@ -64,41 +73,59 @@ impl Totals {
     }
 
     /// Adds the workers' counts since the last snapshot.
-    pub(super) fn add(&mut self, workers: &[WorkerOverview]) {
-        for worker in workers {
-            let known: BTreeSet<(&str, &str)> = worker
-                .record
-                .queues
-                .iter()
-                .flat_map(|queue| queue.kinds.iter().map(|kind| (queue.name.as_str(), kind.as_str())))
-                .collect();
-            let mut now = BTreeMap::<_, KindTotals>::new();
-            for counters in &worker.record.counters {
-                let is_known = known.contains(&(counters.queue.as_str(), counters.kind.as_str()));
-                let kind = if is_known { &counters.kind } else { OTHER_KINDS };
-                now.entry((counters.queue.clone(), kind.to_owned())).or_default().sum(&counters.into());
-            }
-            let before = self.seen.insert(worker.record.id.clone(), now.clone()).unwrap_or_default();
-            for (key, totals) in now {
-                let new = totals.since(before.get(&key));
-                self.kinds.entry(key).or_default().sum(&new);
+    pub(super) fn add<'a>(
+        &mut self,
+        now: Timestamp,
+        records: impl Iterator<Item = &'a WorkerRecord> + Clone,
+    ) {
+        for record in records.clone() {
+            let counted = self.counters(record);
+            let before = self.seen.insert(record.id.clone(), counted.clone());
+            // Of a worker that is seen late, a record may have been missed: only what it does from now on is known to be new.
+            let is_new = self.looked.is_some_and(|looked| {
+                let started = record.started.parse::<Timestamp>();
+                started.is_ok_and(|started| started.as_millisecond() >= looked.as_millisecond())
+            });
+            for (key, totals) in counted {
+                let new = totals.since(before.as_ref().and_then(|before| before.get(&key)));
+                let runs = self.runs.entry(key.0.clone()).or_default();
+                runs.runs += new.run_times.iter().sum::<u64>();
+                runs.seconds += new.run_seconds;
+                if before.is_some() || is_new {
+                    runs.completed += new.completed;
+                    self.kinds.entry(key).or_default().sum(&new);
+                }
             }
         }
+        self.looked = Some(now);
         if self.seen.len() > MAX_GONE {
-            let present: BTreeSet<&str> = workers.iter().map(|worker| worker.record.id.as_str()).collect();
+            let present: BTreeSet<&str> = records.map(|record| record.id.as_str()).collect();
             self.seen.retain(|id, _| present.contains(id.as_str()));
         }
     }
 
-    pub(super) fn by_queue(&self) -> BTreeMap<String, QueueRuns> {
-        let mut queues = BTreeMap::<_, QueueRuns>::new();
-        for (queue, _, totals) in self.iter() {
-            let runs = queues.entry(queue.to_owned()).or_default();
-            runs.completed += totals.completed;
-            runs.runs += totals.run_times.iter().sum::<u64>();
-            runs.seconds += totals.run_seconds;
+    /// Returns the counters of a worker by queue and kind, and gives each of its kinds a sum: a sum that appears with its first count
+    /// has not risen for who watches it.
+    fn counters(&mut self, record: &WorkerRecord) -> BTreeMap<Key, KindTotals> {
+        let mut known = BTreeSet::new();
+        for queue in &record.queues {
+            let kinds = queue.kinds.iter().map(String::as_str).chain([OTHER_KINDS]);
+            known.extend(kinds.map(|kind| (queue.name.clone(), kind.to_owned())));
         }
-        queues
+        let mut counted = BTreeMap::<_, KindTotals>::new();
+        for counters in &record.counters {
+            let key = (counters.queue.clone(), counters.kind.clone());
+            let key = if known.contains(&key) { key } else { (key.0, OTHER_KINDS.to_owned()) };
+            counted.entry(key).or_default().sum(&counters.into());
+        }
+        for key in known {
+            self.kinds.entry(key).or_default();
+        }
+        counted
+    }
+
+    pub(super) fn by_queue(&self) -> BTreeMap<String, QueueRuns> {
+        self.runs.clone()
     }
 }
 
@@ -139,5 +166,51 @@ impl KindTotals {
             run_seconds: (self.run_seconds - before.run_seconds).max(0.0),
             run_times,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(id: &str, started: i64, completed: u64) -> WorkerRecord {
+        let started = Timestamp::from_second(started).unwrap().to_string();
+        serde_json::from_value(serde_json::json!({"id": id, "name": "w", "host": "h", "pid": 1, "version": "0", "started": started,
+            "written": started, "interval_seconds": 15.0, "queues": [{"name": "mails", "kinds": ["mail", "news"]}], "slots": 1,
+            "draining": false, "running": [], "running_total": 0, "counters": [{"queue": "mails", "kind": "mail",
+            "completed": completed, "retried": 1, "dead_lettered": 0, "other": 0, "run_seconds": completed as f64,
+            "run_times": [completed]}]}))
+        .unwrap()
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn completed(totals: &Totals, kind: &str) -> Option<u64> {
+        totals.iter().find(|(_, of, _)| *of == kind).map(|(_, _, totals)| totals.completed)
+    }
+
+    // D17
+    #[test]
+    fn only_what_ended_since_the_first_snapshot_counts() {
+        let mut totals = Totals::default();
+        totals.add(at(6_000), [worker("a", 10, 500)].iter());
+        assert_eq!(completed(&totals, "mail"), Some(0));
+        assert_eq!(completed(&totals, "news"), Some(0), "a kind has a sum before its first job");
+        assert_eq!(totals.by_queue()["mails"].mean(), Some(1.0), "run times are known at once");
+        totals.add(at(6_010), [worker("a", 10, 507), worker("b", 6_005, 3)].iter());
+        assert_eq!(completed(&totals, "mail"), Some(10));
+    }
+
+    #[test]
+    fn worker_that_was_only_unseen_does_not_count_again() {
+        let mut totals = Totals::default();
+        totals.add(at(6_000), [].iter());
+        totals.add(at(6_010), [worker("a", 10, 500)].iter());
+        assert_eq!(completed(&totals, "mail"), Some(0));
+        totals.add(at(6_020), [].iter());
+        totals.add(at(6_030), [worker("a", 10, 504)].iter());
+        assert_eq!(completed(&totals, "mail"), Some(4), "a record that was missed once loses nothing");
     }
 }

@@ -201,8 +201,9 @@ async fn batch_of_a_child_is_shown_below_that_of_its_parent() {
     other.then(&task("join")).await.unwrap();
     run_nested(&storage, false).await;
     let list = admin.batches().await.unwrap();
-    let tree: Vec<_> = list.tree().iter().map(|(depth, batch)| (*depth, batch.id.as_str())).collect();
-    assert_eq!(tree, [(0, "outer"), (1, "inner"), (0, "other")], "what is finished comes last");
+    let tree = list.tree();
+    let tree: Vec<_> = tree.iter().map(|(branch, batch)| (branch.as_str(), batch.id.as_str())).collect();
+    assert_eq!(tree, [("", "outer"), ("└ ", "inner"), ("", "other")], "what is finished comes last");
     let inner = list.tree()[1].1;
     let parent = inner.parent.as_ref().unwrap();
     assert_eq!(parent.batch.as_str(), "outer");

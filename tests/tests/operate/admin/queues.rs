@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jobqueue::ErrorKind;
 use jobqueue_admin::{DeadLetterFilter, SettingsPlan};
-use jobqueue_tests::jobs::{Task, task};
+use jobqueue_tests::jobs::{Task, after, in_memory, task};
 
 use crate::admin::support::{operator, send, storages};
 
@@ -129,4 +129,15 @@ async fn values_that_workers_would_not_use_are_not_applied() {
         assert_eq!(admin.apply_settings(&plan).await.unwrap_err().kind(), ErrorKind::Invalid);
     }
     assert!(admin.queue("mails").await.unwrap().metadata.is_empty());
+}
+
+// D18
+#[tokio::test(start_paused = true)]
+async fn job_that_was_delayed_has_waited_since_it_was_due() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("later")).delay(Duration::from_secs(3_600)).await.unwrap();
+    after(3_610).await;
+    let oldest = operator(&storage).queue("tasks").await.unwrap().oldest;
+    assert_eq!(oldest, Some(Duration::from_secs(10)));
 }

@@ -30,6 +30,8 @@ fn parsed(text: &str) -> BTreeMap<String, Value> {
 async fn scraped() -> String {
     let storage = in_memory();
     send(&storage, 4).await;
+    let router = metrics::router(admin(&storage));
+    get(&router, "/metrics").await;
     let handler = async |task: Task| {
         after(2).await;
         match task.name.as_str() {
@@ -42,7 +44,6 @@ async fn scraped() -> String {
         after(35).await;
         send(&storage, 2).await;
         tokio::task::yield_now().await;
-        let router = metrics::router(admin(&storage));
         let (status, headers, text) = get(&router, "/metrics").await;
         assert_eq!(status, StatusCode::OK);
         assert!(headers["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
@@ -152,6 +153,7 @@ async fn a_hundred_scrapes_at_once_read_the_storage_once() {
 async fn counters_do_not_fall_when_a_worker_goes() {
     let storage = in_memory();
     let router = metrics::router(admin(&storage));
+    get(&router, "/metrics").await;
     for round in 1..=2 {
         send(&storage, 5).await;
         let handler = async |_: Task| Ok::<_, JobError>(());
@@ -171,4 +173,22 @@ async fn counters_do_not_fall_when_a_worker_goes() {
     let text = get(&router, "/metrics").await.2;
     assert!(text.contains(r#"outcome="completed"} 10"#), "{text}");
     assert!(text.contains(r#"jobqueue_queue_workers{queue="tasks"} 0"#), "{text}");
+}
+
+// D17
+#[tokio::test(start_paused = true)]
+async fn exporter_that_starts_again_counts_nothing_twice() {
+    let storage = in_memory();
+    send(&storage, 5).await;
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("no"));
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(40));
+    let scraping = async {
+        after(35).await;
+        get(&metrics::router(admin(&storage)), "/metrics").await.2
+    };
+    let (_, text) = tokio::join!(running, scraping);
+    for outcome in ["completed", "dead_lettered"] {
+        let line = format!(r#"jobqueue_deliveries_total{{queue="tasks",kind="task",outcome="{outcome}"}} 0"#);
+        assert!(text.contains(&line), "{text}");
+    }
 }

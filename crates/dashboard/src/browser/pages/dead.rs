@@ -10,6 +10,7 @@ use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::operations::{Order, Verb};
+use crate::browser::poller::Cost;
 use crate::browser::text::{known, line};
 
 #[derive(Template)]
@@ -35,7 +36,6 @@ struct Dead {
     has_text: bool,
 }
 
-/// An operation on the queue.
 struct Started {
     id: String,
     verb: &'static str,
@@ -47,7 +47,11 @@ pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer,
     let look = request.app.poller.latest().await?;
     let dead = look.queues().iter().filter(|queue| queue.dead_letters != Some(0));
     let page = DeadQueues {
-        layout: Layout::new(&request, "dead", "Dead letters").with_look(&look).live(&request, &look, 0),
+        layout: Layout::new(&request, "dead", "Dead letters").with_look(&look).live(
+            &request,
+            &look,
+            Cost::default(),
+        ),
         queues: dead.map(|queue| (queue.name.clone(), known(queue.dead_letters))).collect(),
     };
     Ok(Answer::Page(page.render()?))
@@ -59,7 +63,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     let look = request.app.poller.latest().await?;
     let filter = selection.filter();
     let question = format!("{queue}{}", selection.query());
-    let found = request.app.reads.dead.get(&question, request.app.admin.dead_letters(queue, &filter)).await?;
+    let found = request.app.reads.get(&question, request.app.admin.dead_letters(queue, &filter)).await?;
     let operations = request.app.operations.of_queue(queue);
     let started = operations.iter().take(5).map(|operation| Started {
         id: operation.id.clone(),
@@ -71,7 +75,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     let page = Dead {
         layout: Layout::new(&request, "dead", format!("Dead letters of {queue}"))
             .with_look(&look)
-            .live(&request, &look, 2)
+            .live(&request, &look, Cost::new(2, 0))
             .noticed(fields.text("done")),
         queue: queue.to_owned(),
         letters: found.letters.iter().map(|job| Message::new(&request, job)).collect(),

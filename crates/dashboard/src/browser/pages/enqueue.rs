@@ -7,7 +7,7 @@ use jobqueue_admin::{Action, RawSend};
 use super::rows::job_path;
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
-use crate::browser::fields::Fields;
+use crate::browser::fields::{Fields, Given};
 
 #[derive(Template)]
 #[template(path = "send.html")]
@@ -39,19 +39,11 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
 pub(crate) async fn send(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let queue = fields.text("queue").ok_or_else(|| PageError::invalid("the queue is missing"))?;
     let kind = fields.text("kind").ok_or_else(|| PageError::invalid("the kind is missing"))?;
-    let mut job = RawSend::json(kind, fields.text("payload").unwrap_or("{}"))?;
-    if let Some(version) = fields.number::<u32>("version")? {
-        job = job.version(version);
-    }
-    if let Some(id) = fields.text("id") {
-        job = job.id(id);
-    }
-    if let Some(key) = fields.text("key") {
-        job = job.key(key);
-    }
-    if let Some(delay) = fields.duration("delay")? {
-        job = job.with(SendOptions::new().delay(delay));
-    }
+    let job = RawSend::json(kind, fields.text("payload").unwrap_or("{}"))?
+        .given(fields.number::<u32>("version")?, RawSend::version)
+        .given(fields.text("id"), RawSend::id)
+        .given(fields.text("key"), RawSend::key)
+        .given(fields.duration("delay")?, |job, delay| job.with(SendOptions::new().delay(delay)));
     let sent = request.admin.send(queue, job).await?;
     let path = job_path(&sent.queue, sent.source.as_deref().unwrap_or_default(), &sent.id);
     Ok(Answer::Go(format!("{path}&done=sent")))

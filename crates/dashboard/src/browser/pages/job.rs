@@ -6,17 +6,16 @@ use jobqueue_admin::{
     RawCheckpoint, RawJob, RawPayload,
 };
 
-use super::rows::{Run, job_query, shown};
+use super::rows::{Run, job_query, redacted, shown};
 use super::search::until;
 use super::timeline::{Moment, moments};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
-use crate::browser::fields::Fields;
-use crate::browser::poller::Look;
-use crate::browser::redact::{Field, Shown};
+use crate::browser::fields::{Fields, Given};
+use crate::browser::poller::{Cost, Look};
+use crate::browser::redact::Field;
 use crate::browser::text::{When, amount, beginning, block, indented, line};
 
-/// The most lines of the journal that the page shows.
 const ENDED: usize = 20;
 
 #[derive(Template)]
@@ -46,7 +45,6 @@ struct JobPage {
     has_message: bool,
 }
 
-/// A payload or a checkpoint.
 struct Content {
     about: String,
     /// The text, if the viewer has asked for it.
@@ -55,10 +53,7 @@ struct Content {
 
 pub(super) fn reference(fields: &Fields) -> Result<JobReference, PageError> {
     let job = JobReference::new(fields.required("queue")?, fields.required("id")?);
-    Ok(match fields.exact("source") {
-        Some(source) => job.with_source(source),
-        None => job,
-    })
+    Ok(job.given(fields.exact("source"), JobReference::with_source))
 }
 
 /// Returns the path of the page that searches the journal for the job further back.
@@ -78,9 +73,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let job = reference(&fields)?;
     let look = request.app.poller.latest().await?;
     let admin = &request.app.admin;
-    let found = request.app.reads.jobs.get(&path(&job), admin.explain(&job)).await?;
+    let found = request.app.reads.get(&path(&job), admin.explain(&job)).await?;
     let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
-    let page = request.app.reads.ended.get(&path(&job), admin.history(&filter)).await?;
+    let page = request.app.reads.get(&path(&job), admin.history(&filter)).await?;
     let HistoryPage { jobs: mut ended, searched_to, .. } = HistoryPage::clone(&page);
     ended.retain(|record| job.source.as_ref().is_none_or(|source| record.source == *source));
     let message = found.message.as_ref();
@@ -91,7 +86,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let (place, summary, reasons) = standing(&request, &found, has_ended);
     let layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
-        .live(&request, &look, 12 + look.workers().len() as u64)
+        .live(&request, &look, Cost::new(10 + look.workers().len() as u64, 2))
         .noticed(fields.text("done"));
     let page = JobPage {
         queue: job.queue.clone(),
@@ -138,7 +133,6 @@ fn standing(
     (place(found.place), explained(request, found, &found.summary), reasons.collect())
 }
 
-/// Returns the payload and the checkpoint of a message.
 async fn contents(
     request: &AuthorizedRequest,
     message: Option<&RawJob>,
@@ -284,8 +278,7 @@ fn content(
     text: Result<(String, usize), jobqueue::Error>,
 ) -> Content {
     let shown = |(text, missing): (String, usize)| {
-        let shown = Shown { queue: &job.queue, kind: &job.kind, field, text: &text };
-        let (text, cut) = block(&request.app.redactor.apply(&shown));
+        let (text, cut) = block(&redacted(request, &job.queue, &job.kind, field, &text));
         (text, missing + cut)
     };
     Content { about, text: Some(text.map(shown).map_err(|error| line(&format!("{error:?}")))) }

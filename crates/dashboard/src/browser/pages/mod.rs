@@ -21,7 +21,7 @@ use jobqueue::ErrorKind;
 
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::assets::{ASSETS, Assets};
-use crate::browser::poller::{Look, Unread};
+use crate::browser::poller::{Cost, Look, Unread};
 use crate::browser::text::{When, line};
 
 /// The answer to a request that succeeded.
@@ -139,10 +139,12 @@ impl Layout {
         self
     }
 
-    /// Refreshes the page while it is open. `requests` is its cost beside the shared snapshot.
-    pub(crate) fn live(mut self, request: &AuthorizedRequest, look: &Look, requests: u64) -> Self {
+    /// Refreshes the page while it is open. `own` is its cost beside the shared snapshot.
+    pub(crate) fn live(mut self, request: &AuthorizedRequest, look: &Look, own: Cost) -> Self {
         self.events = Some("events".to_owned());
-        self.cost = Some(cost(request, look.requests(), requests));
+        let shared = look.cost();
+        let all = Cost::new(shared.requests + own.requests, shared.listings + own.listings);
+        self.cost = priced(all, request);
         self
     }
 
@@ -159,18 +161,21 @@ impl Layout {
     }
 }
 
-/// Returns the cost of an open page as text.
-fn cost(request: &AuthorizedRequest, shared: u64, own: u64) -> String {
-    let seconds = request.app.poller.interval.as_secs_f64();
-    let all = shared + own;
-    let text =
-        format!("A refresh costs {all} requests to the storage, every {seconds} s while a page is open");
-    if !request.admin.storage().description().starts_with("azure") {
-        return text;
+/// Returns the cost of an open page as text, if the storage bills requests.
+fn priced(cost: Cost, request: &AuthorizedRequest) -> Option<String> {
+    // The prices of 10,000 requests and of 10,000 writes in most regions, late in 2026.
+    const PRICES: (f64, f64) = (0.004, 0.055);
+    let storage = request.admin.storage().description();
+    if !storage.starts_with("azure") && !storage.starts_with("servicebus") {
+        return None;
     }
-    // The price of queue operations of class 2 in most regions, late in 2026: 0.0004 dollars for 1,000.
-    let an_hour = f64::from(u32::try_from(all).unwrap_or(u32::MAX)) * 3600.0 / seconds;
-    format!("{text}: about {an_hour:.0} transactions an hour, or ${:.3}", an_hour * 0.000_000_4)
+    let refreshes = 3600.0 / request.app.poller.interval.as_secs_f64();
+    let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) * refreshes;
+    let (requests, listings) = (number(cost.requests), number(cost.listings));
+    let dollars = (requests * PRICES.0 + listings * PRICES.1) / 10_000.0;
+    Some(format!(
+        "While a page is open, refreshes cost about {requests:.0} requests and {listings:.0} listings of blobs an hour, or ${dollars:.3} on Azure"
+    ))
 }
 
 /// Returns the text for a code. The code comes from the address, so it is never shown itself.

@@ -3,51 +3,32 @@
 use std::sync::Arc;
 
 use askama::Template;
-use jobqueue_admin::{Action, BulkReport, SkippedJob};
+use jobqueue_admin::{Action, SkippedJob};
 
-use super::rows::shown;
-use super::selection::Selection;
+use super::rows::{job_path, shown};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
-use crate::browser::operations::{Operation, Verb};
+use crate::browser::filters;
+use crate::browser::operations::{Operation, Order, Progress};
+use crate::browser::poller::Cost;
 use crate::browser::redact::Field;
-use crate::browser::text::{When, amount, line};
 
-/// The most jobs of a report that the page names.
 const NAMED: usize = 100;
 
 #[derive(Template)]
 #[template(path = "operation.html")]
-struct OperationPage {
+struct OperationPage<'a> {
     layout: Layout,
-    id: String,
-    verb: &'static str,
-    queue: String,
-    operator: String,
-    started: When,
-    selection: Selection,
-    done: u64,
-    total: u64,
+    operation: &'a Operation,
+    order: &'a Order,
+    progress: &'a Progress,
     runs: bool,
-    failed: Option<String>,
-    report: Option<Report>,
-    is_preview: bool,
+    /// The dead letters with which it failed, each with the error.
+    skipped: Vec<(&'a SkippedJob, String)>,
     may_stop: bool,
     may_redrive: bool,
     may_purge: bool,
-}
-
-struct Report {
-    count: u64,
-    count_text: String,
-    jobs: Vec<String>,
-    more: usize,
-    skipped: Vec<(String, String, bool)>,
-    left: String,
-    newer: u64,
-    missing: u64,
-    stopped: Option<String>,
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
@@ -60,22 +41,18 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         .with_look(&look)
         .noticed(fields.text("done"));
     if runs {
-        layout = layout.live(&request, &look, 0).on(&operation.id);
+        layout = layout.live(&request, &look, Cost::default()).on(&operation.id);
     }
+    let skipped = progress.ended.iter().flatten().flat_map(|report| &report.skipped).take(NAMED);
     let page = OperationPage {
         layout,
-        id: operation.id.clone(),
-        verb: order.verb.name(),
-        queue: order.queue.clone(),
-        operator: line(&operation.operator),
-        started: When::of(operation.started),
-        selection: order.selection.clone(),
-        done: progress.done,
-        total: progress.total,
+        operation: &operation,
+        order,
         runs,
-        failed: progress.ended.as_ref().and_then(|ended| ended.as_ref().err()).map(|error| line(error)),
-        report: progress.ended.and_then(Result::ok).map(|ended| report(&request, &order.queue, &ended)),
-        is_preview: matches!(order.verb, Verb::Preview),
+        skipped: skipped
+            .map(|job| (job, shown(&request, &order.queue, "", Field::Error, &job.error)))
+            .collect(),
+        progress: &progress,
         may_stop: runs && access.allows(order.verb.action()),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
@@ -90,22 +67,6 @@ pub(super) fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operatio
         )
     };
     request.app.operations.find(id).ok_or_else(missing)
-}
-
-fn report(request: &AuthorizedRequest, queue: &str, report: &BulkReport) -> Report {
-    let error = |error: &str| shown(request, queue, "", Field::Error, error);
-    let skipped = |job: &SkippedJob| (line(&job.id), error(&job.error), job.maybe_moved);
-    Report {
-        count: report.count,
-        count_text: amount(report.count),
-        jobs: report.jobs.iter().take(NAMED).map(|job| line(&job.id)).collect(),
-        more: report.jobs.len().saturating_sub(NAMED),
-        skipped: report.skipped.iter().take(NAMED).map(skipped).collect(),
-        left: amount(report.left),
-        newer: report.newer,
-        missing: report.missing,
-        stopped: report.stopped.as_deref().map(line),
-    }
 }
 
 /// Stops an operation. Whoever may start one of its sort may stop it.

@@ -7,92 +7,79 @@ use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
 use crate::browser::fields::Fields;
-use crate::browser::poller::Look;
-use crate::browser::text::{Sum, age, amount, known, line};
+use crate::browser::filters;
+use crate::browser::poller::Cost;
+use crate::browser::text::{Sum, age};
+use crate::browser::throughput::Throughput;
+use crate::snapshot::QueueFigures;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
-struct Overview {
+struct Overview<'a> {
     layout: Layout,
-    waiting: String,
-    running: String,
-    dead: String,
-    has_dead: bool,
+    waiting: Sum,
+    running: Sum,
+    dead: Sum,
     oldest: String,
+    /// The number of queues whose jobs wait although no worker is seen.
+    unserved: usize,
     workers: usize,
     draining: usize,
     slots: u32,
     chart: Chart,
-    queues: Vec<Row>,
+    queues: Vec<Row<'a>>,
     may_create: bool,
 }
 
-/// A queue in the table.
-struct Row {
-    name: String,
-    paused: bool,
-    circuit_open: bool,
-    warnings: usize,
-    error: Option<String>,
-    length: String,
-    running: String,
-    oldest: String,
-    has_dead: bool,
-    dead_text: String,
+struct Row<'a> {
+    queue: &'a QueueOverview,
+    /// `None` if the queue could not be read.
+    figures: Option<QueueFigures>,
+    is_unserved: bool,
     chart: Option<Chart>,
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let look = request.app.poller.latest().await?;
-    let dead: Sum = look.queues().iter().map(|queue| queue.dead_letters).collect();
-    let waiting: Sum = look.queues().iter().map(|queue| look.waiting(queue)).collect();
-    let running: u64 = look.queues().iter().map(|queue| look.running(queue)).sum();
-    let oldest = look
-        .queues()
-        .iter()
-        .filter(|queue| queue.paused != Some(true))
-        .filter_map(|queue| queue.oldest)
-        .max();
+    let mut queues = Vec::new();
+    for queue in look.queues() {
+        let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(&queue.name));
+        queues.push(Row {
+            queue,
+            figures: look.figures_of(queue),
+            is_unserved: queue.is_unserved(look.workers()),
+            chart: (!minutes.is_empty()).then(|| Chart::small(minutes)),
+        });
+    }
+    let sum = |figure: fn(&QueueFigures) -> u64| {
+        queues.iter().map(|row| row.figures.as_ref().map(figure)).collect()
+    };
+    let open = look.queues().iter().filter(|queue| queue.paused != Some(true));
     let page = Overview {
         layout: Layout::new(&request, "overview", "Overview")
             .with_look(&look)
-            .live(&request, &look, 0)
+            .live(&request, &look, Cost::default())
             .noticed(fields.text("done")),
-        waiting: waiting.to_string(),
-        running: amount(running),
-        has_dead: dead.at_least > 0,
-        dead: dead.to_string(),
-        oldest: oldest.map_or_else(|| "-".to_owned(), age),
+        waiting: sum(|figures| figures.waiting),
+        running: sum(|figures| figures.in_flight),
+        dead: look.queues().iter().map(|queue| queue.dead_letters).collect(),
+        oldest: open.filter_map(|queue| queue.oldest).max().map_or_else(|| "-".to_owned(), age),
+        unserved: queues.iter().filter(|row| row.is_unserved).count(),
         workers: look.present().count(),
         draining: look.present().filter(|worker| worker.record.draining).count(),
         slots: look.present().map(|worker| worker.record.slots).sum(),
-        chart: Chart::hour(&request.app.poller.hour()),
-        queues: look.queues().iter().map(|queue| row(&request, &look, queue)).collect(),
+        chart: Chart::hour(request.app.poller.throughput(Throughput::of_all)),
+        queues,
         may_create: request.admin.access().allows(Action::CreateQueue),
     };
     Ok(Answer::Page(page.render()?))
 }
 
-fn row(request: &AuthorizedRequest, look: &Look, queue: &QueueOverview) -> Row {
-    let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(&queue.name));
-    let mut listening = look.present().flat_map(|worker| &worker.record.queues);
-    let oldest = match queue.oldest {
-        // The oldest of those that a peek shows; there may be older ones.
+/// Returns the age of the oldest job of those that a peek shows; there may be older ones.
+pub(super) fn oldest(queue: &QueueOverview) -> String {
+    match queue.oldest {
         Some(oldest) if !queue.visible_is_exact => format!("≥ {}", age(oldest)),
         Some(oldest) => age(oldest),
         None => "-".to_owned(),
-    };
-    Row {
-        name: queue.name.clone(),
-        paused: queue.paused == Some(true),
-        circuit_open: listening.any(|listening| listening.name == queue.name && listening.circuit_open),
-        warnings: queue.warnings.len(),
-        error: queue.error.as_deref().map(line),
-        length: known(look.waiting(queue)),
-        running: amount(look.running(queue)),
-        oldest,
-        has_dead: queue.dead_letters != Some(0),
-        dead_text: known(queue.dead_letters),
-        chart: (!minutes.is_empty()).then(|| Chart::small(&minutes)),
     }
 }

@@ -1,40 +1,31 @@
 //! A queue: its waiting and running jobs, its settings, and its pause.
 
 use askama::Template;
-use jobqueue::settings::QueueSettings;
-use jobqueue_admin::{Action, GroupOverview};
+use jobqueue_admin::{Action, GroupEntry, GroupOverview, QueueOverview};
 
+use super::overview::oldest;
 use super::rows::{Message, Run, shown};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
 use crate::browser::fields::Fields;
-use crate::browser::poller::Look;
+use crate::browser::filters;
+use crate::browser::poller::{Cost, Look};
 use crate::browser::redact::Field;
-use crate::browser::text::{age, amount, known, line};
+use crate::browser::text::line;
+use crate::snapshot::QueueFigures;
 
 #[derive(Template)]
 #[template(path = "queue.html")]
-struct QueuePage {
+struct QueuePage<'a> {
     layout: Layout,
-    name: String,
+    queue: &'a QueueOverview,
     /// `None` if the queue cannot be read.
-    paused: Option<bool>,
-    error: Option<String>,
-    waiting: String,
-    running: String,
-    /// Messages that are neither visible nor seen to run: delayed, or leased by a worker without a record.
-    hidden: Option<String>,
-    oldest: String,
-    has_dead: bool,
-    dead_text: String,
+    figures: Option<QueueFigures>,
     runs: Vec<Run>,
     messages: Vec<Message>,
-    shows_all: bool,
     groups: Option<Vec<Group>>,
     has_order: bool,
-    settings: Vec<Setting>,
-    warnings: Vec<String>,
     chart: Chart,
     may: May,
 }
@@ -44,12 +35,6 @@ struct May {
     resume: bool,
     settings: bool,
     send: bool,
-}
-
-struct Setting {
-    name: String,
-    value: String,
-    is_set: bool,
 }
 
 /// A FIFO group, with the job that the others wait for first.
@@ -68,42 +53,26 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         None => request.app.admin.queue(name).await?,
     };
     let reads = &request.app.reads;
-    let peeked = reads.peeks.get(name, request.app.admin.peek(name)).await?;
+    let peeked = reads.get(name, request.app.admin.peek(name)).await?;
     let wants_groups = fields.text("groups").is_some();
     let groups = match wants_groups {
-        true => Some(reads.groups.get(name, request.app.admin.groups(name)).await?),
+        true => Some(reads.get(name, request.app.admin.groups(name)).await?),
         false => None,
     };
-    let running = look.running(&overview);
     let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(name));
-    let hidden = overview
-        .length
-        .filter(|_| overview.visible_is_exact)
-        .map(|length| length.saturating_sub(overview.visible + running));
-    let cost = 1 + if wants_groups { 2 } else { 0 };
     let page = QueuePage {
         layout: Layout::new(&request, "overview", name)
             .with_look(&look)
-            .live(&request, &look, cost)
+            .live(&request, &look, if wants_groups { Cost::new(2, 1) } else { Cost::new(1, 0) })
             .noticed(fields.text("done")),
-        name: overview.name.clone(),
-        paused: overview.paused,
-        error: overview.error.as_deref().map(line),
-        waiting: known(look.waiting(&overview)),
-        running: amount(running),
-        hidden: hidden.map(amount),
-        oldest: overview.oldest.map_or_else(|| "-".to_owned(), age),
-        has_dead: overview.dead_letters.is_some_and(|dead| dead > 0),
-        dead_text: known(overview.dead_letters),
+        figures: look.figures_of(&overview),
         runs: runs(&request, &look, name),
-        shows_all: overview.visible_is_exact,
         has_order: peeked.iter().any(|job| job.in_order),
         messages: peeked.iter().map(|job| Message::new(&request, job)).collect(),
         groups: groups.map(|groups| groups.iter().map(|found| group(&request, name, found)).collect()),
-        settings: settings(&overview),
-        warnings: overview.warnings.iter().map(|warning| line(warning)).collect(),
-        chart: Chart::hour(&minutes),
+        chart: Chart::hour(minutes),
         may: may(&request, overview.paused),
+        queue: &overview,
     };
     Ok(Answer::Page(page.render()?))
 }
@@ -124,26 +93,13 @@ fn runs(request: &AuthorizedRequest, look: &Look, queue: &str) -> Vec<Run> {
     jobs.take(100).map(|(worker, job)| Run::new(request, worker, job)).collect()
 }
 
-fn settings(queue: &jobqueue_admin::QueueOverview) -> Vec<Setting> {
-    let setting = |(name, value): (&String, &String)| Setting {
-        name: line(name),
-        value: line(value),
-        is_set: queue.metadata.contains_key(name),
-    };
-    let mut settings: Vec<_> = queue.settings.iter().map(setting).collect();
-    let types_decide = |name: &&&str| !queue.settings.is_empty() && !queue.settings.contains_key(**name);
-    let of_type = |name: &&str| Setting { name: line(name), value: line("by message type"), is_set: false };
-    settings.extend(QueueSettings::OF_TYPES.iter().filter(types_decide).map(of_type));
-    settings
-}
-
 fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Group {
     const SHOWN: usize = 10;
     let key = match &group.key {
         Some(key) => shown(request, queue, "", Field::Key, key),
         None => format!("(group {})", line(&group.group)),
     };
-    let entry = |entry: &jobqueue_admin::GroupEntry| {
+    let entry = |entry: &GroupEntry| {
         let id = entry.id.as_deref().unwrap_or(&entry.job);
         let state = match entry {
             _ if entry.skipped => " (skipped)",

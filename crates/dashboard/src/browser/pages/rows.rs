@@ -17,7 +17,7 @@ pub(crate) fn job_query(queue: &str, source: &str, id: &str) -> String {
     format!("queue={}&id={}{source}", encoded(queue), encoded(id))
 }
 
-/// Returns a text of a job in one line, as the embedding program allows it.
+/// Returns a text of a job in one line, as the embedding program allows it. An empty kind is one that is not known.
 pub(crate) fn shown(
     request: &AuthorizedRequest,
     queue: &str,
@@ -25,10 +25,22 @@ pub(crate) fn shown(
     field: Field<'_>,
     text: &str,
 ) -> String {
-    line(&request.app.redactor.apply(&Shown { queue, kind, field, text }))
+    line(&redacted(request, queue, kind, field, text))
 }
 
-/// A running job.
+/// Returns the same with its lines and its whole length.
+pub(crate) fn redacted(
+    request: &AuthorizedRequest,
+    queue: &str,
+    kind: &str,
+    field: Field<'_>,
+    text: &str,
+) -> String {
+    let kind = Some(kind).filter(|kind| !kind.is_empty());
+    let (operator, access) = (request.admin.operator(), request.admin.access());
+    request.app.redactor.apply(&Shown { queue, kind, field, text, operator, access })
+}
+
 pub(crate) struct Run {
     pub(crate) path: String,
     pub(crate) queue: String,
@@ -43,7 +55,6 @@ pub(crate) struct Run {
     pub(crate) cancelling: bool,
 }
 
-/// The progress that a handler reported.
 pub(crate) struct Progress {
     pub(crate) done: u64,
     /// 0 if it is not known.
@@ -75,7 +86,6 @@ impl Run {
     }
 }
 
-/// A message that waits or is dead.
 pub(crate) struct Message {
     pub(crate) path: String,
     pub(crate) id: String,

@@ -2,63 +2,38 @@
 
 use askama::Template;
 use croner::Cron;
-use jobqueue_admin::{Action, ScheduleOverview};
+use jobqueue_admin::{Action, LeaderOverview, ScheduleOverview};
 
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
-use crate::browser::text::{When, age, line};
+use crate::browser::filters;
+use crate::browser::poller::Cost;
+use crate::browser::text::line;
 
 #[derive(Template)]
 #[template(path = "schedules.html")]
-struct Schedules {
+struct Schedules<'a> {
     layout: Layout,
-    schedules: Vec<Schedule>,
-    leaders: Vec<Leader>,
+    schedules: &'a [ScheduleOverview],
+    leaders: &'a [LeaderOverview],
     may_trigger: bool,
     may_pause: bool,
     may_resume: bool,
 }
 
-struct Schedule {
-    name: String,
-    exact_name: String,
-    words: String,
-    cron: Option<String>,
-    sends: String,
-    next: Vec<When>,
-    done: Option<When>,
-    paused: bool,
-    triggered: Option<When>,
-}
-
-struct Leader {
-    name: String,
-    held: bool,
-    holder: Option<String>,
-    since: When,
-}
-
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let (look, admin) = (request.app.poller.latest().await?, &request.app.admin);
-    let schedules = request.app.reads.schedules.get("", admin.schedules()).await?;
-    let leaders = request.app.reads.leaders.get("", admin.leaders()).await?;
+    let schedules = request.app.reads.get("", admin.schedules()).await?;
+    let leaders = request.app.reads.get("", admin.leaders()).await?;
     let access = request.admin.access();
     let page = Schedules {
         layout: Layout::new(&request, "schedules", "Schedules")
             .with_look(&look)
-            .live(&request, &look, 2 + schedules.len() as u64)
+            .live(&request, &look, Cost::new(schedules.len() as u64, 2))
             .noticed(fields.text("done")),
-        schedules: schedules.iter().map(view).collect(),
-        leaders: leaders
-            .iter()
-            .map(|leader| Leader {
-                name: line(&leader.name),
-                held: leader.held,
-                holder: leader.holder.as_deref().map(line),
-                since: When::of(leader.since),
-            })
-            .collect(),
+        schedules: &schedules,
+        leaders: &leaders,
         may_trigger: access.allows(Action::TriggerSchedule),
         may_pause: access.allows(Action::PauseSchedule),
         may_resume: access.allows(Action::ResumeSchedule),
@@ -66,38 +41,15 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-fn view(schedule: &ScheduleOverview) -> Schedule {
-    let sends = match (&schedule.kind, &schedule.queue) {
-        (Some(kind), Some(queue)) => format!("{} to {}", line(kind), line(queue)),
-        _ => "not known yet".to_owned(),
-    };
-    Schedule {
-        name: line(&schedule.name),
-        exact_name: schedule.name.clone(),
-        words: words(schedule),
-        cron: schedule.cron.as_deref().map(line),
-        sends,
-        next: schedule.next.iter().take(3).map(|at| When::of(*at)).collect(),
-        done: schedule.done.map(When::of),
-        paused: schedule.paused,
-        triggered: schedule.triggered.map(When::of),
-    }
-}
-
-/// Says in words when a schedule runs.
 fn words(schedule: &ScheduleOverview) -> String {
-    let every = schedule.every_ms.and_then(|every| u64::try_from(every).ok());
-    match (&schedule.cron, every) {
+    match (&schedule.cron, schedule.interval()) {
         (Some(cron), _) => {
             let zone = schedule.zone.as_deref().unwrap_or("UTC");
             let words = cron.parse::<Cron>().map(|cron| cron.describe());
             let words = words.unwrap_or_else(|_| "by a cron expression".to_owned());
             format!("{} ({})", line(&words), line(zone))
         }
-        (None, Some(every)) if every % 1000 == 0 => {
-            format!("Every {}", age(std::time::Duration::from_millis(every)))
-        }
-        (None, Some(every)) => format!("Every {every} ms"),
+        (None, Some(interval)) => format!("Every {interval}"),
         (None, None) => "Unknown: no leader of this version has run it yet.".to_owned(),
     }
 }

@@ -9,30 +9,24 @@ use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryRecord};
 use super::rows::{job_path, shown};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
-use crate::browser::fields::Fields;
+use crate::browser::fields::{Fields, Given};
+use crate::browser::filters;
 use crate::browser::poller::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, encoded, line};
 
-/// The most lines of the journal on the page.
 const SHOWN: usize = 200;
 
-/// The number of queues that are searched at once.
 const AT_ONCE: usize = 8;
 
 #[derive(Template)]
 #[template(path = "search.html")]
-struct Search {
+struct Search<'a> {
     layout: Layout,
-    id: String,
-    queue: String,
-    key: String,
-    kind: String,
-    outcome: String,
-    error: String,
-    younger: String,
+    fields: &'a Fields,
     found: Option<Vec<Found>>,
-    ended: Vec<Ended>,
+    /// The jobs that have ended, each with its error.
+    ended: Vec<(&'a HistoryRecord, String)>,
     /// The time back to which the jobs are shown, and the page with older ones, if there may be any.
     older: Option<(When, String)>,
     requests: u64,
@@ -49,20 +43,6 @@ struct Found {
     place: &'static str,
 }
 
-/// A job that has ended.
-struct Ended {
-    path: String,
-    id: String,
-    queue: String,
-    kind: String,
-    outcome: String,
-    is_bad: bool,
-    attempt: u32,
-    ended: When,
-    ran: String,
-    error: String,
-}
-
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let look = request.app.poller.latest().await?;
     let (id, queue) = (fields.exact("id").map(str::trim), fields.text("queue"));
@@ -71,19 +51,17 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         None => None,
     };
     let journal = request.app.admin.history(&filter(&request, &fields, id)?).await?;
-    let text = |name| fields.text(name).unwrap_or_default().to_owned();
+    let error = |record: &HistoryRecord| {
+        let error = record.error.as_deref();
+        let error = error.map(|error| shown(&request, &record.queue, &record.kind, Field::Error, error));
+        error.unwrap_or_default()
+    };
     let page = Search {
         layout: Layout::new(&request, "search", "History").with_look(&look),
-        id: id.unwrap_or_default().to_owned(),
-        queue: text("queue"),
-        key: fields.exact("key").unwrap_or_default().to_owned(),
-        kind: text("kind"),
-        outcome: text("outcome"),
-        error: fields.exact("error").unwrap_or_default().to_owned(),
-        younger: text("younger"),
+        fields: &fields,
         explain: id.zip(queue).map(|(id, queue)| job_path(queue, "", id)),
         found,
-        ended: journal.jobs.iter().map(|record| ended(&request, record)).collect(),
+        ended: journal.jobs.iter().map(|record| (record, error(record))).collect(),
         older: journal.searched_to.as_deref().map(|time| (When::read(time), older(&fields, time))),
         requests: 3 * look.queues().len() as u64,
     };
@@ -107,36 +85,20 @@ fn filter(
     id: Option<&str>,
 ) -> Result<HistoryFilter, PageError> {
     if request.app.redactor.hides() && (fields.exact("key").is_some() || fields.exact("error").is_some()) {
-        return Err(PageError::forbidden(
-            "texts are hidden here, so jobs cannot be searched by key or error",
-        ));
+        let text = "texts are hidden here, so jobs cannot be searched by key or error";
+        return Err(PageError::forbidden(text));
     }
-    let mut filter = HistoryFilter::new().limit(SHOWN);
-    if let Some(id) = id {
-        filter = filter.id(id);
-    }
-    if let Some(queue) = fields.text("queue") {
-        filter = filter.queue(queue);
-    }
-    if let Some(key) = fields.exact("key") {
-        filter = filter.key(key);
-    }
-    if let Some(kind) = fields.text("kind") {
-        filter = filter.kind(kind);
-    }
-    if let Some(outcome) = fields.text("outcome") {
-        filter = filter.outcome(outcome);
-    }
-    if let Some(text) = fields.exact("error") {
-        filter = filter.error(text);
-    }
-    if let Some(since) = fields.duration("younger")?.and_then(|age| SystemTime::now().checked_sub(age)) {
-        filter = filter.since(since);
-    }
-    if let Some(until) = fields.time("until")? {
-        filter = filter.until(until);
-    }
-    Ok(filter)
+    let since = fields.duration("younger")?.and_then(|age| SystemTime::now().checked_sub(age));
+    Ok(HistoryFilter::new()
+        .limit(SHOWN)
+        .given(id, HistoryFilter::id)
+        .given(fields.text("queue"), HistoryFilter::queue)
+        .given(fields.exact("key"), HistoryFilter::key)
+        .given(fields.text("kind"), HistoryFilter::kind)
+        .given(fields.text("outcome"), HistoryFilter::outcome)
+        .given(fields.exact("error"), HistoryFilter::error)
+        .given(since, HistoryFilter::since)
+        .given(fields.time("until")?, HistoryFilter::until))
 }
 
 /// Looks for a job that has not ended: among running jobs, and among the messages of each queue that a look shows.
@@ -167,9 +129,8 @@ async fn find(
 
 async fn in_queue(request: &AuthorizedRequest, queue: &str, id: &str) -> Result<Vec<Found>, PageError> {
     let (reads, admin) = (&request.app.reads, &request.app.admin);
-    let waiting = reads.peeks.get(queue, admin.peek(queue)).await?;
-    let dead =
-        reads.dead.get(queue, async { admin.dead_letters(queue, &DeadLetterFilter::new()).await }).await?;
+    let waiting = reads.get(queue, admin.peek(queue)).await?;
+    let dead = reads.get(queue, async { admin.dead_letters(queue, &DeadLetterFilter::new()).await }).await?;
     let waiting = waiting.iter().map(|job| (job, "waiting"));
     let all = waiting.chain(dead.letters.iter().map(|job| (job, "dead"))).filter(|(job, _)| job.id == id);
     Ok(all.map(|(job, place)| Found::new(&job.queue, &job.source, &job.id, &job.kind, place)).collect())
@@ -179,27 +140,5 @@ impl Found {
     fn new(queue: &str, source: &str, id: &str, kind: &str, place: &'static str) -> Self {
         let path = job_path(queue, source, id);
         Self { path, id: line(id), queue: line(queue), kind: line(kind), place }
-    }
-}
-
-fn ended(request: &AuthorizedRequest, record: &HistoryRecord) -> Ended {
-    let outcome = match &record.reason {
-        Some(reason) => format!("{}: {reason}", record.outcome),
-        None => record.outcome.clone(),
-    };
-    let error = record.error.as_deref();
-    Ended {
-        path: job_path(&record.queue, &record.source, &record.id),
-        id: line(&record.id),
-        queue: line(&record.queue),
-        kind: line(&record.kind),
-        outcome: line(&outcome),
-        is_bad: record.outcome == "dead_lettered",
-        attempt: record.attempt,
-        ended: When::read(&record.ended),
-        ran: format!("{:.3} s", record.run_seconds),
-        error: error
-            .map(|error| shown(request, &record.queue, &record.kind, Field::Error, error))
-            .unwrap_or_default(),
     }
 }

@@ -1,89 +1,56 @@
 //! The filter of dead letters, as a form and as a part of an address.
 
-use std::time::Duration;
-
 use jobqueue_admin::DeadLetterFilter;
 
 use super::PageError;
-use crate::browser::fields::Fields;
+use crate::browser::fields::{Fields, Given};
 use crate::browser::redact::Redactor;
 use crate::browser::text::encoded;
+
+const FIELDS: [&str; 7] = ["kind", "reason", "text", "id", "source", "older", "younger"];
 
 /// An operator's selection among the dead letters of a queue.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selection {
-    pub(crate) kind: String,
-    pub(crate) reason: String,
-    pub(crate) text: String,
-    pub(crate) id: String,
-    pub(crate) source: String,
-    /// The lengths of time as they were written.
-    pub(crate) older: String,
-    pub(crate) younger: String,
-    ages: (Option<Duration>, Option<Duration>),
+    fields: Fields,
+    filter: DeadLetterFilter,
 }
 
 impl Selection {
     pub(crate) fn read(fields: &Fields, redactor: &Redactor) -> Result<Self, PageError> {
-        let text = |name| fields.text(name).unwrap_or_default().to_owned();
         if redactor.hides() && fields.text("text").is_some() {
-            return Err(PageError::forbidden(
-                "texts are hidden here, so dead letters cannot be searched by text",
-            ));
+            let text = "texts are hidden here, so dead letters cannot be searched by text";
+            return Err(PageError::forbidden(text));
         }
-        Ok(Self {
-            kind: text("kind"),
-            reason: text("reason"),
-            text: text("text"),
+        let filter = DeadLetterFilter::all()
+            .given(fields.text("kind"), DeadLetterFilter::kind)
+            .given(fields.text("reason"), DeadLetterFilter::reason)
+            .given(fields.text("text"), DeadLetterFilter::text)
             // An id may begin or end with blanks.
-            id: fields.exact("id").unwrap_or_default().to_owned(),
-            source: fields.exact("source").unwrap_or_default().to_owned(),
-            older: text("older"),
-            younger: text("younger"),
-            ages: (fields.duration("older")?, fields.duration("younger")?),
-        })
+            .given(fields.exact("id"), |filter, id| filter.ids([id]))
+            .given(fields.exact("source"), DeadLetterFilter::source)
+            .given(fields.duration("older")?, DeadLetterFilter::older_than)
+            .given(fields.duration("younger")?, DeadLetterFilter::younger_than);
+        let value = |name| match name {
+            "id" | "source" => fields.exact(name),
+            _ => fields.text(name),
+        };
+        let given = FIELDS.into_iter().filter_map(|name| Some((name.to_owned(), value(name)?.to_owned())));
+        Ok(Self { fields: Fields::new(given), filter })
     }
 
     /// Returns the filter for the admin core; without a field it selects all.
     pub(crate) fn filter(&self) -> DeadLetterFilter {
-        let mut filter = DeadLetterFilter::all();
-        if !self.kind.is_empty() {
-            filter = filter.kind(&self.kind);
-        }
-        if !self.reason.is_empty() {
-            filter = filter.reason(&self.reason);
-        }
-        if !self.text.is_empty() {
-            filter = filter.text(&self.text);
-        }
-        if !self.id.is_empty() {
-            filter = filter.ids([self.id.clone()]);
-        }
-        if !self.source.is_empty() {
-            filter = filter.source(&self.source);
-        }
-        if let Some(age) = self.ages.0 {
-            filter = filter.older_than(age);
-        }
-        if let Some(age) = self.ages.1 {
-            filter = filter.younger_than(age);
-        }
-        filter
+        self.filter.clone()
     }
 
-    /// Returns the fields that are set, with their values.
+    /// Returns a value for the form in which it was given.
+    pub(crate) fn shown(&self, name: &str) -> &str {
+        self.fields.shown(name)
+    }
+
     pub(crate) fn fields(&self) -> Vec<(&'static str, &str)> {
-        let Self { kind, reason, text, id, source, older, younger, .. } = self;
-        let all: [(&'static str, &str); 7] = [
-            ("kind", kind),
-            ("reason", reason),
-            ("text", text),
-            ("id", id),
-            ("source", source),
-            ("older", older),
-            ("younger", younger),
-        ];
-        all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+        FIELDS.into_iter().filter_map(|name| Some((name, self.fields.exact(name)?))).collect()
     }
 
     /// Returns the fields as a part of an address, with a question mark if there are any.

@@ -7,7 +7,6 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, line};
 
-/// A point in the life of a job.
 pub(crate) struct Moment {
     pub(crate) at: When,
     pub(crate) what: String,
@@ -16,7 +15,6 @@ pub(crate) struct Moment {
     order: String,
 }
 
-/// Returns the known moments of a job, the oldest first.
 pub(crate) fn moments(
     request: &AuthorizedRequest,
     found: &Explanation,

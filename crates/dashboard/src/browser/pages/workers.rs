@@ -7,89 +7,54 @@ use super::rows::Run;
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
-use crate::browser::text::{When, age, amount, line};
+use crate::browser::filters;
+use crate::browser::poller::Cost;
 
-/// The most running jobs of a worker that the page shows.
+/// The most running jobs of a worker, and workers that have gone, that the page shows.
 const SHOWN: usize = 100;
 
 #[derive(Template)]
 #[template(path = "workers.html")]
-struct Workers {
+struct Workers<'a> {
     layout: Layout,
-    workers: Vec<Worker>,
-    gone: Vec<Worker>,
-}
-
-struct Worker {
-    name: String,
-    place: String,
-    version: String,
-    started: When,
-    seen: String,
-    draining: bool,
-    slots: u32,
-    running: u64,
-    more: u64,
-    queues: Vec<(String, bool)>,
-    runs: Vec<Run>,
-    counters: Vec<Count>,
-}
-
-struct Count {
-    queue: String,
-    kind: String,
-    completed: String,
-    retried: String,
-    dead: String,
-    mean: String,
+    /// Each with the rows of its jobs.
+    workers: Vec<(&'a WorkerOverview, Vec<Run>)>,
+    gone: Vec<&'a WorkerOverview>,
+    more_gone: usize,
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
     let look = request.app.poller.latest().await?;
+    let mut workers = Vec::new();
+    for worker in look.present() {
+        let runs = worker.record.running.iter().take(SHOWN).map(|job| Run::new(&request, worker, job));
+        workers.push((worker, runs.collect()));
+    }
+    let mut gone: Vec<_> = look.workers().iter().filter(|worker| worker.stale).collect();
+    gone.sort_by(|one, other| one.age_seconds.total_cmp(&other.age_seconds));
+    let more_gone = gone.len().saturating_sub(SHOWN);
+    gone.truncate(SHOWN);
     let page = Workers {
-        layout: Layout::new(&request, "workers", "Workers").with_look(&look).live(&request, &look, 0),
-        workers: look.present().map(|worker| view(&request, worker)).collect(),
-        gone: look
-            .workers()
-            .iter()
-            .filter(|worker| worker.stale)
-            .map(|worker| view(&request, worker))
-            .collect(),
+        layout: Layout::new(&request, "workers", "Workers").with_look(&look).live(
+            &request,
+            &look,
+            Cost::default(),
+        ),
+        workers,
+        gone,
+        more_gone,
     };
     Ok(Answer::Page(page.render()?))
 }
 
-fn view(request: &AuthorizedRequest, worker: &WorkerOverview) -> Worker {
-    let record = &worker.record;
-    let seen = std::time::Duration::try_from_secs_f64(worker.age_seconds).unwrap_or_default();
-    Worker {
-        name: line(&record.name),
-        place: format!("{}, process {}", line(&record.host), record.pid),
-        version: line(&record.version),
-        started: When::read(&record.started),
-        seen: age(seen),
-        draining: record.draining,
-        slots: record.slots,
-        running: record.running_total,
-        more: record.running_total.saturating_sub(record.running.len().min(SHOWN) as u64),
-        queues: record.queues.iter().map(|queue| (line(&queue.name), queue.circuit_open)).collect(),
-        runs: record.running.iter().take(SHOWN).map(|job| Run::new(request, worker, job)).collect(),
-        counters: record.counters.iter().map(count).collect(),
-    }
+fn place(worker: &WorkerOverview) -> String {
+    format!("{}, process {}", worker.record.host, worker.record.pid)
 }
 
-fn count(counters: &Counters) -> Count {
-    let runs: u64 = counters.run_times.iter().sum();
-    let mean = match u32::try_from(runs) {
+/// Returns the mean run time since the worker's start.
+fn mean(counters: &Counters) -> String {
+    match u32::try_from(counters.run_times.iter().sum::<u64>()) {
         Ok(runs) if runs > 0 => format!("{:.3} s", counters.run_seconds / f64::from(runs)),
         _ => "-".to_owned(),
-    };
-    Count {
-        queue: line(&counters.queue),
-        kind: line(&counters.kind),
-        completed: amount(counters.completed),
-        retried: amount(counters.retried),
-        dead: amount(counters.dead_lettered),
-        mean,
     }
 }

@@ -111,7 +111,7 @@ async fn redacted_texts_are_never_shown() {
     reject_all(&storage).await;
     let dashboard = Dashboard::new(admin).redact(|shown| match shown.field {
         Field::Header(_) => None,
-        _ => Some(format!("[{} hidden]", shown.kind)),
+        _ => Some(format!("[{} hidden]", shown.kind.unwrap_or("unknown"))),
     });
     let browser = Browser::new(dashboard);
     let page = browser.page(&format!("{job}&show=content")).await;

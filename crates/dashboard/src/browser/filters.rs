@@ -1,0 +1,46 @@
+//! The filters of the templates. A text that anybody may have written passes through [`line`].
+#![allow(unreachable_pub, reason = "the macro makes public types")]
+
+use std::time::SystemTime;
+
+use askama::{Result, Values, filter_fn};
+
+use crate::browser::text::{self, When};
+
+#[filter_fn]
+pub(crate) fn line(text: impl AsRef<str>, _: &dyn Values) -> Result<String> {
+    Ok(text::line(text.as_ref()))
+}
+
+#[filter_fn]
+pub(crate) fn encoded(text: impl AsRef<str>, _: &dyn Values) -> Result<String> {
+    Ok(text::encoded(text.as_ref()))
+}
+
+#[filter_fn]
+pub(crate) fn amount(number: &u64, _: &dyn Values) -> Result<String> {
+    Ok(text::amount(*number))
+}
+
+#[filter_fn]
+pub(crate) fn known(number: &Option<u64>, _: &dyn Values) -> Result<String> {
+    Ok(text::known(*number))
+}
+
+#[filter_fn]
+pub(crate) fn time(at: &SystemTime, _: &dyn Values) -> Result<When> {
+    Ok(When::of(*at))
+}
+
+/// Shows a time that is written as RFC 3339.
+#[filter_fn]
+pub(crate) fn written(at: impl AsRef<str>, _: &dyn Values) -> Result<When> {
+    Ok(When::read(at.as_ref()))
+}
+
+/// Shows how many seconds have passed.
+#[filter_fn]
+pub(crate) fn age(seconds: &f64, _: &dyn Values) -> Result<String> {
+    let time = std::time::Duration::try_from_secs_f64(*seconds);
+    Ok(time.map_or_else(|_| "-".to_owned(), text::age))
+}
