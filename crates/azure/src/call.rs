@@ -24,26 +24,29 @@ pub(super) struct Call<'a> {
     pub(super) operation: &'static str,
     pub(super) subject: &'a (dyn Display + Sync),
     pub(super) effect: Effect,
-    /// The kind of error when the answer is longer than allowed.
-    pub(super) too_long: StoreErrorKind,
+    /// The greatest number of bytes of content that it carries, in one direction or the other.
+    pub(super) content: Option<u64>,
 }
 
 impl<'a> Call<'a> {
+    fn new(effect: Effect, operation: &'static str, subject: &'a (dyn Display + Sync)) -> Self {
+        Self { operation, subject, effect, content: None }
+    }
+
     pub(super) fn reads(operation: &'static str, subject: &'a (dyn Display + Sync)) -> Self {
-        Self { operation, subject, effect: Effect::Reads, too_long: StoreErrorKind::Protocol }
+        Self::new(Effect::Reads, operation, subject)
     }
 
     pub(super) fn repeatable(operation: &'static str, subject: &'a (dyn Display + Sync)) -> Self {
-        Self { operation, subject, effect: Effect::Repeatable, too_long: StoreErrorKind::Protocol }
+        Self::new(Effect::Repeatable, operation, subject)
     }
 
     pub(super) fn once(operation: &'static str, subject: &'a (dyn Display + Sync)) -> Self {
-        Self { operation, subject, effect: Effect::Once, too_long: StoreErrorKind::Protocol }
+        Self::new(Effect::Once, operation, subject)
     }
 
-    /// Returns the same call; an answer that is too long is an error of `kind`.
-    pub(super) fn with_long_answers_as(self, kind: StoreErrorKind) -> Self {
-        Self { too_long: kind, ..self }
+    pub(super) fn with_content(self, bytes: u64) -> Self {
+        Self { content: Some(bytes), ..self }
     }
 
     pub(super) fn error(self, kind: StoreErrorKind) -> StoreError {

@@ -10,8 +10,7 @@ use azure_storage_queue::{QueueClient, QueueServiceClient, QueueServiceClientOpt
 use super::account::{self, Account, Credential};
 use super::pipeline;
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{BlobName, ContainerName, QueueName};
-use jobqueue_storage::{StoreError, StoreErrorKind};
+use jobqueue_storage::{BlobName, ContainerName, QueueName, StoreError, StoreErrorKind};
 
 /// The version of the service's protocol: the oldest with all features that are used here, so that emulators and Azure
 /// Stack support it.

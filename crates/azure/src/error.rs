@@ -6,10 +6,9 @@ use std::time::{Duration, SystemTime};
 use azure_core::error::ErrorKind;
 use azure_core::http::headers::{HeaderName, Headers};
 use azure_core::http::{RawResponse, StatusCode};
-use jiff::Timestamp;
-use jiff::fmt::rfc2822;
 
 use super::call::Call;
+use super::convert::http_date;
 use super::pipeline::{ExchangeError, is_of_the_service};
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
@@ -58,7 +57,11 @@ fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
     let (kind, ambiguous) = match error {
         ExchangeError::NotConnected(_) => (StoreErrorKind::Unavailable, false),
         ExchangeError::Lost(_) => (StoreErrorKind::Unavailable, call.changes()),
-        ExchangeError::TooLong { .. } => (call.too_long, call.changes()),
+        // The caller has set the limit of content that it reads; no other answer of the service is so long.
+        ExchangeError::TooLong { .. } if call.content.is_some() && !call.changes() => {
+            (StoreErrorKind::TooLarge, false)
+        }
+        ExchangeError::TooLong { .. } => (StoreErrorKind::Protocol, call.changes()),
         // Whoever wrote the answer, the service may have applied the request.
         ExchangeError::Unexpected(_) => (StoreErrorKind::Protocol, call.changes()),
     };
@@ -232,11 +235,6 @@ fn retry_after(headers: &Headers) -> Option<Duration> {
             Some(until.duration_since(SystemTime::now()).unwrap_or_default())
         })?;
     Some(wait.min(MAX_RETRY_AFTER))
-}
-
-pub(super) fn http_date(text: &str) -> Option<SystemTime> {
-    let timestamp: Timestamp = rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok()?;
-    Some(timestamp.into())
 }
 
 #[cfg(test)]

@@ -24,13 +24,13 @@ mod blob;
 mod call;
 mod connection;
 mod connection_string;
+mod convert;
 mod error;
 mod options;
 mod pipeline;
 mod probe;
 mod queue;
 mod secret;
-mod time;
 mod xml;
 
 pub use options::Options;

@@ -10,8 +10,7 @@ use super::probe;
 use super::queue::AzureQueues;
 use jobqueue_entra::{TokenSource, credential_methods};
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{Access, OpenStores, StoreError, StoreErrorKind, Stores};
-use jobqueue_storage::{ContainerName, QueueName};
+use jobqueue_storage::{Access, ContainerName, OpenStores, QueueName, StoreError, StoreErrorKind, Stores};
 
 /// Options for a storage account: its addresses, its credential, and its certificates. `Storage::open` takes them.
 ///

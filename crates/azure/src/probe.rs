@@ -13,8 +13,9 @@ use super::call::{Call, with_receipt};
 use super::connection::Connection;
 use super::pipeline::PLACEHOLDER;
 use super::xml;
-use jobqueue_storage::{Access, LeaseId, PopReceipt, StoreError, StoreErrorKind};
-use jobqueue_storage::{BlobName, ContainerName, QueueName};
+use jobqueue_storage::{
+    Access, BlobName, ContainerName, LeaseId, PopReceipt, QueueName, StoreError, StoreErrorKind,
+};
 
 /// An id that no message has.
 const NO_MESSAGE: &str = "00000000-0000-0000-0000-000000000000";

@@ -1,22 +1,38 @@
 //! Implements the blob half of the port over the service's REST operations.
 
-mod blobs;
-mod containers;
 mod leases;
 
+use std::num::NonZero;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
+use azure_core::error::ErrorKind;
+use azure_core::http::Etag;
+use azure_core::http::headers::Headers;
+use azure_core::http::pager::PagerOptions;
+use azure_storage_blob::BlobClient;
+use azure_storage_blob::models::{
+    BlobClientDeleteOptions, BlobClientDownloadOptions, BlobClientUploadOptions,
+    BlobContainerClientListBlobsOptions, BlobItem, LeaseState as SdkLeaseState, ListBlobsIncludeItem,
+};
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 
+use super::call::{Call, limited, with_limit};
 use super::connection::Connection;
+use super::convert::{from_headers, http_date, to_headers};
 use super::probe;
 use jobqueue_storage::{
-    Access, Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, Detach, LeaseDuration,
-    LeaseId, Permissions, PutBlob, StoreError,
+    Access, Blob, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, Condition, ContainerName,
+    Detach, ETag, LeaseId, LeaseState, Permissions, PutBlob, StoreError, StoreErrorKind,
 };
-use jobqueue_storage::{BlobName, ContainerName};
+
+/// The greatest size of a page of 5,000 blobs with their metadata, in bytes.
+const LIST_LIMIT: u64 = 64 * 1024 * 1024;
+
+/// The longest blob that one request writes, in bytes, and so the longest that is read: 5,000 MiB.
+/// <https://learn.microsoft.com/rest/api/storageservices/put-blob>
+const MAX_RANGE: usize = 5_000 * 1024 * 1024;
 
 /// The blobs of a storage account: block blobs, each written by one request.
 #[derive(Debug)]
@@ -28,16 +44,36 @@ impl AzureBlobs {
     pub(super) fn new(connection: Arc<Connection>) -> Self {
         Self { connection }
     }
+
+    fn client(&self, blob: &BlobName) -> BlobClient {
+        self.connection.blob(blob)
+    }
 }
 
 #[async_trait]
 impl BlobStore for AzureBlobs {
     async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        containers::create(&self.connection, container).await
+        let call = Call::repeatable("create container", container);
+        let client = self.connection.container(container);
+        let created = call.run_again(self.connection.runtime(), || async {
+            match client.create(None).await {
+                Err(error) if is_there(&error) => Ok(()),
+                created => created.map(drop),
+            }
+        });
+        match created.await {
+            // A caller that may only use an existing container need not be allowed to create it.
+            Err(error) if error.kind() == StoreErrorKind::Unauthorized => {
+                let look = Call::reads("read container properties", container);
+                look.run(async { client.get_properties(None).await }).await.map(drop).map_err(|_| error)
+            }
+            created => created,
+        }
     }
 
     async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        containers::delete(&self.connection, container).await
+        let call = Call::once("delete container", container);
+        call.run(async { self.connection.container(container).delete(None).await }).await.map(drop)
     }
 
     async fn put_blob(
@@ -46,19 +82,71 @@ impl BlobStore for AzureBlobs {
         data: Bytes,
         options: PutBlob,
     ) -> Result<BlobProperties, StoreError> {
-        blobs::put(&self.connection, blob, data, options).await
+        let length = data.len() as u64;
+        let call = Call::once("put blob", blob).with_content(length);
+        let metadata = to_headers(call, &options.metadata)?;
+        let (if_match, if_none_match) = match &options.condition {
+            Condition::Always => (None, None),
+            Condition::IfAbsent => (None, Some(Etag::from("*"))),
+            Condition::IfMatch(tag) => (Some(Etag::from(tag.as_str())), None),
+        };
+        let answer = call.run(async {
+            let request = BlobClientUploadOptions {
+                if_match,
+                if_none_match,
+                lease_id: options.lease.map(|lease| lease.expose()),
+                metadata: Some(metadata),
+                // One request writes the blob, whatever its length: readers never see a part of it.
+                partition_size: NonZero::new(u64::MAX),
+                parallel: NonZero::new(1),
+                ..BlobClientUploadOptions::default()
+            };
+            self.client(blob).upload(data.into(), Some(request)).await
+        });
+        let lease = if options.lease.is_some() { LeaseState::Leased } else { LeaseState::Available };
+        let properties = read_properties(call, answer.await?.raw_response.headers(), length)?;
+        Ok(properties.with_metadata(options.metadata).with_lease(lease))
     }
 
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
-        blobs::get(&self.connection, blob, max_bytes).await
+        let call = Call::reads("get blob", blob).with_content(max_bytes);
+        // One request reads the blob, and a byte of a longer one shows that it is too long. Without a size the range
+        // would end at 2^64: the service documents ranges within a blob, and others refuse what a signed number cannot
+        // hold.
+        let range = usize::try_from(max_bytes).unwrap_or(usize::MAX).clamp(1, MAX_RANGE) + 1;
+        let read = call.run_again(self.connection.runtime(), || async {
+            let options = BlobClientDownloadOptions {
+                method_options: with_limit(max_bytes),
+                partition_size: NonZero::new(range),
+                parallel: NonZero::new(1),
+                ..BlobClientDownloadOptions::default()
+            };
+            let answer = self.client(blob).download(Some(options)).await?;
+            Ok((answer.headers, answer.body.collect().await?))
+        });
+        let (headers, data) = read.await?;
+        let properties = read_properties(call, &headers, data.len() as u64)?;
+        Ok(Blob::new(data, properties))
     }
 
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
-        blobs::properties(&self.connection, blob).await
+        let call = Call::reads("read blob properties", blob);
+        let read = || async { self.client(blob).get_properties(None).await };
+        let answer = call.run_again(self.connection.runtime(), read).await?;
+        let headers = answer.headers();
+        let length = text(headers, "content-length")
+            .and_then(|length| length.parse().ok())
+            .ok_or_else(|| call.unreadable("the answer has no Content-Length"))?;
+        read_properties(call, headers, length)
     }
 
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
-        blobs::delete(&self.connection, blob, lease).await
+        let options = BlobClientDeleteOptions {
+            lease_id: lease.map(LeaseId::expose),
+            ..BlobClientDeleteOptions::default()
+        };
+        let call = Call::once("delete blob", blob);
+        call.run(async { self.client(blob).delete(Some(options)).await }).await.map(drop)
     }
 
     async fn list_blobs(
@@ -67,7 +155,24 @@ impl BlobStore for AzureBlobs {
         prefix: &str,
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError> {
-        containers::list(&self.connection, container, prefix, marker).await
+        let call = Call::reads("list blobs", container);
+        let read = call.run_again(self.connection.runtime(), || async {
+            let options = BlobContainerClientListBlobsOptions {
+                prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()),
+                marker: marker.map(str::to_owned),
+                include: Some(vec![ListBlobsIncludeItem::Metadata]),
+                method_options: PagerOptions { context: limited(LIST_LIMIT), ..PagerOptions::default() },
+                ..BlobContainerClientListBlobsOptions::default()
+            };
+            let mut pages = self.connection.container(container).list_blobs(Some(options))?.into_pages();
+            let Some(page) = pages.next().await.transpose()? else { return Ok(None) };
+            let now = text(page.headers(), "date").and_then(http_date);
+            Ok(Some((page.into_model()?, now)))
+        });
+        let Some((page, now)) = read.await? else { return Ok(BlobListing::default()) };
+        let next = page.next_marker.filter(|marker| !marker.is_empty());
+        let blobs = page.blob_items.into_iter().filter_map(listed).collect();
+        Ok(BlobListing::new(blobs).with_next(next).with_now(now))
     }
 
     fn powers(self: Arc<Self>) -> BlobPowers {
@@ -77,39 +182,6 @@ impl BlobStore for AzureBlobs {
             detach: Some(self),
             ..BlobPowers::default()
         }
-    }
-}
-
-#[async_trait]
-impl BlobLeases for AzureBlobs {
-    async fn acquire_lease(
-        &self,
-        blob: &BlobName,
-        duration: LeaseDuration,
-        proposed: &LeaseId,
-    ) -> Result<LeaseId, StoreError> {
-        leases::acquire(&self.connection, blob, duration, proposed).await
-    }
-
-    async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError> {
-        leases::renew(&self.connection, blob, lease).await
-    }
-
-    async fn change_lease(
-        &self,
-        blob: &BlobName,
-        lease: &LeaseId,
-        proposed: &LeaseId,
-    ) -> Result<LeaseId, StoreError> {
-        leases::change(&self.connection, blob, lease, proposed).await
-    }
-
-    async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
-        leases::release(&self.connection, blob, lease).await
-    }
-
-    async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
-        leases::break_lease(&self.connection, blob, period).await
     }
 }
 
@@ -124,4 +196,50 @@ impl Detach<dyn BlobStore> for AzureBlobs {
     fn detached(&self) -> Arc<dyn BlobStore> {
         Arc::new(Self { connection: self.connection.again() })
     }
+}
+
+/// Returns whether a container could not be created because it exists.
+fn is_there(error: &azure_core::Error) -> bool {
+    matches!(error.kind(), ErrorKind::HttpResponse { error_code: Some(code), .. } if code == "ContainerAlreadyExists")
+}
+
+fn read_properties(call: Call<'_>, headers: &Headers, length: u64) -> Result<BlobProperties, StoreError> {
+    let (Some(etag), Some(modified)) =
+        (text(headers, "etag"), text(headers, "last-modified").and_then(http_date))
+    else {
+        return Err(call.unreadable("the answer has no ETag or Last-Modified"));
+    };
+    let lease = match text(headers, "x-ms-lease-state") {
+        Some("leased") => LeaseState::Leased,
+        Some("expired") => LeaseState::Expired,
+        Some("breaking") => LeaseState::Breaking,
+        Some("broken") => LeaseState::Broken,
+        _ => LeaseState::Available,
+    };
+    Ok(BlobProperties::new(length, ETag::new(etag), modified)
+        .with_metadata(from_headers(headers))
+        .with_lease(lease))
+}
+
+fn text<'a>(headers: &'a Headers, name: &'static str) -> Option<&'a str> {
+    headers.get_optional_str(&name.into())
+}
+
+/// Returns a blob of a listing; `None` when it lacks a required property.
+fn listed(item: BlobItem) -> Option<(String, BlobProperties)> {
+    let properties = item.properties?;
+    let metadata = item.metadata.and_then(|metadata| metadata.values).unwrap_or_default();
+    // The listing omits the quotes that a condition needs.
+    let etag = properties.etag?.to_string();
+    let etag = if etag.starts_with('"') { etag } else { format!("\"{etag}\"") };
+    let (length, modified) = (properties.content_length?, properties.last_modified?.into());
+    let lease = match properties.lease_state {
+        Some(SdkLeaseState::Leased) => LeaseState::Leased,
+        Some(SdkLeaseState::Expired) => LeaseState::Expired,
+        Some(SdkLeaseState::Breaking) => LeaseState::Breaking,
+        Some(SdkLeaseState::Broken) => LeaseState::Broken,
+        _ => LeaseState::Available,
+    };
+    let properties = BlobProperties::new(length, ETag::new(etag), modified);
+    Some((item.name?, properties.with_metadata(metadata.into_iter().collect()).with_lease(lease)))
 }

@@ -1,28 +1,46 @@
 //! Implements the queue half of the port over the service's REST operations.
 
-mod get;
-mod put;
-mod queues;
-mod update;
+mod answer;
 
-pub(super) use self::queues::{from_headers, to_headers};
-
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
+use azure_core::http::StatusCode;
+use azure_core::http::pager::PagerOptions;
+use azure_storage_queue::models::{
+    QueueClientCreateOptions, QueueClientDeleteMessageOptions, QueueClientPeekMessagesOptions,
+    QueueClientReceiveMessagesOptions, QueueClientSendMessageOptions, QueueClientUpdateMessageOptions,
+    QueueServiceClientListQueuesOptions,
+};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 
+use super::call::{Call, limited, with_limit, with_receipt};
 use super::connection::Connection;
-use super::probe;
-use jobqueue_storage::QueueName;
+use super::convert::{self, from_headers, to_headers};
+use super::pipeline::{PLACEHOLDER, RECEIPT};
+use super::{probe, xml};
+use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
     Access, Batches, Created, Detach, ExpiredReceipt, GetMessages, MessageRef, Metadata, PeekedMessage,
-    Permissions, PutMessage, PutOutcome, QueuePowers, QueueProperties, QueueStore, Received, StoreError,
-    UpdateMessage, Updated,
+    Permissions, PopReceipt, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore,
+    Received, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
 /// The number of concurrent calls of `put_all` and `delete_all`: the service has no bulk operations.
 const PARALLEL: usize = 16;
+
+/// The greatest size of a page of 5,000 names, in bytes.
+const LIST_LIMIT: u64 = 8 * 1024 * 1024;
+
+/// The greatest size of the answer to a get: 32 messages of 64 KiB, each byte written as a character reference.
+const ANSWER_LIMIT: u64 = 16 * 1024 * 1024;
+
+/// The number of times that a clear is repeated after the service broke it off: it deletes a large queue piece by
+/// piece.
+const CLEAR_ROUNDS: u32 = 60;
 
 /// The queues of a storage account.
 ///
@@ -42,35 +60,138 @@ impl AzureQueues {
 #[async_trait]
 impl QueueStore for AzureQueues {
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
-        queues::create(&self.connection, queue, metadata).await
+        let call = Call::repeatable("create queue", queue);
+        let headers = to_headers(call, metadata)?;
+        let create = || async {
+            let options = QueueClientCreateOptions {
+                metadata: Some(headers.clone()),
+                ..QueueClientCreateOptions::default()
+            };
+            self.connection.queue(queue)?.create(Some(options)).await
+        };
+        match call.run_again(self.connection.runtime(), create).await {
+            Ok(answer) if answer.status() == StatusCode::NoContent => Ok(Created::Existed),
+            Ok(_) => Ok(Created::New),
+            // The service compares by its own rules; ours ignore the case of names. And a caller that may only use an
+            // existing queue need not be allowed to create it.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    StoreErrorKind::QueueAlreadyExists | StoreErrorKind::Unauthorized
+                ) =>
+            {
+                match self.queue_properties(queue).await {
+                    Ok(present) if present.metadata == *metadata => Ok(Created::Existed),
+                    Ok(_) => Err(call.error(StoreErrorKind::QueueAlreadyExists)),
+                    Err(_) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
-        queues::delete(&self.connection, queue).await
+        let call = Call::once("delete queue", queue);
+        call.run(async { self.connection.queue(queue)?.delete(None).await }).await.map(drop)
     }
 
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
-        queues::list(&self.connection, prefix).await
+        let call = Call::reads("list queues", &prefix);
+        let mut names = BTreeSet::new();
+        let mut marker = None;
+        loop {
+            let read = call.run_again(self.connection.runtime(), || async {
+                let options = QueueServiceClientListQueuesOptions {
+                    prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()),
+                    marker: marker.clone(),
+                    method_options: PagerOptions { context: limited(LIST_LIMIT), ..PagerOptions::default() },
+                    ..QueueServiceClientListQueuesOptions::default()
+                };
+                let mut pages = self.connection.queue_service().list_queues(Some(options))?.into_pages();
+                pages.next().await.transpose()?.map(|page| page.into_model()).transpose()
+            });
+            let Some(page) = read.await? else { break };
+            let before = names.len();
+            // Names that our rules refuse, such as the service's own `$…`, are not ours.
+            let found = page.queue_items.iter().filter_map(|item| QueueName::new(item.name.as_deref()?).ok());
+            names.extend(found);
+            marker = page.next_marker.filter(|marker| !marker.is_empty());
+            // A storage that pages in circles (Azurite does) must not hold the caller forever.
+            if marker.is_none() || names.len() == before {
+                break;
+            }
+        }
+        Ok(names.into_iter().collect())
     }
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
-        queues::properties(&self.connection, queue).await
+        let call = Call::reads("read queue properties", queue);
+        let read = || async { self.connection.queue(queue)?.get_properties(None).await };
+        let answer = call.run_again(self.connection.runtime(), read).await?;
+        let count = answer
+            .headers()
+            .get_optional_str(&"x-ms-approximate-messages-count".into())
+            .and_then(|count| count.parse().ok())
+            .ok_or_else(|| call.unreadable("the answer has no x-ms-approximate-messages-count"))?;
+        Ok(QueueProperties::new(from_headers(answer.headers()), count))
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
-        queues::set_metadata(&self.connection, queue, metadata).await
+        let call = Call::repeatable("set queue metadata", queue);
+        let headers = to_headers(call, metadata)?;
+        let set = || async { self.connection.queue(queue)?.set_metadata(&headers, None).await };
+        call.run_again(self.connection.runtime(), set).await.map(drop)
     }
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
-        put::put(&self.connection, queue, &message).await
+        let call = Call::once("put message", queue);
+        limits::check_put(queue, &message)?;
+        let body = Bytes::from(xml::write_message(&message.text));
+        let (delay, ttl) = times(call, &message)?;
+        let put = call.run(async {
+            let options = QueueClientSendMessageOptions {
+                message_time_to_live: Some(ttl),
+                visibility_timeout: Some(delay),
+                ..QueueClientSendMessageOptions::default()
+            };
+            self.connection.queue(queue)?.send_message(body.into(), Some(options)).await
+        });
+        answer::stored(call, xml::read_messages(put.await?.body()))
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
-        get::get(&self.connection, queue, options).await
+        let call = Call::once("get messages", queue);
+        limits::check_get(queue, &options)?;
+        let visibility = convert::seconds(call, "a visibility timeout", options.visibility)?;
+        let get = call.run(async {
+            let options = QueueClientReceiveMessagesOptions {
+                number_of_messages: Some(options.count.cast_signed()),
+                visibility_timeout: Some(visibility),
+                method_options: with_limit(ANSWER_LIMIT),
+                ..QueueClientReceiveMessagesOptions::default()
+            };
+            self.connection.queue(queue)?.receive_messages(Some(options)).await
+        });
+        let raw = answer::complete(call, xml::read_messages(get.await?.body()))?;
+        let until = SystemTime::now() + options.visibility;
+        Ok(Received::new(
+            raw.into_iter().filter_map(|message| answer::leased(queue, message, until)).collect(),
+        ))
     }
 
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
-        get::peek(&self.connection, queue, count).await
+        let call = Call::reads("peek messages", queue);
+        limits::check_peek(queue, count)?;
+        let peek = call.run_again(self.connection.runtime(), || async {
+            let options = QueueClientPeekMessagesOptions {
+                number_of_messages: Some(count.cast_signed()),
+                method_options: with_limit(ANSWER_LIMIT),
+                ..QueueClientPeekMessagesOptions::default()
+            };
+            self.connection.queue(queue)?.peek_messages(Some(options)).await
+        });
+        let raw = answer::complete(call, xml::read_messages(peek.await?.body()))?;
+        Ok(raw.into_iter().filter_map(|message| answer::peeked(queue, message)).collect())
     }
 
     async fn update(
@@ -79,7 +200,28 @@ impl QueueStore for AzureQueues {
         message: &MessageRef,
         change: UpdateMessage,
     ) -> Result<Updated, StoreError> {
-        update::update(&self.connection, queue, message, &change).await
+        let call = Call::once("update message", queue);
+        answer::check_id(call, message)?;
+        limits::check_update(queue, &change)?;
+        let visibility = convert::seconds(call, "a visibility timeout", change.visibility)?;
+        let body = change.text.as_deref().map(|text| Bytes::from(xml::write_message(text)));
+        let update = call.run(async {
+            let options = QueueClientUpdateMessageOptions {
+                queue_message: body.map(Into::into),
+                method_options: with_receipt(&message.receipt),
+                ..QueueClientUpdateMessageOptions::default()
+            };
+            let queue = self.connection.queue(queue)?;
+            queue.update_message(message.id.as_str(), PLACEHOLDER, visibility, Some(options)).await
+        });
+        let answer = update.await?;
+        let headers = answer.headers();
+        let receipt = headers
+            .get_optional_str(&RECEIPT)
+            .filter(|receipt| !receipt.is_empty())
+            .ok_or_else(|| call.unreadable("the answer has no new receipt"))?;
+        let next_visible = convert::date(headers.get_optional_str(&"x-ms-time-next-visible".into()));
+        Ok(Updated::new(PopReceipt::new(receipt), next_visible))
     }
 
     async fn delete(
@@ -88,11 +230,29 @@ impl QueueStore for AzureQueues {
         message: &MessageRef,
         _late: ExpiredReceipt,
     ) -> Result<(), StoreError> {
-        update::delete(&self.connection, queue, message).await
+        let call = Call::once("delete message", queue);
+        answer::check_id(call, message)?;
+        let delete = call.run(async {
+            let options = QueueClientDeleteMessageOptions {
+                method_options: with_receipt(&message.receipt),
+                ..QueueClientDeleteMessageOptions::default()
+            };
+            let queue = self.connection.queue(queue)?;
+            queue.delete_message(message.id.as_str(), PLACEHOLDER, Some(options)).await
+        });
+        delete.await.map(drop)
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        queues::clear(&self.connection, queue).await
+        let call = Call::repeatable("clear queue", queue);
+        let mut round = 1;
+        loop {
+            match call.run(async { self.connection.queue(queue)?.clear(None).await }).await {
+                // The service asks to repeat the call until it is complete.
+                Err(error) if error.kind() == StoreErrorKind::Timeout && round < CLEAR_ROUNDS => round += 1,
+                answer => return answer.map(drop),
+            }
+        }
     }
 
     fn powers(self: Arc<Self>) -> QueuePowers {
@@ -112,24 +272,19 @@ impl Batches for AzureQueues {
         queue: &QueueName,
         messages: Vec<PutMessage>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        futures_util::stream::iter(messages)
-            .map(|message| self.put(queue, message))
-            .buffered(PARALLEL)
-            .collect()
-            .await
+        let puts = futures_util::stream::iter(messages).map(|message| self.put(queue, message));
+        puts.buffered(PARALLEL).collect().await
     }
 
     async fn delete_all(
         &self,
         queue: &QueueName,
         messages: Vec<MessageRef>,
-        _late: ExpiredReceipt,
+        late: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
-        futures_util::stream::iter(messages)
-            .map(|message| async move { update::delete(&self.connection, queue, &message).await })
-            .buffered(PARALLEL)
-            .collect()
-            .await
+        let deletions = futures_util::stream::iter(messages)
+            .map(|message| async move { self.delete(queue, &message, late).await });
+        deletions.buffered(PARALLEL).collect().await
     }
 }
 
@@ -144,4 +299,13 @@ impl Detach<dyn QueueStore> for AzureQueues {
     fn detached(&self) -> Arc<dyn QueueStore> {
         Arc::new(Self { connection: self.connection.again() })
     }
+}
+
+/// Returns the delay and the time to live in seconds; −1 means forever.
+fn times(call: Call<'_>, message: &PutMessage) -> Result<(i32, i32), StoreError> {
+    let delay = convert::seconds(call, "a delay", message.visibility_delay)?;
+    let Some(ttl) = message.ttl else { return Ok((delay, -1)) };
+    let ttl = convert::seconds(call, "a time to live", ttl)?;
+    // Rounding up must not make them equal, which the service refuses.
+    Ok((delay.min(ttl - 1), ttl))
 }
