@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use super::call::{Call, Effect};
 use super::error;
+use super::pipeline::time_limit;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
-
-/// The longest duration of a call when its caller has no shorter deadline: the service itself gives up after 30
-/// seconds.
-const LONGEST: Duration = Duration::from_secs(30);
 
 /// The greatest number of times that a repeatable call is made.
 const ATTEMPTS: u32 = 3;
@@ -22,12 +19,13 @@ impl Call<'_> {
         self,
         call: impl Future<Output = azure_core::Result<T>>,
     ) -> Result<T, StoreError> {
-        match tokio::time::timeout(LONGEST, call).await {
+        let limit = time_limit(self.content.unwrap_or(0));
+        match tokio::time::timeout(limit, call).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(error::from_sdk(self, &error)),
             Err(_) => Err(self
                 .error(StoreErrorKind::Timeout)
-                .with_detail(format!("no answer within {} s", LONGEST.as_secs()))
+                .with_detail(format!("no answer within {} s", limit.as_secs()))
                 .with_ambiguous(self.changes())),
         }
     }

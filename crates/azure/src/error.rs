@@ -57,6 +57,7 @@ fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
     let (kind, ambiguous) = match error {
         ExchangeError::NotConnected(_) => (StoreErrorKind::Unavailable, false),
         ExchangeError::Lost(_) => (StoreErrorKind::Unavailable, call.changes()),
+        ExchangeError::Late => (StoreErrorKind::Timeout, call.changes()),
         // The caller has set the limit of content that it reads; no other answer of the service is so long.
         ExchangeError::TooLong { .. } if call.content.is_some() && !call.changes() => {
             (StoreErrorKind::TooLarge, false)

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core::error::ErrorKind;
@@ -24,6 +25,17 @@ const RESERVED: u64 = 4 * 1024 * 1024;
 
 /// The header under which a new receipt is returned: a name that the SDK's log does not allow.
 pub(in super::super) const RECEIPT: HeaderName = HeaderName::from_static("x-jobqueue-receipt");
+
+/// The longest time for which nothing comes: the service itself gives up after 30 seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The lowest rate, in bytes a second, at which content is expected to move: 1 Mbit/s.
+const SLOWEST: u64 = 128 * 1024;
+
+/// Returns the longest time of a call that carries up to this number of bytes.
+pub(in super::super) fn time_limit(bytes: u64) -> Duration {
+    PATIENCE + Duration::from_secs(bytes / SLOWEST)
+}
 
 /// A plain HTTP client: no redirects, no retries, no decompression.
 #[derive(Debug)]
@@ -50,7 +62,9 @@ impl Policy for Exchange {
         for (name, value) in request.headers().iter() {
             outgoing = outgoing.header(name.as_str(), value.as_str());
         }
-        let mut answer = outgoing.body(body).send().await.map_err(ExchangeError::from_sending)?;
+        let limit = time_limit(body.len() as u64);
+        let sent = tokio::time::timeout(limit, outgoing.body(body).send()).await;
+        let mut answer = sent.map_err(|_| ExchangeError::Late)?.map_err(ExchangeError::from_sending)?;
         let status = answer.status();
         let headers = readable(answer.headers());
         let limit = answer_limit(ctx, status.is_success());
@@ -62,7 +76,12 @@ impl Policy for Exchange {
         // The length that the other side declares must not reserve any amount of memory. A usual amount is reserved at
         // once, so that it is not copied from one buffer to the next.
         let mut content = BytesMut::with_capacity(declared.min(RESERVED) as usize);
-        while let Some(piece) = answer.chunk().await.map_err(ExchangeError::from_reading)? {
+        loop {
+            let piece = tokio::time::timeout(PATIENCE, answer.chunk()).await;
+            let piece = piece
+                .map_err(|_| ExchangeError::Late)?
+                .map_err(|error| ExchangeError::Lost(error.without_url()))?;
+            let Some(piece) = piece else { break };
             if (content.len() + piece.len()) as u64 > limit {
                 return Err(ExchangeError::TooLong { limit }.into());
             }
@@ -108,6 +127,8 @@ pub(in super::super) enum ExchangeError {
     NotConnected(reqwest::Error),
     /// The request may have arrived, and the answer did not.
     Lost(reqwest::Error),
+    /// The same, and the connection is still open.
+    Late,
     /// The answer is longer than allowed; the connection was closed.
     TooLong {
         /// The limit in bytes.
@@ -122,10 +143,6 @@ impl ExchangeError {
         let error = error.without_url();
         if error.is_connect() || error.is_builder() { Self::NotConnected(error) } else { Self::Lost(error) }
     }
-
-    fn from_reading(error: reqwest::Error) -> Self {
-        Self::Lost(error.without_url())
-    }
 }
 
 impl fmt::Display for ExchangeError {
@@ -133,6 +150,7 @@ impl fmt::Display for ExchangeError {
         match self {
             Self::NotConnected(_) => f.write_str("no connection could be made"),
             Self::Lost(_) => f.write_str("the connection failed before the answer was complete"),
+            Self::Late => f.write_str("nothing came for too long"),
             Self::TooLong { limit } => write!(f, "the answer has more than {limit} bytes"),
             Self::Unexpected(problem) => write!(
                 f,
@@ -146,7 +164,7 @@ impl std::error::Error for ExchangeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::NotConnected(error) | Self::Lost(error) => Some(error),
-            Self::TooLong { .. } | Self::Unexpected(_) => None,
+            Self::Late | Self::TooLong { .. } | Self::Unexpected(_) => None,
         }
     }
 }
@@ -155,9 +173,7 @@ impl From<ExchangeError> for azure_core::Error {
     fn from(error: ExchangeError) -> Self {
         let kind = match error {
             ExchangeError::NotConnected(_) => ErrorKind::Connection,
-            ExchangeError::Lost(_) | ExchangeError::TooLong { .. } | ExchangeError::Unexpected(_) => {
-                ErrorKind::Io
-            }
+            _ => ErrorKind::Io,
         };
         Self::new(kind, error)
     }
