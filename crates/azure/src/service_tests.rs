@@ -66,3 +66,20 @@ fn page(queue: &str, next: &str) -> (u16, String) {
     let queues = format!("<Queues><Queue><Name>{queue}</Name></Queue></Queues>");
     (200, format!("<EnumerationResults>{queues}<NextMarker>{next}</NextMarker></EnumerationResults>"))
 }
+
+#[tokio::test]
+async fn listing_goes_on_behind_a_page_of_external_names() {
+    let pages = |request: &Request| match request.url().query_pairs().find(|(name, _)| name == "marker") {
+        None => page("$logs", "2"),
+        Some(_) => page("orders", ""),
+    };
+    let (_, stores) = open(0, pages).await;
+    assert_eq!(stores.queues.list_queues("").await.unwrap(), ["orders".parse().unwrap()]);
+}
+
+#[tokio::test]
+async fn listing_in_a_circle_ends() {
+    let (service, stores) = open(0, |_| page("orders", "2")).await;
+    assert_eq!(stores.queues.list_queues("").await.unwrap(), ["orders".parse().unwrap()]);
+    assert_eq!(service.seen.lock().unwrap().len(), 2);
+}

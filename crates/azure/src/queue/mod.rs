@@ -2,7 +2,7 @@
 
 mod answer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -98,7 +98,7 @@ impl QueueStore for AzureQueues {
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
         let call = Call::reads("list queues", &prefix);
         let mut names = BTreeSet::new();
-        let mut marker = None;
+        let (mut marker, mut seen) = (None, HashSet::new());
         loop {
             let read = call.run_again(self.connection.runtime(), || async {
                 let options = QueueServiceClientListQueuesOptions {
@@ -111,13 +111,12 @@ impl QueueStore for AzureQueues {
                 pages.next().await.transpose()?.map(|page| page.into_model()).transpose()
             });
             let Some(page) = read.await? else { break };
-            let before = names.len();
-            // Names that our rules refuse, such as the service's own `$…`, are not ours.
+            // Names that our rules refuse, such as the service's own `$…`, are not ours. A page may have no others.
             let found = page.queue_items.iter().filter_map(|item| QueueName::new(item.name.as_deref()?).ok());
             names.extend(found);
             marker = page.next_marker.filter(|marker| !marker.is_empty());
             // A storage that pages in circles (Azurite does) must not hold the caller forever.
-            if marker.is_none() || names.len() == before {
+            if marker.clone().is_none_or(|marker| !seen.insert(marker)) {
                 break;
             }
         }
