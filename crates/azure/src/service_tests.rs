@@ -83,3 +83,13 @@ async fn listing_in_a_circle_ends() {
     assert_eq!(stores.queues.list_queues("").await.unwrap(), ["orders".parse().unwrap()]);
     assert_eq!(service.seen.lock().unwrap().len(), 2);
 }
+
+#[tokio::test]
+async fn blob_with_snapshots_is_deleted() {
+    let delete = |request: &Request| {
+        let includes = request.headers().get_optional_str(&"x-ms-delete-snapshots".into()) == Some("include");
+        if includes { (202, String::new()) } else { (409, "SnapshotsPresent".to_owned()) }
+    };
+    let (_, stores) = open(0, delete).await;
+    stores.blobs.delete_blob(&blob(), None).await.unwrap();
+}

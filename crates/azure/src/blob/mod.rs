@@ -13,7 +13,8 @@ use azure_core::http::pager::PagerOptions;
 use azure_storage_blob::BlobClient;
 use azure_storage_blob::models::{
     BlobClientDeleteOptions, BlobClientDownloadOptions, BlobClientUploadOptions,
-    BlobContainerClientListBlobsOptions, BlobItem, LeaseState as SdkLeaseState, ListBlobsIncludeItem,
+    BlobContainerClientListBlobsOptions, BlobItem, DeleteSnapshotsOptionType, LeaseState as SdkLeaseState,
+    ListBlobsIncludeItem,
 };
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -143,6 +144,8 @@ impl BlobStore for AzureBlobs {
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
         let options = BlobClientDeleteOptions {
             lease_id: lease.map(LeaseId::expose),
+            // A policy of the account may have made snapshots, without which the service does not delete the blob.
+            delete_snapshots: Some(DeleteSnapshotsOptionType::Include),
             ..BlobClientDeleteOptions::default()
         };
         let call = Call::once("delete blob", blob);
