@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 
 use super::error::{Cause, from_sql};
+use super::open::{self, file};
 use super::process_guard::ProcessGuard;
-use super::{open, schema};
+use super::schema;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// Copies the store in the file `from` to a new file `to`: its state at one moment, while others continue to use it.
@@ -33,15 +34,19 @@ pub async fn backup(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Result<
     let copying = std::thread::Builder::new()
         .name("jobqueue-backup".to_owned())
         .spawn(move || drop(reply.send(copy(&from, &to))));
+    let failed = |detail: String| Err(Cause::new(StoreErrorKind::Unavailable, detail));
     let done = match copying {
-        Ok(_) => answer.await.unwrap_or_else(|_| Err(failed("the thread that copied has ended"))),
-        Err(error) => Err(failed(&error.to_string())),
+        Ok(_) => answer.await.unwrap_or_else(|_| failed("the thread that copied has ended".to_owned())),
+        Err(error) => failed(error.to_string()),
     };
     done.map_err(|cause| cause.error("back up storage", subject))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
-    let to = open::target(to)?;
+    if to.symlink_metadata().is_ok() {
+        return Err(file::refuse("the target file exists; choose a new one"));
+    }
+    let to = file::resolve(to)?;
     let _guard = ProcessGuard::claim()?;
     let connection = open::existing(from)?;
     schema::require_current(&connection)?;
@@ -53,7 +58,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     // That of an earlier process with the same id, as in a container.
     drop(std::fs::remove_file(&part));
     // SQLite writes into an existing empty file. A file that SQLite creates itself could be world-readable.
-    open::create_private(&part)?;
+    drop(file::create(&part).map_err(|error| file::cannot_create(&error))?);
     let copied = connection.execute("VACUUM INTO ?1", [part.to_string_lossy()]).map_err(from_sql);
     let named = copied.and_then(|_| complete(&part, &to));
     if named.is_err() {
@@ -77,8 +82,4 @@ fn complete(part: &Path, to: &Path) -> Result<(), Cause> {
     named.map_err(|error| {
         Cause::new(StoreErrorKind::Unavailable, format!("the copy cannot be named: {error}"))
     })
-}
-
-fn failed(detail: &str) -> Cause {
-    Cause::new(StoreErrorKind::Unavailable, detail)
 }

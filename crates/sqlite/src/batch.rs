@@ -2,41 +2,41 @@
 //!
 //! The batch notes the queues in which messages arrive, so that the writer can wake their subscriptions.
 
-use std::time::SystemTime;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use super::clock::{StoreClock, to_instant};
+use super::clock::StoreClock;
 use super::error::{Applied, Failure};
-use super::ids::Ids;
-use super::new_row::{self, NewRow, Pending};
+use super::new_row::{self, Pending};
 use super::statements::Statements;
-use jobqueue_storage::QueueName;
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{Operation, PutMessage, StoreError, StoreErrorKind};
+use jobqueue_storage::{Operation, PutMessage, QueueName, StoreError, StoreErrorKind};
 
-/// An open write transaction.
 pub(super) struct Batch<'c> {
     connection: &'c Connection,
     runtime: Runtime,
     /// The newest time that the file has seen.
     seen: i64,
     now: i64,
-    ids: Ids,
+    /// The reserved numbers that are left, and how many to reserve next.
+    ids: Range<i64>,
+    block: i64,
     /// The first number in the file that no process has reserved.
     sequence: i64,
     /// True if the row of the store must be written. It is not written in each transaction, since its page would be
     /// synced each time.
     note: bool,
     changed: bool,
+    unmet: bool,
     queues: Vec<(QueueName, Option<QueueRow>)>,
     statements: Statements<'c>,
     /// Messages that were put and are not inserted yet.
-    pending: Vec<Pending>,
+    pending: Vec<Pending<Arc<PutMessage>>>,
 }
 
-/// A queue as this transaction knows it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct QueueRow {
     id: i64,
     /// True if messages have become visible since this was last asked.
@@ -52,17 +52,24 @@ struct QueueRow {
 pub(super) struct Finished {
     /// The queues whose subscriptions are to be notified.
     pub(super) arrived: Vec<QueueName>,
-    /// The reserved numbers that are left.
-    pub(super) ids: Ids,
+    pub(super) ids: Range<i64>,
 }
+
+/// The number of numbers that the writer reserves at once, so that not every transaction has to write the next free one.
+const BLOCK: i64 = 1_024;
 
 /// The maximum age of the latest time in the file, in milliseconds. After the wall clock is set back, a process that
 /// starts then may observe up to this much time twice.
 const NOTE_EVERY: i64 = 1_000;
 
 impl<'c> Batch<'c> {
-    /// Wraps a transaction that holds the write lock.
-    pub(super) fn begin(connection: &'c Connection, clock: &StoreClock, ids: Ids) -> rusqlite::Result<Self> {
+    /// Wraps a transaction that holds the write lock. `ids` are the numbers that the writer has reserved; it reserves them
+    /// in blocks. Callers that need few numbers pass `None`, and reserve one at a time.
+    pub(super) fn begin(
+        connection: &'c Connection,
+        clock: &StoreClock,
+        ids: Option<Range<i64>>,
+    ) -> rusqlite::Result<Self> {
         let (seen, sequence): (i64, i64) = connection
             .prepare_cached("SELECT now, sequence FROM jobqueue_store WHERE id = 1")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -71,10 +78,12 @@ impl<'c> Batch<'c> {
             runtime: clock.runtime().clone(),
             seen,
             now: seen,
-            ids,
+            block: if ids.is_some() { BLOCK } else { 1 },
+            ids: ids.unwrap_or_default(),
             sequence,
             note: false,
             changed: false,
+            unmet: false,
             queues: Vec::new(),
             statements: Statements::new(connection),
             pending: Vec::new(),
@@ -90,7 +99,6 @@ impl<'c> Batch<'c> {
         self.note |= self.now - self.seen >= NOTE_EVERY || clock.is_ahead();
     }
 
-    /// Returns the source of receipts.
     pub(super) fn runtime(&self) -> &Runtime {
         &self.runtime
     }
@@ -99,32 +107,25 @@ impl<'c> Batch<'c> {
         self.connection
     }
 
-    /// Returns a statement: prepared once per connection, and looked up once per transaction.
     pub(super) fn statement(&mut self, sql: &'static str) -> rusqlite::Result<&mut CachedStatement<'c>> {
         self.statements.get(sql)
     }
 
-    /// Returns the present time in milliseconds since 1970.
     pub(super) fn now(&self) -> i64 {
         self.now
     }
 
-    pub(super) fn instant(&self) -> SystemTime {
-        to_instant(self.now)
-    }
-
-    /// Returns a number that no message or tag has had before.
+    /// Returns a number that no message or tag has had before. Numbers that a process had reserved when it ended are
+    /// never used.
     pub(super) fn next(&mut self) -> Applied<i64> {
         self.changed = true;
-        if let Some(next) = self.ids.allocate() {
-            return Ok(next);
+        if self.ids.is_empty() {
+            self.note = true;
+            let end = self.sequence.saturating_add(self.block);
+            self.ids = self.sequence..end;
+            self.sequence = end;
         }
-        self.note = true;
-        let next = self.ids.reserve(self.sequence).and_then(|sequence| {
-            self.sequence = sequence;
-            self.ids.allocate()
-        });
-        next.ok_or_else(|| {
+        self.ids.next().ok_or_else(|| {
             let full = StoreError::new(StoreErrorKind::Full, "allocate a number", "");
             full.with_detail("all numbers are used up").into()
         })
@@ -135,23 +136,24 @@ impl<'c> Batch<'c> {
         self.changed = true;
     }
 
-    /// Returns the row id of a queue.
-    ///
-    /// # Errors
-    /// `QueueNotFound` if there is no queue of this name.
-    pub(super) fn queue(&mut self, operation: Operation, name: &QueueName) -> Applied<i64> {
-        match self.row(name)? {
-            Some(row) => Ok(row.id),
-            None => Err(StoreError::new(StoreErrorKind::QueueNotFound, operation.as_str(), name).into()),
-        }
+    /// Notes that the operation found nothing, and is applied again if messages arrive in its transaction.
+    pub(super) fn note_unmet(&mut self) {
+        self.unmet = true;
     }
 
-    /// Returns whether the queue may have messages of groups.
+    pub(super) fn take_unmet(&mut self) -> bool {
+        std::mem::take(&mut self.unmet)
+    }
+
+    pub(super) fn queue(&mut self, operation: Operation, name: &QueueName) -> Applied<i64> {
+        let row = self.row(name)?.map(|row| row.id);
+        row.ok_or_else(|| refuse(StoreErrorKind::QueueNotFound, operation, name))
+    }
+
     pub(super) fn has_groups(&mut self, name: &QueueName) -> rusqlite::Result<bool> {
         Ok(self.row(name)?.is_some_and(|row| row.has_groups))
     }
 
-    /// Notes that the queue has messages of groups.
     pub(super) fn begin_groups(&mut self, name: &QueueName) -> rusqlite::Result<()> {
         let Some(row) = self.row(name)?.filter(|row| !row.has_groups) else { return Ok(()) };
         row.has_groups = true;
@@ -203,23 +205,20 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Notes a message to be inserted together with others.
-    pub(super) fn put_off(&mut self, message: Pending) {
+    pub(super) fn put_off(&mut self, message: Pending<Arc<PutMessage>>) {
         self.pending.push(message);
     }
 
-    /// Inserts the messages that were noted.
     pub(super) fn insert_pending(&mut self) -> rusqlite::Result<()> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
         let pending = std::mem::take(&mut self.pending);
-        new_row::insert_pending(&mut self.statements, self.now, &pending)
+        self.insert(&pending)
     }
 
-    /// Inserts messages at once.
-    pub(super) fn insert(&mut self, queue: i64, rows: &[(NewRow, &PutMessage)]) -> rusqlite::Result<()> {
-        new_row::insert(&mut self.statements, self.now, queue, rows)
+    pub(super) fn insert<M: Deref<Target = PutMessage>>(
+        &mut self,
+        messages: &[Pending<M>],
+    ) -> rusqlite::Result<()> {
+        new_row::insert(&mut self.statements, messages)
     }
 
     /// Writes all notes; returns `None` when nothing was changed and there is nothing to commit.
@@ -246,31 +245,22 @@ impl<'c> Batch<'c> {
 
     fn row(&mut self, name: &QueueName) -> rusqlite::Result<Option<&mut QueueRow>> {
         // A transaction changes few queues: a linear search is quicker than hashing.
-        let known = self.queues.iter().position(|(known, _)| known == name);
-        let at = match known {
+        let at = match self.queues.iter().position(|(known, _)| known == name) {
             Some(at) => at,
             None => {
-                let row = self.find(name)?;
+                let row = self
+                    .connection
+                    .prepare_cached("SELECT id, has_groups FROM jobqueue_queue WHERE name = ?1")?
+                    .query_row([name.as_str()], |row| {
+                        let (id, has_groups) = (row.get(0)?, row.get(1)?);
+                        Ok(QueueRow { id, has_groups, ..QueueRow::default() })
+                    })
+                    .optional()?;
                 self.queues.push((name.clone(), row));
                 self.queues.len() - 1
             }
         };
         Ok(self.queues.get_mut(at).and_then(|(_, row)| row.as_mut()))
-    }
-
-    fn find(&self, name: &QueueName) -> rusqlite::Result<Option<QueueRow>> {
-        self.connection
-            .prepare_cached("SELECT id, has_groups FROM jobqueue_queue WHERE name = ?1")?
-            .query_row([name.as_str()], |row| {
-                Ok(QueueRow {
-                    id: row.get(0)?,
-                    visible: false,
-                    arrived: false,
-                    delayed: false,
-                    has_groups: row.get(1)?,
-                })
-            })
-            .optional()
     }
 
     fn write_queue(&self, row: QueueRow) -> rusqlite::Result<()> {
@@ -285,4 +275,30 @@ impl<'c> Batch<'c> {
 
 pub(super) fn refuse(kind: StoreErrorKind, operation: Operation, subject: impl std::fmt::Display) -> Failure {
     Failure::Refused(StoreError::new(kind, operation.as_str(), subject))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::MIGRATIONS;
+
+    #[test]
+    fn no_number_is_drawn_twice_and_the_last_one_is_the_last() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(&MIGRATIONS.concat()).unwrap();
+        let clock = StoreClock::new(Runtime::new());
+        let draw = |ids: Option<Range<i64>>| {
+            let mut batch = Batch::begin(&connection, &clock, ids).unwrap();
+            let drawn = batch.next().ok();
+            (drawn, batch.finish().unwrap().unwrap().ids)
+        };
+        let (first, left) = draw(Some(0..0));
+        let (second, left) = draw(Some(left));
+        let (alone, none) = draw(None);
+        assert_eq!((second, left.start), (first.map(|first| first + 1), first.unwrap() + 2));
+        assert_eq!((alone, none.is_empty()), (Some(left.end), true));
+        connection.execute("UPDATE jobqueue_store SET sequence = ?1", [i64::MAX - 1]).unwrap();
+        let (last, left) = draw(Some(0..0));
+        assert_eq!((last, draw(Some(left)).0), (Some(i64::MAX - 1), None));
+    }
 }

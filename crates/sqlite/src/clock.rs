@@ -18,7 +18,6 @@ use jobqueue_storage::sync::lock;
 /// The end of the year 9999: no instant is later, so no sum overflows.
 pub(super) const LAST_INSTANT: i64 = 253_402_300_799_999;
 
-/// The clock of an open store.
 #[derive(Debug)]
 pub(super) struct StoreClock {
     wall: Runtime,
@@ -29,7 +28,6 @@ pub(super) struct StoreClock {
 struct State {
     /// The difference by which this clock is ahead of the wall clock, in milliseconds.
     ahead: i64,
-    /// The newest time returned.
     last: i64,
     /// The time at which `last` was returned; `None` for clocks that are not watched.
     at: Option<Instant>,
@@ -72,7 +70,6 @@ impl StoreClock {
         Self { wall, state: Mutex::default() }
     }
 
-    /// Returns the runtime that has the wall clock.
     pub(super) fn runtime(&self) -> &Runtime {
         &self.wall
     }
@@ -99,13 +96,11 @@ impl StoreClock {
     }
 }
 
-/// Returns an instant as milliseconds since 1970, within the range of the file.
 pub(super) fn to_millis(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(LAST_INSTANT).min(LAST_INSTANT)
 }
 
-/// Returns the instant that [`to_millis`] wrote.
 pub(super) fn to_instant(millis: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + to_duration(millis)
 }

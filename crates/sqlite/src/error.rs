@@ -5,21 +5,20 @@ use std::sync::Arc;
 
 use rusqlite::ErrorCode;
 
-use jobqueue_storage::{BlobName, ContainerName, QueueName};
-use jobqueue_storage::{StoreError, StoreErrorKind};
+use jobqueue_storage::{BlobName, ContainerName, QueueName, StoreError, StoreErrorKind};
 
 /// A failure that concerns several operations; each of them gets an error of its own from it.
 #[derive(Debug, Clone)]
 pub(super) struct Cause {
-    kind: StoreErrorKind,
-    detail: Option<Arc<str>>,
-    ambiguous: bool,
+    pub(super) kind: StoreErrorKind,
+    detail: Arc<str>,
+    pub(super) ambiguous: bool,
     source: Option<Arc<rusqlite::Error>>,
 }
 
 impl Cause {
     pub(super) fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, detail: Some(detail.into()), ambiguous: false, source: None }
+        Self { kind, detail: detail.into(), ambiguous: false, source: None }
     }
 
     pub(super) fn ambiguous(mut self, ambiguous: bool) -> Self {
@@ -28,16 +27,8 @@ impl Cause {
     }
 
     pub(super) fn with_detail(mut self, detail: impl Into<Arc<str>>) -> Self {
-        self.detail = Some(detail.into());
+        self.detail = detail.into();
         self
-    }
-
-    pub(super) fn is_ambiguous(&self) -> bool {
-        self.ambiguous
-    }
-
-    pub(super) fn kind(&self) -> StoreErrorKind {
-        self.kind
     }
 
     /// Returns whether SQLite reported the failure, and not this adapter.
@@ -51,18 +42,16 @@ impl Cause {
     }
 
     pub(super) fn error(&self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
-        let mut error = StoreError::new(self.kind, operation, subject).with_ambiguous(self.ambiguous);
-        if let Some(detail) = &self.detail {
-            error = error.with_detail(&**detail);
-        }
+        let error = StoreError::new(self.kind, operation, subject)
+            .with_ambiguous(self.ambiguous)
+            .with_detail(&*self.detail);
         match &self.source {
-            Some(source) => error.with_source(SqlError(Arc::clone(source))),
+            Some(source) => error.with_source(Arc::clone(source)),
             None => error,
         }
     }
 }
 
-/// Returns the cause behind an error of SQLite.
 pub(super) fn from_sql(error: rusqlite::Error) -> Cause {
     use StoreErrorKind as K;
     let extended = error.sqlite_error().map_or(0, |error| error.extended_code);
@@ -88,10 +77,9 @@ pub(super) fn from_sql(error: rusqlite::Error) -> Cause {
         Some(ErrorCode::TooBig) => (K::TooLarge, "SQLite holds at most 1,000,000,000 bytes in a value"),
         _ => (K::Unavailable, "SQLite failed"),
     };
-    Cause { kind, detail: Some(detail.into()), ambiguous: false, source: Some(Arc::new(error)) }
+    Cause { source: Some(Arc::new(error)), ..Cause::new(kind, detail) }
 }
 
-/// The reason why an operation on the file returned no value.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The rules refuse the operation: nothing was written for it, and the transaction continues.
@@ -100,7 +88,6 @@ pub(super) enum Failure {
     Sql(rusqlite::Error),
 }
 
-/// The result of an operation inside a transaction.
 pub(super) type Applied<T> = Result<T, Failure>;
 
 impl From<rusqlite::Error> for Failure {
@@ -134,8 +121,3 @@ impl fmt::Display for Subject {
         }
     }
 }
-
-/// An error of SQLite that several operations share.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-struct SqlError(Arc<rusqlite::Error>);

@@ -18,7 +18,6 @@ pub(super) struct Removed {
 }
 
 impl Removed {
-    /// The columns that a statement returns of the rows that it removes.
     pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
         let waiting: bool = row.get("waiting")?;
         let group: Option<String> = row.get("group_name")?;
@@ -41,7 +40,7 @@ mod tests {
     #[test]
     fn turns_are_found_in_the_index() {
         for sql in [LAST_TURN, ADVANCE] {
-            let plan = crate::plan::of(sql);
+            let plan = crate::plan_tests::of(sql);
             assert!(
                 plan.contains("INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name=?)"),
                 "{plan}"

@@ -13,7 +13,6 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Returns the health of a store that this process has just opened.
     pub(super) fn new() -> Self {
         Self { process: std::process::id(), poison: OnceLock::new() }
     }
@@ -35,7 +34,6 @@ impl Health {
         self.poisoned()
     }
 
-    /// Refuses work after damage.
     pub(super) fn poisoned(&self) -> Result<(), Cause> {
         self.poison.get().cloned().map_or(Ok(()), Err)
     }
@@ -46,14 +44,14 @@ impl Health {
         if !cause.is_fatal() {
             return;
         }
-        let kept = match cause.kind() {
+        let kept = match cause.kind {
             StoreErrorKind::Stopped if cause.is_of_sqlite() => {
                 cause.clone().with_detail("the disk failed earlier; check it first")
             }
             _ => cause.clone(),
         };
         if self.poison.set(kept.ambiguous(false)).is_ok() {
-            tracing::error!(kind = ?cause.kind(), "the store has stopped; open it again");
+            tracing::error!(kind = ?cause.kind, "the store has stopped; open it again");
         }
     }
 }
@@ -65,7 +63,7 @@ mod tests {
     #[test]
     fn a_child_made_by_fork_is_refused() {
         let health = Health { process: std::process::id().wrapping_add(1), poison: OnceLock::new() };
-        assert_eq!(health.check().unwrap_err().kind(), StoreErrorKind::Stopped);
+        assert_eq!(health.check().unwrap_err().kind, StoreErrorKind::Stopped);
         assert!(Health::new().check().is_ok());
     }
 
@@ -75,6 +73,6 @@ mod tests {
         health.note(&Cause::new(StoreErrorKind::Full, "full"));
         assert!(health.check().is_ok());
         health.note(&Cause::new(StoreErrorKind::Corrupt, "damaged"));
-        assert_eq!(health.check().unwrap_err().kind(), StoreErrorKind::Corrupt);
+        assert_eq!(health.check().unwrap_err().kind, StoreErrorKind::Corrupt);
     }
 }

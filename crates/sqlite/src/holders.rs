@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use super::open::file::create;
 use jobqueue_storage::LeaseId;
 use jobqueue_storage::sync::lock;
 
 /// The age from which a file without a holder is removed. No lease with an end lasts longer than a minute.
 const OLD: Duration = Duration::from_secs(3600);
 
-/// The files of the leases that this store may hold.
 #[derive(Debug)]
 pub(super) struct Holders {
     database: PathBuf,
@@ -38,7 +38,12 @@ pub(super) struct Gone {
 }
 
 impl Gone {
-    /// Removes the file, once the lease has another holder.
+    fn lock(path: PathBuf) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        file.try_lock()?;
+        Ok(Self { path, _file: file })
+    }
+
     pub(super) fn remove(self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -61,13 +66,19 @@ impl Holders {
         if held.contains_key(&path) {
             return;
         }
-        match create_locked(&path) {
+        let locked = create(&path).and_then(|file| match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(error) => {
+                let _ = fs::remove_file(&path);
+                Err(error.into())
+            }
+        });
+        match locked {
             Ok(file) => drop(held.insert(path, file)),
             Err(error) => tracing::debug!(%error, "the file of a lease could not be locked"),
         }
     }
 
-    /// Forgets `lease`, which this process does not hold any more.
     pub(super) fn let_go(&self, lease: &LeaseId) {
         let path = self.path(lease);
         if let Some(file) = lock(&self.held).remove(&path) {
@@ -78,10 +89,7 @@ impl Holders {
 
     /// Returns the file of `lease` if its holder has certainly gone.
     pub(super) fn gone(&self, lease: &LeaseId) -> Option<Gone> {
-        let path = self.path(lease);
-        let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
-        file.try_lock().ok()?;
-        Some(Gone { path, _file: file })
+        Gone::lock(self.path(lease)).ok()
     }
 
     fn path(&self, lease: &LeaseId) -> PathBuf {
@@ -105,29 +113,14 @@ impl Holders {
             let entry = entry?;
             let is_lease = entry.file_name().as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
             let is_old = || entry.metadata()?.modified()?.elapsed().map_err(io::Error::other);
-            if is_lease && is_old().is_ok_and(|age| age > OLD) {
-                let file = OpenOptions::new().read(true).write(true).open(entry.path())?;
-                if file.try_lock().is_ok() {
-                    fs::remove_file(entry.path())?;
-                }
+            if is_lease
+                && is_old().is_ok_and(|age| age > OLD)
+                && let Ok(gone) = Gone::lock(entry.path())
+            {
+                gone.remove();
             }
         }
         Ok(())
-    }
-}
-
-fn create_locked(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(path)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(error) => {
-            let _ = fs::remove_file(path);
-            Err(error.into())
-        }
     }
 }
 

@@ -55,7 +55,6 @@ mod error;
 mod groups;
 mod health;
 mod holders;
-mod ids;
 mod journal;
 mod metadata;
 mod new_row;
@@ -63,7 +62,7 @@ mod notifiers;
 mod open;
 mod options;
 #[cfg(test)]
-mod plan;
+mod plan_tests;
 mod process_guard;
 mod purge;
 mod queue;
@@ -87,5 +86,4 @@ pub use rusqlite;
 
 pub use backup::backup;
 pub use options::{Options, Synchronous};
-pub use transaction::{WITHOUT_LOCK, get_blob_in, holds_write_lock};
-pub use transaction::{put_blob_in, put_in};
+pub use transaction::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in};

@@ -7,10 +7,6 @@ pub(super) fn to_text(metadata: &Metadata) -> String {
         .to_string()
 }
 
-/// Parses metadata.
-///
-/// # Errors
-/// An error if another program has written the text and it is not a list of pairs.
 pub(super) fn from_text(text: &str) -> rusqlite::Result<Metadata> {
     let pairs: Vec<(String, String)> = serde_json::from_str(text).map_err(|error| {
         rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))

@@ -1,6 +1,7 @@
 //! New rows of messages, and their insertion with as few statements as possible.
 
-use std::sync::{Arc, LazyLock};
+use std::ops::Deref;
+use std::sync::LazyLock;
 
 use rusqlite::{ToSql, params};
 
@@ -58,93 +59,60 @@ impl NewRow {
     }
 }
 
-/// A row that a transaction has not inserted yet: one statement inserts it together with the next ones.
-pub(super) struct Pending {
+/// A message that a transaction has not inserted yet: one statement inserts it together with the next ones.
+pub(super) struct Pending<M> {
     pub(super) queue: i64,
     pub(super) row: NewRow,
-    pub(super) message: Arc<PutMessage>,
+    pub(super) message: M,
 }
 
-/// Inserts rows of one transaction, which share the time `now`.
-pub(super) fn insert_pending(
+/// Inserts messages that were put at the same time.
+pub(super) fn insert<M: Deref<Target = PutMessage>>(
     statements: &mut Statements<'_>,
-    now: i64,
-    pending: &[Pending],
+    messages: &[Pending<M>],
 ) -> rusqlite::Result<()> {
-    for of_queue in pending.chunk_by(|one, next| one.queue == next.queue) {
-        let rows: Vec<_> = of_queue.iter().map(|one| (one.row, &*one.message)).collect();
-        insert(statements, now, of_queue[0].queue, &rows)?;
-    }
-    Ok(())
-}
-
-/// Inserts rows of one queue and one transaction, which share the time `now`.
-pub(super) fn insert(
-    statements: &mut Statements<'_>,
-    now: i64,
-    queue: i64,
-    rows: &[(NewRow, &PutMessage)],
-) -> rusqlite::Result<()> {
-    for rows in rows.chunk_by(|(_, one), (_, next)| one.group.is_none() && next.group.is_none()) {
-        match rows {
-            [(row, message)] if message.group.is_some() => {
-                insert_in_group(statements, queue, *row, message)?;
-            }
-            rows => insert_free(statements, now, queue, rows)?,
+    let is_free = |one: &Pending<M>| one.message.group.is_none();
+    let chunks = messages.chunk_by(|one, next| one.queue == next.queue && is_free(one) && is_free(next));
+    for chunk in chunks {
+        match chunk {
+            [one] if !is_free(one) => insert_in_group(statements, one)?,
+            free => insert_free(statements, free)?,
         }
     }
     Ok(())
 }
 
-/// Inserts rows that belong to no group.
-fn insert_free(
+/// Inserts messages of one queue that belong to no group.
+fn insert_free<M: Deref<Target = PutMessage>>(
     statements: &mut Statements<'_>,
-    now: i64,
-    queue: i64,
-    rows: &[(NewRow, &PutMessage)],
+    messages: &[Pending<M>],
 ) -> rusqlite::Result<()> {
-    let mut left = rows;
-    for (count, sql) in [(16, &INSERT_16), (4, &INSERT_4)] {
+    let mut left = messages;
+    for (count, sql) in [(16, INSERT_16.as_str()), (4, INSERT_4.as_str()), (1, INSERT)] {
         while let Some((group, rest)) = left.split_at_checked(count) {
             let mut values: Vec<&dyn ToSql> = Vec::with_capacity(2 + count * OWN);
-            values.extend([&queue as &dyn ToSql, &now]);
-            for (row, PutMessage { text, .. }) in group {
-                let own: [&dyn ToSql; OWN] = [&row.id, &row.visible_at, &row.expires_at, &row.receipt, text];
+            values.extend([&group[0].queue as &dyn ToSql, &group[0].row.now]);
+            for Pending { row, message, .. } in group {
+                let own: [&dyn ToSql; OWN] =
+                    [&row.id, &row.visible_at, &row.expires_at, &row.receipt, &message.text];
                 values.extend(own);
             }
             statements.get(sql)?.execute(&*values)?;
             left = rest;
         }
     }
-    for (row, PutMessage { text, .. }) in left {
-        let own = params![queue, now, row.id, row.visible_at, row.expires_at, row.receipt, text];
-        statements.get(INSERT)?.execute(own)?;
-    }
     Ok(())
 }
 
-/// Inserts a message at the end of its group.
-fn insert_in_group(
+fn insert_in_group<M: Deref<Target = PutMessage>>(
     statements: &mut Statements<'_>,
-    queue: i64,
-    row: NewRow,
-    message: &PutMessage,
+    Pending { queue, row, message }: &Pending<M>,
 ) -> rusqlite::Result<()> {
     let group = &message.group;
     let last: Option<i64> = statements.get(LAST_TURN)?.query_row(params![queue, group], |row| row.get(0))?;
     let (waiting, turn) = (last.is_some(), last.map_or(0, |last| last + 1));
     let NewRow { now, id, visible_at, expires_at, receipt } = row;
-    statements.get(INSERT_IN_GROUP)?.execute(params![
-        queue,
-        now,
-        waiting,
-        id,
-        visible_at,
-        expires_at,
-        receipt,
-        group,
-        turn,
-        message.text
-    ])?;
+    let values = params![queue, now, waiting, id, visible_at, expires_at, receipt, group, turn, message.text];
+    statements.get(INSERT_IN_GROUP)?.execute(values)?;
     Ok(())
 }

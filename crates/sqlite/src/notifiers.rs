@@ -4,11 +4,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
-use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
-use jobqueue_storage::{Notifier, Subscription};
+use jobqueue_storage::{Notifier, QueueName, Subscription};
 
-/// One notifier for each queue that has a subscription.
 #[derive(Debug, Default)]
 pub(super) struct Notifiers(Mutex<HashMap<QueueName, Entry>>);
 
@@ -47,7 +45,6 @@ impl Notifiers {
         self.lock().get(queue).is_some_and(|entry| entry.notifier.wake())
     }
 
-    /// Returns the queues that have a subscription.
     pub(super) fn queues(&self) -> Vec<QueueName> {
         self.lock().keys().cloned().collect()
     }

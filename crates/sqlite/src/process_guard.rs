@@ -19,10 +19,7 @@ static OPEN: AtomicU64 = AtomicU64::new(0);
 pub(super) struct ProcessGuard(());
 
 impl ProcessGuard {
-    /// Registers one more open store of this process.
-    ///
-    /// # Errors
-    /// `Stopped` in the child of a process that has stores open.
+    /// Registers one more open store of this process; fails in the child of a process that has stores open.
     pub(super) fn claim() -> Result<Arc<Self>, Cause> {
         let own = u64::from(std::process::id()) << 32;
         let claim = |open: u64| match open & u64::from(u32::MAX) {

@@ -7,7 +7,6 @@ use super::batch::Batch;
 use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
 use super::groups::Removed;
-use super::ids::Ids;
 use super::schema;
 
 /// The number of messages removed in one transaction.
@@ -17,15 +16,12 @@ const MESSAGES: usize = 500;
 const BLOBS: usize = 16;
 
 /// Removes messages of a queue: those that are in the index of visible ones, and those that wait in groups.
-const OF_QUEUE: &[&str] = &[
-    "DELETE FROM jobqueue_message WHERE id IN
-         (SELECT id FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 LIMIT ?2)",
-    "DELETE FROM jobqueue_message WHERE id IN
-         (SELECT id FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL LIMIT ?2)",
-];
+const OF_QUEUE: &str = "DELETE FROM jobqueue_message WHERE id IN
+    (SELECT id FROM jobqueue_message WHERE queue = ?1 AND waiting = 0
+     UNION ALL SELECT id FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL LIMIT ?2)";
 
-const OF_CONTAINER: &[&str] =
-    &["DELETE FROM jobqueue_blob WHERE id IN (SELECT id FROM jobqueue_blob WHERE container = ?1 LIMIT ?2)"];
+const OF_CONTAINER: &str =
+    "DELETE FROM jobqueue_blob WHERE id IN (SELECT id FROM jobqueue_blob WHERE container = ?1 LIMIT ?2)";
 
 /// Runs one step; returns true if there is more to do. Does nothing while another process holds the write lock.
 pub(super) fn step(connection: &Connection, clock: &StoreClock) -> Result<bool, Cause> {
@@ -52,7 +48,7 @@ fn is_needed(connection: &Connection, clock: &StoreClock) -> rusqlite::Result<bo
 }
 
 fn in_transaction(connection: &Connection, clock: &StoreClock) -> rusqlite::Result<bool> {
-    let mut batch = Batch::begin(connection, clock, Ids::one_by_one())?;
+    let mut batch = Batch::begin(connection, clock, None)?;
     let mut more = expired(&mut batch)?;
     more |= garbage(&mut batch)?;
     batch.finish()?;
@@ -86,12 +82,8 @@ fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
         .optional()?;
     let Some((kind, owner)) = found else { return Ok(false) };
     batch.note_change();
-    let (sqls, limit) = if kind == "queue" { (OF_QUEUE, MESSAGES) } else { (OF_CONTAINER, BLOBS) };
-    let mut removed = 0;
-    for sql in sqls {
-        removed += batch.connection().execute(sql, params![owner, limit as i64])?;
-    }
-    if removed == 0 {
+    let (sql, limit) = if kind == "queue" { (OF_QUEUE, MESSAGES) } else { (OF_CONTAINER, BLOBS) };
+    if batch.connection().execute(sql, params![owner, limit as i64])? == 0 {
         batch
             .connection()
             .execute("DELETE FROM jobqueue_garbage WHERE kind = ?1 AND owner = ?2", params![kind, owner])?;

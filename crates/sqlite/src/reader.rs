@@ -15,7 +15,6 @@ use jobqueue_storage::{Operation, StoreError};
 
 pub(super) type Question = Box<dyn FnOnce(&mut Reader) + Send>;
 
-/// The reader's end of a store.
 pub(super) struct Reader {
     pub(super) connection: Connection,
     pub(super) clock: Arc<StoreClock>,
@@ -26,14 +25,11 @@ pub(super) struct Reader {
 
 /// A snapshot of the file, and the time at which it is read.
 pub(super) struct View<'c> {
-    /// The connection, inside a read transaction.
     pub(super) connection: Transaction<'c>,
-    /// The time in milliseconds since 1970.
     pub(super) now: i64,
 }
 
 impl Reader {
-    /// Answers requests until all senders are dropped.
     pub(super) fn run(mut self, questions: &Receiver<Question>) {
         for question in questions {
             question(&mut self);
@@ -43,7 +39,6 @@ impl Reader {
         }
     }
 
-    /// Answers one question.
     pub(super) fn answer<T>(
         &mut self,
         operation: Operation,

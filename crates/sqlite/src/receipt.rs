@@ -12,7 +12,6 @@ use jobqueue_storage::{MessageId, MessageRef, PopReceipt};
 pub(super) struct Receipt([u8; 16]);
 
 impl Receipt {
-    /// Returns an unguessable receipt.
     pub(super) fn random(runtime: &Runtime) -> Self {
         Self(runtime.random_bytes())
     }
@@ -22,7 +21,6 @@ impl Receipt {
         read_hex(text.as_bytes()).map(Self)
     }
 
-    /// Returns the bytes that the file holds.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -35,14 +33,12 @@ impl Receipt {
     }
 }
 
-/// Writes the bytes that the file holds.
 impl ToSql for Receipt {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(ValueRef::Blob(&self.0)))
     }
 }
 
-/// Returns the id of the message in row `id`.
 pub(super) fn message_id(id: i64) -> MessageId {
     // Rows have positive numbers.
     MessageId::new(id.unsigned_abs().to_string())
@@ -67,7 +63,6 @@ impl Presented {
     }
 }
 
-/// Returns one delivery, as the caller holds it.
 pub(super) fn message_ref(id: i64, receipt: &Receipt) -> MessageRef {
     MessageRef { id: message_id(id), receipt: receipt.expose() }
 }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 
@@ -14,7 +14,6 @@ use super::clock::StoreClock;
 use super::error::{Applied, Cause, Subject, from_sql};
 use super::health::Health;
 use super::holders::Holders;
-use super::ids::Ids;
 use super::notifiers::Notifiers;
 use super::open::open_files::OpenFiles;
 use super::open::{self, platform};
@@ -22,52 +21,58 @@ use super::options::Options;
 use super::process_guard::ProcessGuard;
 use super::reader::{Question, Reader, View};
 use super::space::Space;
-use super::task::{Effort, Task, Work};
+use super::task::{Task, Work};
 use super::upkeep::Upkeep;
 use super::watch::Watcher;
 use super::writer::Writer;
-use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
-use jobqueue_storage::{OpenStores, Operation, StoreError, StoreErrorKind, Stores, Subscription};
+use jobqueue_storage::{OpenStores, Operation, QueueName, StoreError, StoreErrorKind, Stores, Subscription};
 
 /// A store of queues and blobs in one file. Dropping the last handle closes it.
 pub(super) struct Store {
     file: PathBuf,
-    tasks: Option<Sender<Box<dyn Work>>>,
-    questions: Option<Sender<Question>>,
+    /// `None` once the store is being closed.
+    channels: Option<Channels>,
     health: Arc<Health>,
     notifiers: Arc<Notifiers>,
     clock: Arc<StoreClock>,
-    watch: OnceLock<Watch>,
-    writer: OnceLock<JoinHandle<()>>,
-    /// The threads that only read.
-    readers: Mutex<Vec<JoinHandle<()>>>,
+    writer: Option<JoinHandle<()>>,
+    readers: Vec<JoinHandle<()>>,
+    watch: Mutex<Option<Watch>>,
     guard: Weak<ProcessGuard>,
     pub(super) holders: Holders,
 }
 
-/// The handle that stops the watcher.
+/// The ways to the store's threads.
+struct Channels {
+    tasks: Sender<Box<dyn Work>>,
+    questions: Sender<Question>,
+}
+
 struct Watch {
-    stop: Arc<AtomicBool>,
     stopper: platform::Stopper,
+    thread: JoinHandle<()>,
 }
 
 impl Store {
     /// Opens the file on the thread that will write to it.
     pub(super) async fn open(options: Options) -> Result<Self, StoreError> {
         let subject = options.path.display().to_string();
-        let guard = ProcessGuard::claim().map_err(|cause| cause.error("open storage", &subject))?;
+        let fail = |cause: Cause| cause.error("open storage", &subject);
+        let guard = ProcessGuard::claim().map_err(fail)?;
         let (opened, answer) = oneshot::channel();
-        let writer = spawn("writer", move || start(options, guard, opened))
-            .map_err(|cause| cause.error("open storage", &subject))?;
-        match answer.await {
-            Ok(Ok(store)) => {
-                let _ = store.writer.set(writer);
-                Ok(store)
+        let writer = spawn("writer", move || match assemble(options, guard) {
+            Ok((store, writer)) => {
+                // If no caller waits, the store is dropped here, and the writer finds nothing to do.
+                drop(opened.send(Ok(store)));
+                writer.run();
             }
-            Ok(Err(cause)) => Err(cause.error("open storage", subject)),
-            Err(_) => Err(gone().error("open storage", subject)),
-        }
+            Err(cause) => drop(opened.send(Err(cause))),
+        });
+        let writer = writer.map_err(fail)?;
+        let mut store: Self = answer.await.unwrap_or_else(|_| Err(gone())).map_err(fail)?;
+        store.writer = Some(writer);
+        Ok(store)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -86,27 +91,15 @@ impl Store {
         T: Send + 'static,
         F: FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
     {
-        self.request(operation, subject, weight, Effort::once(work)).await
-    }
-
-    /// Runs work on the writer, as [`write`](Self::write) does.
-    pub(super) async fn request<T, F>(
-        &self,
-        operation: Operation,
-        subject: Subject,
-        weight: usize,
-        work: Effort<T, F>,
-    ) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
-    {
         let fail = |cause: Cause| cause.error(operation.as_str(), &subject);
         self.health.check().map_err(fail)?;
-        let (task, answer) = Task::prepare(operation, subject.clone(), weight, work);
-        match &self.tasks {
-            Some(tasks) if tasks.send(task).is_ok() => {}
-            _ => return Err(fail(gone())),
+        let (reply, answer) = oneshot::channel();
+        let (since, subject) = (Instant::now(), subject.clone());
+        let task = Task { operation, subject, weight, since, work, is_unmet: false, result: None, reply };
+        let send = |channels: &Channels| channels.tasks.send(Box::new(task)).is_ok();
+        let is_sent = self.channels.as_ref().is_some_and(send);
+        if !is_sent {
+            return Err(fail(gone()));
         }
         answer.await.unwrap_or_else(|_| Err(fail(gone().ambiguous(true))))
     }
@@ -130,47 +123,41 @@ impl Store {
                 let _ = reply.send(reader.answer(operation, &about, look));
             }
         });
-        match &self.questions {
-            Some(questions) if questions.send(question).is_ok() => {}
-            _ => return Err(fail(gone())),
+        let reader = |channels: &Channels| channels.questions.send(question).is_ok();
+        if !self.channels.as_ref().is_some_and(reader) {
+            return Err(fail(gone()));
         }
         answer.await.unwrap_or_else(|_| Err(fail(gone())))
     }
 
     /// Returns a subscription to `queue`. The first one starts the watcher: a process that only sends needs none.
     pub(super) fn subscription(&self, queue: &QueueName) -> Subscription {
-        if self.health.is_own_process() && self.watch.get().is_none() {
-            match self.start_watching() {
-                Ok(()) => {}
-                Err(cause) => {
-                    let error = cause.error("watch storage", self.file.display());
-                    tracing::warn!(%error, "commits of other processes will be noticed only by polling");
-                }
-            }
+        if self.health.is_own_process()
+            && let Err(cause) = self.start_watching()
+        {
+            let error = cause.error("watch storage", self.file.display());
+            tracing::warn!(%error, "commits of other processes will be noticed only by polling");
         }
         self.notifiers.subscribe(queue)
     }
 
     fn start_watching(&self) -> Result<(), Cause> {
-        let mut readers = lock(&self.readers);
-        if self.watch.get().is_some() {
+        let mut watch = lock(&self.watch);
+        if watch.is_some() {
             return Ok(());
         }
         let (changes, stopper) = platform::watch(&open::log_of(&self.file))
             .map_err(|error| Cause::new(StoreErrorKind::Unavailable, error.to_string()))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let guard = self.guard.upgrade().ok_or_else(gone)?;
         let watcher = Watcher {
-            _guard: guard,
+            _guard: self.guard.upgrade().ok_or_else(gone)?,
             connection: open::reader(&self.file)?,
             notifiers: Arc::clone(&self.notifiers),
             clock: Arc::clone(&self.clock),
             health: Arc::clone(&self.health),
             changes,
-            stop: Arc::clone(&stop),
         };
-        readers.push(spawn("watcher", move || watcher.run())?);
-        let _ = self.watch.set(Watch { stop, stopper });
+        let thread = spawn("watcher", move || watcher.run())?;
+        *watch = Some(Watch { stopper, thread });
         Ok(())
     }
 }
@@ -204,13 +191,12 @@ impl Drop for Store {
             // The threads belong to the parent process.
             return;
         }
-        let tasks = self.tasks.take();
-        self.questions = None;
-        if let Some(watch) = self.watch.get() {
-            watch.stop.store(true, Ordering::Relaxed);
-            watch.stopper.stop();
-        }
-        let readers = std::mem::take(&mut *lock(&self.readers));
+        let tasks = self.channels.take().map(|channels| channels.tasks);
+        let mut readers = std::mem::take(&mut self.readers);
+        readers.extend(lock(&self.watch).take().map(|Watch { stopper, thread }| {
+            stopper.stop();
+            thread
+        }));
         let writer = self.writer.take();
         // The writer closes the file last: if both closed it at once, each would leave the log to the other.
         let join = move || {
@@ -231,65 +217,52 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Opens the file, reports whether that worked, and continues as the writer.
-fn start(options: Options, guard: Arc<ProcessGuard>, opened: oneshot::Sender<Result<Store, Cause>>) {
-    match assemble(options, guard) {
-        Ok((store, writer)) => {
-            // If no caller waits, the store is dropped here, and the writer finds nothing to do.
-            drop(opened.send(Ok(store)));
-            writer.run();
-        }
-        Err(cause) => drop(opened.send(Err(cause))),
-    }
-}
-
 fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer), Cause> {
     let (connection, file) = open::writer(&options)?;
     let health = Arc::new(Health::new());
     let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
     let space = Space::new(&connection, folder, options.max_bytes).map_err(from_sql)?;
     let upkeep = Upkeep::new(&connection, Arc::clone(&health), space).map_err(from_sql)?;
-    let (tasks, inbox) = mpsc::channel();
-    let (questions, asked) = mpsc::channel::<Question>();
     let clock = Arc::new(StoreClock::new(options.runtime));
     let notifiers = Arc::new(Notifiers::default());
-    let reader = Reader {
-        connection: open::reader(&file)?,
-        clock: Arc::clone(&clock),
-        health: Arc::clone(&health),
-        _guard: Arc::clone(&guard),
+    let reader = |role| -> Result<_, Cause> {
+        let (questions, asked) = mpsc::channel::<Question>();
+        let reader = Reader {
+            connection: open::reader(&file)?,
+            clock: Arc::clone(&clock),
+            health: Arc::clone(&health),
+            _guard: Arc::clone(&guard),
+        };
+        Ok((questions, spawn(role, move || reader.run(&asked))?))
     };
-    let reader = spawn("reader", move || reader.run(&asked))?;
+    let (questions, reads) = reader("reader")?;
+    let (tasks, inbox) = mpsc::channel();
     let files = OpenFiles::of(&file);
     let store = Store {
         holders: Holders::beside(&file),
         file,
-        tasks: Some(tasks),
-        questions: Some(questions),
+        channels: Some(Channels { tasks, questions }),
         health: Arc::clone(&health),
         notifiers: Arc::clone(&notifiers),
         clock: Arc::clone(&clock),
-        watch: OnceLock::new(),
-        writer: OnceLock::new(),
-        readers: Mutex::new(vec![reader]),
+        writer: None,
+        readers: vec![reads],
+        watch: Mutex::default(),
         guard: Arc::downgrade(&guard),
     };
-    let patience = options.busy_timeout;
-    Ok((
-        store,
-        Writer {
-            connection,
-            inbox,
-            clock,
-            notifiers,
-            health,
-            upkeep,
-            ids: Ids::in_blocks(),
-            files,
-            patience,
-            _guard: guard,
-        },
-    ))
+    let writer = Writer {
+        connection,
+        inbox,
+        clock,
+        notifiers,
+        health,
+        upkeep,
+        ids: 0..0,
+        files,
+        patience: options.busy_timeout,
+        _guard: guard,
+    };
+    Ok((store, writer))
 }
 
 fn spawn(role: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Cause> {

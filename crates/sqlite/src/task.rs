@@ -19,7 +19,6 @@ pub(super) trait Work: Send {
     /// Sends the kept answer, after the commit.
     fn answer(self: Box<Self>);
 
-    /// Sends an error instead.
     fn fail(self: Box<Self>, cause: &Cause);
 
     fn since(&self) -> Instant;
@@ -27,59 +26,18 @@ pub(super) trait Work: Send {
     /// Returns the approximate number of bytes that the work writes.
     fn weight(&self) -> usize;
 
-    /// Returns whether the caller has dropped its receiver.
     fn is_abandoned(&self) -> bool;
 }
 
-/// The work of a task, and which of its results may become better when messages arrive.
-pub(super) struct Effort<T, F> {
-    work: F,
-    is_unmet: fn(&T) -> bool,
-}
-
-impl<T, F> Effort<T, F> {
-    /// Returns work whose every result is final.
-    pub(super) fn once(work: F) -> Self {
-        Self { work, is_unmet: |_| false }
-    }
-
-    /// Returns work that is done again when messages arrive in its transaction, while `is_unmet` is true of its result.
-    pub(super) fn until_met(work: F, is_unmet: fn(&T) -> bool) -> Self {
-        Self { work, is_unmet }
-    }
-}
-
-/// A task whose result is a `T`.
 pub(super) struct Task<T, F> {
-    operation: Operation,
-    subject: Subject,
-    weight: usize,
-    since: Instant,
-    work: F,
-    /// Tells a result that may become better when messages arrive.
-    is_unmet: fn(&T) -> bool,
-    result: Option<Result<T, StoreError>>,
-    reply: oneshot::Sender<Result<T, StoreError>>,
-}
-
-impl<T, F> Task<T, F>
-where
-    T: Send + 'static,
-    F: FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
-{
-    /// Returns a task, and the receiver of its answer.
-    pub(super) fn prepare(
-        operation: Operation,
-        subject: Subject,
-        weight: usize,
-        work: Effort<T, F>,
-    ) -> (Box<dyn Work>, oneshot::Receiver<Result<T, StoreError>>) {
-        let (reply, answer) = oneshot::channel();
-        let Effort { work, is_unmet } = work;
-        let since = Instant::now();
-        let task = Self { operation, subject, weight, since, work, is_unmet, result: None, reply };
-        (Box::new(task), answer)
-    }
+    pub(super) operation: Operation,
+    pub(super) subject: Subject,
+    pub(super) weight: usize,
+    pub(super) since: Instant,
+    pub(super) work: F,
+    pub(super) is_unmet: bool,
+    pub(super) result: Option<Result<T, StoreError>>,
+    pub(super) reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
 impl<T, F> Work for Task<T, F>
@@ -97,11 +55,12 @@ where
             Err(Failure::Refused(error)) => Err(error),
             Err(Failure::Sql(error)) => return Err(error),
         });
+        self.is_unmet = batch.take_unmet();
         Ok(())
     }
 
     fn is_unmet(&self) -> bool {
-        matches!(&self.result, Some(Ok(value)) if (self.is_unmet)(value))
+        self.is_unmet
     }
 
     fn answer(self: Box<Self>) {

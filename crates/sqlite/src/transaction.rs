@@ -9,15 +9,14 @@ use rusqlite::{Connection, TransactionState};
 use super::batch::Batch;
 use super::clock::StoreClock;
 use super::error::{Applied, Cause, Failure, from_sql};
-use super::ids::Ids;
 use super::new_row::NewRow;
 use super::{blob, queue, schema};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
-    Blob, BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, StoreError, StoreErrorKind,
+    Blob, BlobName, BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, QueueName, StoreError,
+    StoreErrorKind,
 };
-use jobqueue_storage::{BlobName, QueueName};
 
 /// Adds a message within the transaction that is open on the caller's own connection to the store's file. The message exists if
 /// and only if the transaction commits, together with the transaction's other writes. Workers in this and other processes
@@ -118,12 +117,11 @@ fn within<T>(
         return Err(cause.error(operation.as_str(), subject));
     }
     let clock = StoreClock::new(Runtime::new());
-    let result =
-        Batch::begin(connection, &clock, Ids::one_by_one()).map_err(Failure::Sql).and_then(|mut batch| {
-            let value = work(&mut batch)?;
-            batch.finish()?;
-            Ok(value)
-        });
+    let result = Batch::begin(connection, &clock, None).map_err(Failure::Sql).and_then(|mut batch| {
+        let value = work(&mut batch)?;
+        batch.finish()?;
+        Ok(value)
+    });
     result.map_err(|failure| match failure {
         Failure::Refused(error) => error,
         Failure::Sql(error) => from_sql(error).error(operation.as_str(), subject),

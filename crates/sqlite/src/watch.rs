@@ -4,7 +4,6 @@
 //! when to ask, where it can ([`Changes`]); otherwise a short period does.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -17,32 +16,26 @@ use super::open::platform::Changes;
 use super::process_guard::ProcessGuard;
 use jobqueue_storage::QueueName;
 
-/// The watcher's end of a store.
 pub(super) struct Watcher {
     pub(super) connection: Connection,
     pub(super) notifiers: Arc<Notifiers>,
     pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
     pub(super) changes: Changes,
-    /// The flag that is set when the store is closed.
-    pub(super) stop: Arc<AtomicBool>,
     /// Released after the connection is closed, which is declared before.
     pub(super) _guard: Arc<ProcessGuard>,
 }
 
 impl Watcher {
-    /// Watches until the store is closed or damaged.
     pub(super) fn run(mut self) {
         let mut version = 0;
-        while !self.stop.load(Ordering::Relaxed) {
+        while self.health.poisoned().is_ok() {
             if let Err(error) = self.look(&mut version) {
-                let cause = from_sql(error);
-                self.health.note(&cause);
-                if self.health.poisoned().is_err() {
-                    break;
-                }
+                self.health.note(&from_sql(error));
             }
-            self.changes.wait();
+            if self.changes.wait() {
+                break;
+            }
         }
         if self.health.poisoned().is_err() {
             leave_log(&self.connection);
@@ -55,7 +48,8 @@ impl Watcher {
         if newest == *version {
             return Ok(());
         }
-        let now = self.now()?;
+        let mut seen = self.connection.prepare_cached("SELECT now FROM jobqueue_store WHERE id = 1")?;
+        let now = self.clock.now(seen.query_row([], |row| row.get(0))?);
         for queue in self.notifiers.queues() {
             if let Some(seen) = self.seen(&queue, now)? {
                 self.notifiers.notify_of_others(&queue, &seen);
@@ -63,11 +57,6 @@ impl Watcher {
         }
         *version = newest;
         Ok(())
-    }
-
-    fn now(&self) -> rusqlite::Result<i64> {
-        let mut newest = self.connection.prepare_cached("SELECT now FROM jobqueue_store WHERE id = 1")?;
-        Ok(self.clock.now(newest.query_row([], |row| row.get(0))?))
     }
 
     fn seen(&self, queue: &QueueName, now: i64) -> rusqlite::Result<Option<Seen>> {

@@ -1,6 +1,7 @@
 //! The one thread that writes. It takes all waiting and newly arriving operations, runs them in one
 //! transaction, and answers after COMMIT.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -11,7 +12,6 @@ use super::batch::{Batch, Finished};
 use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
 use super::health::Health;
-use super::ids::Ids;
 use super::notifiers::Notifiers;
 use super::open::leave_log;
 use super::open::open_files::OpenFiles;
@@ -35,7 +35,6 @@ const GET: Duration = Duration::from_micros(100);
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LAST_PAUSE: Duration = Duration::from_millis(4);
 
-/// The writer's end of a store.
 pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) inbox: Receiver<Box<dyn Work>>,
@@ -43,7 +42,8 @@ pub(super) struct Writer {
     pub(super) notifiers: Arc<Notifiers>,
     pub(super) health: Arc<Health>,
     pub(super) upkeep: Upkeep,
-    pub(super) ids: Ids,
+    /// The reserved numbers that are left.
+    pub(super) ids: Range<i64>,
     pub(super) files: OpenFiles,
     /// The time that an operation waits for the write lock before it fails.
     pub(super) patience: Duration,
@@ -121,7 +121,7 @@ impl Writer {
             Ok(()) => tasks.into_iter().for_each(|task| task.answer()),
             Err(cause) => {
                 self.health.note(&cause);
-                let alone = tasks.len() == 1 || cause.is_fatal() || cause.is_ambiguous();
+                let alone = tasks.len() == 1 || cause.is_fatal() || cause.ambiguous;
                 if alone {
                     fail_all(tasks, &cause);
                 } else {
@@ -148,7 +148,7 @@ impl Writer {
                 }
                 Err(Abort::Failed(cause)) => {
                     // Some of them may be in the file nevertheless.
-                    self.ids = Ids::in_blocks();
+                    self.ids = 0..0;
                     return Err(cause);
                 }
                 Err(Abort::Busy) => {}
@@ -200,7 +200,7 @@ impl Writer {
     }
 
     fn apply(&self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) -> rusqlite::Result<Option<Finished>> {
-        let mut batch = Batch::begin(&self.connection, &self.clock, self.ids)?;
+        let mut batch = Batch::begin(&self.connection, &self.clock, Some(self.ids.clone()))?;
         let mut applied = 0;
         loop {
             for task in &mut tasks[applied..] {
@@ -224,7 +224,6 @@ impl Writer {
         }
     }
 
-    /// Waits a moment for the get of a caller that was woken.
     fn wait_for_get(&self, tasks: &mut Vec<Box<dyn Work>>) -> bool {
         let Ok(task) = self.inbox.recv_timeout(GET) else { return false };
         tasks.push(task);

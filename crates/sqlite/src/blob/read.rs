@@ -3,17 +3,15 @@
 use bytes::Bytes;
 use rusqlite::{Connection, params};
 
-use super::container;
-use super::row::{BlobRow, select_blob};
+use super::row::{BlobRow, container, select_blob};
 use crate::clock::to_instant;
 use crate::error::{Applied, Failure};
 use crate::reader::View;
 use jobqueue_storage::rules::lease::BlobLease;
 use jobqueue_storage::rules::limits::MAX_LISTED_BLOBS;
 use jobqueue_storage::{
-    Blob, BlobListing, BlobProperties, LeaseDuration, LeaseId, Operation, StoreError, StoreErrorKind,
+    Blob, BlobListing, BlobName, ContainerName, LeaseDuration, LeaseId, Operation, StoreError, StoreErrorKind,
 };
-use jobqueue_storage::{BlobName, ContainerName};
 
 /// Reads a blob of at most `max_bytes` bytes; the content of a longer one is not read.
 pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<Blob> {
@@ -39,11 +37,6 @@ pub(crate) fn content(
     Ok(Blob::new(Bytes::from(data), row.properties(now)))
 }
 
-/// Returns the properties of a blob without its content.
-pub(super) fn properties(view: &View<'_>, blob: &BlobName) -> Applied<BlobProperties> {
-    Ok(BlobRow::require(&view.connection, Operation::BlobProperties, blob)?.properties(view.now))
-}
-
 /// Returns the holder of a blob's lease that has an end.
 pub(super) fn holder(view: &View<'_>, blob: &BlobName) -> Applied<Option<LeaseId>> {
     let row = BlobRow::require(&view.connection, Operation::AcquireLease, blob)?;
@@ -62,7 +55,7 @@ pub(super) fn list(
     prefix: &str,
     marker: Option<&str>,
 ) -> Applied<BlobListing> {
-    let container = container::find(&view.connection, Operation::ListBlobs, name)?;
+    let container = container(&view.connection, Operation::ListBlobs, name)?;
     let mut statement = view.connection.prepare_cached(LIST)?;
     // No name is empty, so the empty marker is less than all names.
     let mut rows = statement.query(params![container, prefix, marker.unwrap_or("")])?;

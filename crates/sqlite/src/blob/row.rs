@@ -5,14 +5,15 @@ use std::time::Duration;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::container;
 use crate::batch::refuse;
 use crate::clock::{to_duration, to_instant, to_millis};
 use crate::error::Applied;
 use crate::metadata;
-use jobqueue_storage::BlobName;
 use jobqueue_storage::rules::lease::BlobLease;
-use jobqueue_storage::{BlobProperties, ETag, LeaseDuration, LeaseId, Metadata, Operation, StoreErrorKind};
+use jobqueue_storage::{
+    BlobName, BlobProperties, ContainerName, ETag, LeaseDuration, LeaseId, Metadata, Operation,
+    StoreErrorKind,
+};
 
 /// Builds a query whose columns [`BlobRow::read`] reads, in its order.
 macro_rules! select_blob {
@@ -26,7 +27,6 @@ macro_rules! select_blob {
 }
 pub(super) use select_blob;
 
-/// A blob without its content.
 pub(crate) struct BlobRow {
     pub(super) id: i64,
     pub(super) name: String,
@@ -38,7 +38,6 @@ pub(crate) struct BlobRow {
 }
 
 impl BlobRow {
-    /// Reads a row of `select_blob!`.
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             id: row.get(0)?,
@@ -52,31 +51,23 @@ impl BlobRow {
     }
 
     /// Finds a blob; returns `None` if its container has none of that name.
-    ///
-    /// # Errors
-    /// `ContainerNotFound` if there is no such container.
     pub(crate) fn find(
         connection: &Connection,
         operation: Operation,
         blob: &BlobName,
     ) -> Applied<Option<Self>> {
-        let container = container::find(connection, operation, blob.container())?;
+        let container = container(connection, operation, blob.container())?;
         Ok(connection
             .prepare_cached(select_blob!("WHERE container = ?1 AND name = ?2"))?
             .query_row(params![container, blob.name()], Self::read)
             .optional()?)
     }
 
-    /// Finds a blob.
-    ///
-    /// # Errors
-    /// `ContainerNotFound` if there is no such container, `BlobNotFound` if it has no such blob.
     pub(super) fn require(connection: &Connection, operation: Operation, blob: &BlobName) -> Applied<Self> {
         Self::find(connection, operation, blob)?
             .ok_or_else(|| refuse(StoreErrorKind::BlobNotFound, operation, blob))
     }
 
-    /// Returns the properties that the port shows.
     pub(super) fn properties(&self, now: i64) -> BlobProperties {
         BlobProperties::new(self.length, tag(self.etag), to_instant(self.modified_at))
             .with_metadata(self.metadata.clone())
@@ -121,4 +112,13 @@ fn read_lease(row: &Row<'_>) -> rusqlite::Result<BlobLease> {
         };
         BlobLease::Held { id, duration, until }
     })
+}
+
+/// Returns the row id of a container.
+pub(super) fn container(connection: &Connection, operation: Operation, name: &ContainerName) -> Applied<i64> {
+    connection
+        .prepare_cached("SELECT id FROM jobqueue_container WHERE name = ?1")?
+        .query_row([name.as_str()], |row| row.get(0))
+        .optional()?
+        .ok_or_else(|| refuse(StoreErrorKind::ContainerNotFound, operation, name))
 }

@@ -6,15 +6,15 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{container, lease, read, write};
+use super::row::BlobRow;
+use super::{read, write};
 use crate::error::Subject;
 use crate::store::Store;
 use jobqueue_storage::rules::{lease::BlobLease, limits};
 use jobqueue_storage::{
-    Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation,
-    PutBlob, StoreError, StoreErrorKind,
+    Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName,
+    LeaseDuration, LeaseId, Operation, PutBlob, StoreError, StoreErrorKind,
 };
-use jobqueue_storage::{BlobName, ContainerName};
 
 /// The approximate number of bytes that an operation writes besides content.
 const ROW: usize = 256;
@@ -24,7 +24,7 @@ impl BlobStore for Store {
     async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
         let name = container.clone();
         self.write(Operation::CreateContainer, Subject::Container(container.clone()), ROW, move |batch| {
-            container::create(batch, &name)
+            write::create_container(batch, &name)
         })
         .await
     }
@@ -32,7 +32,7 @@ impl BlobStore for Store {
     async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError> {
         let name = container.clone();
         self.write(Operation::DeleteContainer, Subject::Container(container.clone()), ROW, move |batch| {
-            container::delete(batch, &name)
+            write::delete_container(batch, &name)
         })
         .await
     }
@@ -59,7 +59,10 @@ impl BlobStore for Store {
 
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
         let name = blob.clone();
-        self.read(Operation::BlobProperties, subject(blob), move |view| read::properties(view, &name)).await
+        self.read(Operation::BlobProperties, subject(blob), move |view| {
+            Ok(BlobRow::require(&view.connection, Operation::BlobProperties, &name)?.properties(view.now))
+        })
+        .await
     }
 
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
@@ -189,8 +192,10 @@ impl Store {
         rule: impl Fn(&BlobLease, SystemTime) -> Result<(BlobLease, T), StoreErrorKind> + Send + 'static,
     ) -> Result<T, StoreError> {
         let name = blob.clone();
-        self.write(operation, subject(blob), ROW, move |batch| lease::apply(batch, operation, &name, &rule))
-            .await
+        self.write(operation, subject(blob), ROW, move |batch| {
+            write::change_lease(batch, operation, &name, &rule)
+        })
+        .await
     }
 }
 
@@ -202,7 +207,6 @@ fn is_another(kind: StoreErrorKind) -> bool {
     )
 }
 
-/// Checks the arguments of a put.
 pub(crate) fn check_put(blob: &BlobName, data: &Bytes, options: &PutBlob) -> Result<(), StoreError> {
     limits::check_metadata(Operation::PutBlob, blob, &options.metadata)?;
     if data.len() > write::MAX_BLOB_BYTES {

@@ -1,19 +1,28 @@
-//! Writes and deletes blobs.
+//! Writes blobs, their leases and their containers.
+
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use rusqlite::{ToSql, params};
+use rusqlite::params;
 
-use super::container;
-use super::row::{BlobRow, tag, write_lease};
+use super::row::{BlobRow, container, tag, write_lease};
 use crate::batch::{Batch, refuse};
+use crate::clock::to_instant;
 use crate::error::Applied;
 use crate::metadata;
-use jobqueue_storage::BlobName;
 use jobqueue_storage::rules::lease::BlobLease;
-use jobqueue_storage::{BlobProperties, Condition, ETag, LeaseId, Operation, PutBlob, StoreErrorKind};
+use jobqueue_storage::{
+    BlobName, BlobProperties, Condition, ContainerName, ETag, LeaseId, Operation, PutBlob, StoreErrorKind,
+};
 
 /// The greatest number of bytes of a blob: SQLite's limit for a row, less some room for the other columns.
 pub(crate) const MAX_BLOB_BYTES: usize = 1_000_000_000 - 64 * 1024;
+
+const PUT: &str = "INSERT INTO jobqueue_blob (container, name, etag, modified_at, metadata, length, lease_id,
+        lease_breaking, lease_millis, lease_until, content)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+    ON CONFLICT (container, name) DO UPDATE SET etag = ?3, modified_at = ?4, metadata = ?5, length = ?6, lease_id = ?7,
+        lease_breaking = ?8, lease_millis = ?9, lease_until = ?10, content = ?11";
 
 /// Writes a whole blob. The caller has checked the arguments.
 pub(crate) fn put(
@@ -26,11 +35,14 @@ pub(crate) fn put(
     let present = BlobRow::find(batch.connection(), Operation::PutBlob, blob)?;
     check_condition(&options.condition, present.as_ref().map(|row| tag(row.etag))).map_err(refused)?;
     let lease = present.as_ref().map_or(BlobLease::Available, |row| row.lease);
-    let lease = lease.write(batch.instant(), options.lease).map_err(refused)?;
+    let lease = lease.write(to_instant(batch.now()), options.lease).map_err(refused)?;
     let etag = batch.next()?;
     let now = batch.now();
     let (lease_id, breaking, millis, until) = write_lease(&lease);
-    let values = params![
+    let container = container(batch.connection(), Operation::PutBlob, blob.container())?;
+    batch.connection().prepare_cached(PUT)?.execute(params![
+        container,
+        blob.name(),
         etag,
         now,
         metadata::to_text(&options.metadata),
@@ -40,8 +52,7 @@ pub(crate) fn put(
         millis,
         until,
         &data[..],
-    ];
-    write_row(batch, blob, present.as_ref(), values)?;
+    ])?;
     Ok(BlobRow {
         id: 0,
         name: blob.name().to_owned(),
@@ -54,39 +65,59 @@ pub(crate) fn put(
     .properties(now))
 }
 
-/// Updates the row `present`, or inserts one if there is none. `values` are the columns except the container and the name.
-fn write_row(
-    batch: &Batch<'_>,
+pub(super) fn delete(batch: &mut Batch<'_>, blob: &BlobName, lease: Option<LeaseId>) -> Applied<()> {
+    let row = BlobRow::require(batch.connection(), Operation::DeleteBlob, blob)?;
+    row.lease
+        .write(to_instant(batch.now()), lease)
+        .map_err(|kind| refuse(kind, Operation::DeleteBlob, blob))?;
+    batch.connection().prepare_cached("DELETE FROM jobqueue_blob WHERE id = ?1")?.execute([row.id])?;
+    batch.note_change();
+    Ok(())
+}
+
+/// Moves a blob's lease by `rule`, which returns the new lease and an answer. Tag and content do not change.
+pub(super) fn change_lease<T>(
+    batch: &mut Batch<'_>,
+    operation: Operation,
     blob: &BlobName,
-    present: Option<&BlobRow>,
-    values: &[&dyn ToSql],
-) -> Applied<()> {
-    match present {
-        Some(row) => {
-            let mut update = batch.connection().prepare_cached(
-                "UPDATE jobqueue_blob SET etag = ?1, modified_at = ?2, metadata = ?3, length = ?4, lease_id = ?5,
-                 lease_breaking = ?6, lease_millis = ?7, lease_until = ?8, content = ?9 WHERE id = ?10",
-            )?;
-            update.execute(&[values, params![row.id]].concat()[..])?;
-        }
-        None => {
-            let container = container::find(batch.connection(), Operation::PutBlob, blob.container())?;
-            let mut insert = batch.connection().prepare_cached(
-                "INSERT INTO jobqueue_blob (etag, modified_at, metadata, length, lease_id, lease_breaking,
-                 lease_millis, lease_until, content, container, name)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-            )?;
-            insert.execute(&[values, params![container, blob.name()]].concat()[..])?;
-        }
+    rule: impl FnOnce(&BlobLease, SystemTime) -> Result<(BlobLease, T), StoreErrorKind>,
+) -> Applied<T> {
+    let row = BlobRow::require(batch.connection(), operation, blob)?;
+    let (lease, answer) =
+        rule(&row.lease, to_instant(batch.now())).map_err(|kind| refuse(kind, operation, blob))?;
+    let (id, breaking, millis, until) = write_lease(&lease);
+    let changed = batch
+        .connection()
+        .prepare_cached(
+            "UPDATE jobqueue_blob SET lease_id = ?2, lease_breaking = ?3, lease_millis = ?4, lease_until = ?5
+             WHERE id = ?1",
+        )?
+        .execute(params![row.id, id, breaking, millis, until])?;
+    if changed != 1 {
+        return Err(rusqlite::Error::StatementChangedRows(changed).into());
+    }
+    batch.note_change();
+    Ok(answer)
+}
+
+pub(crate) fn create_container(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
+    let made = batch
+        .connection()
+        .prepare_cached("INSERT INTO jobqueue_container (name) VALUES (?1) ON CONFLICT DO NOTHING")?
+        .execute([name.as_str()])?;
+    if made > 0 {
+        batch.note_change();
     }
     Ok(())
 }
 
-pub(super) fn delete(batch: &mut Batch<'_>, blob: &BlobName, lease: Option<LeaseId>) -> Applied<()> {
-    let row = BlobRow::require(batch.connection(), Operation::DeleteBlob, blob)?;
-    row.lease.write(batch.instant(), lease).map_err(|kind| refuse(kind, Operation::DeleteBlob, blob))?;
-    batch.connection().prepare_cached("DELETE FROM jobqueue_blob WHERE id = ?1")?.execute([row.id])?;
+/// Removes a container. Its blobs are unreachable at once, and are removed bit by bit.
+pub(super) fn delete_container(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
+    let id = container(batch.connection(), Operation::DeleteContainer, name)?;
     batch.note_change();
+    let connection = batch.connection();
+    connection.execute("INSERT INTO jobqueue_garbage (kind, owner) VALUES ('container', ?1)", [id])?;
+    connection.execute("DELETE FROM jobqueue_container WHERE id = ?1", [id])?;
     Ok(())
 }
 

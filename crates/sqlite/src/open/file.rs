@@ -3,6 +3,7 @@
 //! SQLite's locks belong to the process, and end when any part of it closes a descriptor of the file. So
 //! nothing here opens an existing file; all checks use the path.
 
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ pub(super) fn check(path: &Path) -> Result<PathBuf, Cause> {
 }
 
 /// Resolves the folder of `path`. Refuses names that SQLite would not read as a path.
-pub(super) fn resolve(path: &Path) -> Result<PathBuf, Cause> {
+pub(crate) fn resolve(path: &Path) -> Result<PathBuf, Cause> {
     let name = path.file_name().ok_or_else(|| refuse("the path is empty or has no file name"))?;
     let text = path.as_os_str().to_string_lossy();
     if text.starts_with(":memory:") {
@@ -65,7 +66,13 @@ fn check_folder(folder: &Path) -> Result<(), Cause> {
 fn check_file(file: &Path) -> Result<(), Cause> {
     let metadata = match file.symlink_metadata() {
         Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return create(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return match create(file) {
+                // Another process created the file first.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_file(file),
+                created => created.map(drop).map_err(|error| cannot_create(&error)),
+            };
+        }
         Err(error) => return Err(refuse(error.to_string())),
     };
     if metadata.is_symlink() {
@@ -83,15 +90,19 @@ fn check_file(file: &Path) -> Result<(), Cause> {
     Ok(())
 }
 
-fn create(file: &Path) -> Result<(), Cause> {
-    match platform::create_private(file) {
-        Ok(()) => Ok(()),
-        // Another process created the file first.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_file(file),
-        Err(error) => Err(refuse(format!("the file cannot be created: {error}"))),
-    }
+/// Creates an empty file that only its owner can read; fails if it exists.
+pub(crate) fn create(file: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(file)
 }
 
-fn refuse(detail: impl Into<std::sync::Arc<str>>) -> Cause {
+pub(crate) fn cannot_create(error: &io::Error) -> Cause {
+    refuse(format!("the file cannot be created: {error}"))
+}
+
+pub(crate) fn refuse(detail: impl Into<std::sync::Arc<str>>) -> Cause {
     Cause::new(StoreErrorKind::InvalidInput, detail)
 }

@@ -1,6 +1,6 @@
 //! Opens the file: checks the preconditions of the first operation, and configures each connection.
 
-mod file;
+pub(super) mod file;
 mod log;
 pub(super) mod open_files;
 pub(super) mod platform;
@@ -54,8 +54,7 @@ pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> 
 
 fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Result<(), Cause> {
     let patience = options.busy_timeout;
-    let found = retry(patience, || schema::inspect(connection))?;
-    if found == schema::Found::Empty {
+    if retry(patience, || schema::version(connection))? == 0 {
         connection.pragma_update(None, "page_size", PAGE).map_err(from_sql)?;
     } else {
         check_content(connection, file)?;
@@ -96,30 +95,7 @@ pub(super) fn reader(file: &Path) -> Result<Connection, Cause> {
 
 /// Opens a file that must exist, to read it once.
 pub(super) fn existing(path: &Path) -> Result<Connection, Cause> {
-    let file =
-        path.canonicalize().map_err(|error| Cause::new(StoreErrorKind::InvalidInput, error.to_string()))?;
-    connect(&file)
-}
-
-/// Returns the path of a file to be created, with its folder resolved, so that SQLite reads it as nothing but a path.
-///
-/// # Errors
-/// `InvalidInput` when the file exists, or the path is empty or has no file name.
-pub(super) fn target(path: &Path) -> Result<PathBuf, Cause> {
-    if path.symlink_metadata().is_ok() {
-        return Err(Cause::new(StoreErrorKind::InvalidInput, "the target file exists; choose a new one"));
-    }
-    file::resolve(path)
-}
-
-/// Creates an empty file that only its owner can read.
-///
-/// # Errors
-/// `InvalidInput` when the file exists or cannot be created.
-pub(super) fn create_private(file: &Path) -> Result<(), Cause> {
-    platform::create_private(file).map_err(|error| {
-        Cause::new(StoreErrorKind::InvalidInput, format!("the file cannot be created: {error}"))
-    })
+    connect(&path.canonicalize().map_err(|error| file::refuse(error.to_string()))?)
 }
 
 /// Returns the path of the write-ahead log beside the file.
@@ -208,7 +184,7 @@ fn retry<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T, Cause>) -
     let began = Instant::now();
     loop {
         match attempt() {
-            Err(cause) if cause.kind() == StoreErrorKind::Timeout && began.elapsed() < patience => {
+            Err(cause) if cause.kind == StoreErrorKind::Timeout && began.elapsed() < patience => {
                 std::thread::sleep(PAUSE);
             }
             result => return result,

@@ -1,6 +1,5 @@
 //! Wraps the functions of the operating system: where a file lies, who may write its folder, and when it changes.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 
@@ -15,15 +14,6 @@ pub(super) enum FileSystem {
     Memory,
     /// Another machine, or a driver whose locks and shared memory are unreliable.
     Network(&'static str),
-}
-
-/// Creates an empty file that only its owner can read; fails if it exists.
-pub(super) fn create_private(path: &Path) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path).map(drop)
 }
 
 /// Returns the free bytes on the volume of `folder`, if they can be known.
@@ -111,7 +101,6 @@ fn by_magic(magic: u32) -> FileSystem {
     }
 }
 
-/// Returns the kind of file system that holds `folder`.
 #[cfg(target_vendor = "apple")]
 pub(super) fn file_system(folder: &Path) -> io::Result<FileSystem> {
     const MNT_LOCAL: u32 = 0x1000;
@@ -133,7 +122,7 @@ pub(super) fn file_system(folder: &Path) -> io::Result<FileSystem> {
     })
 }
 
-/// Returns [`FileSystem::Local`]: the kind cannot be known here.
+// The kind cannot be known here.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows)))]
 pub(super) fn file_system(_folder: &Path) -> io::Result<FileSystem> {
     Ok(FileSystem::Local)
@@ -149,21 +138,12 @@ mod changes {
     use rustix::fd::OwnedFd;
     use rustix::fs::inotify;
 
-    /// The pauses between checks after a change was seen. The file system reports a write before its commit counts,
-    /// since the sync comes in between. So the watcher checks several times, less and less often.
-    const AFTER_CHANGE: &[Duration] = &[
-        Duration::from_millis(1),
-        Duration::from_millis(2),
-        Duration::from_millis(2),
-        Duration::from_millis(4),
-        Duration::from_millis(8),
-        Duration::from_millis(16),
-        Duration::from_millis(32),
-        Duration::from_millis(64),
-    ];
+    /// The pauses between checks after a change was seen, in milliseconds. The file system reports a write before its
+    /// commit counts, since the sync comes in between. So the watcher checks several times, less and less often.
+    const AFTER_CHANGE: &[u64] = &[1, 2, 2, 4, 8, 16, 32, 64];
 
-    /// The longest wait that is slept through, whatever changes meanwhile; longer ones end at the next change.
-    const SHORT: Duration = Duration::from_millis(2);
+    /// The longest of them that is slept through, whatever changes meanwhile; longer ones end at the next change.
+    const SHORT: u64 = 2;
     /// The wait after a change that is one of many, so that checking does not slow down a process that is busy itself.
     const AMONG_MANY: Duration = Duration::from_millis(5);
     /// The number of successive checks that met a new change, after which changes count as many.
@@ -173,7 +153,6 @@ mod changes {
     const PERIOD: Duration = Duration::from_millis(15);
 
     /// Decides when to check the file again.
-    #[derive(Debug)]
     pub(crate) struct Changes {
         stop: Arc<OwnedFd>,
         told: Option<OwnedFd>,
@@ -183,8 +162,7 @@ mod changes {
         met: u32,
     }
 
-    /// Ends a [`Changes::wait`].
-    #[derive(Debug)]
+    /// Ends all waits of a [`Changes`].
     pub(crate) struct Stopper(Arc<OwnedFd>);
 
     impl Stopper {
@@ -197,52 +175,40 @@ mod changes {
     /// Watches the write-ahead log at `log`, by path: opening it would disturb SQLite's locks.
     pub(crate) fn watch(log: &Path) -> std::io::Result<(Changes, Stopper)> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let told = tell(log)
-            .inspect_err(
-                |error| tracing::debug!(%error, "the system reports no file changes; polling instead"),
-            )
+        let told = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
+            .and_then(|watch| inotify::add_watch(&watch, log, inotify::WatchFlags::MODIFY).map(|_| watch))
+            .inspect_err(|error| tracing::debug!(%error, "no file changes are reported; polling instead"))
             .ok();
         Ok((Changes { stop: Arc::clone(&stop), told, step: AFTER_CHANGE.len(), met: 0 }, Stopper(stop)))
     }
 
-    fn tell(log: &Path) -> rustix::io::Result<OwnedFd> {
-        let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        inotify::add_watch(&watch, log, inotify::WatchFlags::MODIFY)?;
-        Ok(watch)
-    }
-
     impl Changes {
-        /// Waits until the next check is due.
-        pub(crate) fn wait(&mut self) {
-            let Some(told) = &self.told else { return self.sleep(PERIOD) };
-            match AFTER_CHANGE.get(self.step) {
-                Some(_) if self.met >= MANY => {
-                    self.sleep(AMONG_MANY);
-                    self.step += 1;
-                }
+        /// Waits until the next check is due. Returns true when the waiting was stopped.
+        pub(crate) fn wait(&mut self) -> bool {
+            let is_stopped = match AFTER_CHANGE.get(self.step) {
+                _ if self.told.is_none() => return self.poll(PERIOD, false),
+                Some(_) if self.met >= MANY => self.poll(AMONG_MANY, false),
                 // So short that a busy log wakes the thread once for many changes.
-                Some(&pause) if pause <= SHORT => {
-                    self.sleep(pause);
-                    self.step += 1;
-                }
-                longer => {
-                    let pause = longer.copied().unwrap_or(NET);
-                    let mut ends =
-                        [PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(told, PollFlags::IN)];
-                    let _ = poll(&mut ends, Some(&timespec(pause)));
-                    self.step = (self.step + 1).min(AFTER_CHANGE.len());
-                }
-            }
+                Some(&pause) => self.poll(Duration::from_millis(pause), pause > SHORT),
+                None => self.poll(NET, true),
+            };
+            self.step = (self.step + 1).min(AFTER_CHANGE.len());
             if self.take_events() {
                 self.step = 0;
                 self.met = self.met.saturating_add(1);
             } else {
                 self.met = 0;
             }
+            is_stopped
         }
 
-        fn sleep(&self, time: Duration) {
-            let _ = poll(&mut [PollFd::new(&*self.stop, PollFlags::IN)], Some(&timespec(time)));
+        fn poll(&self, time: Duration, until_change: bool) -> bool {
+            let timeout =
+                Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
+            let told = self.told.as_ref().filter(|_| until_change).unwrap_or(&self.stop);
+            let mut ends = [&*self.stop, told].map(|end| PollFd::new(end, PollFlags::IN));
+            let _ = poll(&mut ends, Some(&timeout));
+            ends[0].revents().contains(PollFlags::IN)
         }
 
         fn take_events(&self) -> bool {
@@ -256,10 +222,6 @@ mod changes {
             any
         }
     }
-
-    fn timespec(time: Duration) -> Timespec {
-        Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() }
-    }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -272,11 +234,9 @@ mod changes {
     const PERIOD: Duration = Duration::from_millis(15);
 
     /// Decides when to check the file again.
-    #[derive(Debug)]
     pub(crate) struct Changes(mpsc::Receiver<()>);
 
-    /// Ends a [`Changes::wait`].
-    #[derive(Debug)]
+    /// Ends all waits of a [`Changes`].
     pub(crate) struct Stopper(mpsc::Sender<()>);
 
     impl Stopper {
@@ -292,9 +252,9 @@ mod changes {
     }
 
     impl Changes {
-        /// Waits until the next check is due.
-        pub(crate) fn wait(&mut self) {
-            let _ = self.0.recv_timeout(PERIOD);
+        /// Waits until the next check is due. Returns true when the waiting was stopped.
+        pub(crate) fn wait(&mut self) -> bool {
+            !matches!(self.0.recv_timeout(PERIOD), Err(mpsc::RecvTimeoutError::Timeout))
         }
     }
 }

@@ -1,18 +1,19 @@
 //! Creates, changes and removes queues.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, params, params_from_iter};
 
 use crate::batch::{Batch, refuse};
 use crate::error::Applied;
 use crate::metadata;
 use crate::reader::View;
-use jobqueue_storage::QueueName;
-use jobqueue_storage::{Created, Metadata, Operation, QueueProperties, StateCounts, StoreErrorKind};
+use jobqueue_storage::{
+    Created, Metadata, Operation, QueueName, QueueProperties, StateCounts, StoreErrorKind,
+};
 
 /// A queue as the reader sees it.
 pub(super) struct Found {
     pub(super) id: i64,
-    metadata: String,
+    pub(super) metadata: String,
 }
 
 /// Creates a queue unless it exists with the same metadata.
@@ -38,8 +39,7 @@ pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata)
 /// Removes a queue. Its messages are unreachable at once, and are removed bit by bit.
 pub(super) fn delete(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
     let id = batch.queue(Operation::DeleteQueue, name)?;
-    discard(batch, name, id)?;
-    Ok(())
+    Ok(discard(batch, name, id)?)
 }
 
 /// Gives the name a new, empty queue with the same metadata: the time this takes does not grow with the number of
@@ -53,8 +53,7 @@ pub(super) fn clear(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
     discard(batch, name, id)?;
-    insert(batch, name, &text, delayed)?;
-    Ok(())
+    Ok(insert(batch, name, &text, delayed)?)
 }
 
 pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &Metadata) -> Applied<()> {
@@ -67,23 +66,21 @@ pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &M
     Ok(())
 }
 
-/// Returns the metadata alone, without counting.
-pub(super) fn metadata(view: &View<'_>, name: &QueueName) -> Applied<Metadata> {
-    Ok(metadata::from_text(&find(view, Operation::QueueMetadata, name)?.metadata)?)
-}
-
 /// Returns metadata and count. The messages are counted in their index (some 40 ms for a million), the few expired ones
 /// that are not yet removed in theirs.
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
     let found = find(view, Operation::QueueProperties, name)?;
-    let count = |sql: &str| -> rusqlite::Result<i64> {
-        view.connection.prepare_cached(sql)?.query_row([found.id], |row| row.get(0))
-    };
-    let messages = count(ALL)? + count(WAITING)?;
-    let expired: i64 =
-        view.connection.prepare_cached(EXPIRED)?.query_row([found.id, view.now], |row| row.get(0))?;
-    let count = u64::try_from(messages - expired).unwrap_or(0);
+    let count = |sql| count(view, sql, found.id);
+    let count = u64::try_from(count(ALL)? + count(WAITING)? - count(EXPIRED)?).unwrap_or(0);
     Ok(QueueProperties::new(metadata::from_text(&found.metadata)?, count))
+}
+
+/// Counts messages of a queue by a statement that takes the queue's row and perhaps the time.
+fn count(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Result<i64> {
+    let mut statement = view.connection.prepare_cached(sql)?;
+    let parameters = statement.parameter_count();
+    let values = [queue, view.now].into_iter().take(parameters);
+    statement.query_row(params_from_iter(values), |row| row.get(0))
 }
 
 /// All messages, but those that wait for another of their group.
@@ -109,19 +106,14 @@ pub(crate) const HIDDEN: &str = "SELECT count(*), coalesce(sum(leased = 0), 0), 
 /// Returns the number of messages in each state. Messages that are visible, or wait for another of their group, are counted
 /// in their indexes alone, hidden ones in the table.
 pub(super) fn counts(view: &View<'_>, name: &QueueName) -> Applied<StateCounts> {
-    let found = find(view, Operation::QueueProperties, name)?;
-    let count = |sql: &str| -> rusqlite::Result<i64> {
-        view.connection.prepare_cached(sql)?.query_row([found.id, view.now], |row| row.get(0))
-    };
-    let of_queue = |sql: &str| -> rusqlite::Result<i64> {
-        view.connection.prepare_cached(sql)?.query_row([found.id], |row| row.get(0))
-    };
-    let visible = of_queue(ALL)? - count(LATER)? + of_queue(WAITING)?;
+    let queue = find(view, Operation::QueueProperties, name)?.id;
+    let count = |sql| count(view, sql, queue);
+    let visible = count(ALL)? - count(LATER)? + count(WAITING)?;
     let expired = count(EXPIRED_VISIBLE)?;
     let (hidden, delayed, put_back): (i64, i64, i64) = view
         .connection
         .prepare_cached(HIDDEN)?
-        .query_row([found.id, view.now], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        .query_row([queue, view.now], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
     Ok(StateCounts::default()
         .with_waiting(number(visible - expired))
@@ -130,7 +122,6 @@ pub(super) fn counts(view: &View<'_>, name: &QueueName) -> Applied<StateCounts> 
         .with_running(number(hidden - delayed - put_back)))
 }
 
-/// The names of queues from one on.
 pub(crate) const NAMES: &str = "SELECT name FROM jobqueue_queue WHERE name >= ?1 ORDER BY name";
 
 pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
@@ -148,10 +139,6 @@ pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
     Ok(names)
 }
 
-/// Finds a queue.
-///
-/// # Errors
-/// `QueueNotFound` if there is no queue of this name.
 pub(super) fn find(view: &View<'_>, operation: Operation, name: &QueueName) -> Applied<Found> {
     view.connection
         .prepare_cached("SELECT id, metadata FROM jobqueue_queue WHERE name = ?1")?

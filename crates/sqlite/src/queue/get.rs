@@ -9,8 +9,7 @@ use crate::clock::{after, to_duration, to_instant};
 use crate::error::Applied;
 use crate::groups::Removed;
 use crate::receipt::{Receipt, message_ref};
-use jobqueue_storage::QueueName;
-use jobqueue_storage::{GetMessages, LeasedMessage, Operation, Received};
+use jobqueue_storage::{GetMessages, LeasedMessage, Operation, QueueName, Received};
 
 /// The number of expired messages that one get may meet and remove before it returns with the messages it has.
 const MAX_EXPIRED: usize = 1_000;
@@ -35,10 +34,6 @@ pub(super) struct Leased {
 }
 
 impl Leased {
-    pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     pub(super) fn received(self) -> Received {
         let next_visible = to_instant(self.visible_at);
         let message = |LeasedRow { row, receipt }: LeasedRow| {
@@ -92,8 +87,16 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
             return Ok(Leased { rows, visible_at, next_visible_in: Some(Duration::ZERO) });
         }
     }
-    let next_visible_in = if rows.len() < wanted { next_visible(batch, queue)? } else { None };
-    Ok(Leased { rows, visible_at, next_visible_in })
+    if rows.is_empty() {
+        batch.note_unmet();
+    }
+    let now = batch.now();
+    let next: Option<i64> = if rows.len() < wanted {
+        batch.statement(NEXT)?.query_row([queue, now], |row| row.get(0)).optional()?
+    } else {
+        None
+    };
+    Ok(Leased { rows, visible_at, next_visible_in: next.map(|at| to_duration(at - now)) })
 }
 
 fn candidates(batch: &mut Batch<'_>, queue: i64, limit: usize) -> rusqlite::Result<Vec<Candidate>> {
@@ -127,13 +130,6 @@ fn lease(batch: &mut Batch<'_>, row: Candidate, visible_at: i64) -> rusqlite::Re
     }
     batch.note_change();
     Ok(LeasedRow { row, receipt })
-}
-
-fn next_visible(batch: &mut Batch<'_>, queue: i64) -> rusqlite::Result<Option<Duration>> {
-    let now = batch.now();
-    let next: Option<i64> =
-        batch.statement(NEXT)?.query_row(params![queue, now], |row| row.get(0)).optional()?;
-    Ok(next.map(|at| to_duration(at - now)))
 }
 
 #[cfg(test)]
@@ -198,7 +194,7 @@ mod tests {
     #[test]
     fn claims_use_the_index_and_sort_nothing() {
         for sql in [VISIBLE, NEXT, LEASE, REMOVE] {
-            let text = crate::plan::of(sql);
+            let text = crate::plan_tests::of(sql);
             assert!(text.starts_with("SEARCH jobqueue_message USING"), "{sql}: {text}");
             assert!(!text.contains("TEMP B-TREE") && !text.contains("SCAN"), "{sql}: {text}");
         }

@@ -1,17 +1,26 @@
-//! Shows all messages of a queue by state, page by page, and makes hidden ones visible.
+//! Shows messages without leasing them, and makes hidden ones visible.
 
 use rusqlite::{Row, params};
 
 use super::admin::find;
-use super::peek::peeked;
+use super::get::text;
 use crate::batch::{Batch, refuse};
 use crate::clock::to_instant;
 use crate::error::Applied;
 use crate::reader::View;
-use crate::receipt::row_id;
+use crate::receipt::{message_id, row_id};
 use jobqueue_storage::{
     MessageId, MessagePage, MessageState, Operation, PeekedMessage, QueueName, StoreErrorKind,
 };
+
+pub(crate) const FIRST: &str = "SELECT id, text, dequeue_count, inserted_at, expires_at FROM jobqueue_message
+    WHERE queue = ?1 AND waiting = 0 AND visible_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
+    ORDER BY visible_at, id LIMIT ?3";
+
+pub(crate) const NEXT_OF_GROUPS: &str =
+    "SELECT id, text, dequeue_count, inserted_at, expires_at FROM jobqueue_message
+    WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL AND (expires_at IS NULL OR expires_at > ?2)
+    ORDER BY group_name, turn LIMIT ?3";
 
 /// The messages that can be received, or could, by the time at which they become visible.
 pub(crate) const BY_TIME: &str =
@@ -77,25 +86,20 @@ pub(super) fn messages(
     count: u32,
 ) -> Applied<MessagePage> {
     let queue = find(view, Operation::Peek, name)?.id;
-    let from = match from {
-        None => Place::FIRST,
-        Some(text) => Place::parse(text).ok_or_else(|| {
-            refuse(StoreErrorKind::InvalidInput, Operation::Peek, format!("{name}: no page ended there"))
-        })?,
-    };
     let count = count as usize;
-    let mut found = match &from {
-        Place::Time(visible_at, id) => by_time(view, queue, state, (*visible_at, *id), count)?,
-        Place::Turn(..) => Vec::new(),
+    let unknown =
+        || refuse(StoreErrorKind::InvalidInput, Operation::Peek, format!("{name}: no page ended there"));
+    let from = from.map_or(Ok(Place::FIRST), |text| Place::parse(text).ok_or_else(unknown))?;
+    let (mut found, group, turn) = match from {
+        Place::Time(visible_at, id) => {
+            (by_time(view, queue, state, (visible_at, id), count)?, String::new(), i64::MIN)
+        }
+        Place::Turn(group, turn) => (Vec::new(), group, turn),
     };
     if state == MessageState::Waiting && found.len() < count {
-        let (group, turn) = match from {
-            Place::Turn(group, turn) => (group, turn),
-            Place::Time(..) => (String::new(), i64::MIN),
-        };
-        let left = count - found.len();
+        let left = (count - found.len()) as i64;
         let mut statement = view.connection.prepare_cached(BY_GROUP)?;
-        let rows = statement.query_map(params![queue, view.now, group, turn, as_number(left)], listed)?;
+        let rows = statement.query_map(params![queue, view.now, group, turn, left], listed)?;
         found.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
     }
     let next = found.last().filter(|_| found.len() == count).map(|last| last.place.text());
@@ -110,23 +114,15 @@ fn by_time(
     from: (i64, i64),
     count: usize,
 ) -> rusqlite::Result<Vec<Listed>> {
-    let (after, until) = match state {
-        MessageState::Waiting => (i64::MIN, view.now),
-        _ => (view.now, i64::MAX),
+    let (after, until, least, most) = match state {
+        MessageState::Waiting => (i64::MIN, view.now, 0, 2),
+        MessageState::Delayed => (view.now, i64::MAX, 0, 0),
+        MessageState::Running => (view.now, i64::MAX, 1, 1),
+        MessageState::BackingOff => (view.now, i64::MAX, 2, 2),
     };
     let (visible_at, id) = from.max((after, i64::MAX));
-    let (least, most) = match state {
-        MessageState::Waiting => (0, 2),
-        MessageState::Delayed => (0, 0),
-        MessageState::Running => (1, 1),
-        MessageState::BackingOff => (2, 2),
-    };
-    let values = params![queue, view.now, visible_at, id, until, least, most, as_number(count)];
+    let values = params![queue, view.now, visible_at, id, until, least, most, count as i64];
     view.connection.prepare_cached(BY_TIME)?.query_map(values, listed)?.collect()
-}
-
-fn as_number(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn listed(row: &Row<'_>) -> rusqlite::Result<Listed> {
@@ -136,6 +132,25 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<Listed> {
         Some(group) => Place::Turn(group, row.get(7)?),
     };
     Ok(Listed { message: peeked(row)?, visible_at, place })
+}
+
+/// Returns the first `count` messages: those that are visible, then those that wait for another of their group.
+pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec<PeekedMessage>> {
+    let queue = find(view, Operation::Peek, name)?.id;
+    let mut messages = Vec::new();
+    for sql in [FIRST, NEXT_OF_GROUPS] {
+        let left = i64::from(count).saturating_sub(messages.len() as i64);
+        let mut statement = view.connection.prepare_cached(sql)?;
+        let found = statement.query_map(params![queue, view.now, left], peeked)?;
+        messages.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
+    }
+    Ok(messages)
+}
+
+fn peeked(row: &Row<'_>) -> rusqlite::Result<PeekedMessage> {
+    let inserted = to_instant(row.get(3)?);
+    let peeked = PeekedMessage::new(message_id(row.get(0)?), text(row, 1)?, row.get(2)?, inserted);
+    Ok(peeked.with_expires(row.get::<_, Option<i64>>(4)?.map(to_instant)))
 }
 
 /// Makes a message visible that is hidden and not leased.
@@ -177,7 +192,7 @@ mod tests {
             (BY_TIME, "jobqueue_message_visible (queue=? AND visible_at>"),
             (BY_GROUP, "jobqueue_message_group (queue=? AND waiting=? AND "),
         ] {
-            let plan = crate::plan::of(sql);
+            let plan = crate::plan_tests::of(sql);
             assert!(plan.contains(index), "{plan}");
             assert!(!plan.contains("SCAN jobqueue_message") && !plan.contains("TEMP B-TREE"), "{plan}");
         }

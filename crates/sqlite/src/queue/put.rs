@@ -7,8 +7,7 @@ use crate::clock::after;
 use crate::error::Applied;
 use crate::new_row::{NewRow, Pending};
 use crate::receipt::Receipt;
-use jobqueue_storage::QueueName;
-use jobqueue_storage::{Operation, PutMessage};
+use jobqueue_storage::{Operation, PutMessage, QueueName};
 
 /// Adds a message whose arguments were checked. It is inserted before any operation but another put reads the messages.
 pub(crate) fn put(batch: &mut Batch<'_>, name: &QueueName, message: &Arc<PutMessage>) -> Applied<NewRow> {
@@ -22,24 +21,23 @@ pub(crate) fn put(batch: &mut Batch<'_>, name: &QueueName, message: &Arc<PutMess
     Ok(row)
 }
 
-/// Adds many messages whose arguments were checked; all or none.
-pub(super) fn put_all<'m>(
+pub(super) fn put_all(
     batch: &mut Batch<'_>,
     name: &QueueName,
-    messages: impl Iterator<Item = &'m PutMessage>,
+    messages: &[PutMessage],
 ) -> Applied<Vec<NewRow>> {
     let queue = batch.queue(Operation::PutAll, name)?;
-    let row = |message: &'m PutMessage| Ok((new_row(batch, message)?, message));
-    let rows: Vec<_> = messages.map(row).collect::<Applied<_>>()?;
-    if rows.iter().any(|(_, message)| message.group.is_some()) {
+    let pending = |message| Ok(Pending { queue, row: new_row(batch, message)?, message });
+    let rows: Vec<_> = messages.iter().map(pending).collect::<Applied<_>>()?;
+    if rows.iter().any(|one| one.message.group.is_some()) {
         batch.begin_groups(name)?;
     }
-    batch.insert(queue, &rows)?;
-    let visible_at = || rows.iter().map(|(row, _)| row.visible_at);
+    batch.insert(&rows)?;
+    let visible_at = || rows.iter().map(|one| one.row.visible_at);
     for first_or_last in visible_at().min().into_iter().chain(visible_at().max()) {
         batch.arrive(name, first_or_last)?;
     }
-    Ok(rows.into_iter().map(|(row, _)| row).collect())
+    Ok(rows.into_iter().map(|one| one.row).collect())
 }
 
 fn new_row(batch: &mut Batch<'_>, message: &PutMessage) -> Applied<NewRow> {
@@ -57,7 +55,6 @@ fn new_row(batch: &mut Batch<'_>, message: &PutMessage) -> Applied<NewRow> {
 mod tests {
     use super::*;
     use crate::clock::StoreClock;
-    use crate::ids::Ids;
     use crate::schema::MIGRATIONS;
     use jobqueue_storage::clock::ManualClock;
     use jobqueue_storage::runtime::Runtime;
@@ -75,7 +72,7 @@ mod tests {
         let queues: [QueueName; 2] = ["first".parse().unwrap(), "second".parse().unwrap()];
         let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::new())));
         // Enough rows that every statement is needed, alternating between two queues by 27.
-        let mut batch = Batch::begin(&connection, &clock, Ids::in_blocks()).unwrap();
+        let mut batch = Batch::begin(&connection, &clock, Some(0..0)).unwrap();
         let mut answers = Vec::new();
         for number in 0..108 {
             let delay = Duration::from_secs(u64::from(number == 107));

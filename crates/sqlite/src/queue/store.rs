@@ -5,21 +5,20 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::get::Leased;
-use super::{admin, delete, get, index, peek, put, update};
+use super::{admin, get, index, leased, put};
 use crate::batch::Batch;
 use crate::error::Subject;
+use crate::metadata;
 use crate::new_row::NewRow;
 use crate::reader::View;
 use crate::receipt::Presented;
 use crate::store::Store;
-use crate::task::Effort;
-use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
     Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
     MessagePage, MessageRef, MessageState, Metadata, MetadataReader, Operation, OrderedGroups, PeekedMessage,
-    PutMessage, PutOutcome, QueuePowers, QueueProperties, QueueStore, Received, StateCounter, StateCounts,
-    StoreError, Subscription, UpdateMessage, Updated,
+    PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StateCounter,
+    StateCounts, StoreError, Subscription, UpdateMessage, Updated,
 };
 
 /// The approximate number of bytes that an operation writes besides a text.
@@ -76,16 +75,14 @@ impl QueueStore for Store {
         limits::check_get(queue, &options)?;
         let name = queue.clone();
         let weight = ROW * options.count as usize;
-        let get =
-            Effort::until_met(move |batch: &mut Batch<'_>| get::get(batch, &name, options), Leased::is_empty);
-        let leased = self.request(Operation::Get, subject(queue), weight, get);
-        leased.await.map(Leased::received)
+        let get = move |batch: &mut Batch<'_>| get::get(batch, &name, options);
+        self.write(Operation::Get, subject(queue), weight, get).await.map(Leased::received)
     }
 
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         limits::check_peek(queue, count)?;
         let name = queue.clone();
-        self.read(Operation::Peek, subject(queue), move |view| peek::peek(view, &name, count)).await
+        self.read(Operation::Peek, subject(queue), move |view| index::peek(view, &name, count)).await
     }
 
     async fn update(
@@ -98,7 +95,7 @@ impl QueueStore for Store {
         let (name, presented) = (queue.clone(), Presented::of(message));
         let weight = ROW + change.text.as_ref().map_or(0, String::len);
         self.write(Operation::Update, subject(queue), weight, move |batch| {
-            update::update(batch, &name, presented, &change)
+            leased::update(batch, &name, presented, &change)
         })
         .await
     }
@@ -111,7 +108,7 @@ impl QueueStore for Store {
     ) -> Result<(), StoreError> {
         let (name, presented) = (queue.clone(), Presented::of(message));
         self.write(Operation::Delete, subject(queue), ROW, move |batch| {
-            delete::delete(batch, Operation::Delete, &name, presented, expired)
+            leased::delete(batch, Operation::Delete, &name, presented, expired)
         })
         .await
     }
@@ -146,7 +143,10 @@ impl QueueStore for Store {
 impl MetadataReader for Store {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         let name = queue.clone();
-        self.read(Operation::QueueMetadata, subject(queue), move |view| admin::metadata(view, &name)).await
+        self.read(Operation::QueueMetadata, subject(queue), move |view| {
+            Ok(metadata::from_text(&admin::find(view, Operation::QueueMetadata, &name)?.metadata)?)
+        })
+        .await
     }
 }
 
@@ -187,23 +187,20 @@ impl Batches for Store {
         queue: &QueueName,
         messages: Vec<PutMessage>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        let count = messages.len();
-        let name = queue.clone();
         // Checked here, since the single writing thread is the bottleneck. A refused message does not refuse the
         // others.
         let checked: Vec<_> =
             messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
-        let wanted: Vec<bool> = checked.iter().map(Option::is_none).collect();
-        let weight = messages.iter().map(|message| ROW + message.text.len()).sum();
+        let wanted = messages.into_iter().zip(&checked).filter(|(_, refused)| refused.is_none());
+        let wanted: Vec<_> = wanted.map(|(message, _)| message).collect();
+        let (name, count) = (queue.clone(), wanted.len());
+        let weight = wanted.iter().map(|message| ROW + message.text.len()).sum();
         let answers = self.write(Operation::PutAll, subject(queue), weight, move |batch| {
-            let wanted =
-                messages.iter().zip(&wanted).filter_map(|(message, wanted)| wanted.then_some(message));
-            put::put_all(batch, &name, wanted)
+            put::put_all(batch, &name, &wanted)
         });
-        let stored = count - checked.iter().flatten().count();
-        let answers = match answers.await {
+        let answers: Vec<_> = match answers.await {
             Ok(rows) => rows.into_iter().map(NewRow::outcome).map(Ok).collect(),
-            Err(error) => error.for_each(stored).map(Err).collect::<Vec<_>>(),
+            Err(error) => error.for_each(count).map(Err).collect(),
         };
         let mut answers = answers.into_iter();
         checked.into_iter().filter_map(|refused| refused.map(Err).or_else(|| answers.next())).collect()
@@ -219,7 +216,7 @@ impl Batches for Store {
         let name = queue.clone();
         let presented: Vec<_> = messages.iter().map(Presented::of).collect();
         let answers = self.write(Operation::DeleteAll, subject(queue), ROW * count, move |batch| {
-            delete::delete_all(batch, &name, &presented, expired)
+            leased::delete_all(batch, &name, &presented, expired)
         });
         answers.await.unwrap_or_else(|error| error.for_each(count).map(Err).collect())
     }

@@ -3,6 +3,8 @@
 //! The file's `application_id` says that it belongs to jobqueue, its `user_version` is the version of the schema. A new
 //! version of the schema is a file `vN.sql` that changes version N−1, added to [`MIGRATIONS`].
 
+use std::sync::Arc;
+
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::error::{Cause, from_sql};
@@ -15,20 +17,11 @@ pub(super) const APPLICATION_ID: i32 = 0x6a6f_6271;
 pub(super) const MIGRATIONS: &[&str] =
     &[include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql")];
 
-/// The kind of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    /// The file has no tables at all.
-    Empty,
-    /// The file belongs to jobqueue, and has this version.
-    Version(usize),
-}
-
-/// Inspects the file without changing it.
+/// Returns the version of the file's schema: zero for a file without tables.
 ///
 /// # Errors
 /// `InvalidInput` for a file that belongs to another program or is newer than this one; the text says what to do.
-pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
+pub(super) fn version(connection: &Connection) -> Result<usize, Cause> {
     // One statement reads both: between two, another process may create the tables.
     let (application, version, tables): (i32, i32, i64) = connection
         .query_row(
@@ -42,7 +35,7 @@ pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
         return match usize::try_from(version) {
             Ok(version) if (1..=MIGRATIONS.len()).contains(&version) => {
                 refuse_external_objects(connection)?;
-                Ok(Found::Version(version))
+                Ok(version)
             }
             _ => Err(refuse(format!(
                 "the file has schema version {version}, this program supports 1 to {}; use a newer version of jobqueue",
@@ -51,20 +44,16 @@ pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
         };
     }
     if application == 0 && version == 0 && tables == 0 {
-        return Ok(Found::Empty);
+        return Ok(0);
     }
     Err(refuse(
         "the file is a SQLite database of another program; give jobqueue a file of its own, and put \
-         tables that share its transactions there"
-            .to_owned(),
+         tables that share its transactions there",
     ))
 }
 
 /// Refuses a file in which objects of others decide what happens to jobqueue's tables: a trigger on one of them, or a
 /// view in the place of one.
-///
-/// # Errors
-/// `InvalidInput`, with the name of the trigger or view.
 fn refuse_external_objects(connection: &Connection) -> Result<(), Cause> {
     let found: Option<(String, String)> = connection
         .query_row(
@@ -75,33 +64,21 @@ fn refuse_external_objects(connection: &Connection) -> Result<(), Cause> {
         )
         .optional()
         .map_err(from_sql)?;
-    match found {
-        Some((kind, name)) => {
-            let name = name.escape_debug();
-            Err(refuse(format!("the {kind} `{name}` uses or replaces a table of jobqueue; drop it")))
-        }
-        None => Ok(()),
-    }
+    let Some((kind, name)) = found else { return Ok(()) };
+    let name = name.escape_debug();
+    Err(refuse(format!("the {kind} `{name}` uses or replaces a table of jobqueue; drop it")))
 }
 
 /// Checks that the file has the newest schema, for connections that did not open it through [`prepare`].
-///
-/// # Errors
-/// Those of [`inspect`]; also `InvalidInput` when the file has no schema or an older one.
 pub(super) fn require_current(connection: &Connection) -> Result<(), Cause> {
-    match inspect(connection)? {
-        Found::Version(version) if version == MIGRATIONS.len() => Ok(()),
-        _ => Err(refuse(
-            "the file has no current jobqueue tables; open it once with sqlite::Options".to_owned(),
-        )),
+    if version(connection)? == MIGRATIONS.len() {
+        return Ok(());
     }
+    Err(refuse("the file has no current jobqueue tables; open it once with sqlite::Options"))
 }
 
 /// Checks at the beginning of each transaction that the file still has the schema it had when it was opened: a newer
 /// program may migrate it while this one has it open.
-///
-/// # Errors
-/// `Stopped`, when another program has changed the schema.
 pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
     let version: i64 = connection
         .prepare_cached("PRAGMA user_version")
@@ -123,15 +100,12 @@ pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
 /// Migrates the file to the newest schema; returns true if anything was done. Of several processes that try at once,
 /// one does it.
 pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
-    if inspect(connection)? == Found::Version(MIGRATIONS.len()) {
+    if version(connection)? == MIGRATIONS.len() {
         return Ok(false);
     }
     let transaction =
         connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(from_sql)?;
-    let from = match inspect(&transaction)? {
-        Found::Empty => 0,
-        Found::Version(version) => version,
-    };
+    let from = version(&transaction)?;
     for step in &MIGRATIONS[from..] {
         transaction.execute_batch(step).map_err(from_sql)?;
     }
@@ -141,7 +115,7 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
     Ok(from < MIGRATIONS.len())
 }
 
-fn refuse(detail: String) -> Cause {
+fn refuse(detail: impl Into<Arc<str>>) -> Cause {
     Cause::new(StoreErrorKind::InvalidInput, detail)
 }
 
@@ -167,7 +141,7 @@ mod tests {
             )
             .unwrap();
         assert!(prepare(&mut connection).unwrap());
-        assert_eq!(inspect(&connection).unwrap(), Found::Version(MIGRATIONS.len()));
+        assert_eq!(version(&connection).unwrap(), MIGRATIONS.len());
         let text = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
         assert_eq!(text("SELECT text FROM jobqueue_message WHERE id = 7 AND dequeue_count = 3"), "text");
         assert_eq!(text("SELECT group_concat(name) FROM jobqueue_container"), "payloads");
@@ -200,7 +174,7 @@ mod tests {
             std::thread::scope(|scope| {
                 let looks = scope.spawn(|| {
                     let connection = open();
-                    while inspect(&connection).unwrap() == Found::Empty {}
+                    while version(&connection).unwrap() == 0 {}
                 });
                 assert!(prepare(&mut first).unwrap());
                 looks.join().unwrap();
