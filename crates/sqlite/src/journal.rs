@@ -1,7 +1,7 @@
 //! The journal of ended jobs in a table.
 //!
 //! A search reads the table from the newest row on, or one of its indexes, and tests each row. It reads a limited number of rows at a
-//! time, since there is one reader for all.
+//! time, since one thread answers all long reads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

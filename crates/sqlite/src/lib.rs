@@ -23,8 +23,8 @@
 //!
 //! # How it works
 //! One thread per open store writes. It takes all waiting operations, and those that arrive meanwhile, and runs them in
-//! one transaction, so that many tasks share one sync. Another thread reads from a snapshot of its own, and never waits
-//! for writes. Checkpoints run between transactions. Expired messages are removed a few at a time.
+//! one transaction, so that many tasks share one sync. Two other threads read from snapshots of their own, and never
+//! wait for writes. Checkpoints run between transactions. Expired messages are removed a few at a time.
 //!
 //! # Limits
 //! - The file must be on a local disk: SQLite's log needs shared memory. Network file systems are refused.
@@ -34,7 +34,7 @@
 //!   both are refused. Start processes with `exec` (as `std::process::Command` does), or fork before the first store is
 //!   opened.
 //! - The time to count a queue (`Queue::approximate_len`) grows with its length: some 40 ms for a million
-//!   messages on an idle machine. The reading thread counts.
+//!   messages on an idle machine. Counts, pages and searches have a thread of their own.
 //! - Use [`backup`] (or `VACUUM INTO`) for copies. Never copy, or open by other means than SQLite, a file in use:
 //!   closing it would end SQLite's locks on it in this process.
 //! - The application may keep its own tables in the file and join transactions with [`put_in`]. The file's

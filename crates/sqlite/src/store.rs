@@ -47,6 +47,8 @@ pub(super) struct Store {
 struct Channels {
     tasks: Sender<Box<dyn Work>>,
     questions: Sender<Question>,
+    /// Reads that may take long.
+    searches: Sender<Question>,
 }
 
 struct Watch {
@@ -104,6 +106,7 @@ impl Store {
         answer.await.unwrap_or_else(|_| Err(fail(gone().ambiguous(true))))
     }
 
+    /// Reads from a snapshot. Counts, pages and searches may take long; the other reads do not wait for them.
     pub(super) async fn read<T, F>(
         &self,
         operation: Operation,
@@ -123,7 +126,12 @@ impl Store {
                 let _ = reply.send(reader.answer(operation, &about, look));
             }
         });
-        let reader = |channels: &Channels| channels.questions.send(question).is_ok();
+        let is_long =
+            matches!(operation, Operation::QueueProperties | Operation::Peek | Operation::SearchJournal);
+        let reader = |channels: &Channels| {
+            let reader = if is_long { &channels.searches } else { &channels.questions };
+            reader.send(question).is_ok()
+        };
         if !self.channels.as_ref().is_some_and(reader) {
             return Err(fail(gone()));
         }
@@ -236,17 +244,18 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
         Ok((questions, spawn(role, move || reader.run(&asked))?))
     };
     let (questions, reads) = reader("reader")?;
+    let (searches, searching) = reader("searcher")?;
     let (tasks, inbox) = mpsc::channel();
     let files = OpenFiles::of(&file);
     let store = Store {
         holders: Holders::beside(&file),
         file,
-        channels: Some(Channels { tasks, questions }),
+        channels: Some(Channels { tasks, questions, searches }),
         health: Arc::clone(&health),
         notifiers: Arc::clone(&notifiers),
         clock: Arc::clone(&clock),
         writer: None,
-        readers: vec![reads],
+        readers: vec![reads, searching],
         watch: Mutex::default(),
         guard: Arc::downgrade(&guard),
     };

@@ -21,7 +21,7 @@ pub struct Backlog {
 
 impl<M: QueueMessage> Queue<M> {
     /// Returns the approximate number of messages, invisible ones included; never below the real number. SQLite
-    /// counts them on its reading thread: about 40 ms for a million on an idle machine.
+    /// counts them on a thread of its own: about 40 ms for a million on an idle machine.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.

@@ -11,8 +11,8 @@ use crate::options::Options;
 use crate::store::Store;
 use jobqueue_storage::clock::ManualClock;
 use jobqueue_storage::{
-    ExpiredReceipt, GetMessages, MessageRef, Metadata, Operation, PutMessage, QueueName, QueueStore,
-    StoreError,
+    ExpiredReceipt, GetMessages, JournalQuery, JournalStore, MessageIndex, MessageRef, MessageState,
+    Metadata, Operation, PutMessage, QueueName, QueueStore, StateCounter, StoreError,
 };
 
 async fn store(clock: &Arc<ManualClock>) -> (TempDir, Store) {
@@ -164,4 +164,31 @@ async fn request_of_a_woken_waiter_joins_the_transaction_of_the_message() {
         }
     }
     panic!("no waiter was woken before the commit");
+}
+
+/// A count of a long queue and a read of a payload do not wait for each other.
+#[tokio::test]
+async fn counts_and_pages_have_a_reader_of_their_own() {
+    let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
+    let queue: QueueName = "orders".parse().unwrap();
+    store.create_queue(&queue, &Metadata::new()).await.unwrap();
+    let ((runs, running), (go_on, told)) = (channel(), channel::<()>());
+    let held = store.read(Operation::GetBlob, Subject::Storage, move |_| {
+        runs.send(()).unwrap();
+        told.recv().unwrap();
+        Ok(())
+    });
+    let mut held = pin!(held);
+    assert!(held.as_mut().now_or_never().is_none());
+    running.recv().unwrap();
+    let reads = async {
+        store.counts_by_state(&queue).await.unwrap();
+        store.queue_properties(&queue).await.unwrap();
+        store.messages(&queue, MessageState::Delayed, None, 10).await.unwrap();
+        store.search(&JournalQuery::default()).await.unwrap();
+    };
+    let done = tokio::time::timeout(Duration::from_secs(20), reads).await;
+    go_on.send(()).unwrap();
+    held.await.unwrap();
+    done.expect("a count waited for a blob");
 }
