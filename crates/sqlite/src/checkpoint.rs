@@ -4,16 +4,19 @@ use rusqlite::{Connection, Row};
 
 use super::error::{Cause, from_sql};
 
-/// The result of a checkpoint: whether it was blocked, the pages in the log, and the pages of them now in the file.
-pub(super) type Progress = (bool, u32, u32);
+pub(super) struct Progress {
+    /// True if other connections kept the checkpoint from doing everything.
+    pub(super) busy: bool,
+    /// The number of pages in the log, and of those that the file has.
+    pub(super) pages: u32,
+    pub(super) copied: u32,
+}
 
-/// Copies the log into the file.
 pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Result<Progress, Cause> {
     connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], progress).map_err(from_sql)
 }
 
-/// Reads the answer to `PRAGMA wal_checkpoint`.
 pub(super) fn progress(row: &Row<'_>) -> rusqlite::Result<Progress> {
-    let (pages, done): (i64, i64) = (row.get(1)?, row.get(2)?);
-    Ok((row.get::<_, i64>(0)? != 0, u32::try_from(pages).unwrap_or(0), u32::try_from(done).unwrap_or(0)))
+    let pages = |column| row.get(column).map(|pages: i64| u32::try_from(pages).unwrap_or(0));
+    Ok(Progress { busy: row.get::<_, i64>(0)? != 0, pages: pages(1)?, copied: pages(2)? })
 }

@@ -24,7 +24,9 @@
 //! # How it works
 //! One thread per open store writes. It takes all waiting operations, and those that arrive meanwhile, and runs them in
 //! one transaction, so that many tasks share one sync. Two other threads read from snapshots of their own, and never
-//! wait for writes. Checkpoints run between transactions. Expired messages are removed a few at a time.
+//! wait for writes. Checkpoints run between transactions. While several processes write all the time, one of them takes
+//! the write lock now and then, so that the log starts over instead of growing. Expired messages are removed a few at a
+//! time.
 //!
 //! # Limits
 //! - The file must be on a local disk: SQLite's log needs shared memory. Network file systems are refused.

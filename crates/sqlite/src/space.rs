@@ -19,7 +19,6 @@ const PLENTY: u64 = 256 << 20;
 /// SQLite's own limit on the number of pages.
 const ALL_PAGES: i64 = 0xffff_fffe;
 
-/// The room of one store.
 #[derive(Debug)]
 pub(super) struct Space {
     folder: PathBuf,
@@ -32,9 +31,6 @@ pub(super) struct Space {
 
 impl Space {
     /// Returns the room in the folder of the store that `connection` has open. The file may have at most `max_bytes`.
-    ///
-    /// # Errors
-    /// SQLite's error when it is asked for the size of its pages.
     pub(super) fn new(
         connection: &Connection,
         folder: PathBuf,
@@ -50,9 +46,6 @@ impl Space {
     }
 
     /// Measures the room again. Called after a checkpoint.
-    ///
-    /// # Errors
-    /// SQLite's error when its limit is set.
     pub(super) fn look(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let had_plenty = self.has_plenty();
         self.free = platform::free_bytes(&self.folder);
@@ -63,21 +56,12 @@ impl Space {
         connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
     }
 
-    /// Measures the room again before a transaction where it is short, since others fill and empty the volume too.
-    ///
-    /// # Errors
-    /// Those of [`look`](Self::look).
-    pub(super) fn look_if_short(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        if self.has_plenty() { Ok(()) } else { self.look(connection) }
-    }
-
-    /// Returns the number of pages in the log after which to checkpoint.
     pub(super) fn checkpoint_pages(&self) -> u32 {
         let share = self.free.map_or(u64::MAX, |free| free / 16 / self.page);
         u32::try_from(share).unwrap_or(u32::MAX).clamp(FEWEST_PAGES, CHECKPOINT_PAGES)
     }
 
-    fn has_plenty(&self) -> bool {
+    pub(super) fn has_plenty(&self) -> bool {
         self.free.is_none_or(|free| free >= PLENTY)
     }
 

@@ -1,7 +1,9 @@
 //! The writer's chores between transactions: checkpoints, and the removal of expired messages.
 //!
 //! Checkpoints run after the answers, so that only later operations wait for them, and on the writer's own thread, so
-//! that a log under constant load can be finished and restarted.
+//! that a log under constant load can be finished and restarted. Where other processes write too, one of them may always
+//! be in a transaction when a checkpoint ends, and then SQLite appends to the log. So a log that has grown long is
+//! restarted while this process holds the write lock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +20,11 @@ use super::space::Space;
 /// The number of pages from which to warn that the log cannot be cut: 64 MiB.
 const WARN_PAGES: u32 = 8_000;
 
+/// The number of tries for the locks that restarting the log needs, and the pause between two: a quarter of a second in
+/// all. The pauses are shorter than those of writers, so that the lock is got between two of their transactions.
+const RESTART_TRIES: i32 = 1_000;
+const RESTART_PAUSE: Duration = Duration::from_micros(250);
+
 /// The time without work after which the log is emptied.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -27,11 +34,10 @@ const PURGE_EVERY: Duration = Duration::from_secs(1);
 /// The period of the search while no operation is requested.
 const SLOW: Duration = Duration::from_secs(60);
 
-/// The state of the chores.
 pub(super) struct Upkeep {
-    /// The number of pages in the log after the last commit.
-    pages: u32,
-    /// The number of pages at which to checkpoint next.
+    /// The number of pages in the log that the file lacked after the last commit.
+    uncopied: u32,
+    /// The number of those pages at which to checkpoint next.
     next_checkpoint: u32,
     next_warning: u32,
     last_purge: Instant,
@@ -46,7 +52,7 @@ impl Upkeep {
     pub(super) fn new(connection: &Connection, health: Arc<Health>, space: Space) -> rusqlite::Result<Self> {
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         Ok(Self {
-            pages: 0,
+            uncopied: 0,
             next_checkpoint: space.checkpoint_pages(),
             next_warning: WARN_PAGES,
             last_purge: Instant::now(),
@@ -56,14 +62,15 @@ impl Upkeep {
         })
     }
 
-    /// Sets the limit of the file's size again before each transaction where room is short.
+    /// Sets the limit of the file's size again where room is short, since others fill and empty the volume too.
     pub(super) fn before_transaction(&mut self, connection: &Connection) {
-        let looked = self.space.look_if_short(connection);
-        self.note_space(looked);
+        if !self.space.has_plenty() {
+            self.look_for_space(connection);
+        }
     }
 
-    fn note_space(&self, looked: rusqlite::Result<()>) {
-        if let Err(error) = looked {
+    fn look_for_space(&mut self, connection: &Connection) {
+        if let Err(error) = self.space.look(connection) {
             self.health.note(&from_sql(error));
         }
     }
@@ -74,18 +81,17 @@ impl Upkeep {
     }
 
     /// Runs the chores: after each transaction, and when no operation was requested for [`pause`](Self::pause).
-    pub(super) fn run(&mut self, idle: bool, connection: &Connection, clock: &StoreClock) {
+    pub(super) fn run(&mut self, idle: bool, connection: &mut Connection, clock: &StoreClock) {
         if idle {
-            self.when_idle(connection, clock);
-        } else {
-            self.after_commit(connection, clock);
+            self.pending = self.purge(connection, clock);
+            if self.uncopied > 0 && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|log| !log.busy) {
+                self.cut(connection);
+            }
+            return;
         }
-    }
-
-    fn after_commit(&mut self, connection: &Connection, clock: &StoreClock) {
         self.pending = true;
-        self.pages = self.pages_to_copy(connection);
-        if self.pages >= self.next_checkpoint {
+        self.uncopied = self.count_uncopied(connection);
+        if self.uncopied >= self.next_checkpoint {
             self.checkpoint(connection);
         }
         if self.last_purge.elapsed() >= PURGE_EVERY {
@@ -93,30 +99,18 @@ impl Upkeep {
         }
     }
 
-    /// Returns the number of pages in the log, or zero if the file has all of them.
+    /// Returns the number of pages in the log that the file lacks.
     ///
-    /// A hook on commits would tell the first number too. But each range of versions of `rusqlite` has another one, and
-    /// the oldest that this crate accepts has none.
-    fn pages_to_copy(&self, connection: &Connection) -> u32 {
+    /// A hook on commits would show the length of the log too. But each range of versions of `rusqlite` has another one,
+    /// and the oldest that this crate accepts has none.
+    fn count_uncopied(&self, connection: &Connection) -> u32 {
         let counted = connection
             .prepare_cached("PRAGMA wal_checkpoint(NOOP)")
             .and_then(|mut statement| statement.query_row([], progress));
-        match counted {
-            Ok((_, pages, done)) if done < pages => pages,
-            Ok(_) => 0,
-            // The next checkpoint meets the same error and decides what it means.
-            Err(_) => self.next_checkpoint,
-        }
+        // The next checkpoint meets the same error and decides what it means.
+        counted.map_or(self.next_checkpoint, |log| log.pages.saturating_sub(log.copied))
     }
 
-    fn when_idle(&mut self, connection: &Connection, clock: &StoreClock) {
-        self.pending = self.purge(connection, clock);
-        if self.pages > 0 && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|(busy, _, _)| !busy) {
-            self.cut(connection);
-        }
-    }
-
-    /// Runs the last chores before the file is closed.
     pub(super) fn at_end(&mut self, connection: &Connection) {
         self.try_checkpoint(connection, "PASSIVE");
     }
@@ -132,13 +126,16 @@ impl Upkeep {
         })
     }
 
-    fn checkpoint(&mut self, connection: &Connection) {
-        let Some((_, pages, done)) = self.try_checkpoint(connection, "PASSIVE") else { return };
-        if done >= pages {
+    fn checkpoint(&mut self, connection: &mut Connection) {
+        let Some(Progress { pages, copied, .. }) = self.try_checkpoint(connection, "PASSIVE") else { return };
+        let (left, due) = (pages.saturating_sub(copied), self.space.checkpoint_pages());
+        // Those who use a state that is not old are soon done.
+        let is_done = if pages >= due * 2 && left < due { self.restart(connection) } else { left == 0 };
+        if is_done {
             return self.cut(connection);
         }
         // A reader still uses an old state. Trying again at every commit would be useless.
-        self.next_checkpoint = pages.saturating_add(self.space.checkpoint_pages());
+        self.next_checkpoint = left.saturating_add(due);
         if pages >= self.next_warning {
             self.next_warning = pages.saturating_mul(2);
             tracing::warn!(
@@ -146,6 +143,20 @@ impl Upkeep {
                 "the write-ahead log grows because a reader holds an old snapshot; end long read transactions"
             );
         }
+    }
+
+    /// Makes the next transaction, of whatever process, write to the beginning of the log. Waits a moment for the
+    /// transactions of others. Returns whether it worked.
+    fn restart(&self, connection: &mut Connection) -> bool {
+        let wait = |tried: i32| {
+            std::thread::sleep(RESTART_PAUSE);
+            tried < RESTART_TRIES
+        };
+        let is_patient = connection.busy_handler(Some(wait as fn(i32) -> bool)).is_ok();
+        let restarted = is_patient.then(|| self.try_checkpoint(connection, "RESTART")).flatten();
+        // The writer waits for the lock of transactions itself.
+        let _ = connection.busy_timeout(Duration::ZERO);
+        restarted.is_some_and(|log| !log.busy)
     }
 
     /// Tries a checkpoint. The log keeps the commits, so nothing is lost when it fails. But the effect of a failed sync
@@ -160,10 +171,127 @@ impl Upkeep {
     }
 
     fn cut(&mut self, connection: &Connection) {
-        self.pages = 0;
-        let looked = self.space.look(connection);
-        self.note_space(looked);
+        self.uncopied = 0;
+        self.look_for_space(connection);
         self.next_checkpoint = self.space.checkpoint_pages();
         self.next_warning = WARN_PAGES;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+
+    use jobqueue_storage::runtime::Runtime;
+
+    use super::*;
+    use crate::schema::MIGRATIONS;
+
+    /// A file of small pages that another writer uses too.
+    struct Shared {
+        folder: tempfile::TempDir,
+        connection: Connection,
+        upkeep: Upkeep,
+    }
+
+    fn open(folder: &Path) -> Connection {
+        let connection = Connection::open(folder.join("jobs.db")).unwrap();
+        connection.busy_timeout(Duration::from_secs(10)).unwrap();
+        connection.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
+        connection
+    }
+
+    fn insert(connection: &Connection, rows: u32) {
+        let rows = format!(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
+             INSERT INTO own SELECT zeroblob(400) FROM n"
+        );
+        connection.execute_batch(&rows).unwrap();
+    }
+
+    fn log(connection: &Connection) -> Progress {
+        connection.query_row("PRAGMA wal_checkpoint(NOOP)", [], progress).unwrap()
+    }
+
+    impl Shared {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let connection = open(folder.path());
+            connection.execute_batch("PRAGMA page_size = 512; PRAGMA journal_mode = wal").unwrap();
+            connection.execute_batch(&MIGRATIONS.concat()).unwrap();
+            connection.execute_batch("CREATE TABLE own (x)").unwrap();
+            connection.busy_timeout(Duration::ZERO).unwrap();
+            let space = Space::new(&connection, folder.path().to_owned(), None).unwrap();
+            let upkeep = Upkeep::new(&connection, Arc::new(Health::new()), space).unwrap();
+            Self { folder, connection, upkeep }
+        }
+
+        fn commit(&mut self, rows: u32) {
+            insert(&self.connection, rows);
+            self.upkeep.run(false, &mut self.connection, &StoreClock::new(Runtime::new()));
+        }
+
+        /// Commits, while another connection has a transaction open until the file has all pages of the log.
+        fn commit_beside_another(&mut self, rows: u32) {
+            insert(&self.connection, rows);
+            let (other, third) = (open(self.folder.path()), open(self.folder.path()));
+            let (began, beginning) = mpsc::channel();
+            let other = std::thread::spawn(move || {
+                other.execute_batch("BEGIN IMMEDIATE").unwrap();
+                insert(&other, 1);
+                began.send(()).unwrap();
+                while log(&third).copied < log(&third).pages {
+                    std::thread::yield_now();
+                }
+                other.execute_batch("COMMIT").unwrap();
+            });
+            beginning.recv().unwrap();
+            self.upkeep.run(false, &mut self.connection, &StoreClock::new(Runtime::new()));
+            other.join().unwrap();
+        }
+    }
+
+    /// Another writer is in a transaction whenever a checkpoint ends, so that SQLite never begins the log anew by itself.
+    #[test]
+    fn log_of_two_writers_is_restarted() {
+        let mut shared = Shared::new();
+        let mut longest = 0;
+        for _ in 0..8 {
+            shared.commit_beside_another(1_100);
+            longest = longest.max(log(&shared.connection).pages);
+        }
+        assert!(longest < 3_600, "{longest} pages");
+    }
+
+    /// Some reader always has a recent state of the file, each for a moment.
+    #[test]
+    fn log_is_restarted_when_those_who_read_a_recent_state_are_done() {
+        let mut shared = Shared::new();
+        shared.commit_beside_another(1_100);
+        insert(&shared.connection, 1_100);
+        let (reader, third) = (open(shared.folder.path()), open(shared.folder.path()));
+        reader.execute_batch("BEGIN").unwrap();
+        let _: i64 = reader.query_row("SELECT count(*) FROM own", [], |row| row.get(0)).unwrap();
+        let seen = log(&third).pages;
+        let reader = std::thread::spawn(move || {
+            while log(&third).copied < seen {
+                std::thread::yield_now();
+            }
+            reader.execute_batch("COMMIT").unwrap();
+        });
+        shared.commit(10);
+        reader.join().unwrap();
+        shared.commit(10);
+        assert!(log(&shared.connection).pages < 1_000, "{} pages", log(&shared.connection).pages);
+    }
+
+    #[test]
+    fn few_pages_behind_a_long_log_cost_no_checkpoint() {
+        let mut shared = Shared::new();
+        shared.commit_beside_another(1_100);
+        shared.commit(1);
+        let Progress { pages, copied, .. } = log(&shared.connection);
+        assert!(pages > copied && copied > 1_000, "{copied} of {pages} pages");
     }
 }

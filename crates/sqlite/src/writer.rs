@@ -83,7 +83,7 @@ impl Writer {
             }
             // Once the disk has failed, nothing more is written to the file.
             if self.health.poisoned().is_ok() {
-                self.upkeep.run(idle, &self.connection, &self.clock);
+                self.upkeep.run(idle, &mut self.connection, &self.clock);
             }
         }
         if self.health.poisoned().is_ok() {
