@@ -89,6 +89,11 @@ impl Fault {
         matches!(self, Self::Refused { condition, .. } if condition == "amqp:not-allowed")
     }
 
+    /// Returns the fault of a step that changes nothing by itself, however it ended.
+    pub(super) fn unsent(self) -> Self {
+        if self.is_ambiguous() { Self::NotSent(self.to_string()) } else { self }
+    }
+
     fn kind(&self) -> Kind {
         match self {
             Self::Refused { condition, .. } => kind_of(condition),

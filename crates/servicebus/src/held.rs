@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::messaging::{ApplicationProperties, Properties};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::amqp::receiver::ReceiveLink;
 use super::session::Session;
 use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
@@ -29,8 +31,12 @@ pub(super) struct Held {
     pub(super) dequeue_count: u32,
     /// The number of the delivery among those that write the text of the message: a later one is greater.
     pub(super) fence: u32,
+    /// The link by which it came, in a queue without sessions.
+    pub(super) link: Option<ReceiveLink>,
     /// The session of the message, in a queue that requires them.
     pub(super) session: Option<Arc<Session>>,
+    /// Fires when the service says that the lock was lost before its time.
+    pub(super) lost: CancellationToken,
     /// True once it was given back in its session: its lock ends nothing any more.
     pub(super) is_given_back: bool,
     /// True once a copy has taken its place in the queue: it is still to be completed, and must not be copied again.
@@ -78,6 +84,14 @@ impl HeldMessages {
         (held.queue == *queue && held.id == *id).then(|| Arc::clone(held))
     }
 
+    /// Returns the messages that came by the link and are still under locks, with their tokens.
+    pub(super) fn of(&self, link: &ReceiveLink) -> Vec<(Uuid, Arc<Held>)> {
+        let entries = lock(&self.entries);
+        let came = |held: &Held| held.link.as_ref().is_some_and(|of| of.is(link));
+        let of_link = entries.iter().filter(|(_, entry)| came(&entry.held));
+        of_link.map(|(token, entry)| (*token, Arc::clone(&entry.held))).collect()
+    }
+
     /// Notes the new end of a lock.
     pub(super) fn renewed(&self, token: Uuid, until: SystemTime, time: SystemTime) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
@@ -98,6 +112,13 @@ impl HeldMessages {
     pub(super) fn given_back(&self, token: Uuid) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
             Arc::make_mut(&mut entry.held).is_given_back = true;
+        }
+    }
+
+    /// Notes that the lock of a message, held or lost, does not depend on its link any more.
+    pub(super) fn parted(&self, token: Uuid) {
+        if let Some(entry) = lock(&self.entries).get_mut(&token) {
+            Arc::make_mut(&mut entry.held).link = None;
         }
     }
 

@@ -22,8 +22,8 @@
 //! - **A renewal keeps its token**: the receipt before it stays valid.
 //! - **A text cannot change under a lock.** A checkpoint is written to a blob beside the queue, on condition that the lock is
 //!   held and that no later delivery has written there; the next delivery reads it. A message that is given back with a
-//!   new text or a delay is replaced by a copy, in one transaction where the tier has them; otherwise the copy is sent
-//!   first, and a crash between the two leaves both.
+//!   new text or a delay is replaced by a copy, in one transaction where the tier has them, whatever became of its link;
+//!   otherwise the copy is sent first, and a crash between the two leaves both.
 //! - **The receipt of a put** cancels a delayed message until its delay is over. A message without a delay cannot be
 //!   cancelled.
 //! - **A peek** shows leased messages as well; **clearing a queue** leaves leased messages.

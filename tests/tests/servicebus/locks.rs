@@ -143,6 +143,28 @@ async fn a_detached_handle_renews_and_saves_over_its_own_connection() {
     assert_eq!(bench.get().await.unwrap().text.as_deref(), Ok("second"));
 }
 
+// The documentation says that a broken connection drops the locks; seen was that they stay.
+#[tokio::test]
+async fn a_lock_that_is_lost_with_its_link_revokes_the_lease_at_once() {
+    if is_excluded("locks::a_lock_that_is_lost_with_its_link_revokes_the_lease_at_once") {
+        return;
+    }
+    for is_lost in [true, false] {
+        let bench = Bench::with(json!({}), &["--locks-end-with-links", &is_lost.to_string()]);
+        let leased = bench.leased("job").await;
+        let revoked = bench.store().lease_revoked(&bench.queue, &leased.message).unwrap();
+        assert!(bench.emulator.strike("abort", None) > 0);
+        if is_lost {
+            tokio::time::timeout(MINUTE, revoked).await.expect("not revoked");
+            assert_eq!(bench.get().await.unwrap().dequeue_count, 2);
+        } else {
+            tokio::time::timeout(Duration::from_secs(1), revoked).await.expect_err("revoked");
+            assert_eq!(bench.emulator.calls("renew-lock", "work", 0), 1);
+            bench.delete(&leased.message).await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_delayed_message_can_be_cancelled_and_another_cannot() {
     let bench = Bench::new();

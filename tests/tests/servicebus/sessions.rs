@@ -220,3 +220,14 @@ async fn a_queue_without_sessions_does_not_order_groups() {
     let letters = QueueName::new("work-poison").unwrap();
     assert!(!sessions.store().orders_groups(&letters).await.unwrap());
 }
+
+// So do all clients of the service; whether it renews a session over another connection is not documented.
+#[tokio::test]
+async fn a_session_is_renewed_over_the_connection_that_holds_it() {
+    let bench = Bench::of_sessions();
+    bench.put_in("a", "job").await;
+    let leased = bench.next().await;
+    let apart = bench.storage.detached();
+    apart.queues().update(&bench.queue, &leased.message, UpdateMessage::new(MINUTE)).await.unwrap();
+    bench.delete(&leased.message).await.unwrap();
+}

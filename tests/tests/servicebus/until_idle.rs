@@ -98,6 +98,15 @@ async fn jobs_in_sessions_are_awaited_however_short_a_get_is() {
     }
 }
 
+// The service looks for a session in a store.
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_the_service_finds_late_are_awaited() {
+    let bench = Bench::with(json!({ "RequiresSession": true }), &["--session-search", "120"]);
+    let sent = bench.send_some(&bench.storage).await;
+    assert_eq!(run(&bench.storage, 2).await.completed, sent);
+    assert_eq!(bench.count("active"), 0);
+}
+
 #[tokio::test]
 async fn sessions_and_messages_that_come_late_are_awaited() {
     let bench = Bench::of_sessions();

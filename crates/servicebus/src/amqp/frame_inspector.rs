@@ -24,10 +24,11 @@ use tokio::sync::watch;
 use super::super::error::Fault;
 use super::close_detector::CloseDetector;
 use super::connection::MAX_FRAME;
-use super::session_attach;
+use super::session;
 use super::settlement::{Waiter, settled};
 use jobqueue_storage::sync::lock;
 
+const BEGIN: u8 = 0x11;
 const ATTACH: u8 = 0x12;
 const FLOW: u8 = 0x13;
 const TRANSFER: u8 = 0x14;
@@ -46,9 +47,10 @@ pub(super) struct FrameEvents {
 
 #[derive(Debug, Default)]
 struct Inner {
-    waiting: HashMap<u32, Waiter>,
-    /// The links by the peer's handle.
-    links: HashMap<u32, LinkStats>,
+    /// The waiters by channel and delivery: the numbers of deliveries count in each channel.
+    waiting: HashMap<(u16, u32), Waiter>,
+    /// The links by channel and the peer's handle.
+    links: HashMap<(u16, u32), LinkStats>,
 }
 
 /// The numbers of one link, from its attach on.
@@ -76,17 +78,24 @@ impl Default for FrameEvents {
 
 impl FrameEvents {
     /// Lets `waiter` receive the answer to the settlement of a delivery. Call it before settling.
-    pub(super) fn watch(&self, delivery: u32, waiter: Option<Waiter>) {
+    pub(super) fn watch(&self, delivery: (u16, u32), waiter: Option<Waiter>) {
         if let Some(waiter) = waiter {
             lock(&self.inner).waiting.insert(delivery, waiter);
         }
     }
 
     /// Answers the settlement of a delivery, which was not sent.
-    pub(super) fn answer(&self, delivery: u32, settled: Result<(), Fault>) {
+    pub(super) fn answer(&self, delivery: (u16, u32), settled: Result<(), Fault>) {
         if let Some(waiter) = lock(&self.inner).waiting.remove(&delivery) {
             let _ = waiter.send(Some(settled));
         }
+    }
+
+    /// Returns the number that the peer gave to the channel of an attached link.
+    pub(super) fn channel(&self, link: &str) -> u16 {
+        let inner = lock(&self.inner);
+        let place = inner.links.iter().find(|(_, stats)| stats.name == link);
+        place.map_or(0, |((channel, _), _)| *channel)
     }
 
     /// Returns the end of the lock of the session that a link holds, from the answer to its attach.
@@ -117,14 +126,20 @@ impl FrameEvents {
     }
 
     /// Takes a frame in; returns another body if the client is to see that instead.
-    fn frame(&self, code: u8, body: &[u8]) -> Option<Vec<u8>> {
+    fn frame(&self, channel: u16, code: u8, body: &[u8]) -> Option<Vec<u8>> {
         match code {
-            DISPOSITION => self.disposition(serde_amqp::from_slice(body).ok()?),
+            DISPOSITION => self.disposition(channel, serde_amqp::from_slice(body).ok()?),
+            // Of an earlier channel with this number.
+            BEGIN => {
+                let mut inner = lock(&self.inner);
+                inner.waiting.retain(|(of, _), _| *of != channel);
+                inner.links.retain(|(of, _), _| *of != channel);
+            }
             TRANSFER => {
                 let transfer: Transfer = serde_amqp::from_slice(body).ok()?;
                 if !transfer.more && !transfer.aborted {
                     let mut inner = lock(&self.inner);
-                    let link = inner.links.entry(transfer.handle.0).or_default();
+                    let link = inner.links.entry((channel, transfer.handle.0)).or_default();
                     link.deliveries += 1;
                     link.count = link.count.wrapping_add(1);
                 }
@@ -135,30 +150,30 @@ impl FrameEvents {
                 let (name, sends) = (attach.name, attach.role == Role::Sender);
                 let locked_until = attach.properties.as_ref().and_then(end_of_lock);
                 let link = LinkStats { name, locked_until, sends, count, ..LinkStats::default() };
-                lock(&self.inner).links.insert(attach.handle.0, link);
+                lock(&self.inner).links.insert((channel, attach.handle.0), link);
             }
-            FLOW => return self.flow(serde_amqp::from_slice(body).ok()?),
+            FLOW => return self.flow(channel, serde_amqp::from_slice(body).ok()?),
             _ => {}
         }
         None
     }
 
-    fn disposition(&self, disposition: Disposition) {
+    fn disposition(&self, channel: u16, disposition: Disposition) {
         let (Role::Sender, Some(state)) = (disposition.role, disposition.state) else { return };
         let mut inner = lock(&self.inner);
         for id in disposition.first..=disposition.last.unwrap_or(disposition.first) {
-            if let Some(waiter) = inner.waiting.remove(&id) {
+            if let Some(waiter) = inner.waiting.remove(&(channel, id)) {
                 let _ = waiter.send(Some(settled(&state)));
             }
         }
     }
 
     /// Notes the answer to a drain, and leaves of the flow of a link on which the peer sends what concerns the session.
-    fn flow(&self, mut flow: Flow) -> Option<Vec<u8>> {
+    fn flow(&self, channel: u16, mut flow: Flow) -> Option<Vec<u8>> {
         let handle = flow.handle.take()?;
         {
             let mut inner = lock(&self.inner);
-            let link = inner.links.get_mut(&handle.0).filter(|link| link.sends)?;
+            let link = inner.links.get_mut(&(channel, handle.0)).filter(|link| link.sends)?;
             if flow.drain && flow.link_credit == Some(0) {
                 let count = flow.delivery_count.unwrap_or(link.count);
                 link.drained = link.drained.wrapping_add(count.wrapping_sub(link.count));
@@ -176,8 +191,8 @@ impl FrameEvents {
 }
 
 fn end_of_lock(properties: &Fields) -> Option<SystemTime> {
-    match properties.get(&Symbol::from(session_attach::LOCKED_UNTIL))? {
-        Value::Long(ticks) => session_attach::instant(*ticks),
+    match properties.get(&Symbol::from(session::LOCKED_UNTIL))? {
+        Value::Long(ticks) => session::instant(*ticks),
         Value::Timestamp(at) => {
             let since = u64::try_from(at.milliseconds()).ok()?;
             SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since))
@@ -230,7 +245,10 @@ impl<S> FrameInspector<S> {
         let mut at = 0;
         while let Some((length, code)) = next_frame(&self.bytes[at..]) {
             let frame = &self.bytes[at..at + length];
-            let body = code.and_then(|(code, start)| self.events.frame(code, &frame[start..]));
+            let body = code.and_then(|(code, start)| {
+                let channel = u16::from_be_bytes([frame[6], frame[7]]);
+                self.events.frame(channel, code, &frame[start..])
+            });
             if body.is_some() && replaced.is_none() {
                 replaced = Some(BytesMut::from(&self.bytes[..at]));
             }
@@ -280,8 +298,12 @@ fn next_frame(bytes: &[u8]) -> Option<(usize, Option<(u8, usize)>)> {
     let frame = bytes.get(..length)?;
     let start = (usize::from(head[4]) * 4).min(length);
     let body = &frame[start..];
-    let is_performative = head[5] == 0 && body.len() > 3 && body[..2] == [0, 0x53];
-    Some((length, is_performative.then(|| (body[2], start))))
+    // The descriptor of a performative, as a number of one byte or of eight.
+    let code = match body {
+        [0, 0x53, code, _, ..] | [0, 0x80, 0, 0, 0, 0, 0, 0, 0, code, ..] => Some((*code, start)),
+        _ => None,
+    };
+    Some((length, code.filter(|_| head[5] == 0)))
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for FrameInspector<S> {
@@ -361,7 +383,7 @@ mod tests {
             properties: None,
         };
         let events = FrameEvents::default();
-        assert_eq!(events.frame(ATTACH, &serde_amqp::to_vec(&attach).unwrap()), None);
+        assert_eq!(events.frame(1, ATTACH, &serde_amqp::to_vec(&attach).unwrap()), None);
         events
     }
 
@@ -409,20 +431,20 @@ mod tests {
     #[test]
     fn a_client_does_not_see_the_count_of_a_peer_that_sends() {
         let text = serde_amqp::to_vec(&flow()).unwrap();
-        let shown = attached(Role::Sender).frame(FLOW, &text).expect("another body");
+        let shown = attached(Role::Sender).frame(1, FLOW, &text).expect("another body");
         let shown: Flow = serde_amqp::from_slice(&shown).unwrap();
         assert_eq!((shown.handle, shown.delivery_count, shown.link_credit), (None, None, None));
         assert_eq!(shown.incoming_window, 10);
         // The credit for what the client sends.
-        assert_eq!(attached(Role::Receiver).frame(FLOW, &text), None);
+        assert_eq!(attached(Role::Receiver).frame(1, FLOW, &text), None);
     }
 
     #[test]
     fn only_the_answer_to_a_drain_ends_it() {
         let events = attached(Role::Sender);
-        let _ = events.frame(FLOW, &serde_amqp::to_vec(&flow()).unwrap());
+        let _ = events.frame(1, FLOW, &serde_amqp::to_vec(&flow()).unwrap());
         assert_eq!((events.drained("link", 0), events.counts("link")), (None, (0, 0)));
-        let _ = events.frame(FLOW, &serde_amqp::to_vec(&Flow { drain: true, ..flow() }).unwrap());
+        let _ = events.frame(1, FLOW, &serde_amqp::to_vec(&Flow { drain: true, ..flow() }).unwrap());
         assert_eq!((events.drained("link", 0), events.counts("link")), (Some(0), (7, 7)));
     }
 }

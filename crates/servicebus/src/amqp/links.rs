@@ -1,11 +1,11 @@
 //! The links of one storage handle: opened when they are needed, and anew when they have ended.
 
 use std::collections::{HashMap, HashSet};
-use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use fe2o3_amqp::types::messaging::{Data, Message};
 use fe2o3_amqp::types::primitives::Value;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
@@ -14,11 +14,14 @@ use super::super::connection_string::Namespace;
 use super::super::error::Fault;
 use super::super::tls::Trust;
 use super::super::token::{Credential, Token};
+use super::cache::{Cache, Perishable};
+use super::channel::Channel;
 use super::connection::Connection;
-use super::receiver::{ReceiveLink, Replacing};
+use super::receiver::ReceiveLink;
 use super::requests::{Node, Request};
 use super::sender::SendLink;
 use super::session::Accepted;
+use super::transaction::{Coordinator, Replacement};
 use jobqueue_storage::Notifier;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
@@ -28,6 +31,8 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 /// The pause after a token could not be renewed.
 const RETRY_TOKEN: Duration = Duration::from_secs(5);
+/// The address that takes tokens.
+const CBS: &str = "$cbs";
 
 /// The connection of one handle, with its links.
 #[derive(Debug)]
@@ -47,22 +52,34 @@ pub(crate) struct Links {
 
 /// A connection that works, with the links on it by queue.
 #[derive(Debug)]
-struct Live {
-    connection: Arc<Connection>,
-    /// Takes tokens. Its links may end before the connection, which carries sessions and deliveries that would be lost with it.
-    cbs: Mutex<Node>,
-    /// True if tokens cannot be sent over this connection any more.
+pub(crate) struct Live {
+    connection: Connection,
+    /// True if tokens cannot be sent over this connection any more. Their link may end before the connection, which carries sessions and
+    /// deliveries that would be lost with it.
     is_deaf: AtomicBool,
     host: String,
     credential: Arc<Credential>,
-    /// The times at which tokens are to be renewed, by queue.
-    tokens: Mutex<HashMap<String, Instant>>,
+    tokens: Cache<Authorized>,
     has_new_token: Arc<Notify>,
     /// The times at which a new token was sent because the service had refused a link.
     refused: std::sync::Mutex<HashMap<String, Instant>>,
-    nodes: Mutex<HashMap<String, Node>>,
-    senders: Mutex<HashMap<String, SendLink>>,
-    receivers: Mutex<HashMap<String, ReceiveLink>>,
+    channels: Cache<Arc<Channel>>,
+    /// Channels on which no session was accepted.
+    unused: std::sync::Mutex<Vec<Arc<Channel>>>,
+    nodes: Cache<Node>,
+    senders: Cache<SendLink>,
+    receivers: Cache<ReceiveLink>,
+    coordinators: Cache<Coordinator>,
+}
+
+/// A token that was sent, by the time at which it is to be renewed.
+#[derive(Debug, Clone, Copy)]
+struct Authorized(Instant);
+
+impl Perishable for Authorized {
+    fn is_gone(&self) -> bool {
+        self.0 <= Instant::now()
+    }
 }
 
 impl Links {
@@ -104,55 +121,92 @@ impl Links {
 
     /// Returns the node for the management of a queue's messages.
     pub(crate) async fn node(self: &Arc<Self>, queue: &str) -> Result<Node, Fault> {
-        let live = self.live(queue).await?;
-        match live.node(queue).await {
-            Err(fault) if fault.is_unauthorized() => self.live_anew(&live, queue).await?.node(queue).await,
-            attached => attached,
-        }
+        self.attached(queue, |live| async move { live.node(queue).await }).await
     }
 
     /// Returns the link by which messages are sent to a queue.
     pub(crate) async fn sender(self: &Arc<Self>, queue: &str) -> Result<SendLink, Fault> {
-        let live = self.live(queue).await?;
-        match live.sender(queue).await {
-            Err(fault) if fault.is_unauthorized() => self.live_anew(&live, queue).await?.sender(queue).await,
-            attached => attached,
-        }
+        self.attached(queue, |live| async move { live.sender(queue).await }).await
     }
 
     /// Returns the link by which a queue's messages come.
     pub(crate) async fn receiver(self: &Arc<Self>, queue: &str) -> Result<ReceiveLink, Fault> {
-        let (live, arrivals) = (self.live(queue).await?, self.arrivals(queue));
-        match live.receiver(queue, Arc::clone(&arrivals)).await {
-            Err(fault) if fault.is_unauthorized() => {
-                self.live_anew(&live, queue).await?.receiver(queue, arrivals).await
-            }
-            attached => attached,
-        }
+        let attach = |live: Arc<Live>| async move {
+            let attaching = async {
+                let channel = live.channel(queue).await?;
+                ReceiveLink::attach(&channel, queue, self.arrivals(queue)).await
+            };
+            live.receivers.get(queue, attaching).await
+        };
+        self.attached(queue, attach).await
     }
 
-    /// Waits for the next free session of a queue that has messages, up to `wait`. No other link is attached over the same
-    /// connection meanwhile.
+    /// Waits for the next free session of a queue that has messages, up to `wait`. Returns the connection that holds it, too.
     pub(crate) async fn accept_session(
         self: &Arc<Self>,
         queue: &str,
         wait: Duration,
-    ) -> Result<Accepted, Fault> {
-        let live = self.live(queue).await?;
-        match Accepted::attach(&live.connection, queue, wait).await {
-            Err(fault) if fault.is_unauthorized() => {
-                let live = self.live_anew(&live, queue).await?;
-                Accepted::attach(&live.connection, queue, wait).await
+    ) -> Result<(Accepted, Arc<Live>), Fault> {
+        let attach = |live: Arc<Live>| async move {
+            let unused = lock(&live.unused).pop().filter(|channel| !channel.is_gone());
+            let channel = match unused {
+                Some(channel) => channel,
+                None => live.connection.channel().await?,
+            };
+            match Accepted::attach(&channel, queue, wait).await {
+                Ok(accepted) => Ok((accepted, live)),
+                Err(fault) => {
+                    lock(&live.unused).push(channel);
+                    Err(fault)
+                }
             }
-            attached => attached,
+        };
+        self.attached(queue, attach).await
+    }
+
+    /// Sends a copy of a message and makes the request that settles the original, in one transaction.
+    ///
+    /// # Errors
+    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done; after all others neither was.
+    pub(crate) async fn replace(
+        self: &Arc<Self>,
+        queue: &str,
+        copy: Message<Data>,
+        settling: Request,
+    ) -> Result<(), Fault> {
+        let attach = |live: Arc<Live>| async move {
+            let (coordinator, node) = (live.coordinator(queue).await?, live.node(queue).await?);
+            Ok((coordinator, node, live.sender(queue).await?, live))
+        };
+        let attached = self.attached(queue, attach).await;
+        let (coordinator, node, sender, live) = attached.map_err(Fault::unsent)?;
+        let replacement = Replacement { sender, copy, node, settling };
+        match coordinator.declare().await {
+            Ok(transaction) => coordinator.replace(transaction, replacement).await,
+            // The service detaches idle links.
+            Err(_) if coordinator.is_gone() && !live.is_gone() => {
+                let again = live.coordinator(queue).await.map_err(Fault::unsent)?;
+                again.replace(again.declare().await.map_err(Fault::unsent)?, replacement).await
+            }
+            Err(fault) => Err(fault.unsent()),
         }
     }
 
-    /// Returns the connection with a new token for the queue, after the service refused a link: the last token may have
-    /// run out unnoticed, for instance while the machine slept.
-    async fn live_anew(self: &Arc<Self>, live: &Live, queue: &str) -> Result<Arc<Live>, Fault> {
-        live.forget_token(queue).await;
-        self.live(queue).await
+    /// Attaches by the present connection. After a refusal tries once more with a new token: the last one may have run out unnoticed, for
+    /// instance while the machine slept.
+    async fn attached<T, A: Future<Output = Result<T, Fault>>>(
+        self: &Arc<Self>,
+        queue: &str,
+        attach: impl Fn(Arc<Live>) -> A,
+    ) -> Result<T, Fault> {
+        let live = self.live(queue).await?;
+        match attach(Arc::clone(&live)).await {
+            Err(fault) if fault.is_unauthorized() => {
+                live.forget_token(queue);
+                attach(self.live(queue).await?).await
+            }
+            attached => attached,
+        }
     }
 
     /// Returns the notifier of unrequested messages.
@@ -164,50 +218,21 @@ impl Links {
     pub(crate) async fn can_put(&self, queue: &str, is_delayed: bool) -> bool {
         let Some(live) = self.live.lock().await.clone() else { return false };
         match is_delayed {
-            true => live.nodes.lock().await.get(queue).is_some_and(|node| !node.is_gone()),
-            false => live.senders.lock().await.get(queue).is_some_and(|link| !link.is_gone()),
+            true => live.nodes.present(queue).is_some(),
+            false => live.senders.present(queue).is_some(),
         }
     }
 
-    /// Returns the link by which a queue's messages came, if it is still up.
-    pub(crate) async fn present_receiver(&self, queue: &str) -> Option<ReceiveLink> {
-        let live = self.live.lock().await.clone()?;
-        let receivers = live.receivers.lock().await;
-        receivers.get(queue).filter(|link| !link.is_gone()).cloned()
-    }
-
-    /// Prepares a link for transactions.
-    ///
-    /// # Errors
-    /// When the tier has no transactions, or a link cannot be attached.
-    pub(crate) async fn prepare_transactions(
-        self: &Arc<Self>,
-        queue: &str,
-        link: &ReceiveLink,
-    ) -> Result<(), Fault> {
-        let live = self.live(queue).await?;
-        let controller = live.connection.controller().await?;
-        let sender = live.connection.sender(queue).await?;
-        link.give(Replacing { controller, sender }).await;
-        Ok(())
-    }
-
     /// Returns the connection, with a token for the queue. The connection stays open if the caller stops waiting: a
-    /// renewal of a short
-    /// lease has less time for one try than a connection to a distant service takes.
+    /// renewal of a short lease has less time for one try than a connection to a distant service takes.
     async fn live(self: &Arc<Self>, queue: &str) -> Result<Arc<Live>, Fault> {
-        if let Some(live) = self.present(queue).await {
+        let present = self.live.lock().await.clone();
+        if let Some(live) = present.filter(|live| !live.is_gone() && live.tokens.present(queue).is_some()) {
             return Ok(live);
         }
         let (links, queue) = (Arc::clone(self), queue.to_owned());
         let opening = self.runtime.spawn(async move { links.open(&queue).await });
         opening.await.unwrap_or_else(|_| Err(Fault::NotSent("the runtime ends".to_owned())))
-    }
-
-    /// Returns the connection if it is up and has a token for the queue.
-    async fn present(&self, queue: &str) -> Option<Arc<Live>> {
-        let live = self.live.lock().await.clone().filter(|live| !live.is_gone())?;
-        live.is_authorized(queue).await.then_some(live)
     }
 
     async fn open(&self, queue: &str) -> Result<Arc<Live>, Fault> {
@@ -226,19 +251,20 @@ impl Links {
     }
 
     async fn connect(&self) -> Result<Arc<Live>, Fault> {
-        let connection = Connection::open(&self.namespace, &self.trust, &self.runtime).await?;
         let live = Arc::new(Live {
-            cbs: Mutex::new(Node::attach(&connection, "$cbs").await?),
+            connection: Connection::open(&self.namespace, &self.trust, &self.runtime).await?,
             is_deaf: AtomicBool::default(),
-            connection,
             host: self.namespace.host.clone(),
             credential: Arc::clone(&self.credential),
-            tokens: Mutex::default(),
+            tokens: Cache::default(),
             has_new_token: Arc::default(),
             refused: Default::default(),
-            nodes: Mutex::default(),
-            senders: Mutex::default(),
-            receivers: Mutex::default(),
+            channels: Cache::default(),
+            unused: Default::default(),
+            nodes: Cache::default(),
+            senders: Cache::default(),
+            receivers: Cache::default(),
+            coordinators: Cache::default(),
         });
         drop(self.runtime.spawn(renew_tokens(Arc::downgrade(&live))));
         Ok(live)
@@ -250,53 +276,42 @@ impl Live {
         self.connection.dead.is_cancelled() || self.is_deaf.load(Ordering::Relaxed)
     }
 
-    /// Returns the node that takes tokens, attached anew if the service has ended its links.
-    async fn cbs(&self) -> Result<Node, Fault> {
-        let mut cbs = self.cbs.lock().await;
-        if cbs.is_gone() {
-            let attached = Node::attach(&self.connection, "$cbs").await;
-            *cbs = attached.inspect_err(|_| self.is_deaf.store(true, Ordering::Relaxed))?;
-        }
-        Ok(cbs.clone())
+    async fn channel(&self, queue: &str) -> Result<Arc<Channel>, Fault> {
+        self.channels.get(queue, self.connection.channel()).await
     }
 
-    async fn node(&self, queue: &str) -> Result<Node, Fault> {
-        let address = format!("{queue}/$management");
-        cached(&self.nodes, queue, Node::is_gone, Node::attach(&self.connection, &address)).await
+    /// Returns the node for the management of a queue's messages, or the one that takes tokens.
+    pub(crate) async fn node(&self, queue: &str) -> Result<Node, Fault> {
+        let address = if queue == CBS { CBS.to_owned() } else { format!("{queue}/$management") };
+        let attaching = async { Node::attach(self.channel(queue).await?, &address).await };
+        self.nodes.get(queue, attaching).await
     }
 
     async fn sender(&self, queue: &str) -> Result<SendLink, Fault> {
-        cached(&self.senders, queue, SendLink::is_gone, SendLink::attach(&self.connection, queue)).await
+        let attaching = async { SendLink::attach(self.channel(queue).await?, queue).await };
+        self.senders.get(queue, attaching).await
     }
 
-    async fn receiver(&self, queue: &str, arrivals: Arc<Notifier>) -> Result<ReceiveLink, Fault> {
-        let attaching = ReceiveLink::attach(&self.connection, queue, arrivals);
-        cached(&self.receivers, queue, ReceiveLink::is_gone, attaching).await
-    }
-
-    async fn is_authorized(&self, queue: &str) -> bool {
-        self.tokens.lock().await.get(queue).is_some_and(|renewal| Instant::now() < *renewal)
+    async fn coordinator(&self, queue: &str) -> Result<Coordinator, Fault> {
+        let attaching = async { Coordinator::attach(self.channel(queue).await?).await };
+        self.coordinators.get(queue, attaching).await
     }
 
     /// Sends a token for a queue, unless the last one is still good.
     async fn authorize(&self, queue: &str) -> Result<(), Fault> {
-        let mut tokens = self.tokens.lock().await;
-        if tokens.get(queue).is_some_and(|renewal| Instant::now() < *renewal) {
-            return Ok(());
-        }
-        let renewal = self.put_token(queue).await?;
-        tokens.insert(queue.to_owned(), renewal);
+        let sending = async { self.put_token(queue).await.map(Authorized) };
+        self.tokens.get(queue, sending).await?;
         self.has_new_token.notify_one();
         Ok(())
     }
 
     /// Forgets the token of a queue, so that a new one is sent, unless that was done a moment ago.
-    async fn forget_token(&self, queue: &str) {
+    fn forget_token(&self, queue: &str) {
         let now = Instant::now();
-        let last = lock(&self.refused).get(queue).copied();
-        if last.is_none_or(|last| now >= last + RETRY_TOKEN) {
-            lock(&self.refused).insert(queue.to_owned(), now);
-            self.tokens.lock().await.remove(queue);
+        let mut refused = lock(&self.refused);
+        if refused.get(queue).is_none_or(|last| now >= *last + RETRY_TOKEN) {
+            refused.insert(queue.to_owned(), now);
+            self.tokens.set(queue, None);
         }
     }
 
@@ -306,30 +321,32 @@ impl Live {
         let Token { text, kind, renewal } = self.credential.token(&audience).await?;
         let properties = vec![("type", kind.to_owned()), ("name", audience)];
         let request = Request { operation: "put-token", properties, body: Value::String(text) };
-        self.cbs().await?.call(request).await?;
+        let cbs = self.node(CBS).await.inspect_err(|_| self.is_deaf.store(true, Ordering::Relaxed))?;
+        cbs.call(request).await?;
         Ok(renewal)
     }
 
     /// Renews the tokens that are due; returns the time of the next renewal.
     async fn renew_due_tokens(&self) -> Instant {
-        let mut tokens = self.tokens.lock().await;
-        let now = Instant::now();
-        for (queue, renewal) in tokens.iter_mut().filter(|(_, renewal)| **renewal <= now) {
-            *renewal = match self.put_token(queue).await {
+        let due = self.tokens.all().into_iter().filter(|(_, token)| token.is_gone());
+        for (queue, _) in due {
+            let renewal = match self.put_token(&queue).await {
                 // A credential may give the same token until shortly before its end.
-                Ok(renewal) => renewal.max(now + SHORTEST_PAUSE),
+                Ok(renewal) => renewal.max(Instant::now() + SHORTEST_PAUSE),
                 Err(error) => {
                     tracing::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
                     Instant::now() + RETRY_TOKEN
                 }
             };
+            self.tokens.set(&queue, Some(Authorized(renewal)));
         }
-        tokens.values().min().copied().unwrap_or(now + LONGEST_PAUSE).min(now + LONGEST_PAUSE)
+        let latest = Instant::now() + LONGEST_PAUSE;
+        self.tokens.all().into_iter().map(|(_, Authorized(renewal))| renewal).fold(latest, Instant::min)
     }
 }
 
 /// Renews the tokens of a connection until it has ended. A link whose token runs out is detached.
-async fn renew_tokens(live: std::sync::Weak<Live>) {
+async fn renew_tokens(live: Weak<Live>) {
     loop {
         // Held for a renewal only: dropping the last handle ends the connection.
         let Some(present) = live.upgrade().filter(|live| !live.is_gone()) else { return };
@@ -343,20 +360,4 @@ async fn renew_tokens(live: std::sync::Weak<Live>) {
             () = tokio::time::sleep_until(next) => {}
         }
     }
-}
-
-async fn cached<L: Clone>(
-    links: &Mutex<HashMap<String, L>>,
-    queue: &str,
-    is_gone: fn(&L) -> bool,
-    attach: impl Future<Output = Result<L, Fault>>,
-) -> Result<L, Fault> {
-    let mut links = links.lock().await;
-    if let Some(link) = links.get(queue).filter(|link| !is_gone(link)) {
-        return Ok(link.clone());
-    }
-    links.remove(queue);
-    let link = attach.await?;
-    links.insert(queue.to_owned(), link.clone());
-    Ok(link)
 }

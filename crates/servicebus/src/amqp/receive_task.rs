@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fe2o3_amqp::link::RecvError;
 use fe2o3_amqp::link::delivery::DeliveryInfo;
-use fe2o3_amqp::types::messaging::{Body, Data, Message};
+use fe2o3_amqp::types::messaging::Body;
 use fe2o3_amqp::types::primitives::Value;
 use fe2o3_amqp::{Delivery, Receiver};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -17,12 +17,11 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::error::Fault;
-use super::connection::{CLOSE_TIMEOUT, Connection, REQUEST_TIMEOUT};
+use super::channel::Channel;
+use super::connection::CLOSE_TIMEOUT;
 use super::credit::{Asked, Getting, Listening};
-use super::frame_inspector::FrameEvents;
-use super::receiver::{Command, Replacing, Taken};
+use super::receiver::{Command, Taken};
 use super::settlement::{Settlement, Unsent, abandoned};
-use super::transaction;
 use super::values::{condition_of, guid};
 use jobqueue_storage::Notifier;
 
@@ -31,7 +30,10 @@ const BATCH: usize = 64;
 
 pub(super) struct ReceiveTask {
     pub(super) receiver: Receiver,
-    pub(super) events: FrameEvents,
+    /// The channel of the link, which lasts as long as the link.
+    pub(super) channel: Arc<Channel>,
+    /// The number that the peer gave to the channel.
+    number: u16,
     flows: watch::Receiver<u64>,
     pub(super) deliveries: HashMap<Uuid, DeliveryInfo>,
     pub(super) asked: VecDeque<Asked>,
@@ -47,19 +49,17 @@ pub(super) struct ReceiveTask {
     pub(super) received: u64,
     /// The peer's delivery count when the get under way began.
     pub(super) since: u32,
-    replacing: Option<Box<Replacing>>,
     /// Answered when the link was detached because its owner wants that.
     closing: Option<oneshot::Sender<()>>,
-    /// Fires when the connection has ended.
-    dead: CancellationToken,
 }
 
 impl ReceiveTask {
-    pub(super) fn new(receiver: Receiver, connection: &Connection, arrivals: Arc<Notifier>) -> Self {
+    pub(super) fn new(receiver: Receiver, channel: Arc<Channel>, arrivals: Arc<Notifier>) -> Self {
         Self {
+            number: channel.events.channel(receiver.name()),
             receiver,
-            flows: connection.events.flows(),
-            events: connection.events.clone(),
+            flows: channel.events.flows(),
+            channel,
             deliveries: HashMap::new(),
             asked: VecDeque::new(),
             getting: None,
@@ -69,9 +69,7 @@ impl ReceiveTask {
             arrivals,
             received: 0,
             since: 0,
-            replacing: None,
             closing: None,
-            dead: connection.dead.clone(),
         }
     }
 
@@ -84,7 +82,7 @@ impl ReceiveTask {
             let is_draining = self.getting.as_ref().is_some_and(|getting| getting.is_draining);
             let step = tokio::select! {
                 biased;
-                () = self.dead.cancelled() => break Fault::Lost("the connection has ended".to_owned()),
+                () = self.channel.dead.cancelled() => break Fault::Lost("the connection has ended".to_owned()),
                 count = commands.recv_many(&mut batch, BATCH) => match count {
                     0 => return,
                     _ => self.serve_all(&mut batch, &mut commands).await,
@@ -145,7 +143,7 @@ impl ReceiveTask {
         for (lock, answer) in completed {
             // Dropping the answer says that the link does not have the delivery.
             let Some(delivery) = self.deliveries.remove(&lock) else { continue };
-            self.events.watch(delivery.delivery_id(), answer.sent());
+            self.channel.events.watch((self.number, delivery.delivery_id()), answer.sent());
             deliveries.push(delivery);
         }
         if deliveries.is_empty() {
@@ -160,7 +158,7 @@ impl ReceiveTask {
             _ => Fault::Lost(error.to_string()),
         };
         for number in numbers {
-            self.events.answer(number, Err(fault.clone()));
+            self.channel.events.answer((self.number, number), Err(fault.clone()));
         }
     }
 
@@ -172,15 +170,6 @@ impl ReceiveTask {
                     self.settle(delivery, how, answer).await;
                 }
             }
-            Command::Replace { lock, copy, answer } => {
-                let replaced = self.replace(lock, *copy).await;
-                let is_lost = matches!(replaced, Some(Err(Fault::Lost(_) | Fault::Late)));
-                let _ = answer.send(replaced);
-                if is_lost {
-                    return Err(Fault::Lost("a transaction got no answer".to_owned()));
-                }
-            }
-            Command::Take(replacing) => self.replacing = Some(replacing),
             Command::KeepAlive => self.keep_alive().await?,
             Command::Close { answer } => {
                 self.closing = Some(answer);
@@ -191,8 +180,8 @@ impl ReceiveTask {
     }
 
     async fn settle(&self, delivery: DeliveryInfo, how: Settlement, answer: Unsent) {
-        let number = delivery.delivery_id();
-        self.events.watch(number, answer.sent());
+        let number = (self.number, delivery.delivery_id());
+        self.channel.events.watch(number, answer.sent());
         let sent = match how {
             Settlement::Complete => self.receiver.accept(delivery).await,
             Settlement::Abandon => self.receiver.modify(delivery, abandoned()).await,
@@ -200,24 +189,8 @@ impl ReceiveTask {
             Settlement::DeadLetter(letter) => self.receiver.reject(delivery, letter.rejection()).await,
         };
         if let Err(error) = sent {
-            self.events.answer(number, Err(Fault::NotSent(error.to_string())));
+            self.channel.events.answer(number, Err(Fault::NotSent(error.to_string())));
         }
-    }
-
-    async fn replace(&mut self, lock: Uuid, copy: Message<Data>) -> Option<Result<(), Fault>> {
-        let replacing = self.replacing.as_mut()?;
-        let delivery = self.deliveries.remove(&lock)?;
-        let Replacing { controller, sender } = &mut **replacing;
-        let (answer, answered) = Unsent::new();
-        self.events.watch(delivery.delivery_id(), answer.sent());
-        let links = transaction::TransactionLinks { controller, sender, receiver: &mut self.receiver };
-        let replacing = transaction::replace(links, delivery, copy, answered);
-        // A transaction waits for ever when its connection ends.
-        Some(tokio::select! {
-            biased;
-            () = self.dead.cancelled() => Err(Fault::Lost("the connection has ended".to_owned())),
-            replaced = timeout(REQUEST_TIMEOUT, replacing) => replaced.unwrap_or(Err(Fault::Late)),
-        })
     }
 
     async fn received(&mut self, delivery: Result<Delivery<Body<Value>>, RecvError>) -> Result<(), Fault> {

@@ -1,18 +1,21 @@
 //! A link that receives messages under locks. The task that owns it is in `receive_task`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fe2o3_amqp::transaction::Controller;
-use fe2o3_amqp::types::messaging::{Data, Message};
-use fe2o3_amqp::{Receiver, Sender};
+use fe2o3_amqp::Receiver;
+use fe2o3_amqp::link::receiver::CreditMode;
+use fe2o3_amqp::types::definitions::{ReceiverSettleMode, SenderSettleMode};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::error::Fault;
-use super::connection::{Connection, REQUEST_TIMEOUT};
+use super::cache::Perishable;
+use super::channel::{Channel, of_receiver};
+use super::connection::REQUEST_TIMEOUT;
 use super::receive_task::ReceiveTask;
 use super::settlement::{Settlement, Unsent};
 use super::values::Incoming;
@@ -23,12 +26,6 @@ use jobqueue_storage::Notifier;
 pub(crate) struct Taken {
     pub(crate) lock: Uuid,
     pub(crate) message: Incoming,
-}
-
-/// The links that replace a message in a transaction.
-pub(super) struct Replacing {
-    pub(super) controller: Controller,
-    pub(super) sender: Sender,
 }
 
 pub(super) enum Command {
@@ -42,12 +39,6 @@ pub(super) enum Command {
         how: Settlement,
         answer: Unsent,
     },
-    Replace {
-        lock: Uuid,
-        copy: Box<Message<Data>>,
-        answer: oneshot::Sender<Option<Result<(), Fault>>>,
-    },
-    Take(Box<Replacing>),
     /// Sends a flow that changes nothing, so that the service does not take the link for idle.
     KeepAlive,
     /// Detaches the link.
@@ -62,25 +53,46 @@ pub(crate) struct ReceiveLink {
     commands: mpsc::Sender<Command>,
     /// Fires when the link has ended.
     ended: CancellationToken,
+    is_known: Arc<AtomicBool>,
 }
 
 impl ReceiveLink {
     /// Attaches a link. `arrivals` is notified of unrequested messages, and of the end of the link.
     pub(super) async fn attach(
-        connection: &Connection,
+        channel: &Arc<Channel>,
         address: &str,
         arrivals: Arc<Notifier>,
     ) -> Result<Self, Fault> {
-        Ok(Self::of(connection.receiver(address, None).await?, connection, arrivals))
+        let address = address.to_owned();
+        let attaching = channel.attach(REQUEST_TIMEOUT, move |session, name| {
+            let receiver = Receiver::builder()
+                .name(name)
+                .source(address.as_str())
+                .sender_settle_mode(SenderSettleMode::Unsettled)
+                .receiver_settle_mode(ReceiverSettleMode::Second)
+                .credit_mode(CreditMode::Manual);
+            Box::pin(async move { receiver.attach(session).await.map_err(|error| of_receiver(&error)) })
+        });
+        Ok(Self::of(attaching.await?, channel, arrivals))
     }
 
     /// Starts the task that owns a link.
-    pub(super) fn of(receiver: Receiver, connection: &Connection, arrivals: Arc<Notifier>) -> Self {
+    pub(super) fn of(receiver: Receiver, channel: &Arc<Channel>, arrivals: Arc<Notifier>) -> Self {
         let (commands, queue) = mpsc::channel(256);
         let ended = CancellationToken::new();
-        let link = ReceiveTask::new(receiver, connection, arrivals);
-        drop(connection.runtime.spawn(link.run(queue, ended.clone())));
-        Self { commands, ended }
+        let link = ReceiveTask::new(receiver, Arc::clone(channel), arrivals);
+        drop(channel.runtime.spawn(link.run(queue, ended.clone())));
+        Self { commands, ended, is_known: Arc::default() }
+    }
+
+    /// Returns whether both are the same link.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.commands.same_channel(&other.commands)
+    }
+
+    /// Returns true on the first call for the link.
+    pub(crate) fn is_new(&self) -> bool {
+        !self.is_known.swap(true, Ordering::Relaxed)
     }
 
     /// Waits until the link has ended.
@@ -131,21 +143,16 @@ impl ReceiveLink {
         }
     }
 
-    /// Sends a copy and completes the delivery in one transaction; `None` if the link does not have it, or no links
-    /// for transactions.
-    pub(crate) async fn replace(&self, lock: Uuid, copy: Message<Data>) -> Option<Result<(), Fault>> {
-        let (answer, answered) = oneshot::channel();
-        self.commands.send(Command::Replace { lock, copy: Box::new(copy), answer }).await.ok()?;
-        match timeout(REQUEST_TIMEOUT, answered).await {
-            Ok(Ok(done)) => done,
-            Ok(Err(_)) => Some(Err(Fault::Lost("the link has ended".to_owned()))),
-            Err(_) => Some(Err(Fault::Late)),
-        }
+    /// Gives up a delivery whose message was settled by other means. The service refuses this settlement, and forgets the delivery.
+    pub(crate) async fn forget(&self, lock: Uuid) {
+        let (answer, _) = Unsent::new();
+        let _ = self.commands.send(Command::Settle { lock, how: Settlement::Complete, answer }).await;
     }
+}
 
-    /// Prepares the link for transactions.
-    pub(super) async fn give(&self, replacing: Replacing) {
-        let _ = self.commands.send(Command::Take(Box::new(replacing))).await;
+impl Perishable for ReceiveLink {
+    fn is_gone(&self) -> bool {
+        self.commands.is_closed()
     }
 }
 

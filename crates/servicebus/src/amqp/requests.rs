@@ -1,19 +1,24 @@
 //! Requests and their answers over a pair of links, as `$cbs` and `$management` take them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use fe2o3_amqp::transaction::TransactionPosting as _;
 use fe2o3_amqp::types::messaging::{
     AmqpValue, ApplicationProperties, Body, Message, MessageId, Outcome, Properties,
 };
 use fe2o3_amqp::types::primitives::{SimpleValue, Value};
+use fe2o3_amqp::types::transaction::TransactionId;
 use fe2o3_amqp::{Receiver, Sender};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::super::error::Fault;
-use super::connection::{Connection, REQUEST_TIMEOUT};
-use super::sender::{fault_of, fault_of_end};
+use super::cache::Perishable;
+use super::channel::{Channel, of_receiver};
+use super::connection::REQUEST_TIMEOUT;
+use super::sender::{Within, fault_of, fault_of_end, of_post};
 use super::values::{Incoming, condition_of};
 
 /// A request: its operation, further properties, and its body.
@@ -27,40 +32,62 @@ pub(crate) struct Request {
 /// The answer to a request: its body; `None` for "no content".
 pub(crate) type Answer = Result<Option<Value>, Fault>;
 
-type Sent = (Request, oneshot::Sender<Answer>);
+/// A request for the task that owns the links.
+#[derive(Debug)]
+struct Asked {
+    request: Request,
+    transaction: Option<TransactionId>,
+    answer: oneshot::Sender<Answer>,
+}
 
 /// A node that answers requests. Clones use the same links.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    requests: mpsc::Sender<Sent>,
+    requests: mpsc::Sender<Asked>,
 }
 
 impl Node {
-    pub(super) async fn attach(connection: &Connection, address: &str) -> Result<Self, Fault> {
-        let answers_to = format!("{}-answers", connection.link_name());
-        let receiver = connection.receiver(address, Some(answers_to.clone())).await?;
-        let sender = connection.sender(address).await?;
+    pub(super) async fn attach(channel: Arc<Channel>, address: &str) -> Result<Self, Fault> {
+        let answers_to = format!("{}-answers", channel.link_name());
+        let (source, target) = (address.to_owned(), answers_to.clone());
+        let attaching = channel.attach(REQUEST_TIMEOUT, move |session, name| {
+            let receiver = Receiver::builder().name(name).source(source.as_str()).target(target.clone());
+            Box::pin(async move { receiver.attach(session).await.map_err(|error| of_receiver(&error)) })
+        });
+        let receiver = attaching.await?;
+        let sender = channel.sender(address).await?;
         let (requests, commands) = mpsc::channel(64);
         let links = Links { sender, receiver, answers_to, waiting: HashMap::new(), next: 0 };
-        drop(connection.runtime.spawn(links.run(commands, connection.dead.clone())));
+        drop(channel.runtime.spawn(links.run(commands, channel.dead.clone())));
         Ok(Self { requests })
-    }
-
-    /// Returns whether the links have ended.
-    pub(super) fn is_gone(&self) -> bool {
-        self.requests.is_closed()
     }
 
     /// Sends a request and waits for its answer. If the future is dropped, the request may have been sent.
     pub(crate) async fn call(&self, request: Request) -> Answer {
+        self.ask(request, None).await
+    }
+
+    /// Makes a request within a transaction, which makes it final.
+    pub(super) async fn call_in(&self, request: Request, transaction: TransactionId) -> Result<(), Fault> {
+        self.ask(request, Some(transaction)).await.map(drop)
+    }
+
+    async fn ask(&self, request: Request, transaction: Option<TransactionId>) -> Answer {
         let (answer, answered) = oneshot::channel();
-        let gone = || Fault::NotSent("the management link has ended".to_owned());
-        self.requests.send((request, answer)).await.map_err(|_| gone())?;
+        let gone = |_| Fault::NotSent("the management link has ended".to_owned());
+        self.requests.send(Asked { request, transaction, answer }).await.map_err(gone)?;
         match timeout(REQUEST_TIMEOUT, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(Fault::Lost("the management link has ended".to_owned())),
             Err(_) => Err(Fault::Late),
         }
+    }
+}
+
+impl Perishable for Node {
+    /// Returns whether the links have ended.
+    fn is_gone(&self) -> bool {
+        self.requests.is_closed()
     }
 }
 
@@ -73,7 +100,7 @@ struct Links {
 }
 
 impl Links {
-    async fn run(mut self, mut requests: mpsc::Receiver<Sent>, dead: CancellationToken) {
+    async fn run(mut self, mut requests: mpsc::Receiver<Asked>, dead: CancellationToken) {
         let gone = || Fault::Lost("the connection has ended".to_owned());
         let end = loop {
             tokio::select! {
@@ -93,10 +120,10 @@ impl Links {
                 // The service detaches idle links, and those of a queue that is deleted.
                 end = self.sender.on_detach() => break fault_of_end(&end),
                 request = requests.recv() => match request {
-                    Some(sent) => tokio::select! {
+                    Some(asked) => tokio::select! {
                         biased;
                         () = dead.cancelled() => break gone(),
-                        sent = self.send(sent) => if let Err(end) = sent { break end },
+                        sent = self.send(asked) => if let Err(end) = sent { break end },
                     },
                     None => return,
                 },
@@ -106,20 +133,26 @@ impl Links {
         for (_, waiting) in self.waiting.drain() {
             let _ = waiting.send(Err(end.clone()));
         }
-        while let Ok((_, answer)) = requests.try_recv() {
+        while let Ok(Asked { answer, .. }) = requests.try_recv() {
             let _ = answer.send(Err(Fault::NotSent("the management link has ended".to_owned())));
         }
     }
 
     /// Sends a request; fails when the link is of no more use.
-    async fn send(&mut self, (request, answer): Sent) -> Result<(), Fault> {
+    async fn send(&mut self, Asked { request, transaction, answer }: Asked) -> Result<(), Fault> {
         // Callers that have given up need no answer.
         self.waiting.retain(|_, waiting| !waiting.is_closed());
         let number = self.next;
         self.next += 1;
         let message = self.message(number, request);
         self.waiting.insert(number, answer);
-        let fault = match timeout(REQUEST_TIMEOUT, self.sender.send(message)).await {
+        let sending = async {
+            match transaction {
+                None => self.sender.send(message).await,
+                Some(id) => Within(id).post(&mut self.sender, message).await.map_err(of_post),
+            }
+        };
+        let fault = match timeout(REQUEST_TIMEOUT, sending).await {
             Ok(Ok(Outcome::Accepted(_))) => return Ok(()),
             Ok(Ok(Outcome::Rejected(rejected))) => match rejected.error {
                 Some(error) => condition_of(&error),

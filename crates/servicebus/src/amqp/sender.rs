@@ -1,50 +1,70 @@
 //! A link that sends messages, and the task that owns it.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::sync::Arc;
 
 use fe2o3_amqp::Sender;
 use fe2o3_amqp::link::{DetachError, LinkStateError as State, SendError};
+use fe2o3_amqp::transaction::{PostError, TransactionBase, TransactionPosting};
 use fe2o3_amqp::types::definitions::Error as AmqpError;
 use fe2o3_amqp::types::messaging::{Data, Message, Outcome};
-use futures_util::StreamExt as _;
+use fe2o3_amqp::types::transaction::TransactionId;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::super::error::Fault;
-use super::connection::{Connection, REQUEST_TIMEOUT};
+use super::cache::Perishable;
+use super::channel::Channel;
+use super::connection::REQUEST_TIMEOUT;
 use super::values::condition_of;
 
-type Sent = (Message<Data>, oneshot::Sender<Result<(), Fault>>);
 type Answer = Result<Outcome, SendError>;
-type Pending = Pin<Box<dyn Future<Output = (Answer, oneshot::Sender<Result<(), Fault>>)> + Send>>;
+type Pending = BoxFuture<'static, (Answer, oneshot::Sender<Result<(), Fault>>)>;
+
+/// A message for the task that owns the link.
+#[derive(Debug)]
+struct Posted {
+    message: Message<Data>,
+    transaction: Option<TransactionId>,
+    answer: oneshot::Sender<Result<(), Fault>>,
+}
 
 /// A link to a queue. Clones use the same link.
 #[derive(Debug, Clone)]
 pub(crate) struct SendLink {
-    messages: mpsc::Sender<Sent>,
+    messages: mpsc::Sender<Posted>,
 }
 
 impl SendLink {
-    pub(super) async fn attach(connection: &Connection, address: &str) -> Result<Self, Fault> {
-        let sender = connection.sender(address).await?;
+    pub(super) async fn attach(channel: Arc<Channel>, address: &str) -> Result<Self, Fault> {
+        let sender = channel.sender(address).await?;
         let (messages, commands) = mpsc::channel(256);
-        drop(connection.runtime.spawn(run(sender, commands, connection.dead.clone())));
+        drop(channel.runtime.spawn(run(sender, commands, channel.dead.clone())));
         Ok(Self { messages })
-    }
-
-    pub(super) fn is_gone(&self) -> bool {
-        self.messages.is_closed()
     }
 
     /// Sends a message and waits for the service's answer. If the future is dropped, the message may have been sent.
     pub(crate) async fn send(&self, message: Message<Data>) -> Result<(), Fault> {
+        self.post(message, None).await
+    }
+
+    /// Sends a message within a transaction, which makes it final.
+    pub(super) async fn send_in(
+        &self,
+        message: Message<Data>,
+        transaction: TransactionId,
+    ) -> Result<(), Fault> {
+        self.post(message, Some(transaction)).await
+    }
+
+    async fn post(&self, message: Message<Data>, transaction: Option<TransactionId>) -> Result<(), Fault> {
         let (answer, answered) = oneshot::channel();
-        let gone = || Fault::NotSent("the link has ended".to_owned());
-        self.messages.send((message, answer)).await.map_err(|_| gone())?;
+        let gone = |_| Fault::NotSent("the link has ended".to_owned());
+        self.messages.send(Posted { message, transaction, answer }).await.map_err(gone)?;
         match timeout(REQUEST_TIMEOUT, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(Fault::Lost("the link has ended".to_owned())),
@@ -53,7 +73,13 @@ impl SendLink {
     }
 }
 
-async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: CancellationToken) {
+impl Perishable for SendLink {
+    fn is_gone(&self) -> bool {
+        self.messages.is_closed()
+    }
+}
+
+async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, dead: CancellationToken) {
     let mut pending = FuturesUnordered::<Pending>::new();
     loop {
         tokio::select! {
@@ -69,8 +95,8 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: Cance
             // The service detaches an idle link, and those of a queue that is deleted. The next message needs another one.
             _ = sender.on_detach(), if pending.is_empty() => break,
             message = messages.recv() => {
-                let Some((message, answer)) = message else { break };
-                let sending = timeout(REQUEST_TIMEOUT, sender.send_batchable(message));
+                let Some(Posted { message, transaction, answer }) = message else { break };
+                let sending = timeout(REQUEST_TIMEOUT, begin(&mut sender, message, transaction));
                 let sent = tokio::select! {
                     biased;
                     () = dead.cancelled() => break,
@@ -94,10 +120,25 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: Cance
         }
     }
     messages.close();
-    while let Ok((_, answer)) = messages.try_recv() {
+    while let Ok(Posted { answer, .. }) = messages.try_recv() {
         let _ = answer.send(Err(Fault::NotSent("the link has ended".to_owned())));
     }
     // Who still waits learns that the link has ended: without the link their futures would never end.
+}
+
+/// Sends a message; returns a future of its outcome.
+async fn begin(
+    sender: &mut Sender,
+    message: Message<Data>,
+    transaction: Option<TransactionId>,
+) -> Result<BoxFuture<'static, Answer>, SendError> {
+    match transaction {
+        None => Ok(sender.send_batchable(message).await?.boxed()),
+        Some(id) => {
+            let posted = Within(id).post_batchable(sender, message).await.map_err(of_post)?;
+            Ok(posted.map(|outcome| outcome.map_err(of_post)).boxed())
+        }
+    }
 }
 
 fn read(outcome: Answer) -> Result<(), Fault> {
@@ -150,4 +191,27 @@ fn with_reason(reason: &AmqpError, error: &dyn fmt::Display) -> Fault {
     let fault = condition_of(reason);
     // A queue that is gone has no message.
     if fault.is_missing_entity() { fault } else { Fault::Lost(error.to_string()) }
+}
+
+/// Sends messages within a transaction that another task has declared.
+pub(super) struct Within(pub(super) TransactionId);
+
+impl TransactionBase for Within {
+    fn txn_id(&self) -> &TransactionId {
+        &self.0
+    }
+}
+
+impl TransactionPosting for Within {}
+
+/// Returns the error of a message in a transaction as that of a message outside of one.
+pub(super) fn of_post(error: PostError) -> SendError {
+    match error {
+        PostError::LinkStateError(error) => SendError::LinkStateError(error),
+        PostError::Detached(error) => SendError::Detached(error),
+        PostError::NonTerminalDeliveryState => SendError::NonTerminalDeliveryState,
+        PostError::IllegalDeliveryState => SendError::IllegalDeliveryState,
+        PostError::MessageSizeExceeded(error) => SendError::MessageSizeExceeded(error),
+        PostError::MessageEncodeError => SendError::MessageEncodeError,
+    }
 }

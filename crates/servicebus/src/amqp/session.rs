@@ -1,12 +1,24 @@
-//! Links that hold a session of a queue.
+//! Links that hold a session of a queue: the request for it in their attach, and the session in the answer.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use fe2o3_amqp::Receiver;
+use fe2o3_amqp::link::receiver::CreditMode;
+use fe2o3_amqp::types::definitions::{Fields, ReceiverSettleMode, SenderSettleMode};
+use fe2o3_amqp::types::messaging::Source;
+use fe2o3_amqp::types::primitives::{Symbol, Value};
+
 use super::super::error::Fault;
-use super::connection::Connection;
+use super::channel::{Channel, of_receiver};
+use super::connection::REQUEST_TIMEOUT;
 use super::receiver::ReceiveLink;
-use super::session_attach::id_of;
+
+const FILTER: &str = "com.microsoft:session-filter";
+const TIMEOUT: &str = "com.microsoft:timeout";
+pub(super) const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
+/// The ticks of .NET, 100 ns each, at the start of 1970.
+const EPOCH: i64 = 621_355_968_000_000_000;
 
 /// A session that was accepted, with the link that holds it: the session is free again when the link ends.
 #[derive(Debug)]
@@ -21,17 +33,64 @@ pub(crate) struct Accepted {
 
 impl Accepted {
     /// Waits for the next free session with messages, up to `wait`.
-    pub(super) async fn attach(
-        connection: &Connection,
-        address: &str,
-        wait: Duration,
-    ) -> Result<Self, Fault> {
-        let receiver = connection.session_receiver(address, wait).await?;
+    pub(super) async fn attach(channel: &Arc<Channel>, address: &str, wait: Duration) -> Result<Self, Fault> {
+        let address = address.to_owned();
+        let attaching = channel.attach(wait + REQUEST_TIMEOUT, move |session, name| {
+            let next_free = Source::builder()
+                .address(address.as_str())
+                .add_to_filter_using_legacy_format(FILTER, Value::Null);
+            let mut properties = Fields::new();
+            let wait = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+            properties.insert(Symbol::from(TIMEOUT), Value::Uint(wait));
+            let receiver = Receiver::builder()
+                .name(name)
+                .source(next_free.build())
+                .properties(properties)
+                // The answer names the session.
+                .verify_incoming_source(false)
+                .sender_settle_mode(SenderSettleMode::Unsettled)
+                .receiver_settle_mode(ReceiverSettleMode::Second)
+                .credit_mode(CreditMode::Manual);
+            Box::pin(async move { receiver.attach(session).await.map_err(|error| of_receiver(&error)) })
+        });
+        let receiver = attaching.await?;
         let id = id_of(&receiver)
             .ok_or_else(|| Fault::Unreadable("the answer to an attach names no session".to_owned()))?;
         let link_name = receiver.name().to_owned();
-        let locked_until = connection.events.locked_until(&link_name);
-        let link = ReceiveLink::of(receiver, connection, Arc::default());
+        let locked_until = channel.events.locked_until(&link_name);
+        let link = ReceiveLink::of(receiver, channel, Arc::default());
         Ok(Self { id, link, link_name, locked_until })
+    }
+}
+
+/// Returns the instant that ticks of .NET stand for.
+pub(super) fn instant(ticks: i64) -> Option<SystemTime> {
+    let micros = u64::try_from(ticks.checked_sub(EPOCH)? / 10).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
+}
+
+/// Returns the id of the session that the answer to an attach names.
+fn id_of(receiver: &Receiver) -> Option<String> {
+    match receiver.source().as_ref()?.filter.as_ref()?.get(&Symbol::from(FILTER))? {
+        Value::String(id) => Some(id.clone()),
+        Value::Described(described) => match &described.value {
+            Value::String(id) => Some(id.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_instants() {
+        assert_eq!(instant(EPOCH), Some(SystemTime::UNIX_EPOCH));
+        let second = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        assert_eq!(instant(EPOCH + 10_000_000), Some(second));
+        assert_eq!(instant(i64::MIN), None);
+        assert_eq!(instant(0), None);
     }
 }

@@ -1,63 +1,107 @@
-//! Replaces a delivery by another message, in one transaction.
+//! Transactions: a message is sent, and another one settled, both or neither.
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use fe2o3_amqp::link::delivery::DeliveryInfo;
 use fe2o3_amqp::transaction::{
-    Controller, ControllerSendError, Transaction, TransactionDischarge as _, TransactionPosting as _,
-    TransactionRetirement as _,
+    Controller, ControllerSendError, Transaction, TransactionBase as _, TransactionDischarge as _,
 };
-use fe2o3_amqp::types::messaging::{Data, Message, Outcome};
-use fe2o3_amqp::{Receiver, Sender};
-use tokio::sync::oneshot;
+use fe2o3_amqp::types::messaging::{Data, Message};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::super::error::Fault;
-use super::settlement::Settled;
+use super::cache::Perishable;
+use super::channel::{Channel, of_sender};
+use super::connection::REQUEST_TIMEOUT;
+use super::requests::{Node, Request};
+use super::sender::SendLink;
+use super::values::condition_of;
 
-/// The time for the answer to a settlement in a transaction. A link that ends meanwhile has none.
-const ANSWER: Duration = Duration::from_secs(5);
-
-pub(super) struct TransactionLinks<'l> {
-    pub(super) controller: &'l Controller,
-    pub(super) sender: &'l mut Sender,
-    pub(super) receiver: &'l mut Receiver,
+/// A message that takes the place of another one, and the links for both.
+pub(super) struct Replacement {
+    pub(super) sender: SendLink,
+    pub(super) copy: Message<Data>,
+    pub(super) node: Node,
+    /// The request that settles the original.
+    pub(super) settling: Request,
 }
 
-/// Sends `copy` and completes the delivery: both or neither. `answered` receives the answer to the settlement.
-///
-/// # Errors
-/// [`Fault::NotSent`] and [`Fault::Refused`] if neither was done; the others leave it open.
-pub(super) async fn replace(
-    links: TransactionLinks<'_>,
-    delivery: DeliveryInfo,
-    copy: Message<Data>,
-    answered: oneshot::Receiver<Settled>,
-) -> Result<(), Fault> {
-    let TransactionLinks { controller, sender, receiver } = links;
-    let not_sent = |error: &dyn std::fmt::Display| Fault::NotSent(error.to_string());
-    let transaction = Transaction::declare(controller, None).await.map_err(|error| not_sent(&error))?;
-    match transaction.post(sender, copy).await {
-        Ok(Outcome::Accepted(_)) => {}
-        Ok(_) => return Err(Fault::NotSent("the copy was not accepted".to_owned())),
-        Err(error) => return Err(not_sent(&error)),
+/// The link to the coordinator of transactions. Clones use the same link.
+#[derive(Debug, Clone)]
+pub(super) struct Coordinator {
+    controller: Arc<Controller>,
+    channel: Arc<Channel>,
+    /// Fires when a request got no answer: the link is of no more use.
+    failed: CancellationToken,
+}
+
+impl Coordinator {
+    pub(super) async fn attach(channel: Arc<Channel>) -> Result<Self, Fault> {
+        let attaching = channel.attach(REQUEST_TIMEOUT, |session, name| {
+            Box::pin(
+                async move { Controller::attach(session, name).await.map_err(|error| of_sender(&error)) },
+            )
+        });
+        let controller = Arc::new(attaching.await?);
+        Ok(Self { controller, channel, failed: CancellationToken::new() })
     }
-    transaction.accept(receiver, delivery).await.map_err(|error| not_sent(&error))?;
-    // The service may have refused, and a commit would send the copy all the same.
-    let answer = match timeout(ANSWER, answered).await {
-        Ok(Ok(Some(settled))) => settled,
-        _ => Err(Fault::NotSent("a settlement in a transaction got no answer".to_owned())),
-    };
-    if let Err(fault) = answer {
-        let _ = transaction.rollback().await;
-        return Err(fault);
+
+    /// Begins a transaction.
+    pub(super) async fn declare(&self) -> Result<Transaction<'_>, Fault> {
+        let mut transaction = self.answer(Transaction::declare(&self.controller, None)).await?;
+        // A transaction that is dropped would wait for the answer to its rollback, and block the thread.
+        transaction.set_rollback_on_drop_trials(0);
+        Ok(transaction)
     }
-    match transaction.commit().await {
-        Ok(()) => Ok(()),
-        // Rolled back: a lost lock, among other reasons. The next try learns which.
-        Err(ControllerSendError::Rejected(_)) => {
-            Err(Fault::NotSent("the transaction was rolled back".to_owned()))
+
+    /// Sends the copy and settles the original, both or neither.
+    ///
+    /// # Errors
+    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done; after all others neither was.
+    pub(super) async fn replace(
+        &self,
+        transaction: Transaction<'_>,
+        Replacement { sender, copy, node, settling }: Replacement,
+    ) -> Result<(), Fault> {
+        let id = transaction.txn_id();
+        let (sent, settled) =
+            tokio::join!(sender.send_in(copy, id.clone()), node.call_in(settling, id.clone()));
+        // A commit would do one without the other.
+        if let Err(fault) = settled.and(sent) {
+            let _ = self.answer(transaction.rollback()).await;
+            return Err(fault.unsent());
         }
-        Err(error) => Err(Fault::Lost(error.to_string())),
+        self.answer(transaction.commit()).await.map_err(|fault| match fault {
+            // Rolled back: a lost lock, among other reasons. The next try finds out which.
+            Fault::Refused { .. } => Fault::NotSent(fault.to_string()),
+            other => other,
+        })
+    }
+
+    async fn answer<T>(
+        &self,
+        request: impl Future<Output = Result<T, ControllerSendError>>,
+    ) -> Result<T, Fault> {
+        let fault = tokio::select! {
+            biased;
+            () = self.channel.dead.cancelled() => Fault::Lost("the connection has ended".to_owned()),
+            answer = timeout(REQUEST_TIMEOUT, request) => match answer {
+                Ok(Ok(done)) => return Ok(done),
+                Ok(Err(ControllerSendError::Rejected(rejected))) => {
+                    let refused = rejected.error.as_ref().map(condition_of);
+                    return Err(refused.unwrap_or_else(|| Fault::NotSent("rejected without a reason".to_owned())));
+                }
+                Ok(Err(error)) => Fault::Lost(error.to_string()),
+                Err(_) => Fault::Late,
+            },
+        };
+        self.failed.cancel();
+        Err(fault)
+    }
+}
+
+impl Perishable for Coordinator {
+    fn is_gone(&self) -> bool {
+        self.failed.is_cancelled() || self.channel.dead.is_cancelled()
     }
 }

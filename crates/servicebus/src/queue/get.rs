@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::super::amqp::receiver::Taken;
+use super::super::amqp::receiver::{ReceiveLink, Taken};
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
 use super::message::Content;
 use super::receipt::Receipt;
-use super::{ServiceBusQueues, advice, in_session, manage, replaced};
+use super::{ServiceBusQueues, advice, in_session, lost_locks, manage, replaced};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
@@ -51,7 +52,13 @@ pub(super) async fn get(
     let waited = requested.elapsed();
     let (came, mut messages) = (taken.len(), Vec::with_capacity(taken.len()));
     for taken in taken {
-        messages.extend(leased(queues, queue, taken, waited, options.visibility).await);
+        let Some(lease) = leased(queues, queue, &link, taken).await else { continue };
+        // The lock began when the message was delivered: after the request was sent.
+        let granted = lease.granted.map(|left| left + waited).filter(|granted| *granted < options.visibility);
+        messages.push(lease.with_granted(granted));
+    }
+    if link.is_gone() {
+        lost_locks::watch(queues, queue, &link);
     }
     // Those that were left out are visible again.
     let is_uncertain = messages.is_empty() && came > 0;
@@ -63,18 +70,16 @@ pub(super) async fn get(
 async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
+    link: &ReceiveLink,
     taken: Taken,
-    waited: Duration,
-    asked: Duration,
 ) -> Option<LeasedMessage> {
     let mut content = Content::read(taken.message);
     let counted = replaced::count(&queues.beside, queue, &mut content).await;
     let now = queues.links.now();
     let locked_until = content.locked_until.unwrap_or(now);
-    // The lock began when the message was delivered: after the request was sent, and before now.
-    let granted = locked_until.duration_since(now).unwrap_or_default().min(MAX_LOCK);
+    let left = locked_until.duration_since(now).unwrap_or_default().min(MAX_LOCK);
     let is_dead = Place::of(queue).is_dead_letters;
-    let mut held = Held::of(queue, &content, locked_until);
+    let mut held = Held { link: Some(link.clone()), ..Held::of(queue, &content, locked_until) };
     // Nobody has saved a text before the first delivery.
     let is_saved = content.delivered_here > 0 || is_dead;
     let saved = match counted {
@@ -89,7 +94,7 @@ async fn leased(
         Ok(None) => {}
         Err(error) => {
             tracing::warn!(%queue, message = %held.id, %error, "what was saved for a message cannot be read");
-            release_later(queues, queue, taken.lock).await;
+            release_later(queues, link.clone(), taken.lock);
             return None;
         }
     }
@@ -100,19 +105,17 @@ async fn leased(
         .with_expires(held.expires)
         .with_dead(content.cause.filter(|_| is_dead))
         .with_group(content.properties.and_then(|properties| properties.group_id).filter(|_| is_dead))
-        .with_granted((granted + waited < asked).then_some(granted + waited));
+        .with_granted(Some(left));
     queues.held.insert(taken.lock, held, now);
     Some(lease)
 }
 
 /// Releases a message after a pause, so that the blobs are not asked for it again and again.
-async fn release_later(queues: &ServiceBusQueues, queue: &QueueName, lock: Uuid) {
-    if let Some(link) = queues.present_receiver(queue).await {
-        drop(queues.links.runtime().spawn(async move {
-            sleep(BLOBS_PAUSE).await;
-            let _ = link.settle(lock, Settlement::Release).await;
-        }));
-    }
+fn release_later(queues: &ServiceBusQueues, link: ReceiveLink, lock: Uuid) {
+    drop(queues.links.runtime().spawn(async move {
+        sleep(BLOBS_PAUSE).await;
+        let _ = link.settle(lock, Settlement::Release).await;
+    }));
 }
 
 pub(super) async fn peek(
@@ -184,7 +187,9 @@ impl Held {
             text: Arc::new(content.text.clone()),
             dequeue_count: content.delivered.saturating_add(1),
             fence: content.delivered.saturating_add(1),
+            link: None,
             session: None,
+            lost: CancellationToken::new(),
             is_given_back: false,
             is_copied: false,
             inserted: content.inserted,

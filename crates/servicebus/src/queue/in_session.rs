@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::super::amqp::settlement::Settlement;
@@ -12,7 +12,7 @@ use super::super::deliveries::Begun;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed, renew};
+use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed};
 use super::ServiceBusQueues;
 use super::get::{BLOBS_PAUSE, MAX_LOCK};
 use super::message::Content;
@@ -23,6 +23,8 @@ use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{GetMessages, LeasedMessage, MessageRef, Operation, Received, StoreError};
 
+/// The time that a renewal waits for the connection that holds the session.
+const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 /// The longest id of a session, and of a message.
 const MAX_ID: usize = 128;
 
@@ -104,12 +106,6 @@ async fn leased(
     Some((lease, unclaimed))
 }
 
-/// Returns the session of a message that this process holds.
-pub(super) fn of(queues: &ServiceBusQueues, queue: &QueueName, message: &MessageRef) -> Option<Arc<Session>> {
-    let Receipt::Lock(token) = Receipt::read(&message.receipt)? else { return None };
-    queues.held.get(queue, &message.id, token)?.session.clone()
-}
-
 impl ServiceBusQueues {
     fn pool(&self, queue: &QueueName) -> Arc<Pool> {
         let mut pools = lock(&self.sessions.pools);
@@ -125,14 +121,19 @@ impl ServiceBusQueues {
 }
 
 impl Lock<'_> {
+    /// Renews the lock of the session where it is held, as all clients of the service do. A program whose threads are all busy does not
+    /// answer there: then by the connection of this handle.
     pub(super) async fn renew_session(
         &self,
         session: &Session,
         operation: &'static str,
     ) -> Result<SystemTime, StoreError> {
         let failed = |fault: Fault| self.failed(fault, operation);
+        if let Ok(renewed) = timeout(HOLDER_PATIENCE, session.renew()).await {
+            return renewed.map_err(failed);
+        }
         let node = self.queues.node(self.queue).await.map_err(before(failed))?;
-        renew(&node, session).await.map_err(failed)
+        session.renew_by(&node).await.map_err(failed)
     }
 
     /// Gives the message back, so that it stays the first of its session: at once, or at a time.

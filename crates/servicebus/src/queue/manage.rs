@@ -39,8 +39,8 @@ pub(super) async fn renew(node: &Node, token: Uuid) -> Result<SystemTime, Fault>
     }
 }
 
-/// Settles a message by the token of its lock.
-pub(super) async fn settle(node: &Node, token: Uuid, how: &Settlement) -> Result<(), Fault> {
+/// Returns the request that settles a message by the token of its lock.
+pub(super) fn settling(token: Uuid, how: &Settlement) -> Request {
     let text = |text: &str| Value::String(text.to_owned());
     let status = |status: &str| ("disposition-status", text(status));
     let tokens = ("lock-tokens", tokens(token));
@@ -56,7 +56,7 @@ pub(super) async fn settle(node: &Node, token: Uuid, how: &Settlement) -> Result
             ("properties-to-modify", map([(letter.property.0, text(&letter.property.1))])),
         ]),
     };
-    node.call(request("com.microsoft:update-disposition", body)).await.map(drop)
+    request("com.microsoft:update-disposition", body)
 }
 
 /// Schedules a message; returns its number.

@@ -4,6 +4,7 @@ mod advice;
 mod dead_letter;
 mod get;
 mod in_session;
+mod lost_locks;
 mod manage;
 mod message;
 mod put;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 
+use self::receipt::Receipt;
 use self::sessions::Sessions;
 use super::amqp::Links;
 use super::amqp::receiver::ReceiveLink;
@@ -53,22 +55,16 @@ pub(super) struct ServiceBusQueues {
     wait: Duration,
     held: Arc<HeldMessages>,
     first_gets: Arc<Mutex<HashSet<QueueName>>>,
-    transacting: Mutex<Transacting>,
+    /// The queues of which the service has said that they take part in no transactions.
+    without_transactions: Mutex<HashSet<QueueName>>,
     sessions: Sessions,
-}
-
-#[derive(Debug, Default)]
-struct Transacting {
-    /// True once the service has said that it has none.
-    is_refused: bool,
-    ready: Vec<(QueueName, ReceiveLink)>,
 }
 
 impl ServiceBusQueues {
     pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside, wait: Duration) -> Self {
-        let (held, first_gets, transacting, sessions) = Default::default();
+        let (held, first_gets, without_transactions, sessions) = Default::default();
         let links = Arc::new(links);
-        Self { links, entities, beside, wait, held, first_gets, transacting, sessions }
+        Self { links, entities, beside, wait, held, first_gets, without_transactions, sessions }
     }
 
     /// Returns the node for the management of a queue's messages.
@@ -83,12 +79,11 @@ impl ServiceBusQueues {
 
     /// Returns the link by which a queue's messages come.
     async fn receiver(&self, queue: &QueueName) -> Result<ReceiveLink, Fault> {
-        self.links.receiver(&Place::of(queue).address()).await
-    }
-
-    /// Returns the link by which a queue's messages came, if it is still up.
-    async fn present_receiver(&self, queue: &QueueName) -> Option<ReceiveLink> {
-        self.links.present_receiver(&Place::of(queue).address()).await
+        let link = self.links.receiver(&Place::of(queue).address()).await?;
+        if link.is_new() {
+            lost_locks::watch(self, queue, &link);
+        }
+        Ok(link)
     }
 
     /// Wakes those in this process who wait for a message of the queue.
@@ -104,26 +99,14 @@ impl ServiceBusQueues {
         lock(&self.first_gets).remove(queue);
     }
 
-    /// Returns the link of a queue, ready for transactions; `None` if it has gone, or if the tier has none.
-    async fn transacting(&self, queue: &QueueName) -> Option<ReceiveLink> {
-        let link = self.present_receiver(queue).await?;
-        {
-            let mut known = lock(&self.transacting);
-            known.ready.retain(|(_, link)| !link.is_gone());
-            if known.is_refused {
-                return None;
-            }
-            if known.ready.iter().any(|(name, _)| name == queue) {
-                return Some(link);
-            }
-        }
-        if let Err(error) = self.links.prepare_transactions(queue.as_str(), &link).await {
-            tracing::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
-            lock(&self.transacting).is_refused |= error.is_unsupported();
-            return None;
-        }
-        lock(&self.transacting).ready.push((queue.clone(), link.clone()));
-        Some(link)
+    /// Returns whether a queue may take part in transactions.
+    fn has_transactions(&self, queue: &QueueName) -> bool {
+        !lock(&self.without_transactions).contains(queue)
+    }
+
+    fn note_no_transactions(&self, queue: &QueueName, error: &Fault) {
+        tracing::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
+        lock(&self.without_transactions).insert(queue.clone());
     }
 }
 
@@ -264,8 +247,10 @@ impl Arrivals for ServiceBusQueues {
 
 impl LeaseLinks for ServiceBusQueues {
     fn lease_revoked(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseRevoked> {
-        let session = in_session::of(self, queue, message)?;
-        Some(Box::pin(session.lost()))
+        let Receipt::Lock(token) = Receipt::read(&message.receipt)? else { return None };
+        let held = self.held.get(queue, &message.id, token)?;
+        let lost = held.session.as_ref().map_or(&held.lost, |session| session.lost());
+        Some(Box::pin(lost.clone().cancelled_owned()))
     }
 
     fn warm_up(&self, queue: &QueueName) -> Option<WarmUp> {
@@ -305,7 +290,7 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
             wait: self.wait,
             held: Arc::clone(&self.held),
             first_gets: Arc::clone(&self.first_gets),
-            transacting: Mutex::default(),
+            without_transactions: Mutex::default(),
             sessions: self.sessions.detached(),
         })
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use fe2o3_amqp::types::messaging::{Data, Message};
 use uuid::Uuid;
 
 use super::super::amqp::settlement::Settlement;
@@ -145,23 +146,20 @@ impl Lock<'_> {
             self.queues.held.remove(self.token);
             return Ok(());
         }
-        let link = self.queues.present_receiver(self.queue).await;
-        let by_link = match link {
+        let by_link = match &self.held.link {
             Some(link) => link.settle(self.token, how.clone()).await,
             None => None,
         };
         let settled = match by_link {
             Some(settled) => settled,
-            None => self.settle_by_management(&how).await,
+            None => match self.queues.node(self.queue).await {
+                Ok(node) => node.call(manage::settling(self.token, &how)).await.map(drop),
+                Err(fault) => Err(fault.unsent()),
+            },
         };
         settled.map_err(|fault| self.failed(fault, operation))?;
         self.queues.held.remove(self.token);
         Ok(())
-    }
-
-    async fn settle_by_management(&self, how: &Settlement) -> Result<(), Fault> {
-        let node = self.queues.node(self.queue).await.map_err(unsent)?;
-        manage::settle(&node, self.token, how).await
     }
 
     /// Puts a copy in the message's place: in one transaction, or else the copy first.
@@ -179,12 +177,14 @@ impl Lock<'_> {
         outgoing.seal = Some(replaced::seal(&self.queues.beside, self.queue, &outgoing).await?);
         let copy =
             || outgoing.message(self.held.properties.clone(), self.held.application_properties.clone());
-        if !is_of_partition(self.held.sequence)
-            && let Some(link) = self.queues.transacting(self.queue).await
-            && let Some(replaced) = link.replace(self.token, copy()).await
-        {
-            replaced.map_err(failed)?;
-            return self.replaced().await;
+        if !is_of_partition(self.held.sequence) && self.queues.has_transactions(self.queue) {
+            match self.replace_at_once(copy()).await {
+                Err(fault) if fault.is_unsupported() => self.queues.note_no_transactions(self.queue, &fault),
+                replaced => {
+                    replaced.map_err(failed)?;
+                    return self.replaced().await;
+                }
+            }
         }
         // Says whether the message is still ours, and gives the time for what follows.
         let node = self.queues.node(self.queue).await.map_err(before(failed))?;
@@ -193,6 +193,18 @@ impl Lock<'_> {
         sender.send(copy()).await.map_err(failed)?;
         self.queues.held.copied(self.token);
         self.complete_copied().await
+    }
+
+    /// Puts a copy in the message's place in one transaction. The original is settled by its lock and not by its link: that may end any time,
+    /// and serves others meanwhile.
+    async fn replace_at_once(&self, copy: Message<Data>) -> Result<(), Fault> {
+        let address = Place::of(self.queue).address();
+        let settling = manage::settling(self.token, &Settlement::Complete);
+        self.queues.links.replace(&address, copy, settling).await?;
+        if let Some(link) = &self.held.link {
+            link.forget(self.token).await;
+        }
+        Ok(())
     }
 
     /// Completes a message whose copy was accepted. If that fails, only this is repeated.
@@ -233,14 +245,5 @@ impl Lock<'_> {
             return fault.of_change(operation, self.queue);
         }
         StoreError::new(Kind::LeaseExpired, operation, self.queue).with_source(fault)
-    }
-}
-
-/// Nothing was sent, whatever went wrong before.
-fn unsent(fault: Fault) -> Fault {
-    match fault {
-        Fault::Lost(reason) => Fault::NotSent(reason),
-        Fault::Late => Fault::NotSent("no answer in time".to_owned()),
-        other => other,
     }
 }

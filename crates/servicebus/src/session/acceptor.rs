@@ -9,6 +9,8 @@ use jobqueue_storage::sync::lock;
 
 /// The time for which the service waits for a session without a pending get, on behalf of a subscription.
 const LONG: Duration = Duration::from_secs(10);
+/// The time for which the service must have searched in vain, before its answer is taken as "there is none".
+const SEARCH: Duration = Duration::from_secs(1);
 /// The shortest wait: the service reads milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -33,13 +35,17 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 async fn accept(shared: &Arc<Shared>, demand: Demand) {
-    let wait = if demand.is_patient { LONG } else { shared.wait.max(SHORTEST) };
+    let wait = match demand {
+        Demand { is_patient: true, .. } => LONG,
+        Demand { is_telling: true, .. } => shared.wait.max(SEARCH),
+        _ => shared.wait.max(SHORTEST),
+    };
     lock(&shared.state).is_patient = demand.is_patient;
-    let accepted = shared.lines.accept(&shared.queue, wait).await;
+    let accepted = shared.links.accept_session(&shared.queue, wait).await;
     lock(&shared.state).is_patient = false;
     match accepted {
-        Ok(accepted) => {
-            let driver = Driver::new(Arc::clone(shared), accepted);
+        Ok((accepted, live)) => {
+            let driver = Driver::new(Arc::clone(shared), accepted, live);
             drop(shared.links.runtime().spawn(driver.run()));
         }
         Err(fault) if fault.is_no_session() => shared.change(|state| {

@@ -7,14 +7,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
-use super::super::amqp::Links;
+use super::super::amqp::Live;
 use super::super::amqp::receiver::Taken;
+use super::super::amqp::session::Accepted;
 use super::super::amqp::settlement::Settlement;
-use super::super::error::Fault;
 use super::held::{MessageOutcome, Session, Unclaimed};
-use super::lines::OnLine;
 use super::pool::{Claimed, Phase, Shared, State};
-use super::renew::renew;
 
 /// The time that a message waits for a get. Then its session is released: the slot that it came for is in use.
 const OFFER_TTL: Duration = Duration::from_secs(1);
@@ -46,21 +44,19 @@ pub(super) struct Driver {
     outcomes: mpsc::UnboundedReceiver<MessageOutcome>,
     /// Half of the session's lock.
     half: Duration,
-    /// The connection of the link, which is in use as long as the session is held.
-    _line: Arc<Links>,
 }
 
 impl Driver {
     /// Returns the driver of a session that was accepted, and counts it as one that asks.
-    pub(super) fn new(shared: Arc<Shared>, OnLine { accepted, line }: OnLine) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, accepted: Accepted, live: Arc<Live>) -> Self {
         let number = shared.change(|state| {
             state.last_session += 1;
             state.phases.insert(state.last_session, Phase::Asking);
             state.last_session
         });
-        let (session, outcomes) = Session::new(accepted, number, &shared);
+        let (session, outcomes) = Session::new(accepted, live, number, &shared);
         let length = session.locked_until().duration_since(shared.links.now()).unwrap_or_default();
-        Self { shared, session: Arc::new(session), outcomes, half: length / 2, _line: line }
+        Self { shared, session: Arc::new(session), outcomes, half: length / 2 }
     }
 
     /// Drives the session until it is released or lost.
@@ -194,7 +190,7 @@ impl Driver {
                 () = self.session.link.ended() => return false,
                 () = sleep_until(until) => return true,
                 () = sleep(left.saturating_sub(self.half).max(MIN_RENEWAL_PAUSE)) => {
-                    if self.renew().await.is_err() {
+                    if self.session.renew().await.is_err() {
                         sleep(RETRY).await;
                     }
                 }
@@ -210,15 +206,10 @@ impl Driver {
     async fn renew_if_short(&self) {
         let left = self.session.locked_until().duration_since(self.shared.links.now()).unwrap_or_default();
         if left < self.half.min(LEAST)
-            && let Err(error) = self.renew().await
+            && let Err(error) = self.session.renew().await
         {
             tracing::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");
         }
-    }
-
-    async fn renew(&self) -> Result<(), Fault> {
-        let node = self.shared.links.node(&self.shared.queue).await?;
-        renew(&node, &self.session).await.map(drop)
     }
 }
 

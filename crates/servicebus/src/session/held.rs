@@ -3,13 +3,16 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime};
 
+use fe2o3_amqp::types::primitives::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::amqp::receiver::ReceiveLink;
+use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::session::Accepted;
 use super::super::amqp::settlement::Settlement;
+use super::super::amqp::{Live, field, map};
 use super::super::error::Fault;
 use super::pool::{Phase, Shared};
 use jobqueue_storage::sync::lock;
@@ -36,6 +39,9 @@ pub(crate) struct Session {
     id: String,
     pub(super) link: ReceiveLink,
     link_name: String,
+    /// The connection of the link.
+    live: Arc<Live>,
+    queue: String,
     until: Mutex<SystemTime>,
     outcomes: mpsc::UnboundedSender<MessageOutcome>,
     number: u64,
@@ -54,14 +60,16 @@ impl Session {
     /// Returns a session, and the driver's channel for the settlement of its message.
     pub(super) fn new(
         accepted: Accepted,
+        live: Arc<Live>,
         number: u64,
         shared: &Arc<Shared>,
     ) -> (Self, mpsc::UnboundedReceiver<MessageOutcome>) {
         let (outcomes, heard) = mpsc::unbounded_channel();
         let Accepted { id, link, link_name, locked_until } = accepted;
         let until = Mutex::new(locked_until.unwrap_or_else(|| shared.links.now() + USUAL_LOCK));
+        let (queue, lost) = (shared.queue.clone(), CancellationToken::new());
         let shared = Arc::downgrade(shared);
-        (Self { id, link, link_name, until, outcomes, number, lost: CancellationToken::new(), shared }, heard)
+        (Self { id, link, link_name, live, queue, until, outcomes, number, lost, shared }, heard)
     }
 
     /// Returns the number of the session among those of its handle.
@@ -74,17 +82,13 @@ impl Session {
         self.lost.cancel();
     }
 
-    /// Ends when the session is lost under its message.
-    pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.lost.clone().cancelled_owned()
+    /// Returns the token that fires when the session is lost under its message.
+    pub(crate) fn lost(&self) -> &CancellationToken {
+        &self.lost
     }
 
     pub(crate) fn id(&self) -> &str {
         &self.id
-    }
-
-    pub(crate) fn link_name(&self) -> &str {
-        &self.link_name
     }
 
     /// Returns the end of the session's lock, by the service's clock.
@@ -92,9 +96,27 @@ impl Session {
         *lock(&self.until)
     }
 
-    /// Notes the new end of the lock.
-    pub(crate) fn renewed(&self, until: SystemTime) {
+    /// Renews the lock over the connection that holds the session; returns its new end.
+    pub(crate) async fn renew(&self) -> Result<SystemTime, Fault> {
+        self.renew_by(&self.live.node(&self.queue).await.map_err(Fault::unsent)?).await
+    }
+
+    /// Renews the lock by a node, of whatever connection.
+    pub(crate) async fn renew_by(&self, node: &Node) -> Result<SystemTime, Fault> {
+        let answer = node.call(Request {
+            operation: "com.microsoft:renew-session-lock",
+            properties: vec![("associated-link-name", self.link_name.clone())],
+            body: map([("session-id", Value::String(self.id.clone()))]),
+        });
+        let until = match answer.await?.as_ref().and_then(|answer| field(answer, "expiration")) {
+            Some(Value::Timestamp(until)) => u64::try_from(until.milliseconds()).ok(),
+            _ => None,
+        };
+        let until = until.map(|until| SystemTime::UNIX_EPOCH + Duration::from_millis(until));
+        let until = until
+            .ok_or_else(|| Fault::Unreadable("the answer lacks the end of the session's lock".to_owned()))?;
         *lock(&self.until) = until;
+        Ok(until)
     }
 
     /// Settles the message that is out, on the link that holds the session. Without the link the session is lost, and without an

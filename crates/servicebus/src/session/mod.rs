@@ -25,10 +25,7 @@
 mod acceptor;
 mod driver;
 mod held;
-mod lines;
 mod pool;
-mod renew;
 
 pub(super) use held::{Session, Unclaimed};
 pub(super) use pool::{Claimed, GetResult, Pool};
-pub(super) use renew::renew;

@@ -13,7 +13,6 @@ use super::super::amqp::receiver::Taken;
 use super::super::error::Fault;
 use super::acceptor;
 use super::held::{Session, Unclaimed};
-use super::lines::Lines;
 use jobqueue_storage::Notifier;
 use jobqueue_storage::sync::lock;
 
@@ -22,7 +21,6 @@ const GET_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time after a get that found messages in which sessions are accepted for the slots that it has left free.
 const FREE_SLOT_LINGER: Duration = Duration::from_millis(100);
 
-/// A message that waits for a get.
 #[derive(Debug)]
 pub(crate) struct Claimed {
     pub(crate) taken: Taken,
@@ -38,7 +36,6 @@ pub(crate) struct GetResult {
     pub(crate) confirmed_empty: bool,
 }
 
-/// The state of a session of this handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Its next message is asked for, or its last one was settled.
@@ -58,19 +55,15 @@ pub(crate) struct Pool {
     _stop: DropGuard,
 }
 
-/// The shared state of the tasks of sessions.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) queue: String,
-    /// For requests about sessions.
     pub(super) links: Arc<Links>,
-    pub(super) lines: Lines,
     /// The time that a get and a session wait for a message.
     pub(super) wait: Duration,
     /// Notified when a message comes that no get waits for.
     pub(super) arrivals: Arc<Notifier>,
     pub(super) state: Mutex<State>,
-    /// Notified when the state changes.
     pub(super) changed: Notify,
     /// Notified when there may be slots for more sessions.
     pub(super) demanded: Notify,
@@ -80,14 +73,11 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) offers: VecDeque<Claimed>,
-    /// The sessions by their numbers.
     pub(super) phases: HashMap<u64, Phase>,
     pub(super) last_session: u64,
-    /// The slots of the gets that are under way.
     gets: Vec<(u64, u32)>,
     /// The slots that the last get has left free.
     free_slots: FreeSlots,
-    /// The number of the last get.
     last_get: u64,
     /// True while the service waits for a session for long.
     pub(super) is_patient: bool,
@@ -107,7 +97,6 @@ struct FreeSlots {
     until: Option<Instant>,
 }
 
-/// A session that is to be accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Demand {
     /// The last get before the attach.
@@ -126,7 +115,6 @@ impl Pool {
         let shared = Shared {
             queue: queue.to_owned(),
             links: Arc::clone(links),
-            lines: Lines::new(Arc::clone(links)),
             wait,
             arrivals,
             state: Mutex::default(),
@@ -197,7 +185,6 @@ impl Pool {
     }
 }
 
-/// A get that is under way.
 struct Get<'s> {
     shared: &'s Shared,
     number: u64,
@@ -247,7 +234,6 @@ impl Shared {
         self.demanded.notify_one();
     }
 
-    /// Returns whether a session is to be accepted.
     pub(super) fn demand(&self, state: &State) -> Option<Demand> {
         let awaited = state.gets.iter().map(|(_, count)| *count).fold(0, u32::saturating_add);
         let free = &state.free_slots;

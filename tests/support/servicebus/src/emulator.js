@@ -30,6 +30,9 @@ const DEFAULTS = {
     maxFrameSize: 65536,
     idleTimeout: 240_000,
     linkIdleTimeout: 0,
+    handleMax: 255,
+    locksEndWithLinks: false,
+    sessionSearch: 0,
     virtualTime: false,
 };
 

@@ -49,6 +49,8 @@ const serverBusy = () =>
         503,
     );
 
+const resourceLimitExceeded = (why) => new ServiceError('amqp:resource-limit-exceeded', why, 403);
+
 const timedOut = (what) => new ServiceError('com.microsoft:timeout', `${what} did not complete in time.`, 408);
 
 module.exports = {
@@ -59,6 +61,7 @@ module.exports = {
     lockLost,
     messageNotFound,
     notAllowed,
+    resourceLimitExceeded,
     serverBusy,
     sessionCannotBeLocked,
     sessionLockLost,

@@ -19,6 +19,8 @@ pub const EXCLUDED: &[(&str, &str)] = &[
         "it needs links that are idle after a minute, sooner than the longest lock ends",
     ),
     ("locks::a_copy_comes_first_where_there_are_no_transactions", "it needs the tier Basic"),
+    ("locks::a_lock_that_is_lost_with_its_link_revokes_the_lease_at_once", LOCKS),
+    ("put_backs::a_put_back_whose_lock_was_lost_with_the_link_copies_nothing", LOCKS),
     (
         "servicebus::service_bus_answers_as_memory_does",
         "it compares two clocks to the moment, and passes days; the namespace has to be an emulator whose time moves",
@@ -27,6 +29,9 @@ pub const EXCLUDED: &[(&str, &str)] = &[
 
 /// The reason of tests that take too long.
 const HOURS: &str = "it waits for half an hour to hours of the service's time";
+
+/// The reason of tests of locks that end with their link.
+const LOCKS: &str = "it needs a service that drops locks with each link, or with none";
 
 /// Returns the value of the variable.
 pub(super) fn given() -> Option<String> {

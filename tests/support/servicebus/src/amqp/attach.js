@@ -9,7 +9,7 @@ const { acceptSession, SESSION_FILTER } = require('./session_link.js');
 const { cbs } = require('./cbs.js');
 const { pathOf } = require('./claims.js');
 const { close } = require('./strikes.js');
-const { ServiceError, entityDisabled, notAllowed, unauthorized } = require('../errors.js');
+const { ServiceError, entityDisabled, notAllowed, resourceLimitExceeded, unauthorized } = require('../errors.js');
 
 const CREDIT = 500;
 const MANAGEMENT = '/$management';
@@ -69,7 +69,7 @@ function fromClient(broker, receiver) {
             if (broker.options.sku === 'Basic') throw notAllowed('Transactions are not supported in the Basic tier.');
             receiver.local.attach.target = target.coordinator;
             const receive = (bytes, delivery) => broker.transactions.control(bytes, delivery, receiver);
-            receiver.purpose = { receive };
+            receiver.purpose = { receive, closed: () => broker.transactions.abandon(receiver) };
         } else {
             receiver.set_target({ address: target?.address });
             receiver.purpose = entity(broker, receiver);
@@ -94,6 +94,11 @@ function entity(broker, receiver) {
 /** Runs an attach through the faults; a refusal is an attach without a terminus and a detach with the error. */
 function begin(broker, link, prepare) {
     broker.began(link);
+    const { handleMax } = broker.options;
+    if (broker.linksOf(link.connection, ({ session }) => session === link.session).length > handleMax) {
+        close(link.session, resourceLimitExceeded(`The maximum number of handles allowed is ${handleMax}.`));
+        return;
+    }
     const refuse = (error) => {
         broker.ended(link);
         link.purpose = undefined;

@@ -8,7 +8,7 @@ const attach = require('./attach.js');
 const { Claims } = require('./claims.js');
 const { Transactions } = require('./transactions.js');
 const { close } = require('./strikes.js');
-const { ServiceError, unauthorized } = require('../errors.js');
+const { ServiceError, resourceLimitExceeded, unauthorized } = require('../errors.js');
 
 const CREDIT = 500;
 
@@ -37,7 +37,7 @@ class Broker {
         const options = {
             max_frame_size: maxFrameSize,
             idle_time_out: idleTimeout,
-            channel_max: 255,
+            channel_max: 4999,
             // Deliveries that a session may have unsettled.
             session_buffer_size: 65536,
             tcp_no_delay: true,
@@ -103,7 +103,6 @@ class Broker {
         const state = this.connections.get(connection);
         if (!state) return;
         state.claims.stop();
-        this.transactions.abandon(connection);
         for (const link of [...state.links]) this.ended(link);
         this.connections.delete(connection);
     }

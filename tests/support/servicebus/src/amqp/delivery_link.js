@@ -136,12 +136,15 @@ class DeliveryLink {
         this.closed();
     }
 
-    /** Frees what the link holds; the locks of messages stay, those of a session end. */
+    /** Frees what the link holds; the locks of messages stay unless the options say otherwise, those of a session end. */
     closed() {
         this.isClosed = true;
         this.queue.links.delete(this);
         this.lane.drop(this);
         if (this.session?.receiver === this) this.session.unlock(0);
+        if (!this.broker.options.locksEndWithLinks || this.session) return;
+        const { locks } = this.queue;
+        for (const token of this.unsettled.values()) locks.drop(token);
     }
 }
 

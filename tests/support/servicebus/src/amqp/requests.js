@@ -5,8 +5,8 @@ const { message, types } = require('rhea');
 const { Message, entries, plain } = require('../message.js');
 const outcomes = require('./outcomes.js');
 const { close } = require('./strikes.js');
-const { management } = require('../management/index.js');
-const { ServiceError, badRequest } = require('../errors.js');
+const { management, transactional } = require('../management/index.js');
+const { ServiceError, badRequest, notAllowed } = require('../errors.js');
 
 /** The link by which answers go to a client; answers wait here for credit, because rhea lets one link hold up all others. */
 class AnswerLink {
@@ -52,11 +52,15 @@ class RequestLink {
             delivery.update(true, outcomes.rejected(badRequest(`The request cannot be decoded: ${error.message}.`)));
             return;
         }
-        delivery.update(true, outcomes.accepted());
-        this.serve(request);
+        const { remote_state: state } = delivery;
+        const transaction = state?.constructor.composite_type === 'transactional' ? state.id : undefined;
+        const accepted = outcomes.accepted();
+        delivery.update(true, transaction ? outcomes.transactional(transaction, accepted) : accepted);
+        this.serve(request, transaction);
     }
 
-    serve(request) {
+    /** Serves a request: at once, or in part of those that can be made within a transaction, with its discharge. */
+    serve(request, transaction) {
         const name = String(plain(request.applicationProperties.get('operation')));
         const operation = name.replace('com.microsoft:', '');
         const refuse = (error) => this.fail(request, error);
@@ -66,7 +70,16 @@ class RequestLink {
                 const handler = this.handlers[name];
                 if (!handler) throw new ServiceError('amqp:not-implemented', `'${name}' is not implemented.`, 501);
                 const body = entries(request.section('value')?.value);
-                const answer = handler(body, request, this.receiver.connection);
+                const { connection } = this.receiver;
+                if (transaction) {
+                    const check = this.checks?.[name];
+                    if (!check) throw notAllowed(`'${name}' supports no transactions.`);
+                    check(body);
+                    const apply = () => handler(body, request, connection);
+                    this.broker.transactions.join(connection, transaction, { check: () => check(body), apply });
+                    return () => this.answer(request, 200, 'OK');
+                }
+                const answer = handler(body, request, connection);
                 return () => this.answer(request, answer ? 200 : 204, 'OK', answer ?? {});
             });
         } catch (error) {
@@ -92,6 +105,7 @@ class ManagementLink extends RequestLink {
     constructor(broker, receiver, queue) {
         super(broker, receiver, queue.name, management(queue));
         this.queue = queue;
+        this.checks = transactional(queue);
         queue.links.add(this);
     }
 

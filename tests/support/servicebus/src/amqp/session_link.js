@@ -22,7 +22,7 @@ function acceptSession(broker, link, id) {
         const session = sessions.accept(String(id), link);
         return () => open(link, session);
     }
-    const session = sessions.acceptNext(link);
+    const session = broker.options.sessionSearch > 0 ? undefined : sessions.acceptNext(link);
     if (session) return () => open(link, session);
     return () => wait(broker, link);
 }
@@ -39,11 +39,14 @@ function open(link, session) {
 
 function wait(broker, link) {
     const { sender, queue } = link;
+    let isSearching = broker.options.sessionSearch > 0;
     const stop = () => {
         end();
+        found();
         queue.sessions.stopWaiting(look);
     };
     const look = () => {
+        if (isSearching) return;
         const session = queue.sessions.acceptNext(link);
         if (!session) return;
         stop();
@@ -56,6 +59,11 @@ function wait(broker, link) {
         close(sender, timedOut('The wait for a session'));
     };
     const end = broker.after(Number(sender.remote.attach.properties?.[TIMEOUT] ?? USUAL_WAIT), giveUp);
+    // The service looks for a session in its store.
+    const found = broker.after(broker.options.sessionSearch, () => {
+        isSearching = false;
+        look();
+    });
     queue.sessions.wait(look);
     // The client may give up.
     const { closed } = link;

@@ -46,9 +46,9 @@ class Transactions {
         }
     }
 
-    declare({ connection }) {
+    declare(link) {
         const id = randomBytes(16);
-        this.open.set(hex(id), { connection, work: [] });
+        this.open.set(hex(id), { connection: link.connection, link, work: [] });
         return outcomes.declared(id);
     }
 
@@ -60,10 +60,10 @@ class Transactions {
         return outcomes.accepted();
     }
 
-    /** Forgets the open transactions of a connection that has gone. */
-    abandon(connection) {
+    /** Rolls the open transactions of a control link back that has gone, by itself or with its connection. */
+    abandon(link) {
         for (const [id, transaction] of this.open) {
-            if (transaction.connection === connection) this.open.delete(id);
+            if (transaction.link === link) this.open.delete(id);
         }
     }
 }

@@ -7,7 +7,16 @@ const { once } = require('node:events');
 const { createInterface } = require('node:readline');
 
 const PROGRAM = path.join(__dirname, '..', '..', 'main.js');
-const FLAGS = { cert: '--cert', key: '--key', sku: '--sku', checksTokens: '--checks-tokens', linkIdleTimeout: '--link-idle-timeout' };
+const FLAGS = {
+    cert: '--cert',
+    key: '--key',
+    sku: '--sku',
+    checksTokens: '--checks-tokens',
+    linkIdleTimeout: '--link-idle-timeout',
+    handleMax: '--handle-max',
+    locksEndWithLinks: '--locks-end-with-links',
+    sessionSearch: '--session-search',
+};
 
 /** Starts it with the gateway's certificate; resolves to its connection string, its control endpoint and a function that ends it. */
 async function start(options) {

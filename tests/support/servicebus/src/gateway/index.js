@@ -28,6 +28,9 @@ const DEFAULTS = {
     // Those of an emulator behind the gateway.
     sku: undefined,
     linkIdleTimeout: undefined,
+    handleMax: undefined,
+    locksEndWithLinks: undefined,
+    sessionSearch: undefined,
 };
 const LONGEST_END = 5000;
 

@@ -8,9 +8,14 @@ const sessions = require('./sessions.js');
 
 /** Returns the operations on a queue, by name. */
 function management(queue) {
-    const all = { ...deferred, ...locks, ...messages, ...sessions };
-    const bound = Object.entries(all).map(([name, serve]) => [`com.microsoft:${name}`, (body, request) => serve(queue, body, request)]);
-    return Object.fromEntries(bound);
+    const all = { ...deferred, ...locks.operations, ...messages, ...sessions };
+    const bind = ([name, serve]) => [`com.microsoft:${name}`, (body, request, connection) => serve(queue, body, request, connection)];
+    return Object.fromEntries(Object.entries(all).map(bind));
 }
 
-module.exports = { management };
+/** Returns what throws when an operation within a transaction cannot be made, by name. */
+function transactional(queue) {
+    return { 'com.microsoft:update-disposition': (body) => locks.checkDisposition(queue, body) };
+}
+
+module.exports = { management, transactional };

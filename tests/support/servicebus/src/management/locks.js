@@ -6,26 +6,30 @@ const { required, timestamps, tokens } = require('./fields.js');
 
 const KINDS = { completed: 'complete', abandoned: 'abandon', suspended: 'dead-letter', defered: 'defer' };
 
-module.exports = {
+const operations = {
     'renew-lock': (queue, body) => ({
         expirations: timestamps(tokens(body).map((token) => queue.locks.renew(token))),
     }),
 
     'update-disposition': (queue, body) => {
-        const kind = KINDS[required(body, 'disposition-status')];
-        if (!kind) throw badRequest('The disposition status is not known.');
         const outcome = {
-            kind,
+            kind: checkDisposition(queue, body),
             reason: plain(body.get('deadletter-reason')),
             description: plain(body.get('deadletter-description')),
             properties: entries(body.get('properties-to-modify')),
         };
-        const all = tokens(body);
-        for (const token of all) checkSession(queue, token, plain(body.get('session-id')));
-        for (const token of all) settle(queue, token, outcome);
+        for (const token of tokens(body)) settle(queue, token, outcome);
         return {};
     },
 };
+
+/** Throws when a disposition cannot be applied; returns its kind. */
+function checkDisposition(queue, body) {
+    const kind = KINDS[required(body, 'disposition-status')];
+    if (!kind) throw badRequest('The disposition status is not known.');
+    for (const token of tokens(body)) checkSession(queue, token, plain(body.get('session-id')));
+    return kind;
+}
 
 /** A message of a session is settled with the session's id only. */
 function checkSession(queue, token, id) {
@@ -34,3 +38,5 @@ function checkSession(queue, token, id) {
     const { session } = queue.locks.find(token).lock;
     if (session && session.id !== id) throw lockLost();
 }
+
+module.exports = { checkDisposition, operations };

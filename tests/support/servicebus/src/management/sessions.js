@@ -7,11 +7,12 @@ const { required } = require('./fields.js');
 const SYMBOL_STRING = 0xb1;
 
 module.exports = {
-    // Only for the link that holds the session, if the request names one.
-    'renew-session-lock': (queue, body, request) => {
+    // Only for the link that holds the session, if the request names one: a name means a link of the same connection.
+    'renew-session-lock': (queue, body, request, connection) => {
         const session = queue.sessions.held(required(body, 'session-id'));
         const link = plain(request.applicationProperties.get('associated-link-name'));
-        if (link !== undefined && link !== session.receiver.sender.name) throw sessionLockLost();
+        const { sender } = session.receiver;
+        if (link !== undefined && !(link === sender.name && connection === sender.connection)) throw sessionLockLost();
         return { expiration: types.wrap_timestamp(session.renew()) };
     },
 

@@ -54,6 +54,12 @@ class Locks {
         return stored.lock.until;
     }
 
+    /** Ends a lock before its time, if it is still held. */
+    drop(token) {
+        const stored = this.byToken.get(token.toString('hex'));
+        if (stored) this.release(stored, 1);
+    }
+
     /** Ends the lock and gives the message back. */
     release(stored, counted) {
         this.forget(stored);

@@ -1,0 +1,61 @@
+//! Many queues over one connection: none waits for another, and the service's limit of links is never reached.
+
+use std::time::Duration;
+
+use jobqueue::QueueName;
+use jobqueue::storage::{GetMessages, PutMessage, UpdateMessage};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{Bench, MINUTE};
+
+const SOON: Duration = Duration::from_secs(10);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_whose_links_are_not_attached_holds_up_no_other() {
+    let bench = Bench::new();
+    bench.emulator.create_queue("slow", json!({}));
+    let slow = QueueName::new("slow").unwrap();
+    let leased = bench.leased("job").await;
+    let apart = bench.storage.detached();
+    apart.queues().update(&bench.queue, &leased.message, UpdateMessage::new(MINUTE)).await.unwrap();
+    let fault = bench.emulator.plant_with("attach", "hold", json!({ "entity": "slow", "times": null }));
+    for storage in [&bench.storage, &apart] {
+        let (storage, slow) = (storage.clone(), slow.clone());
+        tokio::spawn(async move { storage.queues().get(&slow, GetMessages::new(1, MINUTE)).await });
+    }
+    tokio::task::block_in_place(|| assert_eq!(fault.wait(2), 2));
+    let working = async {
+        apart.queues().update(&bench.queue, &leased.message, UpdateMessage::new(MINUTE)).await.unwrap();
+        bench.delete(&leased.message).await.unwrap();
+        // Over links that are not attached yet.
+        let next = bench.leased("next").await;
+        let change = UpdateMessage::new(MINUTE).with_text("later".to_owned()).ending_lease();
+        bench.update(&next.message, change).await.unwrap();
+    };
+    timeout(SOON, working).await.expect("waits for the other queue");
+    assert_eq!(bench.count("scheduled"), 1);
+}
+
+#[tokio::test]
+async fn more_queues_than_links_of_a_session_are_served() {
+    // The service allows 255; then it ends the session of AMQP with all its links.
+    let bench = Bench::with(json!({}), &["--handle-max", "12"]);
+    for number in 0..12 {
+        let name = format!("queue{number}");
+        bench.emulator.create_queue(&name, json!({}));
+        let queue = QueueName::new(name).unwrap();
+        let queues = bench.store();
+        queues.put(&queue, PutMessage::new("job")).await.unwrap();
+        let got = queues.get(&queue, GetMessages::new(1, MINUTE)).await.unwrap();
+        let change = UpdateMessage::new(MINUTE).with_text("later".to_owned()).ending_lease();
+        queues.update(&queue, &got.messages[0].message, change).await.unwrap();
+    }
+    let links = bench.emulator.links();
+    let mut connections: Vec<_> =
+        links.as_array().unwrap().iter().map(|link| link["connection"].to_string()).collect();
+    connections.sort();
+    connections.dedup();
+    assert_eq!(connections.len(), 1, "{links}");
+    assert!(links.as_array().unwrap().len() > 40, "{links}");
+}
