@@ -8,17 +8,14 @@ use url::Url;
 use super::network::Network;
 use super::sas::Key;
 
-/// The problem with a string, as a sentence without secrets.
 pub(super) type Problem = String;
 
 #[derive(Debug, Clone)]
 pub(super) struct Namespace {
     pub(super) host: String,
-    /// The port, where the string names one.
     pub(super) port: Option<u16>,
     /// False for the emulators, which have no TLS.
     pub(super) tls: bool,
-    /// True if AMQP goes through WebSocket.
     pub(super) web_socket: bool,
     /// The network of a test; `None` for sockets.
     pub(super) network: Option<std::sync::Arc<dyn Network>>,
@@ -34,7 +31,6 @@ impl Namespace {
         })
     }
 
-    /// Returns the address of the management API.
     pub(super) fn http(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         let port = self.port.or(if self.tls { None } else { Some(5300) });
@@ -61,7 +57,13 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
             "sharedaccesskeyname" => name = Some(value),
             "sharedaccesskey" => secret = Some(value),
             "usedevelopmentemulator" => emulator = value.eq_ignore_ascii_case("true"),
-            "transporttype" => web_socket = is_web_socket(value)?,
+            "transporttype" => {
+                web_socket = match value.to_ascii_lowercase().as_str() {
+                    "amqp" => false,
+                    "amqpwebsockets" => true,
+                    _ => return Err("TransportType must be Amqp or AmqpWebSockets".to_owned()),
+                }
+            }
             "entitypath" => {
                 return Err(
                     "EntityPath names one queue; use the connection string of the namespace".to_owned()
@@ -75,8 +77,14 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
             }
         }
     }
-    let (host, port) = host(endpoint.ok_or("Endpoint is missing")?)?;
-    let key = key(name, secret)?;
+    let endpoint = endpoint.ok_or("Endpoint is missing")?;
+    let (host, port) = host(endpoint).ok_or("Endpoint must be sb://NAMESPACE.servicebus.windows.net/")?;
+    let key = match (name.unwrap_or_default(), secret.unwrap_or_default()) {
+        _ if name.is_none() && secret.is_none() => None,
+        ("", _) => return Err("SharedAccessKeyName is missing".to_owned()),
+        (_, "") => return Err("SharedAccessKey is missing".to_owned()),
+        (name, secret) => Some(Key { name: name.into(), secret: secret.into() }),
+    };
     if emulator && key.is_none() {
         return Err("an emulator needs SharedAccessKeyName and SharedAccessKey".to_owned());
     }
@@ -84,33 +92,11 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
     Ok((namespace, key))
 }
 
-fn key(name: Option<&str>, secret: Option<&str>) -> Result<Option<Key>, Problem> {
-    let given = |value: Option<&str>, what: &str| match value {
-        Some(value) if !value.is_empty() => Ok(value.into()),
-        _ => Err(format!("{what} is missing")),
-    };
-    if name.is_none() && secret.is_none() {
-        return Ok(None);
-    }
-    Ok(Some(Key { name: given(name, "SharedAccessKeyName")?, secret: given(secret, "SharedAccessKey")? }))
-}
-
-fn is_web_socket(transport: &str) -> Result<bool, Problem> {
-    match transport.to_ascii_lowercase().as_str() {
-        "amqp" => Ok(false),
-        "amqpwebsockets" => Ok(true),
-        _ => Err("TransportType must be Amqp or AmqpWebSockets".to_owned()),
-    }
-}
-
-fn host(endpoint: &str) -> Result<(String, Option<u16>), Problem> {
-    let wrong = || "Endpoint must be sb://NAMESPACE.servicebus.windows.net/".to_owned();
-    let url = Url::parse(endpoint).map_err(|_| wrong())?;
-    if url.scheme() != "sb" || !url.username().is_empty() || url.password().is_some() {
-        return Err(wrong());
-    }
-    let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
-    Ok((host.to_owned(), url.port()))
+fn host(endpoint: &str) -> Option<(String, Option<u16>)> {
+    let url = Url::parse(endpoint).ok()?;
+    let is_plain = url.scheme() == "sb" && url.username().is_empty() && url.password().is_none();
+    let host = url.host_str().filter(|host| is_plain && !host.is_empty())?;
+    Some((host.to_owned(), url.port()))
 }
 
 #[cfg(test)]

@@ -9,10 +9,9 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::held::Held;
-use super::texts::{Beside, ROUNDS, SavedText};
+use super::texts::{Beside, ROUNDS, SavedText, is_conflict, name_of};
 use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind};
 
-/// The permission to deliver a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     Now,
@@ -30,7 +29,7 @@ impl Held {
 impl Beside {
     /// Counts a delivery in a session, and reads the text that was saved before.
     pub(super) async fn begin_delivery(&self, held: &mut Held) -> Result<Begun, StoreError> {
-        let name = Self::name_of(held)?;
+        let name = name_of(held)?;
         let counted = held.dequeue_count;
         let mut present: Option<SavedText> = None;
         for _ in 0..ROUNDS {
@@ -49,8 +48,7 @@ impl Beside {
                 }
             };
             let data = Bytes::from(format!("{}{rest}", held.fence));
-            let error = match self.blobs.put_blob(&name, data, PutBlob::new().with_condition(condition)).await
-            {
+            match self.put(&name, data, PutBlob::new().with_condition(condition)).await {
                 Ok(properties) => {
                     if let Some(text) = present.and_then(|saved| saved.text) {
                         held.text = std::sync::Arc::new(Ok(text));
@@ -58,14 +56,8 @@ impl Beside {
                     held.saved = Some(properties.etag);
                     return Ok(Begun::Now);
                 }
-                Err(error) => error,
-            };
-            match error.kind() {
-                Kind::ContainerNotFound => self.create().await?,
-                Kind::BlobAlreadyExists | Kind::ConditionNotMet | Kind::BlobNotFound => {
-                    present = self.record(held).await?;
-                }
-                _ => return Err(error),
+                Err(error) if is_conflict(&error) => present = self.record(held).await?,
+                Err(error) => return Err(error),
             }
         }
         Err(StoreError::new(Kind::Unavailable, "get messages", &held.queue)
@@ -79,14 +71,10 @@ impl Beside {
         text: &str,
         not_before: Option<SystemTime>,
     ) -> Result<(), StoreError> {
-        let number = match not_before {
-            Some(at) => {
-                let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                format!("{} {}", held.fence, since.as_millis())
-            }
-            None => held.fence.to_string(),
-        };
-        self.write(held, &format!("{number}\n{text}")).await.map(drop)
+        let time = not_before.map_or_else(String::new, |at| {
+            format!(" {}", at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis())
+        });
+        self.write(held, &format!("{}{time}\n{text}", held.fence)).await.map(drop)
     }
 }
 

@@ -4,7 +4,6 @@ use std::fmt;
 
 use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
 
-/// The reason why an exchange with the service failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Fault {
     /// The service refused the request, and says why.
@@ -16,20 +15,28 @@ pub(super) enum Fault {
     /// The link or the connection ended before the answer came.
     #[error("the connection ended before the answer: {0}")]
     Lost(String),
-    /// No answer came in time.
     #[error("no answer came in time")]
     Late,
-    /// The answer was not understood.
     #[error("unexpected answer: {0}")]
     Unreadable(String),
 }
 
-/// The condition of a lock that is lost.
 const LOCK_LOST: [&str; 2] = ["com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost"];
-/// The conditions of an entity that does not exist.
 const NOT_FOUND: [&str; 2] = ["amqp:not-found", "com.microsoft:entity-not-found"];
 
 impl Fault {
+    pub(super) fn not_sent(reason: impl fmt::Display) -> Self {
+        Self::NotSent(reason.to_string())
+    }
+
+    pub(super) fn lost(reason: impl fmt::Display) -> Self {
+        Self::Lost(reason.to_string())
+    }
+
+    pub(super) fn unreadable(reason: impl fmt::Display) -> Self {
+        Self::Unreadable(reason.to_string())
+    }
+
     /// Returns a fault by the status and the condition of an answer to a management request.
     pub(super) fn of_answer(status: i32, condition: Option<String>, description: String) -> Self {
         let condition = condition.unwrap_or_else(|| {
@@ -47,17 +54,18 @@ impl Fault {
         Self::Refused { condition, description }
     }
 
-    /// Returns whether the service says that the lock is lost.
     pub(super) fn is_lock_lost(&self) -> bool {
         matches!(self, Self::Refused { condition, .. } if LOCK_LOST.contains(&condition.as_str()))
     }
 
-    /// Returns whether the service says that there is no such queue.
     pub(super) fn is_missing_entity(&self) -> bool {
         matches!(self, Self::Refused { condition, .. } if NOT_FOUND.contains(&condition.as_str()))
     }
 
-    /// Returns whether the service refuses access.
+    pub(super) fn is_missing_message(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if condition == "com.microsoft:message-not-found")
+    }
+
     pub(super) fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Refused { condition, .. } if kind_of(condition) == Kind::Unauthorized)
     }
@@ -91,7 +99,7 @@ impl Fault {
 
     /// Returns the fault of a step that changes nothing by itself, however it ended.
     pub(super) fn unsent(self) -> Self {
-        if self.is_ambiguous() { Self::NotSent(self.to_string()) } else { self }
+        if self.is_ambiguous() { Self::not_sent(self) } else { self }
     }
 
     fn kind(&self) -> Kind {
@@ -169,6 +177,6 @@ mod tests {
         assert!(refused("com.microsoft:timeout").is_ambiguous());
         assert!(refused("amqp:internal-error").is_ambiguous());
         assert!(Fault::Late.of_change("put message", "jobs").is_ambiguous());
-        assert!(!Fault::NotSent("x".to_owned()).of_change("put message", "jobs").is_ambiguous());
+        assert!(!Fault::not_sent("x").of_change("put message", "jobs").is_ambiguous());
     }
 }

@@ -18,7 +18,6 @@ use jobqueue_storage::{ETag, MessageId};
 /// The time that a message is remembered after its lock has ended, for answers that come late.
 const MEMORY: Duration = Duration::from_secs(600);
 
-/// A message under a lock.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
     pub(super) queue: QueueName,
@@ -33,7 +32,6 @@ pub(super) struct Held {
     pub(super) fence: u32,
     /// The link by which it came, in a queue without sessions.
     pub(super) link: Option<ReceiveLink>,
-    /// The session of the message, in a queue that requires them.
     pub(super) session: Option<Arc<Session>>,
     /// Fires when the service says that the lock was lost before its time.
     pub(super) lost: CancellationToken,
@@ -47,7 +45,6 @@ pub(super) struct Held {
     pub(super) locked_until: SystemTime,
     /// The tag of the blob with a text that was saved under a lock of this message.
     pub(super) saved: Option<ETag>,
-    /// The properties of the message, for copies of it.
     pub(super) properties: Option<Properties>,
     pub(super) application_properties: Option<ApplicationProperties>,
 }
@@ -92,7 +89,6 @@ impl HeldMessages {
         of_link.map(|(token, entry)| (*token, Arc::clone(&entry.held))).collect()
     }
 
-    /// Notes the new end of a lock.
     pub(super) fn renewed(&self, token: Uuid, until: SystemTime, time: SystemTime) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
             Arc::make_mut(&mut entry.held).locked_until = until;
@@ -100,7 +96,6 @@ impl HeldMessages {
         }
     }
 
-    /// Notes a text that was saved.
     pub(super) fn saved(&self, token: Uuid, text: String, tag: ETag) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
             let held = Arc::make_mut(&mut entry.held);
@@ -122,7 +117,6 @@ impl HeldMessages {
         }
     }
 
-    /// Notes that a copy of a message was accepted.
     pub(super) fn copied(&self, token: Uuid) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
             Arc::make_mut(&mut entry.held).is_copied = true;

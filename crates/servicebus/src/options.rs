@@ -17,17 +17,14 @@ use jobqueue_storage::clock::Clock;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{BlobStore, QueueStore, StoreError, StoreErrorKind, Stores};
 
-/// The minimum and maximum lock of the service.
 const LOCK: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
 
-/// The credential that was given.
 #[derive(Clone)]
 enum Given {
     Key(Key),
     Entra(TokenSource),
 }
 
-/// The minimum and maximum window of duplicate detection of the service.
 const WINDOW: std::ops::RangeInclusive<Duration> = Duration::from_secs(20)..=Duration::from_secs(7 * 86_400);
 
 /// A namespace of Service Bus, and options of its queues. The value is read by [`open`](Self::open), once.

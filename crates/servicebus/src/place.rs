@@ -4,11 +4,9 @@ use std::borrow::Cow;
 
 use jobqueue_storage::{DEAD_LETTER_SUFFIX, QueueName};
 
-/// The place of a queue in the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place<'n> {
     pub(super) queue: &'n str,
-    /// True for its dead-letter queue.
     pub(super) is_dead_letters: bool,
 }
 

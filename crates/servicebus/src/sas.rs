@@ -10,7 +10,6 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::Sha256;
 
-/// The time for which a signature is valid.
 pub(super) const VALIDITY: Duration = Duration::from_secs(3600);
 
 /// A shared access key. `Debug` shows its name only.

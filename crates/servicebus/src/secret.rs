@@ -17,7 +17,6 @@ use jobqueue_storage::json_blob::{Edit, JsonBlob, Known};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{BlobName, BlobStore, StoreError};
 
-/// The most bytes of the blob.
 const MAX_BYTES: u64 = 1_024;
 
 /// A secret in a blob, read once and then kept.

@@ -32,7 +32,6 @@ impl Beside {
         Ok(Some(entries.into_iter().collect()))
     }
 
-    /// Writes the metadata of a queue, with the given condition.
     pub(super) async fn write_metadata(
         &self,
         queue: &QueueName,
@@ -44,18 +43,9 @@ impl Beside {
             StoreError::new(Kind::InvalidInput, Operation::SetQueueMetadata.as_str(), queue)
                 .with_source(error)
         })?;
-        let (name, data) = (metadata_blob(queue)?, Bytes::from(data));
-        let written = self.blobs.put_blob(&name, data.clone(), options.clone()).await;
-        match written {
-            Err(error) if error.kind() == Kind::ContainerNotFound => {
-                self.create().await?;
-                self.blobs.put_blob(&name, data, options).await.map(drop)
-            }
-            other => other.map(drop),
-        }
+        self.put(&metadata_blob(queue)?, Bytes::from(data), options).await.map(drop)
     }
 
-    /// Removes the metadata of a queue that was deleted.
     pub(super) async fn remove_metadata(&self, queue: &QueueName) -> Result<(), StoreError> {
         match self.blobs.delete_blob(&metadata_blob(queue)?, None).await {
             Err(error) if !matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Err(error),

@@ -16,7 +16,8 @@ use super::secret::SharedSecret;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{BlobName, ContainerName, QueueName};
 use jobqueue_storage::{
-    BlobStore, Condition, ETag, MAX_TEXT_BYTES, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
+    BlobProperties, BlobStore, Condition, ETag, MAX_TEXT_BYTES, Operation, PutBlob, StoreError,
+    StoreErrorKind as Kind,
 };
 
 const CONTAINER: &str = "jobqueue-servicebus";
@@ -55,7 +56,6 @@ impl Beside {
         Self { blobs, runtime, secret: Arc::default() }
     }
 
-    /// Returns the same with another way to the blobs.
     pub(super) fn by(&self, blobs: Arc<dyn BlobStore>) -> Self {
         Self { blobs, ..self.clone() }
     }
@@ -76,17 +76,20 @@ impl Beside {
         BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
     }
 
-    pub(super) fn name_of(held: &Held) -> Result<BlobName, StoreError> {
-        name_of(held)
-    }
-
-    /// Returns the name of the blob for a message.
-    pub(super) fn name_for(held: &Held) -> Result<String, StoreError> {
-        Ok(name_of(held)?.name().to_owned())
-    }
-
-    pub(super) async fn create(&self) -> Result<(), StoreError> {
-        self.blobs.create_container(Self::blob("x")?.container()).await
+    /// Writes a blob; creates the container if there is none.
+    pub(super) async fn put(
+        &self,
+        name: &BlobName,
+        data: Bytes,
+        options: PutBlob,
+    ) -> Result<BlobProperties, StoreError> {
+        match self.blobs.put_blob(name, data.clone(), options.clone()).await {
+            Err(error) if error.kind() == Kind::ContainerNotFound => {
+                self.blobs.create_container(name.container()).await?;
+                self.blobs.put_blob(name, data, options).await
+            }
+            put => put,
+        }
     }
 
     /// Returns the text that was saved for a message, and the tag of its blob; `None` if there is none.
@@ -96,7 +99,19 @@ impl Beside {
     }
 
     pub(super) async fn record(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
-        read(&*self.blobs, &name_of(held)?).await
+        let name = name_of(held)?;
+        let blob = match self.blobs.get_blob(&name, MAX_BLOB).await {
+            Ok(blob) => blob,
+            Err(error) if matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let (delivery, not_before, text) = parse(&blob.data).ok_or_else(|| {
+            StoreError::new(Kind::Corrupt, Operation::GetBlob.as_str(), name)
+                .with_detail("the saved text of a message is not of this framework's form")
+        })?;
+        Ok(Some(SavedText { text, delivery, not_before, tag: blob.properties.etag }))
     }
 
     /// Saves a text for a message whose lock is held.
@@ -114,23 +129,16 @@ impl Beside {
         let mut tag = held.saved.clone();
         for _ in 0..ROUNDS {
             let condition = tag.take().map_or(Condition::IfAbsent, Condition::IfMatch);
-            let put =
-                self.blobs.put_blob(&name, data.clone(), PutBlob::new().with_condition(condition)).await;
-            let error = match put {
+            match self.put(&name, data.clone(), PutBlob::new().with_condition(condition)).await {
                 Ok(properties) => return Ok(properties.etag),
-                Err(error) => error,
-            };
-            match error.kind() {
-                Kind::ContainerNotFound => self.create().await?,
-                Kind::BlobAlreadyExists | Kind::ConditionNotMet | Kind::BlobNotFound => {
-                    let present = read(&*self.blobs, &name).await?;
-                    if present.as_ref().is_some_and(|present| present.delivery > held.fence) {
-                        return Err(StoreError::new(Kind::LeaseExpired, "update message", &held.queue));
-                    }
-                    tag = present.map(|present| present.tag);
-                }
-                _ => return Err(error),
+                Err(error) if !is_conflict(&error) => return Err(error),
+                Err(_) => {}
             }
+            let present = self.record(held).await?;
+            if present.as_ref().is_some_and(|present| present.delivery > held.fence) {
+                return Err(StoreError::new(Kind::LeaseExpired, "update message", &held.queue));
+            }
+            tag = present.map(|present| present.tag);
         }
         Err(StoreError::new(Kind::Unavailable, "update message", &held.queue)
             .with_detail("gave up after repeated conflicts: other processes keep updating this text"))
@@ -140,14 +148,7 @@ impl Beside {
     pub(super) async fn write_letter(&self, held: &Held, text: &str) -> Result<Uuid, StoreError> {
         let letter = self.runtime.uuid_v4();
         let name = letter_blob(Place::of(&held.queue).queue, letter)?;
-        let data = Bytes::from(format!("{}\n{text}", held.dequeue_count));
-        match self.blobs.put_blob(&name, data.clone(), PutBlob::new()).await {
-            Err(error) if error.kind() == Kind::ContainerNotFound => {
-                self.create().await?;
-                self.blobs.put_blob(&name, data, PutBlob::new()).await?;
-            }
-            other => drop(other?),
-        }
+        self.put(&name, Bytes::from(format!("{}\n{text}", held.dequeue_count)), PutBlob::new()).await?;
         Ok(letter)
     }
 
@@ -172,7 +173,7 @@ impl Beside {
 }
 
 /// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and made again; ids do not.
-fn name_of(held: &Held) -> Result<BlobName, StoreError> {
+pub(super) fn name_of(held: &Held) -> Result<BlobName, StoreError> {
     let queue = Place::of(&held.queue).queue;
     if let Some(letter) = held.letter {
         return letter_blob(queue, letter);
@@ -188,19 +189,9 @@ fn letter_blob(queue: &str, letter: Uuid) -> Result<BlobName, StoreError> {
     Beside::blob(&format!("letters/{queue}/{letter}"))
 }
 
-async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<SavedText>, StoreError> {
-    let blob = match blobs.get_blob(name, MAX_BLOB).await {
-        Ok(blob) => blob,
-        Err(error) if matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
-    let (delivery, not_before, text) = parse(&blob.data).ok_or_else(|| {
-        StoreError::new(Kind::Corrupt, Operation::GetBlob.as_str(), name)
-            .with_detail("the saved text of a message is not of this framework's form")
-    })?;
-    Ok(Some(SavedText { text, delivery, not_before, tag: blob.properties.etag }))
+/// Returns whether another process has written or removed the blob meanwhile.
+pub(super) fn is_conflict(error: &StoreError) -> bool {
+    matches!(error.kind(), Kind::BlobAlreadyExists | Kind::ConditionNotMet | Kind::BlobNotFound)
 }
 
 /// Reads `number[ time][\ntext]`.

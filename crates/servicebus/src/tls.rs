@@ -11,7 +11,6 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 
-/// The certificate authorities that are trusted besides those of the platform, and the configuration that follows. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trust {
     further: Vec<CertificateDer<'static>>,

@@ -13,12 +13,9 @@ use super::sas::Key;
 use jobqueue_entra::TokenSource;
 use jobqueue_storage::runtime::Runtime;
 
-/// The part of a token's life after which it is renewed.
 const RENEW_AFTER: f64 = 0.75;
-/// The scope of tokens of Entra ID for Service Bus.
 const SCOPE: &str = "https://servicebus.azure.net/.default";
 
-/// The right to use a namespace.
 pub(super) enum Credential {
     /// A shared access key, the validity of the signatures that are made with it, and the runtime that has the clock by which they are made.
     Key(Key, Duration, Runtime),
@@ -29,7 +26,6 @@ pub(super) struct Token {
     pub(super) text: String,
     /// The name of its kind, for `$cbs`.
     pub(super) kind: &'static str,
-    /// The time at which it is to be renewed.
     pub(super) renewal: Instant,
 }
 
@@ -44,8 +40,7 @@ impl Credential {
             Self::Key(key, validity, runtime) => {
                 let renewal = Instant::now() + validity.mul_f64(RENEW_AFTER);
                 let text = key.sign(audience, runtime.now() + *validity);
-                let text =
-                    text.ok_or_else(|| Fault::NotSent("cannot create a token from this key".to_owned()))?;
+                let text = text.ok_or_else(|| Fault::not_sent("cannot create a token from this key"))?;
                 Ok(Token { text, kind: "servicebus.windows.net:sastoken", renewal })
             }
             Self::Entra(source, chosen) => {
@@ -82,5 +77,5 @@ impl fmt::Debug for Credential {
 
 /// The credential may have a token later: its own service may be down.
 fn none(error: azure_core::Error) -> Fault {
-    Fault::NotSent(format!("the credential returned no token: {error}"))
+    Fault::not_sent(format!("the credential returned no token: {error}"))
 }

@@ -65,7 +65,6 @@ impl<T: Perishable> Cache<T> {
         *lock(&entry.present) = value;
     }
 
-    /// Returns all that was made, gone or not.
     pub(super) fn all(&self) -> Vec<(String, T)> {
         let entries = lock(&self.entries);
         let made =

@@ -17,14 +17,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::error::Fault;
 use super::cache::Perishable;
-use super::connection::{REQUEST_TIMEOUT, not_sent};
 use super::frame_inspector::FrameEvents;
-use super::values::condition_of;
+use super::values::{REQUEST_TIMEOUT, condition_of};
 use jobqueue_storage::runtime::Runtime;
 
 /// The number of tries to attach a link. The client cannot tell why an attach was refused when the refusal crosses its own frames.
 const TRIES: u32 = 5;
-/// The time for the client to flush its frames.
 const DETACH_FLUSH: Duration = Duration::from_millis(20);
 const CROSSED: &str = "the refusal of a link crossed its attach";
 
@@ -35,7 +33,6 @@ type Attach = Box<dyn for<'s> FnOnce(&'s mut SessionHandle<()>) -> BoxFuture<'s,
 pub(crate) struct Channel {
     attach: mpsc::Sender<Attach>,
     pub(super) events: FrameEvents,
-    /// The runtime that starts the tasks of the links.
     pub(super) runtime: Runtime,
     /// Fires when the channel or its connection has ended.
     pub(super) dead: CancellationToken,
@@ -68,7 +65,6 @@ impl Channel {
         format!("{connection}-{}", last.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Attaches a link that sends to `address`.
     pub(super) async fn sender(&self, address: &str) -> Result<Sender, Fault> {
         let address = address.to_owned();
         self.attach(REQUEST_TIMEOUT, move |session, name| {
@@ -88,7 +84,7 @@ impl Channel {
         + Sync
         + 'static,
     ) -> Result<T, Fault> {
-        let gone = || not_sent("the connection has ended");
+        let gone = || Fault::not_sent("the connection has ended");
         let mut tries = TRIES;
         loop {
             let (answer, attached) = oneshot::channel();
@@ -96,7 +92,7 @@ impl Channel {
             let command = boxed(move |session| {
                 Box::pin(async move {
                     let attaching = timeout(limit, attach(session, name)).await;
-                    let attached = attaching.unwrap_or(Err(not_sent("no answer to the attach")));
+                    let attached = attaching.unwrap_or(Err(Fault::not_sent("no answer to the attach")));
                     // The client's own detach must have been sent before the next link is attached: else that link could get the same handle,
                     // and be detached in its place, for which the service ends all links.
                     if attached.is_err() {
@@ -154,15 +150,15 @@ async fn run(mut session: SessionHandle<()>, mut commands: mpsc::Receiver<Attach
 pub(super) fn of_sender(error: &SenderAttachError) -> Fault {
     match error {
         SenderAttachError::RemoteClosedWithError(error) => condition_of(error),
-        SenderAttachError::IllegalState => not_sent(CROSSED),
-        other => not_sent(&other.to_string()),
+        SenderAttachError::IllegalState => Fault::not_sent(CROSSED),
+        other => Fault::not_sent(other),
     }
 }
 
 pub(super) fn of_receiver(error: &ReceiverAttachError) -> Fault {
     match error {
         ReceiverAttachError::RemoteClosedWithError(error) => condition_of(error),
-        ReceiverAttachError::IllegalState => not_sent(CROSSED),
-        other => not_sent(&other.to_string()),
+        ReceiverAttachError::IllegalState => Fault::not_sent(CROSSED),
+        other => Fault::not_sent(other),
     }
 }

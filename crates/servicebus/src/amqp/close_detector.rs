@@ -11,7 +11,6 @@ const CLOSE: u8 = 0x18;
 /// The frames of a stream, as they are written.
 #[derive(Debug, Default)]
 pub(super) struct CloseDetector {
-    /// The beginning of the present frame.
     head: [u8; HEAD],
     known: usize,
     /// The bytes of the present frame that are still to come after its beginning.
@@ -39,7 +38,6 @@ impl CloseDetector {
         }
     }
 
-    /// Looks at the beginning of a frame as far as it is known.
     fn begun(&mut self) {
         if self.known < PLAIN_HEAD {
             return;

@@ -17,15 +17,11 @@ use super::super::tls::Trust;
 use super::channel::{Channel, LinkNames};
 use super::frame_inspector::{FrameEvents, FrameInspector};
 use super::stream;
+use super::values::{CLOSE_TIMEOUT, MAX_FRAME, REQUEST_TIMEOUT};
 use jobqueue_storage::runtime::Runtime;
 
-/// The longest time for one exchange with the service.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest time for closing a link or a connection.
-pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time without a frame after which a connection is given up.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-pub(super) const MAX_FRAME: u32 = 65_536;
 /// The greatest number of a channel, which is the service's.
 const MAX_CHANNEL: u16 = 4_999;
 
@@ -37,7 +33,6 @@ pub(crate) struct Connection {
     begin: mpsc::Sender<Begin>,
     events: FrameEvents,
     runtime: Runtime,
-    /// Fires when the connection has ended.
     pub(super) dead: CancellationToken,
     names: LinkNames,
     _close: DropGuard,
@@ -47,8 +42,7 @@ impl Connection {
     pub(super) async fn open(namespace: &Namespace, trust: &Trust, runtime: &Runtime) -> Result<Self, Fault> {
         let name = format!("jobqueue-{}", runtime.uuid_v4().simple());
         let opening = async {
-            let socket =
-                stream::open(namespace, trust).await.map_err(|error| not_sent(&error.to_string()))?;
+            let socket = stream::open(namespace, trust).await.map_err(Fault::not_sent)?;
             let (stream, events) = FrameInspector::new(socket);
             let opened = AmqpConnection::builder()
                 .container_id(name.clone())
@@ -60,10 +54,10 @@ impl Connection {
                 .sasl_profile(SaslProfile::Anonymous)
                 .open_with_stream(stream)
                 .await;
-            Ok((opened.map_err(|error| not_sent(&error.to_string()))?, events))
+            Ok((opened.map_err(Fault::not_sent)?, events))
         };
         let opened = timeout(REQUEST_TIMEOUT, opening).await;
-        let (connection, events) = opened.unwrap_or_else(|_| Err(not_sent("no answer in time")))?;
+        let (connection, events) = opened.unwrap_or_else(|_| Err(Fault::not_sent("no answer in time")))?;
         let (begin, begins) = mpsc::channel(16);
         let (dead, close) = (CancellationToken::new(), CancellationToken::new());
         drop(runtime.spawn(run(connection, begins, dead.clone(), close.clone())));
@@ -71,9 +65,8 @@ impl Connection {
         Ok(Self { begin, events, runtime: runtime.clone(), dead, names, _close: close.drop_guard() })
     }
 
-    /// Begins a channel.
     pub(super) async fn channel(&self) -> Result<Arc<Channel>, Fault> {
-        let gone = || not_sent("the connection has ended");
+        let gone = || Fault::not_sent("the connection has ended");
         let (answer, begun) = oneshot::channel();
         self.begin.send(answer).await.map_err(|_| gone())?;
         let session = begun.await.map_err(|_| gone())??;
@@ -108,14 +101,10 @@ async fn run(
             begun = timeout(REQUEST_TIMEOUT, Session::begin(&mut connection)) => begun,
         };
         let _ = answer.send(match begun {
-            Ok(begun) => begun.map_err(|error| not_sent(&error.to_string())),
-            Err(_) => Err(not_sent("no answer in time")),
+            Ok(begun) => begun.map_err(Fault::not_sent),
+            Err(_) => Err(Fault::not_sent("no answer in time")),
         });
     }
     dead.cancel();
     let _ = timeout(CLOSE_TIMEOUT, connection.close()).await;
-}
-
-pub(super) fn not_sent(reason: &str) -> Fault {
-    Fault::NotSent(reason.to_owned())
 }

@@ -23,9 +23,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::super::error::Fault;
-use super::connection::REQUEST_TIMEOUT;
 use super::receive_task::ReceiveTask;
-use super::receiver::{Taken, not_sent};
+use super::receiver::Taken;
+use super::values::REQUEST_TIMEOUT;
 
 /// The time for which an unrequested message is kept. After that it is abandoned, because the slot it was fetched for has been
 /// reused.
@@ -38,7 +38,6 @@ const CREDIT_LINGER: Duration = Duration::from_millis(10);
 
 pub(super) type GetAnswer = oneshot::Sender<Result<Vec<Taken>, Fault>>;
 
-/// A get that waits for its turn.
 pub(super) struct Asked {
     pub(super) count: u32,
     pub(super) wait: Duration,
@@ -49,7 +48,6 @@ pub(super) struct Asked {
 pub(super) struct Getting {
     /// The credit that the service has not used yet.
     missing: u32,
-    /// The number of messages that the caller can take.
     at_most: u32,
     got: Vec<Taken>,
     answer: Option<GetAnswer>,
@@ -63,18 +61,12 @@ pub(super) struct Listening {
     credit: u32,
     /// True after a get that found nothing: the next one comes when a message has come.
     is_idle: bool,
-    /// Unrequested messages.
     early: Vec<Taken>,
     /// The time at which they are abandoned; without messages, the time of the next check for subscriptions.
     pub(super) until: Instant,
 }
 
-fn lost(error: impl std::fmt::Display) -> Fault {
-    Fault::Lost(error.to_string())
-}
-
 impl ReceiveTask {
-    /// Begins the next get, if none is under way.
     pub(super) async fn next(&mut self) -> Result<(), Fault> {
         while self.getting.is_none() {
             let Some(Asked { count, wait, answer }) = self.asked.pop_front() else { return Ok(()) };
@@ -103,7 +95,7 @@ impl ReceiveTask {
         self.getting = Some(Getting { missing, at_most, got: early, answer, until, is_draining });
         match missing {
             0 => self.answer().await,
-            _ if is_draining => self.receiver.drain().await.map_err(lost),
+            _ if is_draining => self.receiver.drain().await.map_err(Fault::lost),
             more if more > credit => self.grant(more).await,
             _ => Ok(()),
         }
@@ -112,7 +104,7 @@ impl ReceiveTask {
     /// Sets the credit of the service. The client has not counted the credit that drains have ended.
     async fn grant(&mut self, credit: u32) -> Result<(), Fault> {
         let (_, drained) = self.channel.events.counts(self.receiver.name());
-        self.receiver.set_credit(credit.wrapping_add(drained)).await.map_err(lost)
+        self.receiver.set_credit(credit.wrapping_add(drained)).await.map_err(Fault::lost)
     }
 
     /// Sends a flow without credit, if the service has none.
@@ -162,7 +154,7 @@ impl ReceiveTask {
     /// messages. Ends the link if a drain gets no answer.
     pub(super) async fn late(&mut self) -> Result<(), Fault> {
         match (&mut self.getting, &mut self.listening) {
-            (Some(getting), _) if getting.is_draining => Err(Fault::Lost("a drain got no answer".to_owned())),
+            (Some(getting), _) if getting.is_draining => Err(Fault::lost("a drain got no answer")),
             (Some(getting), _)
                 if getting.answer.is_some()
                     && (self.is_empty && self.heard == self.arrivals.count() || !getting.got.is_empty())
@@ -174,7 +166,7 @@ impl ReceiveTask {
                 self.heard = self.arrivals.count();
                 getting.is_draining = true;
                 getting.until = Instant::now() + REQUEST_TIMEOUT;
-                self.receiver.drain().await.map_err(lost)
+                self.receiver.drain().await.map_err(Fault::lost)
             }
             (None, Some(listening))
                 if listening.is_idle && listening.early.is_empty() && self.arrivals.has_subscribers() =>
@@ -219,7 +211,6 @@ impl ReceiveTask {
         if credit > rest { self.grant(credit).await } else { Ok(()) }
     }
 
-    /// Makes a message visible at once.
     async fn give_back(&mut self, lock: Uuid) {
         if let Some(delivery) = self.deliveries.remove(&lock) {
             let _ = self.receiver.release(delivery).await;
@@ -242,7 +233,7 @@ impl ReceiveTask {
             let _ = answer.send(if got.is_empty() { Err(fault.clone()) } else { Ok(got) });
         }
         for Asked { answer, .. } in self.asked.drain(..) {
-            let _ = answer.send(Err(not_sent()));
+            let _ = answer.send(Err(Fault::not_sent("the link has ended")));
         }
         // Who listens asks again, over another link.
         self.arrivals.notify();

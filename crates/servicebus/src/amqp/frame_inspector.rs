@@ -23,19 +23,19 @@ use tokio::sync::watch;
 
 use super::super::error::Fault;
 use super::close_detector::CloseDetector;
-use super::connection::MAX_FRAME;
-use super::session;
 use super::settlement::{Waiter, settled};
+use super::values::MAX_FRAME;
 use jobqueue_storage::sync::lock;
 
+const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
+/// The ticks of .NET, 100 ns each, at the start of 1970.
+const EPOCH: i64 = 621_355_968_000_000_000;
 const BEGIN: u8 = 0x11;
 const ATTACH: u8 = 0x12;
 const FLOW: u8 = 0x13;
 const TRANSFER: u8 = 0x14;
 const DISPOSITION: u8 = 0x15;
-/// The bytes before a frame's body.
 const HEAD: usize = 8;
-/// The most bytes to read at once.
 const CHUNK: usize = 16_384;
 
 /// The events that the incoming frames of a connection have reported. Clones share them.
@@ -49,7 +49,6 @@ pub(super) struct FrameEvents {
 struct Inner {
     /// The waiters by channel and delivery: the numbers of deliveries count in each channel.
     waiting: HashMap<(u16, u32), Waiter>,
-    /// The links by channel and the peer's handle.
     links: HashMap<(u16, u32), LinkStats>,
 }
 
@@ -59,7 +58,6 @@ struct LinkStats {
     name: String,
     /// The end of the lock of its session, if the answer to its attach contains one.
     locked_until: Option<SystemTime>,
-    /// True if the peer sends on it.
     sends: bool,
     deliveries: u64,
     /// The peer's delivery count: it grows by one with each delivery, and by unused credit with a drain.
@@ -103,7 +101,6 @@ impl FrameEvents {
         lock(&self.inner).links.values().find(|stats| stats.name == link)?.locked_until
     }
 
-    /// Returns the notifier of ended drains of all links.
     pub(super) fn flows(&self) -> watch::Receiver<u64> {
         self.flows.subscribe()
     }
@@ -191,8 +188,8 @@ impl FrameEvents {
 }
 
 fn end_of_lock(properties: &Fields) -> Option<SystemTime> {
-    match properties.get(&Symbol::from(session::LOCKED_UNTIL))? {
-        Value::Long(ticks) => session::instant(*ticks),
+    match properties.get(&Symbol::from(LOCKED_UNTIL))? {
+        Value::Long(ticks) => instant(*ticks),
         Value::Timestamp(at) => {
             let since = u64::try_from(at.milliseconds()).ok()?;
             SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since))
@@ -201,14 +198,17 @@ fn end_of_lock(properties: &Fields) -> Option<SystemTime> {
     }
 }
 
+fn instant(ticks: i64) -> Option<SystemTime> {
+    let micros = u64::try_from(ticks.checked_sub(EPOCH)? / 10).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
+}
+
 /// A stream whose incoming frames are read.
 pub(super) struct FrameInspector<S> {
     io: S,
-    /// The bytes of one read.
     chunk: Box<[u8]>,
     /// The bytes that have come: frames for the client, and then the beginning of one.
     bytes: BytesMut,
-    /// The number of bytes that are complete frames.
     complete: usize,
     events: FrameEvents,
     close: CloseDetector,
@@ -279,7 +279,6 @@ impl<S> FrameInspector<S> {
     }
 }
 
-/// Returns the length that the head of a frame announces.
 fn announced(bytes: &[u8]) -> Option<usize> {
     let head: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
     (&head != b"AMQP").then(|| u32::from_be_bytes(head) as usize)
@@ -446,5 +445,14 @@ mod tests {
         assert_eq!((events.drained("link", 0), events.counts("link")), (None, (0, 0)));
         let _ = events.frame(1, FLOW, &serde_amqp::to_vec(&Flow { drain: true, ..flow() }).unwrap());
         assert_eq!((events.drained("link", 0), events.counts("link")), (Some(0), (7, 7)));
+    }
+
+    #[test]
+    fn ticks_are_instants() {
+        assert_eq!(instant(EPOCH), Some(SystemTime::UNIX_EPOCH));
+        let second = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        assert_eq!(instant(EPOCH + 10_000_000), Some(second));
+        assert_eq!(instant(i64::MIN), None);
+        assert_eq!(instant(0), None);
     }
 }

@@ -29,9 +29,7 @@ use jobqueue_storage::sync::lock;
 /// The shortest and the longest pause between two renewals.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);
-/// The pause after a token could not be renewed.
 const RETRY_TOKEN: Duration = Duration::from_secs(5);
-/// The address that takes tokens.
 const CBS: &str = "$cbs";
 
 /// The connection of one handle, with its links.
@@ -93,7 +91,6 @@ impl Links {
         Self { namespace, trust, credential, runtime, keep_alive: LONGEST_PAUSE, live, arrivals, used }
     }
 
-    /// Sets the interval at which the links of held sessions show that they are in use.
     pub(crate) fn keeping_alive(self, keep_alive: Duration) -> Self {
         Self { keep_alive, ..self }
     }
@@ -105,7 +102,6 @@ impl Links {
             .keeping_alive(self.keep_alive)
     }
 
-    /// Returns the time, to be compared with that of the service.
     pub(crate) fn now(&self) -> SystemTime {
         self.runtime.now()
     }
@@ -119,17 +115,14 @@ impl Links {
         lock(&self.used).insert(queue.to_owned()).then(|| Arc::clone(self))
     }
 
-    /// Returns the node for the management of a queue's messages.
     pub(crate) async fn node(self: &Arc<Self>, queue: &str) -> Result<Node, Fault> {
         self.attached(queue, |live| async move { live.node(queue).await }).await
     }
 
-    /// Returns the link by which messages are sent to a queue.
     pub(crate) async fn sender(self: &Arc<Self>, queue: &str) -> Result<SendLink, Fault> {
         self.attached(queue, |live| async move { live.sender(queue).await }).await
     }
 
-    /// Returns the link by which a queue's messages come.
     pub(crate) async fn receiver(self: &Arc<Self>, queue: &str) -> Result<ReceiveLink, Fault> {
         let attach = |live: Arc<Live>| async move {
             let attaching = async {
@@ -209,7 +202,6 @@ impl Links {
         }
     }
 
-    /// Returns the notifier of unrequested messages.
     pub(crate) fn arrivals(&self, queue: &str) -> Arc<Notifier> {
         Arc::clone(lock(&self.arrivals).entry(queue.to_owned()).or_default())
     }
@@ -232,7 +224,7 @@ impl Links {
         }
         let (links, queue) = (Arc::clone(self), queue.to_owned());
         let opening = self.runtime.spawn(async move { links.open(&queue).await });
-        opening.await.unwrap_or_else(|_| Err(Fault::NotSent("the runtime ends".to_owned())))
+        opening.await.unwrap_or_else(|_| Err(Fault::not_sent("the runtime ends")))
     }
 
     async fn open(&self, queue: &str) -> Result<Arc<Live>, Fault> {
@@ -315,7 +307,6 @@ impl Live {
         }
     }
 
-    /// Sends a token for a queue; returns when it is to be renewed.
     async fn put_token(&self, queue: &str) -> Result<Instant, Fault> {
         let audience = format!("sb://{}/{queue}", self.host);
         let Token { text, kind, renewal } = self.credential.token(&audience).await?;

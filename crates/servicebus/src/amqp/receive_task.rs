@@ -18,14 +18,12 @@ use uuid::Uuid;
 
 use super::super::error::Fault;
 use super::channel::Channel;
-use super::connection::CLOSE_TIMEOUT;
 use super::credit::{Asked, Getting, Listening};
 use super::receiver::{Command, Taken};
 use super::settlement::{Settlement, Unsent, abandoned};
-use super::values::{condition_of, guid};
+use super::values::{CLOSE_TIMEOUT, condition_of, guid};
 use jobqueue_storage::Notifier;
 
-/// The number of commands that are served together.
 const BATCH: usize = 64;
 
 pub(super) struct ReceiveTask {
@@ -45,7 +43,6 @@ pub(super) struct ReceiveTask {
     pub(super) heard: u64,
     /// Notified of an unrequested message, and of the end of the link.
     pub(super) arrivals: Arc<Notifier>,
-    /// The deliveries that the link has received.
     pub(super) received: u64,
     /// The peer's delivery count when the get under way began.
     pub(super) since: u32,
@@ -82,7 +79,7 @@ impl ReceiveTask {
             let is_draining = self.getting.as_ref().is_some_and(|getting| getting.is_draining);
             let step = tokio::select! {
                 biased;
-                () = self.channel.dead.cancelled() => break Fault::Lost("the connection has ended".to_owned()),
+                () = self.channel.dead.cancelled() => break Fault::lost("the connection has ended"),
                 count = commands.recv_many(&mut batch, BATCH) => match count {
                     0 => return,
                     _ => self.serve_all(&mut batch, &mut commands).await,
@@ -153,9 +150,9 @@ impl ReceiveTask {
         // The client sends one frame for each range of numbers without a gap.
         let Err(error) = self.receiver.accept_all(deliveries).await else { return };
         let fault = match numbers.len() {
-            1 => Fault::NotSent(error.to_string()),
+            1 => Fault::not_sent(error),
             // The first of several frames may have been sent.
-            _ => Fault::Lost(error.to_string()),
+            _ => Fault::lost(error),
         };
         for number in numbers {
             self.channel.events.answer((self.number, number), Err(fault.clone()));
@@ -173,7 +170,7 @@ impl ReceiveTask {
             Command::KeepAlive => self.keep_alive().await?,
             Command::Close { answer } => {
                 self.closing = Some(answer);
-                return Err(Fault::Lost("its owner has closed it".to_owned()));
+                return Err(Fault::lost("its owner has closed it"));
             }
         }
         Ok(())
@@ -189,7 +186,7 @@ impl ReceiveTask {
             Settlement::DeadLetter(letter) => self.receiver.reject(delivery, letter.rejection()).await,
         };
         if let Err(error) = sent {
-            self.channel.events.answer(number, Err(Fault::NotSent(error.to_string())));
+            self.channel.events.answer(number, Err(Fault::not_sent(error)));
         }
     }
 
@@ -221,8 +218,8 @@ fn of_recv(error: RecvError) -> Fault {
             State::RemoteClosedWithError(error) | State::RemoteDetachedWithError(error),
         ) => {
             let fault = condition_of(&error);
-            if fault.is_missing_entity() { fault } else { Fault::Lost(error.to_string()) }
+            if fault.is_missing_entity() { fault } else { Fault::lost(error) }
         }
-        other => Fault::Lost(other.to_string()),
+        other => Fault::lost(other),
     }
 }

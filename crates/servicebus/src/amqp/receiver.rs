@@ -15,13 +15,11 @@ use uuid::Uuid;
 use super::super::error::Fault;
 use super::cache::Perishable;
 use super::channel::{Channel, of_receiver};
-use super::connection::REQUEST_TIMEOUT;
 use super::receive_task::ReceiveTask;
 use super::settlement::{Settlement, Unsent};
-use super::values::Incoming;
+use super::values::{Incoming, REQUEST_TIMEOUT};
 use jobqueue_storage::Notifier;
 
-/// A message and the token of its lock.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) lock: Uuid,
@@ -41,7 +39,6 @@ pub(super) enum Command {
     },
     /// Sends a flow that changes nothing, so that the service does not take the link for idle.
     KeepAlive,
-    /// Detaches the link.
     Close {
         answer: oneshot::Sender<()>,
     },
@@ -51,7 +48,6 @@ pub(super) enum Command {
 #[derive(Debug, Clone)]
 pub(crate) struct ReceiveLink {
     commands: mpsc::Sender<Command>,
-    /// Fires when the link has ended.
     ended: CancellationToken,
     is_known: Arc<AtomicBool>,
 }
@@ -85,7 +81,6 @@ impl ReceiveLink {
         Self { commands, ended, is_known: Arc::default() }
     }
 
-    /// Returns whether both are the same link.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.commands.same_channel(&other.commands)
     }
@@ -95,7 +90,6 @@ impl ReceiveLink {
         !self.is_known.swap(true, Ordering::Relaxed)
     }
 
-    /// Waits until the link has ended.
     pub(crate) async fn ended(&self) {
         self.ended.cancelled().await;
     }
@@ -122,8 +116,11 @@ impl ReceiveLink {
     /// given back.
     pub(crate) async fn get(&self, count: u32, wait: Duration) -> Result<Vec<Taken>, Fault> {
         let (answer, answered) = oneshot::channel();
-        let gone = |_| Fault::Lost("the link has ended".to_owned());
-        self.commands.send(Command::Get { count, wait, answer }).await.map_err(|_| not_sent())?;
+        let gone = |_| Fault::lost("the link has ended");
+        self.commands
+            .send(Command::Get { count, wait, answer })
+            .await
+            .map_err(|_| Fault::not_sent("the link has ended"))?;
         answered.await.map_err(gone)?
     }
 
@@ -136,10 +133,10 @@ impl ReceiveLink {
             biased;
             answer = timeout(REQUEST_TIMEOUT, answered) => match answer {
                 Ok(Ok(settled)) => settled,
-                Ok(Err(_)) => Some(Err(Fault::Lost("the connection has ended".to_owned()))),
+                Ok(Err(_)) => Some(Err(Fault::lost("the connection has ended"))),
                 Err(_) => Some(Err(Fault::Late)),
             },
-            () = self.ended.cancelled() => Some(Err(Fault::Lost("the link has ended".to_owned()))),
+            () = self.ended.cancelled() => Some(Err(Fault::lost("the link has ended"))),
         }
     }
 
@@ -154,8 +151,4 @@ impl Perishable for ReceiveLink {
     fn is_gone(&self) -> bool {
         self.commands.is_closed()
     }
-}
-
-pub(super) fn not_sent() -> Fault {
-    Fault::NotSent("the link has ended".to_owned())
 }

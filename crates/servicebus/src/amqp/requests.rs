@@ -17,11 +17,9 @@ use tokio_util::sync::CancellationToken;
 use super::super::error::Fault;
 use super::cache::Perishable;
 use super::channel::{Channel, of_receiver};
-use super::connection::REQUEST_TIMEOUT;
 use super::sender::{Within, fault_of, fault_of_end, of_post};
-use super::values::{Incoming, condition_of};
+use super::values::{self, Incoming, REQUEST_TIMEOUT, condition_of};
 
-/// A request: its operation, further properties, and its body.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) operation: &'static str,
@@ -32,7 +30,6 @@ pub(crate) struct Request {
 /// The answer to a request: its body; `None` for "no content".
 pub(crate) type Answer = Result<Option<Value>, Fault>;
 
-/// A request for the task that owns the links.
 #[derive(Debug)]
 struct Asked {
     request: Request,
@@ -74,18 +71,13 @@ impl Node {
 
     async fn ask(&self, request: Request, transaction: Option<TransactionId>) -> Answer {
         let (answer, answered) = oneshot::channel();
-        let gone = |_| Fault::NotSent("the management link has ended".to_owned());
+        let gone = |_| Fault::not_sent("the management link has ended");
         self.requests.send(Asked { request, transaction, answer }).await.map_err(gone)?;
-        match timeout(REQUEST_TIMEOUT, answered).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(Fault::Lost("the management link has ended".to_owned())),
-            Err(_) => Err(Fault::Late),
-        }
+        values::answer(answered).await
     }
 }
 
 impl Perishable for Node {
-    /// Returns whether the links have ended.
     fn is_gone(&self) -> bool {
         self.requests.is_closed()
     }
@@ -101,7 +93,7 @@ struct Links {
 
 impl Links {
     async fn run(mut self, mut requests: mpsc::Receiver<Asked>, dead: CancellationToken) {
-        let gone = || Fault::Lost("the connection has ended".to_owned());
+        let gone = || Fault::lost("the connection has ended");
         let end = loop {
             tokio::select! {
                 biased;
@@ -115,7 +107,7 @@ impl Links {
                     Err(error) if error.recovery().link_is_usable() => {
                         tracing::debug!(%error, "an answer of Service Bus could not be read");
                     }
-                    Err(error) => break Fault::Lost(error.to_string()),
+                    Err(error) => break Fault::lost(error),
                 },
                 // The service detaches idle links, and those of a queue that is deleted.
                 end = self.sender.on_detach() => break fault_of_end(&end),
@@ -134,7 +126,7 @@ impl Links {
             let _ = waiting.send(Err(end.clone()));
         }
         while let Ok(Asked { answer, .. }) = requests.try_recv() {
-            let _ = answer.send(Err(Fault::NotSent("the management link has ended".to_owned())));
+            let _ = answer.send(Err(Fault::not_sent("the management link has ended")));
         }
     }
 
@@ -156,10 +148,10 @@ impl Links {
             Ok(Ok(Outcome::Accepted(_))) => return Ok(()),
             Ok(Ok(Outcome::Rejected(rejected))) => match rejected.error {
                 Some(error) => condition_of(&error),
-                None => Fault::NotSent("the request was rejected".to_owned()),
+                None => Fault::not_sent("the request was rejected"),
             },
-            Ok(Ok(_)) => Fault::NotSent("the request was not accepted".to_owned()),
-            Ok(Err(error)) if error.recovery().link_is_usable() => Fault::NotSent(error.to_string()),
+            Ok(Ok(_)) => Fault::not_sent("the request was not accepted"),
+            Ok(Err(error)) if error.recovery().link_is_usable() => Fault::not_sent(error),
             Ok(Err(error)) => return Err(fault_of(&error)),
             Err(_) => return Err(Fault::Late),
         };
@@ -197,7 +189,7 @@ fn read(message: Incoming) -> Answer {
     let value = |names: [&str; 2]| names.iter().find_map(|name| properties.get(*name)).cloned();
     let status = match value(["statusCode", "status-code"]) {
         Some(SimpleValue::Int(status)) => status,
-        _ => return Err(Fault::Unreadable("the answer has no status".to_owned())),
+        _ => return Err(Fault::unreadable("the answer has no status")),
     };
     match status {
         204 => Ok(None),

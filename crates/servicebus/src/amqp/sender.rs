@@ -19,13 +19,11 @@ use tokio_util::sync::CancellationToken;
 use super::super::error::Fault;
 use super::cache::Perishable;
 use super::channel::Channel;
-use super::connection::REQUEST_TIMEOUT;
-use super::values::condition_of;
+use super::values::{self, REQUEST_TIMEOUT, condition_of};
 
 type Answer = Result<Outcome, SendError>;
 type Pending = BoxFuture<'static, (Answer, oneshot::Sender<Result<(), Fault>>)>;
 
-/// A message for the task that owns the link.
 #[derive(Debug)]
 struct Posted {
     message: Message<Data>,
@@ -63,13 +61,9 @@ impl SendLink {
 
     async fn post(&self, message: Message<Data>, transaction: Option<TransactionId>) -> Result<(), Fault> {
         let (answer, answered) = oneshot::channel();
-        let gone = |_| Fault::NotSent("the link has ended".to_owned());
+        let gone = |_| Fault::not_sent("the link has ended");
         self.messages.send(Posted { message, transaction, answer }).await.map_err(gone)?;
-        match timeout(REQUEST_TIMEOUT, answered).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(Fault::Lost("the link has ended".to_owned())),
-            Err(_) => Err(Fault::Late),
-        }
+        values::answer(answered).await
     }
 }
 
@@ -121,7 +115,7 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, dead: Can
     }
     messages.close();
     while let Ok(Posted { answer, .. }) = messages.try_recv() {
-        let _ = answer.send(Err(Fault::NotSent("the link has ended".to_owned())));
+        let _ = answer.send(Err(Fault::not_sent("the link has ended")));
     }
     // Who still waits learns that the link has ended: without the link their futures would never end.
 }
@@ -146,9 +140,9 @@ fn read(outcome: Answer) -> Result<(), Fault> {
         Ok(Outcome::Accepted(_)) => Ok(()),
         Ok(Outcome::Rejected(rejected)) => Err(match rejected.error {
             Some(error) => condition_of(&error),
-            None => Fault::NotSent("the message was rejected".to_owned()),
+            None => Fault::not_sent("the message was rejected"),
         }),
-        Ok(_) => Err(Fault::NotSent("the message was released".to_owned())),
+        Ok(_) => Err(Fault::not_sent("the message was released")),
         Err(error) => Err(fault_of(&error)),
     }
 }
@@ -168,29 +162,28 @@ pub(super) fn fault_of(error: &SendError) -> Fault {
             condition: "amqp:link:message-size-exceeded".to_owned(),
             description: error.to_string(),
         },
-        SendError::MessageEncodeError => Fault::NotSent(error.to_string()),
+        SendError::MessageEncodeError => Fault::not_sent(error),
         SendError::Detached(error) => fault_of_end(error),
         SendError::LinkStateError(
             State::RemoteClosedWithError(reason) | State::RemoteDetachedWithError(reason),
         ) => with_reason(reason, error),
-        _ => Fault::Lost(error.to_string()),
+        _ => Fault::lost(error),
     }
 }
 
-/// Returns the fault of a transfer over a closed link.
 pub(super) fn fault_of_end(error: &DetachError) -> Fault {
     match error {
         DetachError::RemoteClosedWithError(reason) | DetachError::RemoteDetachedWithError(reason) => {
             with_reason(reason, error)
         }
-        _ => Fault::Lost(error.to_string()),
+        _ => Fault::lost(error),
     }
 }
 
 fn with_reason(reason: &AmqpError, error: &dyn fmt::Display) -> Fault {
     let fault = condition_of(reason);
     // A queue that is gone has no message.
-    if fault.is_missing_entity() { fault } else { Fault::Lost(error.to_string()) }
+    if fault.is_missing_entity() { fault } else { Fault::lost(error) }
 }
 
 /// Sends messages within a transaction that another task has declared.

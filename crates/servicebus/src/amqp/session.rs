@@ -11,14 +11,11 @@ use fe2o3_amqp::types::primitives::{Symbol, Value};
 
 use super::super::error::Fault;
 use super::channel::{Channel, of_receiver};
-use super::connection::REQUEST_TIMEOUT;
 use super::receiver::ReceiveLink;
+use super::values::REQUEST_TIMEOUT;
 
 const FILTER: &str = "com.microsoft:session-filter";
 const TIMEOUT: &str = "com.microsoft:timeout";
-pub(super) const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
-/// The ticks of .NET, 100 ns each, at the start of 1970.
-const EPOCH: i64 = 621_355_968_000_000_000;
 
 /// A session that was accepted, with the link that holds it: the session is free again when the link ends.
 #[derive(Debug)]
@@ -32,7 +29,6 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// Waits for the next free session with messages, up to `wait`.
     pub(super) async fn attach(channel: &Arc<Channel>, address: &str, wait: Duration) -> Result<Self, Fault> {
         let address = address.to_owned();
         let attaching = channel.attach(wait + REQUEST_TIMEOUT, move |session, name| {
@@ -54,8 +50,8 @@ impl Accepted {
             Box::pin(async move { receiver.attach(session).await.map_err(|error| of_receiver(&error)) })
         });
         let receiver = attaching.await?;
-        let id = id_of(&receiver)
-            .ok_or_else(|| Fault::Unreadable("the answer to an attach names no session".to_owned()))?;
+        let id =
+            id_of(&receiver).ok_or_else(|| Fault::unreadable("the answer to an attach names no session"))?;
         let link_name = receiver.name().to_owned();
         let locked_until = channel.events.locked_until(&link_name);
         let link = ReceiveLink::of(receiver, channel, Arc::default());
@@ -63,13 +59,6 @@ impl Accepted {
     }
 }
 
-/// Returns the instant that ticks of .NET stand for.
-pub(super) fn instant(ticks: i64) -> Option<SystemTime> {
-    let micros = u64::try_from(ticks.checked_sub(EPOCH)? / 10).ok()?;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
-}
-
-/// Returns the id of the session that the answer to an attach names.
 fn id_of(receiver: &Receiver) -> Option<String> {
     match receiver.source().as_ref()?.filter.as_ref()?.get(&Symbol::from(FILTER))? {
         Value::String(id) => Some(id.clone()),
@@ -78,19 +67,5 @@ fn id_of(receiver: &Receiver) -> Option<String> {
             _ => None,
         },
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ticks_are_instants() {
-        assert_eq!(instant(EPOCH), Some(SystemTime::UNIX_EPOCH));
-        let second = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
-        assert_eq!(instant(EPOCH + 10_000_000), Some(second));
-        assert_eq!(instant(i64::MIN), None);
-        assert_eq!(instant(0), None);
     }
 }

@@ -42,7 +42,6 @@ impl Drop for Unsent {
     }
 }
 
-/// The decision about a delivery.
 #[derive(Debug, Clone)]
 pub(crate) enum Settlement {
     Complete,
@@ -80,7 +79,6 @@ impl DeadLetterOutcome {
     }
 }
 
-/// Returns the outcome that gives a message back.
 pub(super) fn abandoned() -> Modified {
     Modified { delivery_failed: None, undeliverable_here: Some(false), message_annotations: None }
 }

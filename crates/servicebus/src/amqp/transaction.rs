@@ -12,17 +12,15 @@ use tokio_util::sync::CancellationToken;
 use super::super::error::Fault;
 use super::cache::Perishable;
 use super::channel::{Channel, of_sender};
-use super::connection::REQUEST_TIMEOUT;
 use super::requests::{Node, Request};
 use super::sender::SendLink;
-use super::values::condition_of;
+use super::values::{REQUEST_TIMEOUT, condition_of};
 
 /// A message that takes the place of another one, and the links for both.
 pub(super) struct Replacement {
     pub(super) sender: SendLink,
     pub(super) copy: Message<Data>,
     pub(super) node: Node,
-    /// The request that settles the original.
     pub(super) settling: Request,
 }
 
@@ -46,7 +44,6 @@ impl Coordinator {
         Ok(Self { controller, channel, failed: CancellationToken::new() })
     }
 
-    /// Begins a transaction.
     pub(super) async fn declare(&self) -> Result<Transaction<'_>, Fault> {
         let mut transaction = self.answer(Transaction::declare(&self.controller, None)).await?;
         // A transaction that is dropped would wait for the answer to its rollback, and block the thread.
@@ -73,7 +70,7 @@ impl Coordinator {
         }
         self.answer(transaction.commit()).await.map_err(|fault| match fault {
             // Rolled back: a lost lock, among other reasons. The next try finds out which.
-            Fault::Refused { .. } => Fault::NotSent(fault.to_string()),
+            Fault::Refused { .. } => Fault::not_sent(fault),
             other => other,
         })
     }
@@ -84,14 +81,14 @@ impl Coordinator {
     ) -> Result<T, Fault> {
         let fault = tokio::select! {
             biased;
-            () = self.channel.dead.cancelled() => Fault::Lost("the connection has ended".to_owned()),
+            () = self.channel.dead.cancelled() => Fault::lost("the connection has ended"),
             answer = timeout(REQUEST_TIMEOUT, request) => match answer {
                 Ok(Ok(done)) => return Ok(done),
                 Ok(Err(ControllerSendError::Rejected(rejected))) => {
                     let refused = rejected.error.as_ref().map(condition_of);
-                    return Err(refused.unwrap_or_else(|| Fault::NotSent("rejected without a reason".to_owned())));
+                    return Err(refused.unwrap_or_else(|| Fault::not_sent("rejected without a reason")));
                 }
-                Ok(Err(error)) => Fault::Lost(error.to_string()),
+                Ok(Err(error)) => Fault::lost(error),
                 Err(_) => Fault::Late,
             },
         };

@@ -1,20 +1,36 @@
 //! Short helpers for AMQP values and messages.
 
+use std::time::Duration;
+
 use fe2o3_amqp::types::definitions::{Error as AmqpError, ErrorCondition};
 use fe2o3_amqp::types::messaging::{Body, Data, Message};
 use fe2o3_amqp::types::primitives::{OrderedMap, Symbol, Value};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::super::error::Fault;
 
+/// The longest time for one exchange with the service.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const MAX_FRAME: u32 = 65_536;
+
 /// A message as it comes from the service.
 pub(crate) type Incoming = Message<Body<Value>>;
 
-/// The body of a request or an answer.
 pub(crate) type Fields = OrderedMap<Value, Value>;
 
-/// Returns a map with texts as keys.
-pub(crate) fn map<const N: usize>(fields: [(&str, Value); N]) -> Value {
+/// Waits for the answer of the task that owns a link.
+pub(super) async fn answer<T>(answered: oneshot::Receiver<Result<T, Fault>>) -> Result<T, Fault> {
+    match timeout(REQUEST_TIMEOUT, answered).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => Err(Fault::lost("the link has ended")),
+        Err(_) => Err(Fault::Late),
+    }
+}
+
+pub(crate) fn map<'n>(fields: impl IntoIterator<Item = (&'n str, Value)>) -> Value {
     let mut map = Fields::new();
     for (name, value) in fields {
         map.insert(Value::String(name.to_owned()), value);
@@ -49,7 +65,7 @@ fn name_of(condition: &ErrorCondition) -> String {
 
 /// Returns the bytes of a message, for requests that carry messages.
 pub(crate) fn encode(message: &Message<Data>) -> Result<Vec<u8>, Fault> {
-    let unreadable = |error: serde_amqp::Error| Fault::NotSent(error.to_string());
+    let unreadable = |error: serde_amqp::Error| Fault::not_sent(error);
     let mut bytes = Vec::new();
     if let Some(header) = &message.header {
         bytes.extend(serde_amqp::to_vec(header).map_err(unreadable)?);

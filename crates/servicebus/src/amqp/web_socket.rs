@@ -12,12 +12,9 @@ use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 use tokio_websockets::{ClientBuilder, Message};
 
-/// The path at which the service takes AMQP through WebSocket.
 const PATH: &str = "/$servicebus/websocket";
-/// The name of AMQP 1.0 as a protocol within WebSocket.
 const AMQP: HeaderValue = HeaderValue::from_static("amqp");
 
-/// Turns a connection into one of WebSocket.
 pub(super) async fn upgrade<S: AsyncRead + AsyncWrite + Send + Unpin>(
     scheme: &str,
     host: &str,

@@ -8,7 +8,6 @@ use quick_xml::reader::Reader;
 
 use super::NewQueues;
 
-/// The settings and counts of a queue that matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Description {
     pub(crate) name: String,
@@ -21,12 +20,10 @@ pub(crate) struct Description {
     pub(crate) dead_letters_expired: bool,
     /// The time without use after which the service deletes the queue.
     pub(crate) deleted_when_idle: Option<Duration>,
-    /// True if the service moves each message to another entity.
     pub(crate) forwards: bool,
     pub(crate) is_partitioned: bool,
     /// Active and scheduled messages, leased ones included.
     pub(crate) messages: u64,
-    /// The messages in its dead-letter queue.
     pub(crate) dead_letters: u64,
 }
 
@@ -98,7 +95,6 @@ impl Description {
     }
 }
 
-/// Reads a duration such as `PT1M30S` or `P14D`.
 fn duration(text: &str) -> Option<Duration> {
     let span: Span = text.parse().ok()?;
     let span = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;

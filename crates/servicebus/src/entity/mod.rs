@@ -16,28 +16,22 @@ use super::tls::Trust;
 use super::token::Credential;
 
 const API_VERSION: &str = "2021-05";
-/// The longest time for one request.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
-/// The greatest size of an answer.
 const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
 /// Part of the answer 409 that does not mean that the queue exists.
 const UNDER_WAY: &str = "SubCode=40901";
-/// The queues on a page of a listing.
 const PAGE: usize = 100;
 /// The greatest number of deliveries that the service allows: our own bound strikes before.
 pub(crate) const MAX_DELIVERY_COUNT: u32 = 2000;
 
-/// The settings of queues that are created.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewQueues {
     pub(crate) lock: Duration,
     /// The window in which duplicates are detected; `None` for none.
     pub(crate) duplicates: Option<Duration>,
-    /// True if they require sessions.
     pub(crate) sessions: bool,
 }
 
-/// The queues of a namespace, as entities with settings.
 pub(crate) struct Entities {
     namespace: Arc<Namespace>,
     credential: Arc<Credential>,
@@ -62,7 +56,6 @@ impl Entities {
         Self { namespace, credential, trust, new, client: OnceLock::new() }
     }
 
-    /// Returns whether queues that are created require sessions.
     pub(crate) fn creates_sessions(&self) -> bool {
         self.new.sessions
     }
@@ -99,7 +92,6 @@ impl Entities {
         }
     }
 
-    /// Describes all queues.
     pub(crate) async fn all(&self) -> Result<Vec<Description>, Fault> {
         let mut all = Vec::new();
         loop {
@@ -125,15 +117,15 @@ impl Entities {
         document: Option<String>,
     ) -> Result<(StatusCode, Vec<u8>), Fault> {
         let base = self.namespace.http();
-        let mut url = url::Url::parse(&format!("{base}/{path}")).map_err(|error| not_sent(&error))?;
+        let mut url = url::Url::parse(&format!("{base}/{path}")).map_err(Fault::not_sent)?;
         url.query_pairs_mut().append_pair("api-version", API_VERSION).extend_pairs(query);
         let token = self.credential.header(&format!("{base}/{path}")).await?;
         if let Some(network) = &self.namespace.network {
             let target = url.as_str().strip_prefix(&base).unwrap_or_default();
             let request =
                 Request { method: method.as_str(), target, token: &token, body: document.as_deref() };
-            let Answer { status, body } = network.request(&request).map_err(|error| not_sent(&error))?;
-            return Ok((StatusCode::from_u16(status).map_err(|error| not_sent(&error))?, body));
+            let Answer { status, body } = network.request(&request).map_err(Fault::not_sent)?;
+            return Ok((StatusCode::from_u16(status).map_err(Fault::not_sent)?, body));
         }
         let request =
             self.client().await?.request(method, url).header("authorization", token).timeout(HTTP_TIMEOUT);
@@ -145,7 +137,7 @@ impl Entities {
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(lost)? {
             if body.len() + chunk.len() > ANSWER_LIMIT {
-                return Err(Fault::Unreadable("the answer is too large".to_owned()));
+                return Err(Fault::unreadable("the answer is too large"));
             }
             body.extend_from_slice(&chunk);
         }
@@ -170,14 +162,14 @@ impl Entities {
             builder = builder.no_proxy().pool_idle_timeout(Duration::from_secs(4));
             Trust::nobody()
         };
-        let config = config.map_err(|error| not_sent(&error))?;
-        let client = builder.tls_backend_preconfigured(config).build().map_err(|error| not_sent(&error))?;
+        let config = config.map_err(Fault::not_sent)?;
+        let client = builder.tls_backend_preconfigured(config).build().map_err(Fault::not_sent)?;
         Ok(self.client.get_or_init(|| client))
     }
 }
 
 fn read(body: &[u8]) -> Result<Vec<Description>, Fault> {
-    atom::read(body).ok_or_else(|| Fault::Unreadable("the answer is not an Atom document".to_owned()))
+    atom::read(body).ok_or_else(|| Fault::unreadable("the answer is not an Atom document"))
 }
 
 fn refused(status: StatusCode, body: &[u8]) -> Fault {
@@ -191,15 +183,11 @@ fn detail(body: &[u8]) -> String {
     detail.map_or_else(String::new, |(detail, _)| detail.chars().take(300).collect())
 }
 
-fn not_sent(error: &dyn fmt::Display) -> Fault {
-    Fault::NotSent(error.to_string())
-}
-
 fn lost(error: reqwest::Error) -> Fault {
     let error = error.without_url();
     match &error {
-        error if error.is_connect() => Fault::NotSent(error.to_string()),
+        error if error.is_connect() => Fault::not_sent(error),
         error if error.is_timeout() => Fault::Late,
-        error => Fault::Lost(error.to_string()),
+        error => Fault::lost(error),
     }
 }

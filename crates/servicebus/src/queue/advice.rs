@@ -28,7 +28,6 @@ pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     }
 }
 
-/// Writes the advice about a queue to the log.
 pub(super) async fn tell(queues: &ServiceBusQueues, queue: &QueueName) {
     let Ok(all) = advice(queues, queue).await else { return };
     for Advice { is_warning, text, .. } in all {

@@ -12,22 +12,20 @@ use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
+use super::manage::Pages;
 use super::message::Content;
 use super::receipt::Receipt;
-use super::{ServiceBusQueues, advice, in_session, lost_locks, manage, replaced};
+use super::{ServiceBusQueues, advice, in_session, lost_locks, replaced};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
     GetMessages, LeasedMessage, MessageRef, Operation, PeekedMessage, Received, StoreError,
 };
 
-/// The longest lock that the service allows.
 pub(super) const MAX_LOCK: Duration = Duration::from_secs(300);
 /// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
 /// five seconds at least.
 pub(super) const BLOBS_PAUSE: Duration = Duration::from_secs(4);
-/// The messages on a page of a peek.
-const PAGE: i32 = 100;
 
 pub(super) async fn get(
     queues: &ServiceBusQueues,
@@ -125,12 +123,13 @@ pub(super) async fn peek(
 ) -> Result<Vec<PeekedMessage>, StoreError> {
     let failed = |fault: Fault| fault.of_read(Operation::Peek.as_str(), queue);
     limits::check_peek(queue, wanted)?;
-    let node = queues.node(queue).await.map_err(failed)?;
-    let (mut found, mut from) = (Vec::new(), 0);
+    let mut pages = Pages::of(queues.node(queue).await.map_err(failed)?);
+    let mut found = Vec::new();
     while found.len() < wanted as usize {
-        let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
-        let Some(last) = page.last() else { break };
-        from = last.sequence.saturating_add(1);
+        let page = pages.next().await.map_err(failed)?;
+        if page.is_empty() {
+            break;
+        }
         let now = queues.links.now();
         let is_dead = Place::of(queue).is_dead_letters;
         let visible = page.into_iter().filter(|content| {
@@ -138,23 +137,22 @@ pub(super) async fn peek(
         });
         for mut content in visible.take(wanted as usize - found.len()) {
             replaced::count(&queues.beside, queue, &mut content).await?;
-            found.push(if is_dead { letter(queues, queue, content).await? } else { peeked(content) });
+            found.push(peeked(queues, queue, content).await?);
         }
     }
     Ok(found)
 }
 
-fn peeked(content: Content) -> PeekedMessage {
-    PeekedMessage::new(content.id, content.text, content.delivered, content.inserted)
-        .with_expires(content.expires)
-}
-
-/// Returns a dead letter with the text that was saved for it.
-async fn letter(
+/// Returns a message; a dead letter with the text that was saved for it.
+async fn peeked(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     content: Content,
 ) -> Result<PeekedMessage, StoreError> {
+    if !Place::of(queue).is_dead_letters {
+        let message = PeekedMessage::new(content.id, content.text, content.delivered, content.inserted);
+        return Ok(message.with_expires(content.expires));
+    }
     let held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
     let saved = queues.beside.saved(&held).await?;
     let text = saved.map_or(content.text, |(text, _)| Ok(text));
@@ -165,18 +163,17 @@ async fn letter(
 /// Returns the messages of a queue in any state, counted by peeks: for callers without the claim Manage.
 pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Result<u64, StoreError> {
     let failed = |fault: Fault| fault.of_read(Operation::QueueProperties.as_str(), queue);
-    let node = queues.node(queue).await.map_err(failed)?;
-    let (mut count, mut from) = (0, 0);
+    let mut pages = Pages::of(queues.node(queue).await.map_err(failed)?);
+    let mut count = 0;
     loop {
-        let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
-        let Some(last) = page.last() else { return Ok(count) };
-        from = last.sequence.saturating_add(1);
-        count += page.len() as u64;
+        match pages.next().await.map_err(failed)?.len() {
+            0 => return Ok(count),
+            more => count += more as u64,
+        }
     }
 }
 
 impl Held {
-    /// Returns the stored state of a locked message.
     pub(super) fn of(queue: &QueueName, content: &Content, locked_until: SystemTime) -> Self {
         let is_dead = Place::of(queue).is_dead_letters;
         Self {

@@ -25,7 +25,6 @@ use jobqueue_storage::{GetMessages, LeasedMessage, MessageRef, Operation, Receiv
 
 /// The time that a renewal waits for the connection that holds the session.
 const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
-/// The longest id of a session, and of a message.
 const MAX_ID: usize = 128;
 
 /// Returns the id of the session for a group, or of the message for a job: its name, or the hash of one that is too long.
@@ -108,7 +107,7 @@ async fn leased(
 
 impl ServiceBusQueues {
     fn pool(&self, queue: &QueueName) -> Arc<Pool> {
-        let mut pools = lock(&self.sessions.pools);
+        let mut pools = lock(&self.pools);
         if let Some(pool) = pools.get(queue).filter(|pool| !pool.is_gone()) {
             return Arc::clone(pool);
         }

@@ -18,7 +18,6 @@ use jobqueue_storage::QueueName;
 /// The pause before locks are renewed again whose renewal was not answered.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Renews the locks of the messages that came by a link once, when it has ended.
 pub(super) fn watch(queues: &ServiceBusQueues, queue: &QueueName, link: &ReceiveLink) {
     let address = Place::of(queue).address().into_owned();
     // A storage that is dropped ends its links, and holds no locks.

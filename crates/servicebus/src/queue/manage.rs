@@ -9,9 +9,11 @@ use uuid::Uuid;
 
 use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::settlement::Settlement;
-use super::super::amqp::{Incoming, encode, field, map};
+use super::super::amqp::{encode, field, map};
 use super::super::error::Fault;
 use super::message::{Content, instant, millis};
+
+const PAGE: i32 = 100;
 
 fn request(operation: &'static str, body: Value) -> Request {
     Request { operation, properties: Vec::new(), body }
@@ -21,20 +23,23 @@ fn tokens(token: Uuid) -> Value {
     Value::Array(Array(vec![Value::Uuid(AmqpUuid::from(*token.as_bytes()))]))
 }
 
-fn unreadable(what: &str) -> Fault {
-    Fault::Unreadable(format!("the answer lacks {what}"))
+/// Returns the first value of an array in an answer.
+fn first<'v>(answer: Option<&'v Value>, name: &str) -> Option<&'v Value> {
+    match field(answer?, name)? {
+        Value::Array(values) => values.0.first(),
+        _ => None,
+    }
 }
 
-/// Renews a lock; returns its new end.
+fn unreadable(what: &str) -> Fault {
+    Fault::unreadable(format!("the answer lacks {what}"))
+}
+
 pub(super) async fn renew(node: &Node, token: Uuid) -> Result<SystemTime, Fault> {
     let body = map([("lock-tokens", tokens(token))]);
     let answer = node.call(request("com.microsoft:renew-lock", body)).await?;
-    let expirations = answer.as_ref().and_then(|answer| field(answer, "expirations"));
-    match expirations {
-        Some(Value::Array(ends)) => match ends.0.first() {
-            Some(Value::Timestamp(end)) => Ok(instant(end.milliseconds())),
-            _ => Err(unreadable("the end of the lock")),
-        },
+    match first(answer.as_ref(), "expirations") {
+        Some(Value::Timestamp(end)) => Ok(instant(end.milliseconds())),
         _ => Err(unreadable("the end of the lock")),
     }
 }
@@ -59,49 +64,64 @@ pub(super) fn settling(token: Uuid, how: &Settlement) -> Request {
     request("com.microsoft:update-disposition", body)
 }
 
-/// Schedules a message; returns its number.
 pub(super) async fn schedule(node: &Node, id: &str, message: &Message<Data>) -> Result<i64, Fault> {
-    let entry = map([
+    let mut entry = vec![
         ("message-id", Value::String(id.to_owned())),
         ("message", Value::Binary(Binary::from(encode(message)?))),
-    ]);
+    ];
+    let session = message.properties.as_ref().and_then(|properties| properties.group_id.clone());
+    entry.extend(session.map(|session| ("session-id", Value::String(session))));
+    let entry = map(entry);
     let body = map([("messages", Value::List(vec![entry]))]);
     let answer = node.call(request("com.microsoft:schedule-message", body)).await?;
-    match answer.as_ref().and_then(|answer| field(answer, "sequence-numbers")) {
-        Some(Value::Array(numbers)) => match numbers.0.first() {
-            Some(Value::Long(number)) => Ok(*number),
-            _ => Err(unreadable("the number of the message")),
-        },
+    match first(answer.as_ref(), "sequence-numbers") {
+        Some(Value::Long(number)) => Ok(*number),
         _ => Err(unreadable("the number of the message")),
     }
 }
 
-/// Cancels scheduled messages.
-pub(super) async fn cancel(node: &Node, numbers: &[i64]) -> Result<(), Fault> {
-    let numbers = numbers.iter().copied().map(Value::Long).collect();
-    let body = map([("sequence-numbers", Value::Array(Array(numbers)))]);
+pub(super) async fn cancel(node: &Node, number: i64) -> Result<(), Fault> {
+    let body = map([("sequence-numbers", Value::Array(Array(vec![Value::Long(number)])))]);
     node.call(request("com.microsoft:cancel-scheduled-message", body)).await.map(drop)
 }
 
-/// Returns up to `count` messages from a number on, in every state.
-pub(super) async fn peek(node: &Node, from: i64, count: i32) -> Result<Vec<Content>, Fault> {
-    let body = map([("from-sequence-number", Value::Long(from)), ("message-count", Value::Int(count))]);
-    let Some(answer) = node.call(request("com.microsoft:peek-message", body)).await? else {
-        return Ok(Vec::new());
-    };
-    let Some(Value::List(entries)) = field(&answer, "messages") else { return Err(unreadable("messages")) };
-    entries
-        .iter()
-        .map(|entry| match field(entry, "message") {
-            Some(Value::Binary(bytes)) => decode(bytes).map(Content::read),
-            _ => Err(unreadable("a message")),
-        })
-        .collect()
+/// The messages of a queue in every state, a page at a time.
+pub(super) struct Pages {
+    node: Node,
+    from: i64,
 }
 
-fn decode(bytes: &[u8]) -> Result<Incoming, Fault> {
-    let reader = serde_amqp::read::SliceReader::new(bytes);
-    Body::<Value>::decode_message_from_reader(reader).map_err(|error| Fault::Unreadable(error.to_string()))
+impl Pages {
+    pub(super) fn of(node: Node) -> Self {
+        Self { node, from: 0 }
+    }
+
+    /// Returns the next page; an empty one after the last.
+    pub(super) async fn next(&mut self) -> Result<Vec<Content>, Fault> {
+        let from = ("from-sequence-number", Value::Long(self.from));
+        let body = map([from, ("message-count", Value::Int(PAGE))]);
+        let answer = match self.node.call(request("com.microsoft:peek-message", body)).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return Ok(Vec::new()),
+            // Other clients take this for the end, too.
+            Err(fault) if fault.is_missing_message() => return Ok(Vec::new()),
+            Err(fault) => return Err(fault),
+        };
+        let Some(Value::List(entries)) = field(&answer, "messages") else {
+            return Err(unreadable("messages"));
+        };
+        let read = |entry| match field(entry, "message") {
+            Some(Value::Binary(bytes)) => {
+                let reader = serde_amqp::read::SliceReader::new(bytes);
+                let message = Body::<Value>::decode_message_from_reader(reader);
+                message.map(Content::read).map_err(Fault::unreadable)
+            }
+            _ => Err(unreadable("a message")),
+        };
+        let page = entries.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        self.from = page.last().map_or(self.from, |last| last.sequence.saturating_add(1));
+        Ok(page)
+    }
 }
 
 /// Deletes messages that are active and not locked; false if there were none.

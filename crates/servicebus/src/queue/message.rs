@@ -37,7 +37,6 @@ pub(super) struct Outgoing<'t> {
     pub(super) id: &'t str,
     /// The `message-id`, by which the service detects duplicates.
     pub(super) message_id: String,
-    /// The session; `None` keeps that of the message that this one replaces.
     pub(super) group: Option<String>,
     pub(super) inserted: SystemTime,
     pub(super) expires: Option<SystemTime>,
@@ -115,7 +114,6 @@ impl Outgoing<'_> {
     }
 }
 
-/// The contents of a message that the service has delivered or shown.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) id: MessageId,
@@ -134,7 +132,6 @@ pub(super) struct Content {
     pub(super) first_sequence: Option<i64>,
     /// The number of the blob with its text as a dead letter.
     pub(super) letter: Option<Uuid>,
-    /// The reason why it is a dead letter.
     pub(super) cause: Option<DeadLetterCause>,
     pub(super) locked_until: Option<SystemTime>,
     pub(super) is_active: bool,
@@ -230,13 +227,11 @@ fn number(value: &Value) -> Option<i64> {
     }
 }
 
-/// Returns an instant in milliseconds since 1970.
 pub(super) fn millis(at: SystemTime) -> i64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Returns the instant of milliseconds since 1970.
 pub(super) fn instant(millis: i64) -> SystemTime {
     let since = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
     SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)

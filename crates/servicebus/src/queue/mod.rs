@@ -12,11 +12,10 @@ mod queues;
 mod receipt;
 mod replaced;
 mod requires_session;
-mod sessions;
 mod sweep;
 mod update;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,7 +23,6 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 
 use self::receipt::Receipt;
-use self::sessions::Sessions;
 use super::amqp::Links;
 use super::amqp::receiver::ReceiveLink;
 use super::amqp::requests::Node;
@@ -33,6 +31,7 @@ use super::entity::Entities;
 use super::error::Fault;
 use super::held::HeldMessages;
 use super::place::Place;
+use super::session::Pool;
 use super::texts::Beside;
 use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
@@ -57,27 +56,27 @@ pub(super) struct ServiceBusQueues {
     first_gets: Arc<Mutex<HashSet<QueueName>>>,
     /// The queues of which the service has said that they take part in no transactions.
     without_transactions: Mutex<HashSet<QueueName>>,
-    sessions: Sessions,
+    /// The queues of which it is known whether they require sessions; shared with handles that were detached.
+    with_sessions: Arc<Mutex<HashMap<QueueName, bool>>>,
+    pools: Mutex<HashMap<QueueName, Arc<Pool>>>,
 }
 
 impl ServiceBusQueues {
     pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside, wait: Duration) -> Self {
-        let (held, first_gets, without_transactions, sessions) = Default::default();
+        let (held, first_gets, without_transactions) = Default::default();
+        let (with_sessions, pools) = Default::default();
         let links = Arc::new(links);
-        Self { links, entities, beside, wait, held, first_gets, without_transactions, sessions }
+        Self { links, entities, beside, wait, held, first_gets, without_transactions, with_sessions, pools }
     }
 
-    /// Returns the node for the management of a queue's messages.
     async fn node(&self, queue: &QueueName) -> Result<Node, Fault> {
         self.links.node(&Place::of(queue).address()).await
     }
 
-    /// Returns the link by which messages are sent to a queue.
     async fn sender(&self, queue: &QueueName) -> Result<SendLink, Fault> {
         self.links.sender(&Place::of(queue).address()).await
     }
 
-    /// Returns the link by which a queue's messages come.
     async fn receiver(&self, queue: &QueueName) -> Result<ReceiveLink, Fault> {
         let link = self.links.receiver(&Place::of(queue).address()).await?;
         if link.is_new() {
@@ -99,7 +98,6 @@ impl ServiceBusQueues {
         lock(&self.first_gets).remove(queue);
     }
 
-    /// Returns whether a queue may take part in transactions.
     fn has_transactions(&self, queue: &QueueName) -> bool {
         !lock(&self.without_transactions).contains(queue)
     }
@@ -291,7 +289,8 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
             held: Arc::clone(&self.held),
             first_gets: Arc::clone(&self.first_gets),
             without_transactions: Mutex::default(),
-            sessions: self.sessions.detached(),
+            with_sessions: Arc::clone(&self.with_sessions),
+            pools: Mutex::default(),
         })
     }
 }

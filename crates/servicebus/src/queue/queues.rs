@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::place::Place;
+use super::manage::Pages;
 use super::{ServiceBusQueues, get, manage};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
@@ -14,10 +15,7 @@ use jobqueue_storage::{
 
 /// The messages that one request deletes at most: the tier Standard allows no more.
 const BATCH: i32 = 500;
-/// The messages that are received at once where the service deletes no batches.
 const TAKEN: u32 = 32;
-/// The messages on a page of a peek.
-const PAGE: i32 = 250;
 const DAY: Duration = Duration::from_secs(86_400);
 
 pub(super) async fn create(
@@ -171,15 +169,15 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
             Err(fault) => return Err(failed(fault)),
         }
     }
-    let mut from = 0;
+    let mut pages = Pages::of(node.clone());
     loop {
-        let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
-        let Some(last) = page.last() else { return Ok(()) };
-        from = last.sequence.saturating_add(1);
-        let delayed: Vec<_> = page.iter().filter(|content| !content.is_active).map(|c| c.sequence).collect();
-        for number in delayed {
+        let page = pages.next().await.map_err(failed)?;
+        if page.is_empty() {
+            return Ok(());
+        }
+        for delayed in page.iter().filter(|content| !content.is_active) {
             // One by one: a delay that has ended meanwhile must not keep the others.
-            match manage::cancel(&node, &[number]).await.map_err(failed) {
+            match manage::cancel(&node, delayed.sequence).await.map_err(failed) {
                 Err(error) if error.kind() != Kind::MessageNotFound => return Err(error),
                 _ => {}
             }

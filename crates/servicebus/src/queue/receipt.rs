@@ -4,11 +4,9 @@ use uuid::Uuid;
 
 use jobqueue_storage::PopReceipt;
 
-/// A receipt, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Receipt {
     Lock(Uuid),
-    /// A message that is scheduled, by its number.
     Scheduled(i64),
     /// A message that was sent without a delay: the service does not tell its number.
     Sent(Uuid),

@@ -22,7 +22,7 @@ impl ServiceBusQueues {
         if Place::of(queue).is_dead_letters {
             return Ok(false);
         }
-        if let Some(known) = lock(&self.sessions.required).get(queue) {
+        if let Some(known) = lock(&self.with_sessions).get(queue) {
             return Ok(*known);
         }
         let found = match self.entities.describe(queue.as_str()).await {
@@ -31,7 +31,7 @@ impl ServiceBusQueues {
         };
         let found = found.map_err(|fault| fault.of_read(operation.as_str(), queue))?;
         if let Some(found) = found {
-            lock(&self.sessions.required).insert(queue.clone(), found);
+            lock(&self.with_sessions).insert(queue.clone(), found);
         }
         // A queue that does not exist is what the operation itself reports.
         Ok(found.unwrap_or_default())
@@ -47,14 +47,9 @@ impl ServiceBusQueues {
         }
     }
 
-    /// Asks again with the next operation, because the queue may be another one than before.
-    pub(super) fn ask_for_sessions_again(&self, queue: &QueueName) {
-        lock(&self.sessions.required).remove(queue);
-    }
-
     /// Asks again with the next operation, because the queue is another one than before.
     pub(super) fn forget_sessions(&self, queue: &QueueName) {
-        lock(&self.sessions.required).remove(queue);
-        lock(&self.sessions.pools).remove(queue);
+        lock(&self.with_sessions).remove(queue);
+        lock(&self.pools).remove(queue);
     }
 }

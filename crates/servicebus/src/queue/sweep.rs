@@ -6,16 +6,15 @@ use std::time::SystemTime;
 
 use super::super::error::Fault;
 use super::super::held::Held;
-use super::super::texts::Beside;
+use super::super::texts::{Beside, name_of};
+use super::ServiceBusQueues;
+use super::manage::Pages;
 use super::message::is_of_partition;
-use super::{ServiceBusQueues, manage};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::{
     BlobProperties, Operation, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers,
 };
 
-/// The messages on a page of a peek.
-const PAGE: i32 = 250;
 /// The most times that a queue is read whose link says that it was deleted.
 const TRIES: u32 = 3;
 
@@ -54,7 +53,6 @@ pub(super) async fn sweep(
     Ok(swept)
 }
 
-/// Returns the names and sizes of the blobs that are old enough, by queue.
 fn old_by_queue(
     blobs: Vec<(String, BlobProperties)>,
     older_than: SystemTime,
@@ -86,53 +84,30 @@ async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<HashSet<
         let mut tries = TRIES;
         loop {
             tries -= 1;
-            match read_in_use(queues, &queue, &mut used).await {
+            let read = match queues.node(&queue).await {
+                Ok(node) => read_in_use(Pages::of(node), &queue, &mut used).await,
+                Err(fault) if fault.is_missing_entity() => break,
+                Err(fault) => Err(fault),
+            };
+            match read {
                 Ok(()) => break,
                 // The link of a queue that was deleted says so; there may be another one of that name by now.
-                Err(Unread::Gone(_)) if tries > 0 => {}
-                Err(Unread::Missing) => break,
-                Err(Unread::Gone(fault) | Unread::Failed(fault)) => {
-                    return Err(fault.of_read(Operation::Peek.as_str(), &queue));
-                }
-                Err(Unread::Unnamed(error)) => return Err(error),
+                Err(fault) if fault.is_missing_entity() && tries > 0 => {}
+                Err(fault) => return Err(fault.of_read(Operation::Peek.as_str(), &queue)),
             }
         }
     }
     Ok(used)
 }
 
-/// The reason why the messages of a queue were not read.
-enum Unread {
-    /// There is no such queue.
-    Missing,
-    /// The queue was deleted after its link had been attached.
-    Gone(Fault),
-    Failed(Fault),
-    /// A message has an id that names no blob.
-    Unnamed(StoreError),
-}
-
-/// Adds the blobs that messages of one queue may need.
-async fn read_in_use(
-    queues: &ServiceBusQueues,
-    queue: &QueueName,
-    used: &mut HashSet<String>,
-) -> Result<(), Unread> {
-    let is_gone = |fault: &Fault| fault.is_missing_entity();
-    let attached = queues.node(queue).await;
-    let node =
-        attached.map_err(|fault| if is_gone(&fault) { Unread::Missing } else { Unread::Failed(fault) })?;
-    let mut from = 0;
+async fn read_in_use(mut pages: Pages, queue: &QueueName, used: &mut HashSet<String>) -> Result<(), Fault> {
     loop {
-        let page = manage::peek(&node, from, PAGE).await;
-        let page =
-            page.map_err(|fault| if is_gone(&fault) { Unread::Gone(fault) } else { Unread::Failed(fault) })?;
-        let Some(last) = page.last() else { return Ok(()) };
-        from = last.sequence.saturating_add(1);
-        for content in &page {
-            let name = Beside::name_for(&Held::of(queue, content, SystemTime::UNIX_EPOCH));
-            used.insert(name.map_err(Unread::Unnamed)?);
+        let page = pages.next().await?;
+        if page.is_empty() {
+            return Ok(());
         }
+        let names = page.iter().map(|content| name_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH)));
+        used.extend(names.flatten().map(|name| name.name().to_owned()));
     }
 }
 

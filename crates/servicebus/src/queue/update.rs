@@ -59,7 +59,7 @@ pub(super) async fn delete(
     let failed = |fault: Fault| fault.of_change(DELETE, queue);
     if let Some(Receipt::Scheduled(number)) = Receipt::read(&message.receipt) {
         let node = queues.node(queue).await.map_err(before(failed))?;
-        return manage::cancel(&node, &[number]).await.map_err(failed);
+        return manage::cancel(&node, number).await.map_err(failed);
     }
     let (token, held) = held(queues, queue, message, DELETE).await?;
     let lock = Lock { queues, queue, token, held };
@@ -98,7 +98,6 @@ pub(super) async fn held(
     })
 }
 
-/// A message under a lock.
 pub(super) struct Lock<'a> {
     pub(super) queues: &'a ServiceBusQueues,
     pub(super) queue: &'a QueueName,
@@ -134,7 +133,6 @@ impl Lock<'_> {
         Ok(answer.with_granted((granted < asked).then_some(granted)))
     }
 
-    /// Makes the message visible at once.
     async fn abandon(&self) -> Result<(), StoreError> {
         self.settle(Settlement::Abandon, UPDATE).await
     }

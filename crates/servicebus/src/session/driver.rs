@@ -20,14 +20,11 @@ const OFFER_TTL: Duration = Duration::from_secs(1);
 const TURN: Duration = Duration::from_secs(30);
 /// The time after the end of the lock in which the service detaches the link.
 const GRACE: Duration = Duration::from_secs(10);
-/// The shortest time between two renewals.
 const MIN_RENEWAL_PAUSE: Duration = Duration::from_millis(100);
-/// The pause after a lock could not be renewed.
 const RETRY: Duration = Duration::from_secs(1);
 /// A lock is renewed before the next message when less than this is left of it, or less than half.
 const LEAST: Duration = Duration::from_secs(30);
 
-/// The next step of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// Its next message, which may have been delivered before if `again`.
@@ -37,12 +34,10 @@ enum Next {
     Release,
 }
 
-/// A session with its resources.
 pub(super) struct Driver {
     shared: Arc<Shared>,
     session: Arc<Session>,
     outcomes: mpsc::UnboundedReceiver<MessageOutcome>,
-    /// Half of the session's lock.
     half: Duration,
 }
 
@@ -59,7 +54,6 @@ impl Driver {
         Self { shared, session: Arc::new(session), outcomes, half: length / 2 }
     }
 
-    /// Drives the session until it is released or lost.
     pub(super) async fn run(mut self) {
         let begun = Instant::now();
         loop {

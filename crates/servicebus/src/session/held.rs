@@ -39,7 +39,6 @@ pub(crate) struct Session {
     id: String,
     pub(super) link: ReceiveLink,
     link_name: String,
-    /// The connection of the link.
     live: Arc<Live>,
     queue: String,
     until: Mutex<SystemTime>,
@@ -72,7 +71,6 @@ impl Session {
         (Self { id, link, link_name, live, queue, until, outcomes, number, lost, shared }, heard)
     }
 
-    /// Returns the number of the session among those of its handle.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -113,8 +111,8 @@ impl Session {
             _ => None,
         };
         let until = until.map(|until| SystemTime::UNIX_EPOCH + Duration::from_millis(until));
-        let until = until
-            .ok_or_else(|| Fault::Unreadable("the answer lacks the end of the session's lock".to_owned()))?;
+        let until =
+            until.ok_or_else(|| Fault::unreadable("the answer lacks the end of the session's lock"))?;
         *lock(&self.until) = until;
         Ok(until)
     }
