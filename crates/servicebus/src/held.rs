@@ -27,6 +27,8 @@ pub(super) struct Held {
     /// The blob with the text of a dead letter of the framework.
     pub(super) letter: Option<Uuid>,
     pub(super) text: Arc<Result<String, String>>,
+    /// The text that the message itself has, whatever was saved for it.
+    pub(super) body: Arc<Result<String, String>>,
     pub(super) dequeue_count: u32,
     /// The number of the delivery among those that write the text of the message: a later one is greater.
     pub(super) fence: u32,

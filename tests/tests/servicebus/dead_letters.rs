@@ -1,6 +1,6 @@
 //! Dead letters in the dead-letter queue that the service has for each queue.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue::Runtime;
@@ -15,7 +15,7 @@ use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter};
 use serde_json::{Value, json};
 
 use super::jobs::{Work, work};
-use super::{Bench, ENDS, MINUTE};
+use super::{Bench, ENDS, MINUTE, python};
 
 impl Bench {
     /// Returns the dead letters as the service has them.
@@ -266,6 +266,43 @@ async fn a_redrive_with_lost_answers_keeps_one_job() {
         assert_eq!(bench.letters().len(), 0, "{end}");
         assert_eq!(bench.count("active"), 1, "{end}");
     }
+}
+
+const RESUBMIT: &str = "
+import json, sys
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
+with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
+    dead = client.get_queue_receiver('work', sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+    with dead as receiver, client.get_queue_sender('work') as sender:
+        message = receiver.receive_messages(max_message_count=1, max_wait_time=20)[0]
+        properties = message.application_properties
+        assert 'dataref' in json.loads(properties[b'jobqueue-text']), properties
+        sender.send_messages(ServiceBusMessage(b''.join(message.body), application_properties=properties))
+        receiver.complete_message(message)
+";
+
+/// D4: the payload of a dead letter has a blob of its own, of which the body of the message knows nothing.
+#[tokio::test]
+async fn a_dead_letter_that_a_stock_tool_resends_has_its_payload() {
+    let bench = Bench::new();
+    let large = "x".repeat(100_000);
+    bench.work().await.send(&work(&large)).await.unwrap();
+    let run = async |end: Result<(), JobError>| {
+        let end = Arc::new(Mutex::new(Some(end)));
+        let large = large.clone();
+        let handler = move |job: Work| {
+            let end = end.lock().unwrap().take().unwrap_or(Ok(()));
+            assert_eq!(job.name, large);
+            async { end }
+        };
+        let worker = Worker::builder(bench.storage.clone()).max_idle_delay(Duration::from_millis(200));
+        worker.handle(handler).build().unwrap().run_until_idle().await.unwrap()
+    };
+    assert_eq!(run(Err(JobError::dead_letter("no"))).await.dead_lettered, 1);
+    python::run(bench.emulator.connection_string(), RESUBMIT, &[]);
+    let report = run(Ok(())).await;
+    assert_eq!(report.completed, 1, "{report:?}");
+    assert_eq!(bench.letters().len(), 0);
 }
 
 #[tokio::test]

@@ -51,24 +51,22 @@ pub(crate) enum Settlement {
     DeadLetter(Arc<DeadLetterOutcome>),
 }
 
-/// The reason for which a message becomes a dead letter, and a property that it gets.
+/// The reason for which a message becomes a dead letter, and the properties that it gets.
 #[derive(Debug)]
 pub(crate) struct DeadLetterOutcome {
     pub(crate) reason: String,
     pub(crate) description: String,
-    pub(crate) property: (&'static str, String),
+    pub(crate) properties: Vec<(&'static str, String)>,
 }
 
 impl DeadLetterOutcome {
     /// Returns the outcome as the service reads it: a rejection with a condition of its own.
     pub(super) fn rejection(&self) -> AmqpError {
         let mut info = Fields::new();
-        let (name, value) = &self.property;
-        for (name, value) in [
-            ("DeadLetterReason", &self.reason),
-            ("DeadLetterErrorDescription", &self.description),
-            (*name, value),
-        ] {
+        let known = [("DeadLetterReason", &self.reason), ("DeadLetterErrorDescription", &self.description)];
+        for (name, value) in
+            known.into_iter().chain(self.properties.iter().map(|(name, value)| (*name, value)))
+        {
             info.insert(Symbol::from(name), Value::String(value.clone()));
         }
         AmqpError {

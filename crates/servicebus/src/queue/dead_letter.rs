@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::amqp::settlement::{DeadLetterOutcome, Settlement};
 use super::ServiceBusQueues;
-use super::message::LETTER;
+use super::message::{BODY, LETTER, TEXT, digest};
 use super::update::{Lock, held};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
@@ -13,6 +13,8 @@ use jobqueue_storage::{DeadLetterMessage, MessageRef, Operation, StoreError, Upd
 const OPERATION: &str = Operation::DeadLetter.as_str();
 /// The longest reason, and the longest description, that the service takes.
 const MAX_CHARS: usize = 4096;
+/// The longest text that a property shows. The service takes 64 KiB for all properties of a message.
+const MAX_SHOWN: usize = 24 * 1024;
 
 /// Dead-letters a message: writes its new text to a blob, and settles it with the reason and the number of the blob. A crash
 /// between the two leaves the message where it is, and a blob that a sweep removes.
@@ -28,10 +30,17 @@ pub(super) async fn dead_letter(
     let number = queues.beside.write_letter(&held, &text).await;
     let number = number.map_err(|error| error.with_ambiguous(false))?;
     let lock = Lock { queues, queue, token, held };
+    let mut properties = vec![(LETTER, number.to_string())];
+    // Other tools see the message as it was sent, whose payload is elsewhere by now.
+    if text.len() <= MAX_SHOWN
+        && let Ok(body) = &*lock.held.body
+    {
+        properties.extend([(BODY, digest(body)), (TEXT, text)]);
+    }
     let outcome = DeadLetterOutcome {
         reason: shortened(&cause.reason),
         description: shortened(cause.description.as_deref().unwrap_or_default()),
-        property: (LETTER, number.to_string()),
+        properties,
     };
     let settled = lock.settle(Settlement::DeadLetter(Arc::new(outcome)), OPERATION).await;
     match &settled {

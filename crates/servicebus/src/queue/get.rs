@@ -176,12 +176,14 @@ pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
 impl Held {
     pub(super) fn of(queue: &QueueName, content: &Content, locked_until: SystemTime) -> Self {
         let is_dead = Place::of(queue).is_dead_letters;
+        let text = Arc::new(content.text.clone());
         Self {
             queue: queue.clone(),
             id: content.id.clone(),
             sequence: content.first_sequence.filter(|_| is_dead).unwrap_or(content.sequence),
             letter: content.letter.filter(|_| is_dead),
-            text: Arc::new(content.text.clone()),
+            body: Arc::clone(&text),
+            text,
             dequeue_count: content.delivered.saturating_add(1),
             fence: content.delivered.saturating_add(1),
             link: None,

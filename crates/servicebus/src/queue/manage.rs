@@ -58,7 +58,7 @@ pub(super) fn settling(token: Uuid, how: &Settlement) -> Request {
             tokens,
             ("deadletter-reason", text(&letter.reason)),
             ("deadletter-description", text(&letter.description)),
-            ("properties-to-modify", map([(letter.property.0, text(&letter.property.1))])),
+            ("properties-to-modify", map(letter.properties.iter().map(|(name, value)| (*name, text(value))))),
         ]),
     };
     request("com.microsoft:update-disposition", body)

@@ -8,6 +8,7 @@ use fe2o3_amqp::types::messaging::{
     Properties,
 };
 use fe2o3_amqp::types::primitives::{SimpleValue, Symbol, Timestamp, Value};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::super::amqp::Incoming;
@@ -26,6 +27,10 @@ const DEQUEUED: &str = "jobqueue-dequeued";
 const SEAL: &str = "jobqueue-seal";
 /// The number of the blob with the text of a dead letter.
 pub(super) const LETTER: &str = "jobqueue-letter";
+
+/// The text of a dead letter, and the digest of the body in whose place it stands: a tool that resends the letter as it is sends both.
+pub(super) const TEXT: &str = "jobqueue-text";
+pub(super) const BODY: &str = "jobqueue-body";
 
 /// Application properties that the service sets on a dead letter.
 const REASON: &str = "DeadLetterReason";
@@ -68,7 +73,7 @@ impl Outgoing<'_> {
         properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
         let mut fields = application.unwrap_or_default();
         // From a dead letter that was resent unchanged.
-        for name in [LETTER, REASON, DESCRIPTION, DEQUEUED, SEAL] {
+        for name in [LETTER, TEXT, BODY, REASON, DESCRIPTION, DEQUEUED, SEAL] {
             fields.0.swap_remove(name);
         }
         fields.0.insert(ID.to_owned(), SimpleValue::String(self.id.to_owned()));
@@ -140,7 +145,8 @@ pub(super) struct Content {
 }
 
 impl Content {
-    pub(super) fn read(message: Incoming) -> Self {
+    pub(super) fn read(mut message: Incoming) -> Self {
+        let body = text_of(std::mem::replace(&mut message.body, Body::Empty));
         let annotation = |name: &str| {
             let annotations = message.message_annotations.as_ref()?;
             annotations.get(&name as &dyn AnnotationKey).and_then(number)
@@ -165,12 +171,16 @@ impl Content {
         let ttl = ttl.and_then(|ttl| enqueued.checked_add(Duration::from_millis(u64::from(ttl))));
         let delivered_here = header.map_or(0, |header| header.delivery_count);
         let dequeued = property(DEQUEUED).and_then(|count| u32::try_from(count).ok());
+        let is_letter = |of: &String| body.as_ref().is_ok_and(|body| digest(body) == *of);
+        let letter_text = text(BODY).filter(is_letter).and_then(|_| text(TEXT));
         Self {
             id: id_of(&message, sequence),
             inserted: property(INSERTED).map_or(enqueued, instant),
             expires: property(EXPIRES).map(instant).or(ttl),
             delivered: delivered_here,
-            replaced: dequeued.zip(text(SEAL)).map(|(dequeued, seal)| Replaced { dequeued, seal }),
+            replaced: dequeued
+                .zip(text(SEAL).filter(|_| letter_text.is_none()))
+                .map(|(dequeued, seal)| Replaced { dequeued, seal }),
             delivered_here,
             sequence,
             first_sequence: annotation("x-opt-enqueue-sequence-number").filter(|number| *number > 0),
@@ -179,7 +189,7 @@ impl Content {
                 .map(|reason| DeadLetterCause::new(reason).with_description(text(DESCRIPTION))),
             locked_until: annotation("x-opt-locked-until").map(instant),
             is_active: annotation("x-opt-message-state").unwrap_or_default() == 0,
-            text: text_of(message.body),
+            text: letter_text.map_or(body, Ok),
             properties: message.properties,
             application_properties: message.application_properties,
         }
@@ -210,6 +220,11 @@ fn text_of(body: Body<Value>) -> Result<String, String> {
         _ => return Err("the body is neither data nor a text".to_owned()),
     };
     String::from_utf8(bytes).map_err(|_| "the body is not UTF-8".to_owned())
+}
+
+/// Returns the digest of a body, in hexadecimal digits.
+pub(super) fn digest(body: &str) -> String {
+    Sha256::digest(body.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns a number as a text, which every client can read and send again. The SDK for Python sends integers of 32 bits only.
