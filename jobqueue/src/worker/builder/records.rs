@@ -12,7 +12,8 @@ impl WorkerBuilder {
     /// waits or runs here cannot be cancelled by its id.
     ///
     /// The record is a blob in the container `jobqueue-workers`. On Azure a worker that runs all day writes 5,760 times at the
-    /// default interval, and reads nothing unless a job is cancelled. A worker is shown as gone three intervals after its last write.
+    /// default interval. It lists requests and old records at its start and once a day, which is billed as a write, and reads nothing else
+    /// unless a job is cancelled. A worker is shown as gone three intervals after its last write.
     /// [`run_until_idle`](crate::Worker::run_until_idle) keeps a record only if this was called. A record that cannot be written is
     /// logged, and changes nothing else.
     pub fn presence(mut self, every: impl Into<Option<Duration>>) -> Self {
