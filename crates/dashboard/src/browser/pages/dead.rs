@@ -33,6 +33,7 @@ struct Dead {
     operations: Vec<Started>,
     may_inspect: bool,
     may_redrive: bool,
+    may_purge: bool,
     has_text: bool,
 }
 
@@ -85,6 +86,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
         operations: started.collect(),
         may_inspect: access.allows(Action::Inspect),
         may_redrive: access.allows(Action::Redrive),
+        may_purge: access.allows(Action::Purge),
         has_text: !request.app.redactor.hides(),
         selection,
     };
@@ -105,21 +107,14 @@ pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Resul
             "nothing was changed: a rate is at least 1 a second; leave it empty for no bound",
         ));
     }
-    let (plan, selection) = match fields.text("plan") {
-        Some(preview) => plan(&request, preview)?,
-        None => {
-            let job = reference(&fields)?;
-            let selection = Selection::read(&fields, &request.app.redactor)?;
-            (DeadLetterPlan::of_jobs(job.queue.clone(), [job]), selection)
-        }
-    };
+    let (plan, selection) = plan(&request, &fields)?;
     let queue = plan.queue().to_owned();
     start(&request, Order { verb: Verb::Redrive(plan), queue, selection, per_second })
 }
 
-/// Deletes the dead letters of a preview, if the operator has typed the name of their queue.
+/// Deletes the dead letters of a preview, or that of one job, if the operator has typed the name of their queue.
 pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let (plan, selection) = plan(&request, fields.required("plan")?)?;
+    let (plan, selection) = plan(&request, &fields)?;
     let queue = plan.queue().to_owned();
     if fields.text("confirm") != Some(&queue) {
         return Err(PageError::invalid("nothing was deleted: the typed name does not match the queue"));
@@ -127,8 +122,12 @@ pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<
     start(&request, Order { verb: Verb::Purge(plan), queue, selection, per_second: None })
 }
 
-/// Returns what a preview has found, and the filter by which it looked.
-fn plan(request: &AuthorizedRequest, preview: &str) -> Result<(DeadLetterPlan, Selection), PageError> {
+/// Returns what a preview has found, and the filter by which it looked; without a preview the dead letter of one job.
+fn plan(request: &AuthorizedRequest, fields: &Fields) -> Result<(DeadLetterPlan, Selection), PageError> {
+    let Some(preview) = fields.text("plan") else {
+        let (job, selection) = (reference(fields)?, Selection::read(fields, &request.app.redactor)?);
+        return Ok((DeadLetterPlan::of_jobs(job.queue.clone(), [job]), selection));
+    };
     let operation = operation::find(request, preview)?;
     match (&operation.order.verb, operation.progress().ended) {
         (Verb::Preview, Some(Ok(report))) => Ok((report.plan(), operation.order.selection.clone())),

@@ -41,6 +41,7 @@ struct JobPage {
     checkpoint: Option<Content>,
     may_cancel: bool,
     may_redrive: bool,
+    may_purge: bool,
     is_dead: bool,
     has_message: bool,
 }
@@ -113,6 +114,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
             && found.place != JobPlace::Dead
             && found.cancellation == Cancellation::None,
         may_redrive: access.allows(Action::Redrive),
+        may_purge: access.allows(Action::Purge),
         is_dead: found.place == JobPlace::Dead,
         has_message: message.is_some(),
         layout,

@@ -173,6 +173,26 @@ async fn button_of_a_row_means_its_job_alone() {
 }
 
 #[tokio::test]
+async fn one_dead_letter_is_deleted_from_the_page_of_its_job() {
+    let storage = filled().await;
+    send(&operate(&storage), "other").await;
+    reject_all(&storage).await;
+    let browser = Browser::operating(&storage);
+    assert!(browser.page("/job?queue=mails&id=dead").await.contains("do/purge?queue=mails"));
+    let path = "/do/purge?queue=mails&id=dead";
+    for confirm in ["", "dead"] {
+        let refused = browser.post(path, &[("confirm", confirm)]).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{confirm}");
+    }
+    let before = mails(&storage).await.dead_letters.unwrap();
+    let purge = browser.post(path, &[("confirm", "mails")]).await;
+    assert!(ended(&browser, purge.location()).await.contains("1 deleted"));
+    assert_eq!(mails(&storage).await.dead_letters, Some(before - 1));
+    let left = operate(&storage).dead_letters("mails", &DeadLetterFilter::new()).await.unwrap();
+    assert!(left.letters.iter().all(|letter| letter.id != "dead"), "{left:?}");
+}
+
+#[tokio::test]
 async fn slow_redrive_is_stopped_between_two_dead_letters() {
     let storage = filled().await;
     // At one a second they last for a minute: long enough to stop it on the slowest machine.
