@@ -4,8 +4,7 @@
 //! the store and of its powers alike, and [`Intercepted`] does the rest. A new power does not compile before it is forwarded
 //! here.
 
-mod powers;
-mod stores;
+mod forward;
 
 use std::fmt;
 use std::future::Future;
@@ -138,21 +137,12 @@ impl<I: Interceptor> Intercepted<dyn BlobStore, I> {
 }
 
 impl<S: ?Sized, I: Interceptor> Intercepted<S, I> {
-    async fn on_queue<T: Send>(
+    async fn call<T: Send>(
         &self,
         operation: Operation,
-        queue: &QueueName,
+        subject: Subject<'_>,
         perform: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        self.interceptor.call(Call { operation, subject: Subject::Queue(queue) }, perform).await
-    }
-
-    async fn on_other<T: Send>(
-        &self,
-        operation: Operation,
-        subject: &(dyn fmt::Display + Sync),
-        perform: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        self.interceptor.call(Call { operation, subject: Subject::Other(subject) }, perform).await
+        self.interceptor.call(Call { operation, subject }, perform).await
     }
 }

@@ -1,0 +1,241 @@
+//! Forwards the methods of the two stores and of their powers: each power becomes an [`Intercepted`] power with the same
+//! interceptor.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::{Call, Intercepted, Interceptor, Subject};
+use crate::name::{BlobName, ContainerName, QueueName};
+use crate::{
+    Access, Batches, Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, Created,
+    DeadLetterMessage, Detach, ExpiredReceipt, GetMessages, JournalEntry, JournalPage, JournalQuery,
+    JournalStore, LeaseDuration, LeaseId, MessageId, MessageIndex, MessagePage, MessageRef, MessageState,
+    Metadata, MetadataReader, NativeDeadLetters, Operation, PeekedMessage, Permissions, PutBlob, PutMessage,
+    PutOutcome, QueuePowers, QueueProperties, QueueStore, Received, StateCounter, StateCounts, StoreError,
+    UpdateMessage, Updated,
+};
+
+/// Implements a trait by a table: the kind of the subject, which is the first argument, the operation, and the method.
+/// Methods that do more than to forward follow the table.
+macro_rules! forward {
+    (
+        $trait:path {
+            $($by:ident $operation:ident: $method:ident($subject:ident: $of:ty $(, $argument:ident: $type:ty)*) -> $answer:ty;)*
+        }
+        $($others:tt)*
+    ) => {
+        #[deny(clippy::missing_trait_methods)]
+        #[async_trait]
+        impl<I: Interceptor> $trait for Intercepted<dyn $trait, I> {
+            $(async fn $method(&self, $subject: $of $(, $argument: $type)*) -> Result<$answer, StoreError> {
+                let perform = self.inner.$method($subject $(, $argument)*);
+                self.call(Operation::$operation, Subject::$by(&$subject), perform).await
+            })*
+            $($others)*
+        }
+    };
+}
+
+forward! {
+    QueueStore {
+        Queue CreateQueue: create_queue(queue: &QueueName, metadata: &Metadata) -> Created;
+        Queue DeleteQueue: delete_queue(queue: &QueueName) -> ();
+        Other ListQueues: list_queues(prefix: &str) -> Vec<QueueName>;
+        Queue QueueProperties: queue_properties(queue: &QueueName) -> QueueProperties;
+        Queue SetQueueMetadata: set_queue_metadata(queue: &QueueName, metadata: &Metadata) -> ();
+        Queue Put: put(queue: &QueueName, message: PutMessage) -> PutOutcome;
+        Queue Get: get(queue: &QueueName, options: GetMessages) -> Received;
+        Queue Peek: peek(queue: &QueueName, count: u32) -> Vec<PeekedMessage>;
+        Queue Clear: clear(queue: &QueueName) -> ();
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        mut change: UpdateMessage,
+    ) -> Result<Updated, StoreError> {
+        change.expired = self.interceptor.expired(change.expired);
+        self.call(Operation::Update, Subject::Queue(queue), self.inner.update(queue, message, change)).await
+    }
+
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
+        let expired = self.interceptor.expired(expired);
+        self.call(Operation::Delete, Subject::Queue(queue), self.inner.delete(queue, message, expired)).await
+    }
+
+    fn powers(self: Arc<Self>) -> QueuePowers {
+        let QueuePowers {
+            guarantees,
+            metadata,
+            counts,
+            index,
+            batches,
+            groups,
+            dead_letters,
+            arrivals,
+            links,
+            upkeep,
+            permissions,
+            detach,
+            transaction_file,
+        } = Arc::clone(&self.inner).powers();
+        self.interceptor.queue_powers(QueuePowers {
+            metadata: metadata.map(|metadata| self.around(metadata) as _),
+            counts: counts.map(|counts| self.around(counts) as _),
+            index: index.map(|index| self.around(index) as _),
+            batches: batches.map(|batches| self.around(batches) as _),
+            dead_letters: dead_letters.map(|dead_letters| self.around(dead_letters) as _),
+            permissions: permissions.map(|permissions| self.around(permissions) as _),
+            detach: detach.map(|detach| self.around(detach) as _),
+            // These have no operations of their own to observe.
+            guarantees,
+            groups,
+            arrivals,
+            links,
+            upkeep,
+            transaction_file,
+        })
+    }
+}
+
+forward! {
+    BlobStore {
+        Other CreateContainer: create_container(container: &ContainerName) -> ();
+        Other DeleteContainer: delete_container(container: &ContainerName) -> ();
+        Other PutBlob: put_blob(blob: &BlobName, data: Bytes, options: PutBlob) -> BlobProperties;
+        Other GetBlob: get_blob(blob: &BlobName, max_bytes: u64) -> Blob;
+        Other BlobProperties: blob_properties(blob: &BlobName) -> BlobProperties;
+        Other DeleteBlob: delete_blob(blob: &BlobName, lease: Option<&LeaseId>) -> ();
+        Other ListBlobs: list_blobs(container: &ContainerName, prefix: &str, marker: Option<&str>) -> BlobListing;
+    }
+
+    fn powers(self: Arc<Self>) -> BlobPowers {
+        let BlobPowers { leases, journal, permissions, detach, transaction_file } =
+            Arc::clone(&self.inner).powers();
+        self.interceptor.blob_powers(BlobPowers {
+            leases: leases.map(|leases| self.around(leases) as _),
+            journal: journal.map(|journal| self.around(journal) as _),
+            permissions: permissions.map(|permissions| self.around(permissions) as _),
+            detach: detach.map(|detach| self.around(detach) as _),
+            transaction_file,
+        })
+    }
+}
+
+forward! {
+    MetadataReader {
+        Queue QueueMetadata: queue_metadata(queue: &QueueName) -> Metadata;
+    }
+}
+
+forward! {
+    StateCounter {
+        Queue QueueProperties: counts_by_state(queue: &QueueName) -> StateCounts;
+    }
+}
+
+forward! {
+    MessageIndex {
+        Queue Peek: messages(queue: &QueueName, state: MessageState, from: Option<&str>, count: u32) -> MessagePage;
+        Queue Update: make_visible(queue: &QueueName, message: &MessageId) -> bool;
+    }
+}
+
+forward! {
+    NativeDeadLetters {
+        Queue DeadLetter: dead_letter(queue: &QueueName, message: &MessageRef, letter: DeadLetterMessage) -> ();
+    }
+}
+
+forward! {
+    Permissions<QueueName> {
+        Queue CheckQueueAccess: check_access(queue: &QueueName, access: Access) -> ();
+    }
+}
+
+forward! {
+    Permissions<ContainerName> {
+        Other CheckBlobAccess: check_access(container: &ContainerName, access: Access) -> ();
+    }
+}
+
+forward! {
+    BlobLeases {
+        Other AcquireLease: acquire_lease(blob: &BlobName, duration: LeaseDuration, proposed: &LeaseId) -> LeaseId;
+        Other RenewLease: renew_lease(blob: &BlobName, lease: &LeaseId) -> LeaseId;
+        Other ChangeLease: change_lease(blob: &BlobName, lease: &LeaseId, proposed: &LeaseId) -> LeaseId;
+        Other ReleaseLease: release_lease(blob: &BlobName, lease: &LeaseId) -> ();
+        Other BreakLease: break_lease(blob: &BlobName, period: Option<Duration>) -> Duration;
+    }
+}
+
+forward! {
+    Batches {}
+
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        let call = Call { operation: Operation::PutAll, subject: Subject::Queue(queue) };
+        let count = messages.len();
+        self.interceptor.call_all(call, count, self.inner.put_all(queue, messages)).await
+    }
+
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        expired: ExpiredReceipt,
+    ) -> Vec<Result<(), StoreError>> {
+        let call = Call { operation: Operation::DeleteAll, subject: Subject::Queue(queue) };
+        let (count, expired) = (messages.len(), self.interceptor.expired(expired));
+        self.interceptor.call_all(call, count, self.inner.delete_all(queue, messages, expired)).await
+    }
+}
+
+/// The subject of the operations of a journal.
+const JOURNAL: &str = "journal";
+
+forward! {
+    JournalStore {}
+
+    async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
+        self.call(Operation::AppendJournal, Subject::Other(&JOURNAL), self.inner.append(entries)).await
+    }
+
+    async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError> {
+        self.call(Operation::SearchJournal, Subject::Other(&JOURNAL), self.inner.search(query)).await
+    }
+
+    async fn expire(&self, before: SystemTime) -> Result<(), StoreError> {
+        self.call(Operation::ExpireJournal, Subject::Other(&JOURNAL), self.inner.expire(before)).await
+    }
+}
+
+impl<I: Interceptor> Detach<dyn QueueStore> for Intercepted<dyn Detach<dyn QueueStore>, I> {
+    fn detached(&self) -> Arc<dyn QueueStore> {
+        self.around(self.inner.detached())
+    }
+}
+
+impl<I: Interceptor> Detach<dyn BlobStore> for Intercepted<dyn Detach<dyn BlobStore>, I> {
+    fn detached(&self) -> Arc<dyn BlobStore> {
+        self.around(self.inner.detached())
+    }
+}
+
+impl<S: ?Sized, I: Interceptor> Intercepted<S, I> {
+    fn around<P: ?Sized>(&self, power: Arc<P>) -> Arc<Intercepted<P, I>> {
+        Arc::new(Intercepted { inner: power, interceptor: Arc::clone(&self.interceptor) })
+    }
+}
