@@ -37,142 +37,96 @@ struct Inner {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// The kind of a storage error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StoreErrorKind {
-    /// The queue does not exist.
-    QueueNotFound,
-    /// The queue exists with other metadata.
-    QueueAlreadyExists,
-    /// The queue was deleted and is still being removed; it can be created again soon.
-    QueueBeingDeleted,
-    /// An administrator has disabled the queue.
-    QueueDisabled,
-    /// The message is gone: it was deleted, has expired, or another worker has taken it.
-    MessageNotFound,
-    /// The receipt is not the newest: another worker has the message now.
-    PopReceiptMismatch,
-    /// The receipt's visibility timeout is over.
-    LeaseExpired,
-    /// The container does not exist.
-    ContainerNotFound,
-    /// The container was deleted and is still being removed.
-    ContainerBeingDeleted,
-    /// The blob does not exist.
-    BlobNotFound,
-    /// The blob exists, and the write required that it does not.
-    BlobAlreadyExists,
-    /// The blob's tag does not match the condition.
-    ConditionNotMet,
-    /// Another holder has the blob's lease.
-    LeaseAlreadyPresent,
-    /// The blob's lease has another id.
-    LeaseIdMismatch,
-    /// The blob is leased, and the write named no lease.
-    LeaseIdMissing,
-    /// The blob has no such lease any more: it was released, has expired or was never taken.
-    LeaseNotPresent,
-    /// The lease is broken or being broken, and cannot be renewed.
-    LeaseBroken,
-    /// A text, a blob or an answer is larger than allowed.
-    TooLarge,
-    /// An argument is outside the allowed range.
-    InvalidInput,
-    /// The options or the connection string are wrong. The text names the setting, and never its value.
-    Configuration,
-    /// The caller lacks access: a key, token or permission is missing or has expired.
-    Unauthorized,
-    /// The storage asks to slow down.
-    Throttled,
-    /// The operation exceeded its time limit.
-    Timeout,
-    /// The storage cannot be reached, or has an internal failure.
-    Unavailable,
-    /// This handle has stopped for good: its disk has failed, or it was inherited by `fork`. A newly opened handle may
-    /// work.
-    Stopped,
-    /// The disk is full.
-    Full,
-    /// The stored data are damaged. Work stops; damage is never read as an empty queue.
-    Corrupt,
-    /// The storage's answer was not understood.
-    Protocol,
-    /// This storage does not support the operation.
-    Unsupported,
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $code:literal: $sentence:literal,)+) => {
+        /// The kind of a storage error.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum StoreErrorKind {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl StoreErrorKind {
+            /// Returns the code of the kind, for metrics: lower-case letters and underscores.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $code,)+
+                }
+            }
+
+            fn sentence(self) -> &'static str {
+                match self {
+                    $(Self::$name => $sentence,)+
+                }
+            }
+        }
+    };
 }
 
-impl StoreErrorKind {
-    /// Returns the code of the kind, for metrics: lower-case letters and underscores.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::QueueNotFound => "queue_not_found",
-            Self::QueueAlreadyExists => "queue_already_exists",
-            Self::QueueBeingDeleted => "queue_being_deleted",
-            Self::QueueDisabled => "queue_disabled",
-            Self::MessageNotFound => "message_not_found",
-            Self::PopReceiptMismatch => "pop_receipt_mismatch",
-            Self::LeaseExpired => "lease_expired",
-            Self::ContainerNotFound => "container_not_found",
-            Self::ContainerBeingDeleted => "container_being_deleted",
-            Self::BlobNotFound => "blob_not_found",
-            Self::BlobAlreadyExists => "blob_already_exists",
-            Self::ConditionNotMet => "condition_not_met",
-            Self::LeaseAlreadyPresent => "lease_already_present",
-            Self::LeaseIdMismatch => "lease_id_mismatch",
-            Self::LeaseIdMissing => "lease_id_missing",
-            Self::LeaseNotPresent => "lease_not_present",
-            Self::LeaseBroken => "lease_broken",
-            Self::TooLarge => "too_large",
-            Self::InvalidInput => "invalid_input",
-            Self::Configuration => "configuration",
-            Self::Unauthorized => "unauthorized",
-            Self::Throttled => "throttled",
-            Self::Timeout => "timeout",
-            Self::Unavailable => "unavailable",
-            Self::Stopped => "stopped",
-            Self::Full => "full",
-            Self::Corrupt => "corrupt",
-            Self::Protocol => "protocol",
-            Self::Unsupported => "unsupported",
-        }
-    }
-
-    fn sentence(self) -> &'static str {
-        match self {
-            Self::QueueNotFound => "the queue does not exist; create it first",
-            Self::QueueAlreadyExists => "the queue exists with other metadata; read and update that instead",
-            Self::QueueBeingDeleted => "the queue was just deleted; it can be created again in a minute",
-            Self::QueueDisabled => "the queue is disabled; ask its administrator",
-            Self::MessageNotFound => "the message is gone: deleted, expired, or taken by another worker",
-            Self::PopReceiptMismatch => "another worker has the message now",
-            Self::LeaseExpired => "the lease is over; another worker may have the message",
-            Self::ContainerNotFound => "the container does not exist; create it first",
-            Self::ContainerBeingDeleted => {
-                "the container was just deleted; it can be created again in a minute"
-            }
-            Self::BlobNotFound => "the blob does not exist",
-            Self::BlobAlreadyExists => "the blob exists already",
-            Self::ConditionNotMet => "the blob has changed; read it again",
-            Self::LeaseAlreadyPresent => "another process holds the blob's lease",
-            Self::LeaseIdMismatch => "the blob's lease has another id",
-            Self::LeaseIdMissing => "the blob is leased; name the lease to write it",
-            Self::LeaseNotPresent => "there is no such lease any more",
-            Self::LeaseBroken => "the lease is broken and cannot be renewed",
-            Self::TooLarge => "the text, blob or answer is larger than allowed",
-            Self::InvalidInput => "an argument is outside its range",
-            Self::Configuration => "the storage cannot be used as it is configured",
-            Self::Unauthorized => "access was refused; check key, token and permissions",
-            Self::Throttled => "the storage throttles requests; try again later",
-            Self::Timeout => "the operation exceeded its time limit",
-            Self::Unavailable => "the storage cannot be reached or failed; try again later",
-            Self::Stopped => "this storage handle has stopped; open the storage again",
-            Self::Full => "the disk is full; free space on it",
-            Self::Corrupt => "the stored data are damaged; restore them from a backup",
-            Self::Protocol => "unexpected answer from the storage",
-            Self::Unsupported => "this storage does not support the operation",
-        }
-    }
+kinds! {
+    /// The queue does not exist.
+    QueueNotFound = "queue_not_found": "the queue does not exist; create it first",
+    /// The queue exists with other metadata.
+    QueueAlreadyExists = "queue_already_exists":
+        "the queue exists with other metadata; read and update that instead",
+    /// The queue was deleted and is still being removed; it can be created again soon.
+    QueueBeingDeleted = "queue_being_deleted":
+        "the queue was just deleted; it can be created again in a minute",
+    /// An administrator has disabled the queue.
+    QueueDisabled = "queue_disabled": "the queue is disabled; ask its administrator",
+    /// The message is gone: it was deleted, has expired, or another worker has taken it.
+    MessageNotFound = "message_not_found":
+        "the message is gone: deleted, expired, or taken by another worker",
+    /// The receipt is not the newest: another worker has the message now.
+    PopReceiptMismatch = "pop_receipt_mismatch": "another worker has the message now",
+    /// The receipt's visibility timeout is over.
+    LeaseExpired = "lease_expired": "the lease is over; another worker may have the message",
+    /// The container does not exist.
+    ContainerNotFound = "container_not_found": "the container does not exist; create it first",
+    /// The container was deleted and is still being removed.
+    ContainerBeingDeleted = "container_being_deleted":
+        "the container was just deleted; it can be created again in a minute",
+    /// The blob does not exist.
+    BlobNotFound = "blob_not_found": "the blob does not exist",
+    /// The blob exists, and the write required that it does not.
+    BlobAlreadyExists = "blob_already_exists": "the blob exists already",
+    /// The blob's tag does not match the condition.
+    ConditionNotMet = "condition_not_met": "the blob has changed; read it again",
+    /// Another holder has the blob's lease.
+    LeaseAlreadyPresent = "lease_already_present": "another process holds the blob's lease",
+    /// The blob's lease has another id.
+    LeaseIdMismatch = "lease_id_mismatch": "the blob's lease has another id",
+    /// The blob is leased, and the write named no lease.
+    LeaseIdMissing = "lease_id_missing": "the blob is leased; name the lease to write it",
+    /// The blob has no such lease any more: it was released, has expired or was never taken.
+    LeaseNotPresent = "lease_not_present": "there is no such lease any more",
+    /// The lease is broken or being broken, and cannot be renewed.
+    LeaseBroken = "lease_broken": "the lease is broken and cannot be renewed",
+    /// A text, a blob or an answer is larger than allowed.
+    TooLarge = "too_large": "the text, blob or answer is larger than allowed",
+    /// An argument is outside the allowed range.
+    InvalidInput = "invalid_input": "an argument is outside its range",
+    /// The options or the connection string are wrong. The text names the setting, and never its value.
+    Configuration = "configuration": "the storage cannot be used as it is configured",
+    /// The caller lacks access: a key, token or permission is missing or has expired.
+    Unauthorized = "unauthorized": "access was refused; check key, token and permissions",
+    /// The storage asks to slow down.
+    Throttled = "throttled": "the storage throttles requests; try again later",
+    /// The operation exceeded its time limit.
+    Timeout = "timeout": "the operation exceeded its time limit",
+    /// The storage cannot be reached, or has an internal failure.
+    Unavailable = "unavailable": "the storage cannot be reached or failed; try again later",
+    /// This handle has stopped for good: its disk has failed, or it was inherited by `fork`. A newly opened handle may
+    /// work.
+    Stopped = "stopped": "this storage handle has stopped; open the storage again",
+    /// The disk is full.
+    Full = "full": "the disk is full; free space on it",
+    /// The stored data are damaged. Work stops; damage is never read as an empty queue.
+    Corrupt = "corrupt": "the stored data are damaged; restore them from a backup",
+    /// The storage's answer was not understood.
+    Protocol = "protocol": "unexpected answer from the storage",
+    /// This storage does not support the operation.
+    Unsupported = "unsupported": "this storage does not support the operation",
 }
 
 impl StoreError {

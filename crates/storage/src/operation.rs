@@ -21,52 +21,6 @@ macro_rules! operations {
                     $(Self::$name => $text,)+
                 }
             }
-
-            /// Returns whether it is an operation of blobs, containers or the journal.
-            pub const fn is_of_blobs(self) -> bool {
-                matches!(
-                    self,
-                    Self::CreateContainer
-                        | Self::DeleteContainer
-                        | Self::PutBlob
-                        | Self::GetBlob
-                        | Self::BlobProperties
-                        | Self::DeleteBlob
-                        | Self::ListBlobs
-                        | Self::AcquireLease
-                        | Self::RenewLease
-                        | Self::ChangeLease
-                        | Self::ReleaseLease
-                        | Self::BreakLease
-                        | Self::CheckBlobAccess
-                        | Self::AppendJournal
-                        | Self::SearchJournal
-                        | Self::ExpireJournal
-                )
-            }
-
-            /// Returns whether callers put the operation off while the storage is throttled. Renewing and settling leases
-            /// cannot wait.
-            pub(super) const fn can_wait(self) -> bool {
-                matches!(self, Self::Put | Self::PutAll | Self::Get | Self::Peek)
-            }
-
-            /// Returns whether the operation may change the storage. A get does: it leases messages.
-            pub const fn is_change(self) -> bool {
-                !matches!(
-                    self,
-                    Self::ListQueues
-                        | Self::QueueProperties
-                        | Self::QueueMetadata
-                        | Self::Peek
-                        | Self::CheckQueueAccess
-                        | Self::GetBlob
-                        | Self::BlobProperties
-                        | Self::ListBlobs
-                        | Self::CheckBlobAccess
-                        | Self::SearchJournal
-                )
-            }
         }
     };
 }
@@ -104,6 +58,7 @@ operations! {
     Clear = "clear queue",
     /// [`Permissions::check_access`](super::Permissions::check_access) of a queue.
     CheckQueueAccess = "check permissions",
+    // The operations of blobs follow those of queues.
     /// [`BlobStore::create_container`](super::BlobStore::create_container).
     CreateContainer = "create container",
     /// [`BlobStore::delete_container`](super::BlobStore::delete_container).
@@ -136,6 +91,36 @@ operations! {
     SearchJournal = "search journal",
     /// [`JournalStore::expire`](super::JournalStore::expire).
     ExpireJournal = "remove old entries of journal",
+}
+
+impl Operation {
+    /// Returns whether it is an operation of blobs, containers or the journal.
+    pub const fn is_of_blobs(self) -> bool {
+        self as u8 >= Self::CreateContainer as u8
+    }
+
+    /// Returns whether callers put the operation off while the storage is throttled. Renewing and settling leases
+    /// cannot wait.
+    pub(super) const fn can_wait(self) -> bool {
+        matches!(self, Self::Put | Self::PutAll | Self::Get | Self::Peek)
+    }
+
+    /// Returns whether the operation may change the storage. A get does: it leases messages.
+    pub const fn is_change(self) -> bool {
+        !matches!(
+            self,
+            Self::ListQueues
+                | Self::QueueProperties
+                | Self::QueueMetadata
+                | Self::Peek
+                | Self::CheckQueueAccess
+                | Self::GetBlob
+                | Self::BlobProperties
+                | Self::ListBlobs
+                | Self::CheckBlobAccess
+                | Self::SearchJournal
+        )
+    }
 }
 
 impl fmt::Display for Operation {
