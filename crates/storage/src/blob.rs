@@ -162,11 +162,9 @@ impl PutBlob {
         Self { condition: Condition::IfMatch(etag), ..Self::default() }
     }
 
-    /// Sets the condition.
-    #[must_use]
-    pub fn with_condition(mut self, condition: Condition) -> Self {
-        self.condition = condition;
-        self
+    setters! {
+        /// Sets the condition.
+        with_condition(condition: Condition);
     }
 
     /// Sets the id of the active lease.
@@ -176,11 +174,9 @@ impl PutBlob {
         self
     }
 
-    /// Sets the metadata.
-    #[must_use]
-    pub fn with_metadata(mut self, metadata: Metadata) -> Self {
-        self.metadata = metadata;
-        self
+    setters! {
+        /// Sets the metadata.
+        with_metadata(metadata: Metadata);
     }
 }
 
@@ -221,18 +217,12 @@ impl BlobProperties {
         Self { length, etag, modified, metadata: Metadata::new(), lease: LeaseState::Available }
     }
 
-    /// Sets the metadata.
-    #[must_use]
-    pub fn with_metadata(mut self, metadata: Metadata) -> Self {
-        self.metadata = metadata;
-        self
-    }
+    setters! {
+        /// Sets the metadata.
+        with_metadata(metadata: Metadata);
 
-    /// Sets the state of the lease.
-    #[must_use]
-    pub fn with_lease(mut self, lease: LeaseState) -> Self {
-        self.lease = lease;
-        self
+        /// Sets the state of the lease.
+        with_lease(lease: LeaseState);
     }
 }
 
@@ -278,17 +268,11 @@ impl BlobListing {
         Self { blobs, next: None, now: None }
     }
 
-    /// Sets the marker of the next page; `None` after the last.
-    #[must_use]
-    pub fn with_next(mut self, marker: impl Into<Option<String>>) -> Self {
-        self.next = marker.into();
-        self
-    }
+    setters! {
+        /// Sets the marker of the next page; `None` after the last.
+        with_next(next from Option<String>);
 
-    /// Sets the time at which the storage made the page.
-    #[must_use]
-    pub fn with_now(mut self, now: impl Into<Option<SystemTime>>) -> Self {
-        self.now = now.into();
-        self
+        /// Sets the time at which the storage made the page.
+        with_now(now from Option<SystemTime>);
     }
 }

@@ -151,10 +151,8 @@ impl JournalPage {
         Self { entries, searched_to: None }
     }
 
-    /// Sets the time until which to search for further entries.
-    #[must_use]
-    pub fn with_searched_to(mut self, time: impl Into<Option<SystemTime>>) -> Self {
-        self.searched_to = time.into();
-        self
+    setters! {
+        /// Sets the time until which to search for further entries.
+        with_searched_to(searched_to from Option<SystemTime>);
     }
 }

@@ -14,6 +14,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod setters;
+
 mod access;
 mod advice;
 mod backoff;

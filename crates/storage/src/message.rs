@@ -90,25 +90,15 @@ impl Received {
         Self { messages, next_visible_in: None, is_uncertain: false, is_partial: false }
     }
 
-    /// Sets whether there may be visible messages although none came.
-    #[must_use]
-    pub fn with_uncertainty(mut self, is_uncertain: bool) -> Self {
-        self.is_uncertain = is_uncertain;
-        self
-    }
+    setters! {
+        /// Sets whether there may be visible messages although none came.
+        with_uncertainty(is_uncertain: bool);
 
-    /// Sets whether a part of the queue was not asked, or did not answer.
-    #[must_use]
-    pub fn with_missing_part(mut self, is_partial: bool) -> Self {
-        self.is_partial = is_partial;
-        self
-    }
+        /// Sets whether a part of the queue was not asked, or did not answer.
+        with_missing_part(is_partial: bool);
 
-    /// Sets the time until the next message becomes visible.
-    #[must_use]
-    pub fn with_next_visible_in(mut self, wait: impl Into<Option<Duration>>) -> Self {
-        self.next_visible_in = wait.into();
-        self
+        /// Sets the time until the next message becomes visible.
+        with_next_visible_in(next_visible_in from Option<Duration>);
     }
 }
 
@@ -160,32 +150,18 @@ impl LeasedMessage {
         }
     }
 
-    /// Sets the time at which the message expires; `None` is never.
-    #[must_use]
-    pub fn with_expires(mut self, moment: impl Into<Option<SystemTime>>) -> Self {
-        self.expires = moment.into();
-        self
-    }
+    setters! {
+        /// Sets the time at which the message expires; `None` is never.
+        with_expires(expires from Option<SystemTime>);
 
-    /// Sets the time for which the message is leased, where it is less than was asked for.
-    #[must_use]
-    pub fn with_granted(mut self, time: impl Into<Option<Duration>>) -> Self {
-        self.granted = time.into();
-        self
-    }
+        /// Sets the time for which the message is leased, where it is less than was asked for.
+        with_granted(granted from Option<Duration>);
 
-    /// Sets the reason why the message is in a dead-letter queue of the storage's own.
-    #[must_use]
-    pub fn with_dead(mut self, cause: impl Into<Option<DeadLetterCause>>) -> Self {
-        self.dead = cause.into();
-        self
-    }
+        /// Sets the reason why the message is in a dead-letter queue of the storage's own.
+        with_dead(dead from Option<DeadLetterCause>);
 
-    /// Sets the group, if the storage returns it.
-    #[must_use]
-    pub fn with_group(mut self, group: impl Into<Option<String>>) -> Self {
-        self.group = group.into();
-        self
+        /// Sets the group, if the storage returns it.
+        with_group(group from Option<String>);
     }
 }
 
@@ -230,18 +206,12 @@ impl PeekedMessage {
         Self { id, text, dequeue_count, inserted, expires: None, dead: None }
     }
 
-    /// Sets the reason why the message is in a dead-letter queue of the storage's own.
-    #[must_use]
-    pub fn with_dead(mut self, cause: impl Into<Option<DeadLetterCause>>) -> Self {
-        self.dead = cause.into();
-        self
-    }
+    setters! {
+        /// Sets the reason why the message is in a dead-letter queue of the storage's own.
+        with_dead(dead from Option<DeadLetterCause>);
 
-    /// Sets the time at which the message expires; `None` is never.
-    #[must_use]
-    pub fn with_expires(mut self, moment: impl Into<Option<SystemTime>>) -> Self {
-        self.expires = moment.into();
-        self
+        /// Sets the time at which the message expires; `None` is never.
+        with_expires(expires from Option<SystemTime>);
     }
 }
 
@@ -273,10 +243,8 @@ impl DeadLetterCause {
         Self { reason: reason.into(), description: None }
     }
 
-    /// Sets the error.
-    #[must_use]
-    pub fn with_description(mut self, text: impl Into<Option<String>>) -> Self {
-        self.description = text.into();
-        self
+    setters! {
+        /// Sets the error.
+        with_description(description from Option<String>);
     }
 }

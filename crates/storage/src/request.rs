@@ -33,32 +33,18 @@ impl PutMessage {
         Self { text, visibility_delay, ttl: None, shard_key: None, job: None, group: None }
     }
 
-    /// Sets the time for which the message is invisible at first.
-    #[must_use]
-    pub fn with_visibility_delay(mut self, delay: Duration) -> Self {
-        self.visibility_delay = delay;
-        self
-    }
+    setters! {
+        /// Sets the time for which the message is invisible at first.
+        with_visibility_delay(visibility_delay: Duration);
 
-    /// Sets the time to live; `None` is never.
-    #[must_use]
-    pub fn with_ttl(mut self, ttl: impl Into<Option<Duration>>) -> Self {
-        self.ttl = ttl.into();
-        self
-    }
+        /// Sets the time to live; `None` is never.
+        with_ttl(ttl from Option<Duration>);
 
-    /// Sets the key that chooses the shard.
-    #[must_use]
-    pub fn with_shard_key(mut self, key: impl Into<Option<String>>) -> Self {
-        self.shard_key = key.into();
-        self
-    }
+        /// Sets the key that chooses the shard.
+        with_shard_key(shard_key from Option<String>);
 
-    /// Sets the group, for storages that order groups.
-    #[must_use]
-    pub fn with_group(mut self, group: impl Into<Option<String>>) -> Self {
-        self.group = group.into();
-        self
+        /// Sets the group, for storages that order groups.
+        with_group(group from Option<String>);
     }
 
     /// Sets the identity of the job, for storages that detect duplicates.
@@ -100,11 +86,9 @@ impl PutOutcome {
         Self { message, inserted, expires: None, next_visible }
     }
 
-    /// Sets the time at which the message expires; `None` is never.
-    #[must_use]
-    pub fn with_expires(mut self, moment: impl Into<Option<SystemTime>>) -> Self {
-        self.expires = moment.into();
-        self
+    setters! {
+        /// Sets the time at which the message expires; `None` is never.
+        with_expires(expires from Option<SystemTime>);
     }
 }
 
@@ -147,18 +131,12 @@ impl UpdateMessage {
         Self { visibility, text: None, expired: ExpiredReceipt::Refuse, ends_lease: false }
     }
 
-    /// Sets the text; `None` keeps the present one.
-    #[must_use]
-    pub fn with_text(mut self, text: impl Into<Option<String>>) -> Self {
-        self.text = text.into();
-        self
-    }
+    setters! {
+        /// Sets the text; `None` keeps the present one.
+        with_text(text from Option<String>);
 
-    /// Sets the treatment of an expired receipt.
-    #[must_use]
-    pub fn with_expired(mut self, expired: ExpiredReceipt) -> Self {
-        self.expired = expired;
-        self
+        /// Sets the treatment of an expired receipt.
+        with_expired(expired: ExpiredReceipt);
     }
 
     /// Gives the message back: the caller does not use the new receipt.
@@ -225,18 +203,12 @@ impl SweepLeftovers {
         Self { older_than, dry_run: false, limit: None }
     }
 
-    /// Sets whether only to count.
-    #[must_use]
-    pub fn with_dry_run(mut self, dry: bool) -> Self {
-        self.dry_run = dry;
-        self
-    }
+    setters! {
+        /// Sets whether only to count.
+        with_dry_run(dry_run: bool);
 
-    /// Sets the greatest number of things to remove; `None` is all.
-    #[must_use]
-    pub fn with_limit(mut self, limit: impl Into<Option<u64>>) -> Self {
-        self.limit = limit.into();
-        self
+        /// Sets the greatest number of things to remove; `None` is all.
+        with_limit(limit from Option<u64>);
     }
 }
 
@@ -272,11 +244,9 @@ impl Updated {
         Self { receipt, next_visible, granted: None }
     }
 
-    /// Sets the time for which the message is leased, where it is less than was asked for.
-    #[must_use]
-    pub fn with_granted(mut self, time: impl Into<Option<Duration>>) -> Self {
-        self.granted = time.into();
-        self
+    setters! {
+        /// Sets the time for which the message is leased, where it is less than was asked for.
+        with_granted(granted from Option<Duration>);
     }
 }
 

@@ -115,11 +115,12 @@ pub(super) fn counts(view: &View<'_>, name: &QueueName) -> Applied<StateCounts> 
         .prepare_cached(HIDDEN)?
         .query_row([queue, view.now], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
-    Ok(StateCounts::default()
-        .with_waiting(number(visible - expired))
-        .with_delayed(number(delayed))
-        .with_backing_off(number(put_back))
-        .with_running(number(hidden - delayed - put_back)))
+    Ok(StateCounts {
+        waiting: number(visible - expired),
+        delayed: number(delayed),
+        backing_off: number(put_back),
+        running: number(hidden - delayed - put_back),
+    })
 }
 
 pub(crate) const NAMES: &str = "SELECT name FROM jobqueue_queue WHERE name >= ?1 ORDER BY name";

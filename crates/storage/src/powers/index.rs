@@ -71,10 +71,8 @@ impl MessagePage {
         Self { messages, next: None }
     }
 
-    /// Sets the end of the page.
-    #[must_use]
-    pub fn with_next(mut self, next: impl Into<Option<String>>) -> Self {
-        self.next = next.into();
-        self
+    setters! {
+        /// Sets the end of the page.
+        with_next(next from Option<String>);
     }
 }

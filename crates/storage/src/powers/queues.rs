@@ -163,7 +163,7 @@ pub trait Upkeep: fmt::Debug + Send + Sync + 'static {
 
 /// The number of messages of a queue in each state. Expired messages are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[non_exhaustive]
+#[allow(clippy::exhaustive_structs, reason = "the states are those of `MessageState`")]
 pub struct StateCounts {
     /// The messages that a worker can receive now.
     pub waiting: u64,
@@ -177,34 +177,6 @@ pub struct StateCounts {
 }
 
 impl StateCounts {
-    /// Sets the number of messages that a worker can receive now.
-    #[must_use]
-    pub fn with_waiting(mut self, messages: u64) -> Self {
-        self.waiting = messages;
-        self
-    }
-
-    /// Sets the number of messages that were sent with a delay and not yet received.
-    #[must_use]
-    pub fn with_delayed(mut self, messages: u64) -> Self {
-        self.delayed = messages;
-        self
-    }
-
-    /// Sets the number of messages that were received and put back for a time.
-    #[must_use]
-    pub fn with_backing_off(mut self, messages: u64) -> Self {
-        self.backing_off = messages;
-        self
-    }
-
-    /// Sets the number of messages that are leased.
-    #[must_use]
-    pub fn with_running(mut self, messages: u64) -> Self {
-        self.running = messages;
-        self
-    }
-
     /// Returns the number of all messages.
     pub fn total(&self) -> u64 {
         self.waiting + self.delayed + self.backing_off + self.running
