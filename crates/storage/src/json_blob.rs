@@ -26,7 +26,9 @@ use serde::de::DeserializeOwned;
 
 use crate::name::BlobName;
 use crate::runtime::Runtime;
-use crate::{Blob, BlobStore, Condition, ETag, Metadata, PutBlob, StoreError, StoreErrorKind as Kind};
+use crate::{
+    Blob, BlobStore, Condition, ETag, Metadata, PutBlob, StoreError, StoreErrorKind as Kind, put_creating,
+};
 
 #[cfg(test)]
 mod tests;
@@ -154,7 +156,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     /// the document was changed more than 32 times before it was read again.
     ///
     /// # Errors
-    /// Those of the storage, the last one of all tries; it [is ambiguous](StoreError::is_ambiguous) if the change may
+    /// Those of the storage, the last one of all attempts; it [is ambiguous](StoreError::is_ambiguous) if the change may
     /// have been applied. `ConditionNotMet` if others were faster every time.
     ///
     /// # Cancel safety
@@ -170,7 +172,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
             Known::Version(version) => Some(Some(version)),
         };
         let mut unanswered: Vec<(String, R)> = Vec::new();
-        let mut tries = Tries::default();
+        let mut attempts = Attempts::default();
         loop {
             let guessed = known.is_some();
             let before = match known.take() {
@@ -178,7 +180,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                 None => match self.read().await {
                     Ok(version) => version,
                     Err(e) => {
-                        tries.again(e, !unanswered.is_empty(), &self.runtime).await?;
+                        attempts.again(e, !unanswered.is_empty(), &self.runtime).await?;
                         continue;
                     }
                 },
@@ -204,7 +206,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                             return Ok(Changed { result, version });
                         }
                     }
-                    tries.again(e, !unanswered.is_empty(), &self.runtime).await?;
+                    attempts.again(e, !unanswered.is_empty(), &self.runtime).await?;
                 }
             }
         }
@@ -250,13 +252,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
 
     async fn write(&self, value: &T, before: Option<ETag>, marks: &[String]) -> Result<ETag, StoreError> {
         let (data, options) = self.encode(value, before, marks)?;
-        match self.blobs.put_blob(&self.name, data.clone(), options.clone()).await {
-            Err(e) if e.kind() == Kind::ContainerNotFound => {
-                self.blobs.create_container(self.name.container()).await?;
-                Ok(self.blobs.put_blob(&self.name, data, options).await?.etag)
-            }
-            written => Ok(written?.etag),
-        }
+        Ok(put_creating(&*self.blobs, &self.name, data, options).await?.etag)
     }
 }
 
@@ -278,12 +274,12 @@ fn next_marks<T>(before: Option<&Version<T>>, runtime: &Runtime) -> (String, Vec
 
 /// The attempts of one change: counts them, and waits between them.
 #[derive(Debug, Default)]
-struct Tries {
+struct Attempts {
     all: u32,
     refused: u32,
 }
 
-impl Tries {
+impl Attempts {
     /// Waits before the next attempt.
     ///
     /// # Errors

@@ -80,7 +80,7 @@ pub use request::{
 pub use stores::{OpenStores, Stores};
 pub use throttle::Throttle;
 
-pub use listing::{Listed, list_all, list_with_time, put_creating};
+pub use listing::{Listed, list_all, put_creating};
 
 pub use certainty::{Certainty, Tries};
 

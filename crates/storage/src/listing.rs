@@ -37,15 +37,6 @@ pub async fn list_all(
     blobs: &dyn BlobStore,
     container: &ContainerName,
     prefix: &str,
-) -> Result<Vec<(BlobName, BlobProperties)>, StoreError> {
-    Ok(list_with_time(blobs, container, prefix).await?.blobs)
-}
-
-/// Lists all blobs below a prefix, and asks for the storage's time.
-pub async fn list_with_time(
-    blobs: &dyn BlobStore,
-    container: &ContainerName,
-    prefix: &str,
 ) -> Result<Listed, StoreError> {
     let (mut all, mut next) = (Listed::default(), None::<String>);
     loop {

@@ -77,9 +77,9 @@ impl BlobJournal {
         let container = container(Operation::ListBlobs)?;
         let mut found = match part {
             Part::Whole(segments) => segments,
-            Part::Day { prefix, .. } => of(list_all(&*self.blobs, &container, &prefix).await?),
+            Part::Day { prefix, .. } => of(list_all(&*self.blobs, &container, &prefix).await?.blobs),
             Part::Before(day) => {
-                let mut all = list_all(&*self.blobs, &container, "").await?;
+                let mut all = list_all(&*self.blobs, &container, "").await?.blobs;
                 all.retain(|(blob, _)| blob.name() < day.as_str());
                 of(all)
             }

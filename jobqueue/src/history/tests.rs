@@ -165,7 +165,7 @@ async fn segment_ends_before_an_append_would_make_it_too_large() {
     journal.append(entries(0..30, &error)).await.unwrap();
     journal.append(entries(30..90, &error)).await.unwrap();
     let container = ContainerName::new("jobqueue-history").unwrap();
-    let blobs = list_all(&*storage.stores().blobs, &container, "").await.unwrap();
+    let blobs = list_all(&*storage.stores().blobs, &container, "").await.unwrap().blobs;
     assert_eq!(blobs.len(), 2);
     assert_eq!(journal.search(&everything()).await.unwrap().entries.len(), 90);
 }
@@ -216,7 +216,7 @@ async fn a_segment_has_the_jobs_of_one_day() {
     journal.append(entries(days(3) - 5..days(3) + 5, "a")).await.unwrap();
     journal.append(entries(days(3) + 5..days(3) + 6, "a")).await.unwrap();
     let container = ContainerName::new("jobqueue-history").unwrap();
-    let blobs = list_all(&*storage.stores().blobs, &container, "").await.unwrap();
+    let blobs = list_all(&*storage.stores().blobs, &container, "").await.unwrap().blobs;
     let names: Vec<_> = blobs.iter().map(|(blob, _)| &blob.name()[..9]).collect();
     assert_eq!(names, ["19700103/", "19700104/"]);
     assert_eq!(journal.search(&everything()).await.unwrap().entries.len(), 11);

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::Outcome;
 use crate::storage::{BlobName, ContainerName};
 use crate::storage::{
-    BlobProperties, BlobStore, Listed, PutBlob, StoreErrorKind as Kind, list_with_time, put_creating,
+    BlobProperties, BlobStore, Listed, PutBlob, StoreErrorKind as Kind, list_all, put_creating,
 };
 
 const CONTAINER: &str = "jobqueue-cancellations";
@@ -181,7 +181,7 @@ impl Requests {
     }
 
     async fn list(&self, prefix: &str) -> Result<Listed, Error> {
-        Ok(list_with_time(&*self.blobs, &ContainerName::new(CONTAINER)?, prefix).await?)
+        Ok(list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, prefix).await?)
     }
 
     async fn put<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<(), Error> {

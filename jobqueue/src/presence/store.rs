@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::runtime::Runtime;
 use crate::storage::{BlobName, ContainerName};
-use crate::storage::{BlobStore, Listed, StoreError, StoreErrorKind as Kind, list_with_time};
+use crate::storage::{BlobStore, Listed, StoreError, StoreErrorKind as Kind, list_all};
 
 /// The container of the records.
 pub const CONTAINER: &str = "jobqueue-workers";
@@ -105,7 +105,7 @@ impl Records {
     }
 
     async fn list(&self) -> Result<Listed, Error> {
-        Ok(list_with_time(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await?)
+        Ok(list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await?)
     }
 
     /// Makes each present worker for which `concerns` is true read the requests. `now` is the time by which workers are present if the

@@ -23,6 +23,4 @@ pub use jobqueue_storage::{
     Received, StateCounter, StateCounts, StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores,
     Subject, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp, rules,
 };
-pub(crate) use jobqueue_storage::{
-    Certainty, Listed, Throttle, Tries, list_all, list_with_time, put_creating,
-};
+pub(crate) use jobqueue_storage::{Certainty, Listed, Throttle, Tries, list_all, put_creating};

@@ -119,7 +119,7 @@ fn parent(continuation: &str) -> Option<(String, u64)> {
 /// Returns the batches that children of a batch have begun, by the numbers of the children.
 async fn nested(storage: &Storage, id: &str) -> Result<BTreeMap<u64, String>, Error> {
     let prefix = format!("{id}/handover/");
-    let blobs = list_all(&**storage.blobs(), &container()?, &prefix).await?;
+    let blobs = list_all(&**storage.blobs(), &container()?, &prefix).await?.blobs;
     let nested = blobs.iter().filter_map(|(blob, properties)| {
         let index = blob.name().strip_prefix(&prefix)?.parse().ok()?;
         Some((index, properties.metadata.get(INNER)?.to_string()))

@@ -39,7 +39,7 @@ pub async fn schedules(
 ) -> Result<Vec<ScheduleRecord>, Error> {
     let container = ContainerName::new(CONTAINER)?;
     let mut all = Vec::new();
-    for (blob, _) in crate::storage::list_all(&**storage.blobs(), &container, "").await? {
+    for (blob, _) in crate::storage::list_all(&**storage.blobs(), &container, "").await?.blobs {
         match document(storage, &blob).read().await {
             Ok(Some(version)) => all.push(record(&blob, version.value, now, count)),
             Ok(None) => {}
