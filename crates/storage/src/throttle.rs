@@ -1,8 +1,7 @@
 //! Measures a storage's load by its answers, and returns the waiting time for callers that can wait.
 //!
-//! Renewing and settling leases cannot wait; polling and sending can. [`Instruments`](super::instrumented::Instruments)
-//! reads every answer of the queues. Callers that can wait call [`Throttle::until_ready`] before they send. The module knows nothing of
-//! workers.
+//! Renewing and settling leases cannot wait; polling and sending can. [`Stores::measured`](super::Stores::measured) passes every answer
+//! of the queues on. Callers that can wait call [`Throttle::until_ready`] before they send. The module knows nothing of workers.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -22,7 +21,7 @@ const BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// The load of one storage, shared by all its users in this process.
 #[derive(Debug, Default)]
 pub struct Throttle {
-    state: Mutex<State>,
+    state: Mutex<Pause>,
     runtime: Runtime,
     /// True if the storage is sharded. A throttled request for a single message then says nothing about the other
     /// shards; a throttled get or put has tried all of them.
@@ -30,7 +29,7 @@ pub struct Throttle {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Pause {
     /// The time until which callers that can wait do so.
     until: Option<Instant>,
     /// The number of times the storage has throttled again after a pause.

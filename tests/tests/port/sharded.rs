@@ -1,15 +1,18 @@
 //! Sharded storage: properties beyond those of one queue. Its common promises are in `conformance`.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
+use jobqueue::storage::{
+    ExpiredReceipt, GetMessages, Interceptor, LeaseLinks, LeaseRevoked, MessageRef, Operation, PutMessage,
+    QueuePowers, StoreErrorKind, WarmUp,
+};
 use jobqueue::{JobError, QueueName, SendOptions, Storage, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::faults::pauses;
@@ -364,4 +367,61 @@ async fn redrive_does_not_end_while_a_shard_does_not_answer() {
     faulty.heal();
     let rest = dead.redrive(RedriveOptions::new()).await.unwrap();
     assert_eq!((cut.moved.len() + rest.moved.len(), rest.stopped), (4, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_about_a_queue_ask_many_shards_at_once() {
+    let faulty = Faulty::new(&memory::open());
+    let builder = Sharded::builder().account("a", faulty.storage()).shards("work", 64);
+    let storage = Storage::from(builder.build().unwrap().stores());
+    let (queues, queue) = (storage.queues(), QueueName::new("work").unwrap());
+    queues.create_queue(&queue, &Metadata::new()).await.unwrap();
+    for number in 0..128 {
+        queues.put(&queue, PutMessage::new(number.to_string())).await.unwrap();
+    }
+    for operation in [Operation::QueueProperties, Operation::Peek, Operation::Clear] {
+        faulty.plan_always(operation, Fault::DelayBefore(Duration::from_secs(1)));
+    }
+    let begun = tokio::time::Instant::now();
+    assert_eq!(queues.queue_properties(&queue).await.unwrap().approximate_count, 128);
+    assert_eq!(queues.counts_by_state(&queue).await.unwrap().unwrap().waiting, 128);
+    assert_eq!(queues.peek(&queue, 32).await.unwrap().len(), 32);
+    queues.clear(&queue).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?} for 65 shards", begun.elapsed());
+}
+
+/// The queues whose connections were opened in advance.
+#[derive(Debug, Default, Clone)]
+struct Links(Arc<Mutex<HashSet<String>>>);
+
+impl Interceptor for Links {
+    fn queue_powers(&self, powers: QueuePowers) -> QueuePowers {
+        QueuePowers { links: Some(Arc::new(self.clone())), ..powers }
+    }
+}
+
+impl LeaseLinks for Links {
+    fn lease_revoked(&self, _: &QueueName, _: &MessageRef) -> Option<LeaseRevoked> {
+        None
+    }
+
+    fn warm_up(&self, queue: &QueueName) -> Option<WarmUp> {
+        let (opened, queue) = (Arc::clone(&self.0), queue.to_string());
+        Some(Box::pin(async move {
+            opened.lock().unwrap().insert(queue);
+        }))
+    }
+}
+
+// K3: the first renewal of a short lease must not wait for a connection, whichever shard the message came from.
+#[tokio::test(start_paused = true)]
+async fn connections_for_renewals_are_opened_to_all_shards_in_advance() {
+    let links = Links::default();
+    let account = memory::open().stores().intercepted(&Arc::new(links.clone()));
+    let sharded = Sharded::builder().account("a", account).shards("work", 2).build().unwrap();
+    let (storage, queue) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
+    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    storage.queues().warm_up(&queue).expect("connections to open").await;
+    let opened = links.0.lock().unwrap().clone();
+    assert_eq!(opened, ["work", "work-s0v1", "work-s1v1"].map(str::to_owned).into());
 }

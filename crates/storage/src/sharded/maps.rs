@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::map::{Map, Shard, seconds};
 use super::shard_health::ShardHealth;
 use super::{Builder, MAX_SHARDS, Unpolled};
-use crate::json_blob::{self, Edit, JsonBlob};
+use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, QueueName};
 use crate::sync::lock;
 use crate::{MAX_MESSAGES, Metadata, StoreError, StoreErrorKind as K, Stores};
@@ -33,12 +33,12 @@ pub(super) struct Maps {
     pub(super) health: ShardHealth,
     /// The maps that were read last. The handle that renews leases shares them, since it may be unable to read them
     /// itself.
-    known: Arc<Mutex<HashMap<QueueName, Known>>>,
+    known: Arc<Mutex<HashMap<QueueName, KnownMap>>>,
 }
 
 /// A map as it was last read.
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownMap {
     map: Map,
     read: Instant,
     /// The time at which the last attempt to read it again failed.
@@ -111,7 +111,7 @@ impl Maps {
     }
 
     fn remember(&self, queue: &QueueName, map: &Map, read: Instant) {
-        let known = Known { map: map.clone(), read, failed: None };
+        let known = KnownMap { map: map.clone(), read, failed: None };
         lock(&self.known).insert(queue.clone(), known);
     }
 
@@ -202,7 +202,7 @@ impl Maps {
             true => Edit::Write(to.clone(), ()),
             false => Edit::Keep(()),
         };
-        let changed = self.document(queue)?.change(json_blob::Known::Nothing, change).await?;
+        let changed = self.document(queue)?.change(Known::Nothing, change).await?;
         Ok(changed.version.map(|version| version.value).unwrap_or_default())
     }
 
@@ -261,13 +261,7 @@ impl Maps {
         }
         if left.generations.len() < map.generations.len() {
             // The queues are deleted first: a put by a map that is older than allowed is then refused instead of lost.
-            for shard in &gone {
-                let (storage, physical) = self.locate(queue, shard)?;
-                match storage.queues.delete_queue(&physical).await {
-                    Err(e) if !matches!(e.kind(), K::QueueNotFound | K::QueueBeingDeleted) => return Err(e),
-                    _ => {}
-                }
-            }
+            self.delete(queue, &gone).await?;
             self.change(queue, &map, &left).await?;
             self.forget(queue);
         }
@@ -296,19 +290,25 @@ impl Maps {
 
     /// Deletes the map and all shards except the home queue.
     pub(super) async fn delete_shards(&self, queue: &QueueName) -> Result<(), StoreError> {
-        let map = self.read(queue).await?;
-        for shard in map.shards(self.home_name()).iter().filter(|shard| shard.generation > 0) {
+        let mut shards = self.read(queue).await?.shards(self.home_name());
+        shards.retain(|shard| shard.generation > 0);
+        self.delete(queue, &shards).await?;
+        self.forget(queue);
+        match self.home().blobs.delete_blob(&Self::blob(queue)?, None).await {
+            Err(e) if !matches!(e.kind(), K::BlobNotFound | K::ContainerNotFound) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    async fn delete(&self, queue: &QueueName, shards: &[Shard]) -> Result<(), StoreError> {
+        for shard in shards {
             let (storage, physical) = self.locate(queue, shard)?;
             match storage.queues.delete_queue(&physical).await {
                 Err(e) if !matches!(e.kind(), K::QueueNotFound | K::QueueBeingDeleted) => return Err(e),
                 _ => {}
             }
         }
-        self.forget(queue);
-        match self.home().blobs.delete_blob(&Self::blob(queue)?, None).await {
-            Err(e) if !matches!(e.kind(), K::BlobNotFound | K::ContainerNotFound) => Err(e),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     pub(super) async fn health(&self, queue: &QueueName, within: Duration) -> Result<(), Unpolled> {

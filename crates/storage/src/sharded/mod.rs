@@ -33,12 +33,10 @@ mod store;
 pub use maps::CONTAINER as MAPS;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use place::Unpolled;
-
+use self::maps::Maps;
 use self::store::ShardedQueues;
 use crate::clock::WITHOUT_END;
 use crate::name::QueueName;
@@ -105,7 +103,7 @@ impl Builder {
         if !self.shards.values().chain([&self.default_shards]).all(|n| (1..=MAX_SHARDS).contains(n)) {
             return fail("a queue has 1 to 256 shards");
         }
-        Ok(Sharded { queues: Arc::new(ShardedQueues::new(self)) })
+        Ok(Sharded { queues: Arc::new(ShardedQueues::over(Maps::new(self))) })
     }
 }
 
@@ -125,7 +123,7 @@ impl Builder {
 /// sharded.reshard(&orders, 8).await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Sharded {
     queues: Arc<ShardedQueues>,
 }
@@ -144,7 +142,7 @@ impl Sharded {
     /// Returns the stores, from which `Storage::from` creates the handle for queues and workers.
     pub fn stores(&self) -> Stores {
         let home = self.queues.home();
-        let accounts = self.queues.accounts();
+        let accounts = self.queues.maps.options.accounts.len();
         let description = format!("sharded over {accounts} accounts, {}", home.description);
         Stores::new(Arc::clone(&self.queues) as Arc<_>, Arc::clone(&home.blobs), description)
             .with_runtime(home.runtime.clone())
@@ -161,7 +159,7 @@ impl Sharded {
     /// If the future is dropped, the change is made or not made. Shards that no map names may have been created; the
     /// next call uses them.
     pub async fn reshard(&self, queue: &QueueName, shards: u32) -> Result<(), StoreError> {
-        self.queues.reshard(queue, shards).await
+        self.queues.maps.reshard(queue, shards).await
     }
 
     /// Deletes former shards that are empty and that no process can put into; returns the number of remaining former
@@ -178,7 +176,7 @@ impl Sharded {
     /// If the future is dropped, shards that the map still names may be deleted. No process puts into them any more,
     /// and the next call continues.
     pub async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
-        self.queues.retire(queue).await
+        self.queues.maps.retire(queue).await
     }
 
     /// Checks that this process has polled every shard of a queue within `within`. Call it in the process that runs the
@@ -191,12 +189,11 @@ impl Sharded {
     /// The call only reads, except that it creates the shard map if there is none yet, as every operation on the queue
     /// does.
     pub async fn health(&self, queue: &QueueName, within: Duration) -> Result<(), Unpolled> {
-        self.queues.health(queue, within).await
+        self.queues.maps.health(queue, within).await
     }
 }
 
-impl fmt::Debug for Sharded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sharded").field("queues", &self.queues).finish()
-    }
-}
+/// The error of [`Sharded::health`]: its text names the shards that were not polled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unpolled(String);

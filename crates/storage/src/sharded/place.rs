@@ -1,23 +1,9 @@
 //! Chooses the shard of a message, and encodes the shard in the message's id.
 
-use std::fmt;
-
 use sha2::{Digest, Sha256};
 
 use super::map::Shard;
 use crate::{MessageId, MessageRef};
-
-/// The error of [`Sharded::health`](super::Sharded::health): its text names the shards that were not polled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unpolled(pub(super) String);
-
-impl fmt::Display for Unpolled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unpolled {}
 
 /// Returns the index of the shard of a key among `shards`. It is the same in every process and release.
 pub(super) fn by_key(key: &str, shards: usize) -> usize {
@@ -31,11 +17,14 @@ pub(super) fn outer_id(shard: &Shard, inner: &MessageId) -> MessageId {
     MessageId::new(format!("{}.{}.{inner}", shard.generation, shard.number))
 }
 
-/// Returns the generation and the number of a message's shard, and the message as the shard knows it.
-pub(super) fn inner(message: &MessageRef) -> Option<(u32, u32, MessageRef)> {
-    let mut parts = message.id.as_str().splitn(3, '.');
-    let generation = parts.next()?.parse().ok()?;
-    let number = parts.next()?.parse().ok()?;
-    let id = MessageId::new(parts.next()?);
-    Some((generation, number, MessageRef { id, receipt: message.receipt.clone() }))
+/// Returns the generation and the number of a message's shard, and the message as the shard knows it. For an id that is not
+/// of this form the home queue answers.
+pub(super) fn inner(message: &MessageRef) -> (u32, u32, MessageRef) {
+    let parse = || {
+        let mut parts = message.id.as_str().splitn(3, '.');
+        let (generation, number) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let id = MessageId::new(parts.next()?);
+        Some((generation, number, MessageRef { id, receipt: message.receipt.clone() }))
+    };
+    parse().unwrap_or_else(|| (0, 0, message.clone()))
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::map::Shard;
-use super::place::inner;
-use super::store::{ShardedQueues, WAVE};
+use super::store::{ShardedQueues, WIDE_WAVE};
 use crate::name::QueueName;
 use crate::{
     Access, Advice, Arrivals, Batches, DeadLetterMessage, Detach, ExpiredReceipt, Guarantees, LeaseLinks,
-    LeaseRevoked, MessageRef, Metadata, MetadataReader, NativeDeadLetters, Permissions, PutMessage,
-    PutOutcome, QueuePowers, QueueStore, Queues, StateCounter, StateCounts, StoreError, StoreErrorKind as K,
+    LeaseRevoked, MessageRef, Metadata, MetadataReader, NativeDeadLetters, Operation, Permissions,
+    PutMessage, PutOutcome, QueuePowers, QueueStore, Queues, StateCounter, StateCounts, StoreError,
     Subscription, SweepLeftovers, SweptLeftovers, Upkeep, WarmUp,
 };
 
@@ -46,15 +46,6 @@ impl ShardedQueues {
             transaction_file: None,
         }
     }
-
-    /// Returns the queues of the account that holds a leased message, with its queue there and its reference there.
-    fn holder(&self, queue: &QueueName, message: &MessageRef) -> Option<(&Queues, QueueName, MessageRef)> {
-        let (generation, number, message) = inner(message)?;
-        let it = |shard: &Shard| (shard.generation, shard.number) == (generation, number);
-        let shard = self.maps.known_shards(queue).into_iter().find(it)?;
-        let (storage, physical) = self.maps.locate(queue, &shard).ok()?;
-        Some((&*storage.queues, physical, message))
-    }
 }
 
 #[async_trait]
@@ -67,17 +58,10 @@ impl MetadataReader for ShardedQueues {
 #[async_trait]
 impl StateCounter for ShardedQueues {
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
+        let ask = |queues: Arc<Queues>, shard| async move { queues.counts_by_state(&shard).await };
+        let all = self.ask_all(queue, ask).await?;
         // All accounts have this power, or the sharded storage does not.
-        let mut all = self.home().queues.counts_by_state(queue).await?.unwrap_or_default();
-        for shard in self.all_shards(queue).await?.iter().filter(|shard| shard.generation > 0) {
-            let (storage, physical) = self.maps.locate(queue, shard)?;
-            match storage.queues.counts_by_state(&physical).await {
-                Ok(counts) => all = all.plus(counts.unwrap_or_default()),
-                Err(e) if e.kind() == K::QueueNotFound => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(all)
+        Ok(all.into_iter().filter_map(|(_, counts)| counts).fold(StateCounts::default(), StateCounts::plus))
     }
 }
 
@@ -91,7 +75,7 @@ impl Batches for ShardedQueues {
         let mut answers = Vec::with_capacity(messages.len());
         let mut messages = messages.into_iter().peekable();
         while messages.peek().is_some() {
-            let wave = messages.by_ref().take(4 * WAVE).map(|message| self.put(queue, message));
+            let wave = messages.by_ref().take(WIDE_WAVE).map(|message| self.put(queue, message));
             answers.extend(join_all(wave.collect::<Vec<_>>()).await);
         }
         answers
@@ -115,12 +99,10 @@ impl NativeDeadLetters for ShardedQueues {
         message: &MessageRef,
         letter: DeadLetterMessage,
     ) -> Result<(), StoreError> {
-        let (shard, inner) = self.find("dead-letter message", queue, message).await?;
-        let (storage, physical) = self.maps.locate(queue, &shard)?;
-        match storage.queues.dead_letter(&physical, &inner, letter).await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.unless_retired("dead-letter message", queue, &shard, error).await),
-        }
+        let change = |queues: Arc<Queues>, shard, message| async move {
+            queues.dead_letter(&shard, &message, letter).await
+        };
+        self.in_shard(Operation::DeadLetter, queue, message, change).await
     }
 }
 
@@ -141,13 +123,19 @@ impl Arrivals for ShardedQueues {
 
 impl LeaseLinks for ShardedQueues {
     fn lease_revoked(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseRevoked> {
-        let (queues, physical, message) = self.holder(queue, message)?;
-        queues.lease_revoked(&physical, &message)
+        let (shard, message) = self.known_shard(queue, message)?;
+        let (storage, physical) = self.maps.locate(queue, &shard).ok()?;
+        storage.queues.lease_revoked(&physical, &message)
     }
 
-    /// Opens nothing in advance: which shard the next lease comes from is not known.
-    fn warm_up(&self, _: &QueueName) -> Option<WarmUp> {
-        None
+    /// Prepares all shards, since the next lease may come from any of them.
+    fn warm_up(&self, queue: &QueueName) -> Option<WarmUp> {
+        let of_shard = |shard: Shard| {
+            let (storage, physical) = self.maps.locate(queue, &shard).ok()?;
+            storage.queues.warm_up(&physical)
+        };
+        let all: Vec<_> = self.maps.known_shards(queue).into_iter().filter_map(of_shard).collect();
+        (!all.is_empty()).then(|| Box::pin(join_all(all).map(drop)) as WarmUp)
     }
 }
 
@@ -167,15 +155,12 @@ impl Upkeep for ShardedQueues {
     }
 
     async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
-        let mut all = Vec::new();
-        for shard in self.all_shards(queue).await? {
-            let (storage, physical) = self.maps.locate(queue, &shard)?;
-            for advice in storage.queues.advice(&physical).await? {
-                let text = format!("{physical}: {}", advice.text);
-                all.push(Advice { text, ..advice });
-            }
-        }
-        Ok(all)
+        let ask = |queues: Arc<Queues>, shard| async move {
+            let all = queues.advice(&shard).await?;
+            let named = |advice: Advice| Advice { text: format!("{shard}: {}", advice.text), ..advice };
+            Ok(all.into_iter().map(named).collect::<Vec<_>>())
+        };
+        Ok(self.ask_all(queue, ask).await?.into_iter().flat_map(|(_, advice)| advice).collect())
     }
 }
 
@@ -183,10 +168,7 @@ impl Upkeep for ShardedQueues {
 impl Permissions<QueueName> for ShardedQueues {
     /// Asks every shard: accounts may grant different permissions.
     async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
-        for shard in self.all_shards(queue).await? {
-            let (storage, physical) = self.maps.locate(queue, &shard)?;
-            storage.queues.check_access(&physical, access).await?;
-        }
+        self.ask_all(queue, |queues, shard| async move { queues.check_access(&shard, access).await }).await?;
         Ok(())
     }
 }

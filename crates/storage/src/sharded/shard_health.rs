@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 const UNANSWERED: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default, Clone, Copy)]
-struct State {
+struct Behaviour {
     failures: u32,
     closed_until: Option<Instant>,
     answered: Option<Instant>,
@@ -26,10 +26,10 @@ struct State {
 
 /// The recent behaviour of each shard.
 #[derive(Debug, Default)]
-pub(super) struct ShardHealth(Mutex<HashMap<(QueueName, Shard), State>>);
+pub(super) struct ShardHealth(Mutex<HashMap<(QueueName, Shard), Behaviour>>);
 
 impl ShardHealth {
-    fn with<T>(&self, queue: &QueueName, shard: &Shard, action: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, queue: &QueueName, shard: &Shard, action: impl FnOnce(&mut Behaviour) -> T) -> T {
         let mut states = lock(&self.0);
         action(states.entry((queue.clone(), shard.clone())).or_default())
     }
@@ -48,7 +48,7 @@ impl ShardHealth {
     /// Notes that a get was answered.
     pub(super) fn answered(&self, queue: &QueueName, shard: &Shard) {
         let answered = Some(Instant::now());
-        self.with(queue, shard, |state| *state = State { answered, ..State::default() });
+        self.with(queue, shard, |state| *state = Behaviour { answered, ..Behaviour::default() });
     }
 
     /// Notes that the shard failed. A shard that may serve later is paused: as long as it asks for, or else from 250 ms

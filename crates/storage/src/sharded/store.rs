@@ -4,25 +4,26 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 
 use super::map::{Shard, is_shard};
 use super::maps::Maps;
 use super::place::{inner, outer_id};
-use super::{Builder, Unpolled};
 use crate::name::QueueName;
 use crate::rules::limits;
 use crate::sync::lock;
 use crate::{
-    Created, ExpiredReceipt, GetMessages, MessageRef, Metadata, Notifier, PeekedMessage, PutMessage,
-    PutOutcome, QueuePowers, QueueProperties, QueueStore, Received, StoreError, StoreErrorKind as K, Stores,
-    Subscription, UpdateMessage, Updated,
+    Created, ExpiredReceipt, GetMessages, MessageRef, Metadata, Notifier, Operation, PeekedMessage,
+    PutMessage, PutOutcome, QueuePowers, QueueProperties, QueueStore, Queues, Received, StoreError,
+    StoreErrorKind as K, Stores, Subscription, UpdateMessage, Updated,
 };
 
-/// The number of shards that are asked at once.
+/// The number of shards that a get asks at once.
 pub(super) const WAVE: usize = 8;
+/// The number of requests at once where each shard is asked for itself.
+pub(super) const WIDE_WAVE: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct ShardedQueues {
@@ -33,36 +34,12 @@ pub(super) struct ShardedQueues {
 }
 
 impl ShardedQueues {
-    pub(super) fn new(options: Builder) -> Self {
-        Self::over(Maps::new(options))
-    }
-
     pub(super) fn over(maps: Maps) -> Self {
         Self { maps, turn: AtomicUsize::new(0), notifiers: Mutex::default() }
     }
 
     pub(super) fn home(&self) -> &Stores {
         self.maps.home()
-    }
-
-    pub(super) fn accounts(&self) -> usize {
-        self.maps.options.accounts.len()
-    }
-
-    pub(super) async fn reshard(&self, queue: &QueueName, shards: u32) -> Result<(), StoreError> {
-        self.maps.reshard(queue, shards).await
-    }
-
-    pub(super) async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
-        self.maps.retire(queue).await
-    }
-
-    pub(super) async fn health(&self, queue: &QueueName, within: Duration) -> Result<(), Unpolled> {
-        self.maps.health(queue, within).await
-    }
-
-    pub(super) async fn all_shards(&self, queue: &QueueName) -> Result<Vec<Shard>, StoreError> {
-        Ok(self.maps.map(queue).await?.shards(self.maps.home_name()))
     }
 
     /// Returns a subscription to the messages that this process puts.
@@ -81,50 +58,85 @@ impl ShardedQueues {
         Ok(self.maps.newest_known(queue).await?.shards(self.maps.home_name()))
     }
 
-    /// Returns the shard of a message, and the message as the shard knows it. A message never moves, so the last map
-    /// that was read is good enough, however old it is.
-    pub(super) async fn find(
+    /// Asks all shards of the queue, many at once; returns their answers in order, that of the home queue first. A shard that
+    /// is missing while the home queue exists holds no messages, and has no answer.
+    pub(super) async fn ask_all<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
-        operation: &'static str,
+        queue: &QueueName,
+        ask: impl Fn(Arc<Queues>, QueueName) -> F + Send + Sync,
+    ) -> Result<Vec<(Shard, T)>, StoreError> {
+        let shards = self.maps.map(queue).await?.shards(self.maps.home_name());
+        self.ask_each(queue, shards, ask).await
+    }
+
+    /// Asks these shards, as [`ask_all`](Self::ask_all) does.
+    async fn ask_each<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
+        &self,
+        queue: &QueueName,
+        shards: Vec<Shard>,
+        ask: impl Fn(Arc<Queues>, QueueName) -> F + Send + Sync,
+    ) -> Result<Vec<(Shard, T)>, StoreError> {
+        let mut answers = Vec::with_capacity(shards.len());
+        let mut shards = shards.into_iter().peekable();
+        while shards.peek().is_some() {
+            let mut wave = Vec::new();
+            for shard in shards.by_ref().take(WIDE_WAVE) {
+                let (storage, physical) = self.maps.locate(queue, &shard)?;
+                let asked = ask(Arc::clone(&storage.queues), physical);
+                wave.push(async move { (shard, asked.await) });
+            }
+            for (shard, answer) in join_all(wave).await {
+                match answer {
+                    Ok(answer) => answers.push((shard, answer)),
+                    Err(e) if e.kind() == K::QueueNotFound && shard.generation > 0 => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Returns the shard of a message by the last map that was read, and the message as the shard knows it. A message never
+    /// moves, so that map is good enough, however old it is.
+    pub(super) fn known_shard(&self, queue: &QueueName, message: &MessageRef) -> Option<(Shard, MessageRef)> {
+        let (generation, number, message) = inner(message);
+        let it = |shard: &Shard| (shard.generation, shard.number) == (generation, number);
+        Some((self.maps.known_shards(queue).into_iter().find(it)?, message))
+    }
+
+    /// Performs a change of a message in its shard. The messages of a shard that was retired since the map was read are gone
+    /// with it.
+    pub(super) async fn in_shard<T, F: Future<Output = Result<T, StoreError>>>(
+        &self,
+        operation: Operation,
         queue: &QueueName,
         message: &MessageRef,
-    ) -> Result<(Shard, MessageRef), StoreError> {
-        // The id is not one of ours: the home queue answers for it.
-        let (generation, number, message) = inner(message).unwrap_or_else(|| (0, 0, message.clone()));
-        let it = |shard: &Shard| (shard.generation, shard.number) == (generation, number);
-        if let Some(shard) = self.maps.known_shards(queue).into_iter().find(it) {
-            return Ok((shard, message));
+        change: impl FnOnce(Arc<Queues>, QueueName, MessageRef) -> F,
+    ) -> Result<T, StoreError> {
+        let mut found = self.known_shard(queue, message);
+        if found.is_none() {
+            self.maps.fresh(queue).await?;
+            found = self.known_shard(queue, message);
         }
-        match self.maps.fresh(queue).await?.shards(self.maps.home_name()).into_iter().find(it) {
-            Some(shard) => Ok((shard, message)),
-            None => Err(self.gone(operation, queue).await),
+        let Some((shard, message)) = found else { return Err(self.gone(operation, queue).await) };
+        let (storage, physical) = self.maps.locate(queue, &shard)?;
+        match change(Arc::clone(&storage.queues), physical, message).await {
+            Err(error) if error.kind() == K::QueueNotFound && shard.generation > 0 => {
+                match self.maps.fresh(queue).await {
+                    Ok(map) if !map.shards(self.maps.home_name()).contains(&shard) => {
+                        Err(self.gone(operation, queue).await)
+                    }
+                    _ => Err(error),
+                }
+            }
+            answer => answer,
         }
     }
 
     /// Returns the error for a message that no shard has: `MessageNotFound`, if its queue exists.
-    async fn gone(&self, operation: &'static str, queue: &QueueName) -> StoreError {
+    async fn gone(&self, operation: Operation, queue: &QueueName) -> StoreError {
         let there = self.home().queues.queue_metadata(queue).await;
-        there.err().unwrap_or_else(|| StoreError::new(K::MessageNotFound, operation, queue))
-    }
-
-    /// Returns the error of an operation on a message of `shard`. The messages of a shard that was retired since the
-    /// map was read are gone with it.
-    pub(super) async fn unless_retired(
-        &self,
-        operation: &'static str,
-        queue: &QueueName,
-        shard: &Shard,
-        error: StoreError,
-    ) -> StoreError {
-        if error.kind() != K::QueueNotFound || shard.generation == 0 {
-            return error;
-        }
-        match self.maps.fresh(queue).await {
-            Ok(map) if !map.shards(self.maps.home_name()).contains(shard) => {
-                self.gone(operation, queue).await
-            }
-            _ => error,
-        }
+        there.err().unwrap_or_else(|| StoreError::new(K::MessageNotFound, operation.as_str(), queue))
     }
 }
 
@@ -156,16 +168,12 @@ impl QueueStore for ShardedQueues {
     }
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
-        let mut all = self.home().queues.queue_properties(queue).await?;
-        for shard in self.all_shards(queue).await?.iter().filter(|shard| shard.generation > 0) {
-            let (storage, physical) = self.maps.locate(queue, shard)?;
-            match storage.queues.queue_properties(&physical).await {
-                Ok(properties) => all.approximate_count += properties.approximate_count,
-                Err(e) if e.kind() == K::QueueNotFound => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(all)
+        let ask = |queues: Arc<Queues>, shard| async move { queues.queue_properties(&shard).await };
+        let all = self.ask_all(queue, ask).await?;
+        let count = all.iter().map(|(_, properties)| properties.approximate_count).sum();
+        // The first is the home queue, which holds the metadata.
+        let metadata = all.into_iter().next().map(|(_, home)| home.metadata).unwrap_or_default();
+        Ok(QueueProperties::new(metadata, count))
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
@@ -185,17 +193,15 @@ impl QueueStore for ShardedQueues {
 
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         limits::check_peek(queue, count)?;
+        let ask = |queues: Arc<Queues>, shard| async move { queues.peek(&shard, count).await };
+        let shards = self.readable_shards(queue).await?;
         let mut all = Vec::new();
-        for shard in self.readable_shards(queue).await? {
-            let (storage, physical) = self.maps.locate(queue, &shard)?;
-            match storage.queues.peek(&physical, count).await {
-                Ok(peeked) => all.extend(peeked.into_iter().map(|mut message| {
-                    message.id = outer_id(&shard, &message.id);
-                    message
-                })),
-                Err(e) if e.kind() == K::QueueNotFound && shard.generation > 0 => {}
-                Err(e) => return Err(e),
-            }
+        for (shard, peeked) in self.ask_each(queue, shards, ask).await? {
+            all.extend(
+                peeked
+                    .into_iter()
+                    .map(|message| PeekedMessage { id: outer_id(&shard, &message.id), ..message }),
+            );
         }
         all.sort_by_key(|message| message.inserted);
         all.truncate(count as usize);
@@ -209,12 +215,10 @@ impl QueueStore for ShardedQueues {
         change: UpdateMessage,
     ) -> Result<Updated, StoreError> {
         let at_once = change.visibility.is_zero();
-        let (shard, inner) = self.find("update message", queue, message).await?;
-        let (storage, physical) = self.maps.locate(queue, &shard)?;
-        let updated = match storage.queues.update(&physical, &inner, change).await {
-            Ok(updated) => updated,
-            Err(error) => return Err(self.unless_retired("update message", queue, &shard, error).await),
+        let change = |queues: Arc<Queues>, shard, message| async move {
+            queues.update(&shard, &message, change).await
         };
+        let updated = self.in_shard(Operation::Update, queue, message, change).await?;
         if at_once {
             self.notify(queue);
         }
@@ -227,22 +231,14 @@ impl QueueStore for ShardedQueues {
         message: &MessageRef,
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
-        let (shard, inner) = self.find("delete message", queue, message).await?;
-        let (storage, physical) = self.maps.locate(queue, &shard)?;
-        match storage.queues.delete(&physical, &inner, expired).await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.unless_retired("delete message", queue, &shard, error).await),
-        }
+        let change = |queues: Arc<Queues>, shard, message| async move {
+            queues.delete(&shard, &message, expired).await
+        };
+        self.in_shard(Operation::Delete, queue, message, change).await
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        for shard in self.all_shards(queue).await? {
-            let (storage, physical) = self.maps.locate(queue, &shard)?;
-            match storage.queues.clear(&physical).await {
-                Err(e) if e.kind() != K::QueueNotFound || shard.generation == 0 => return Err(e),
-                _ => {}
-            }
-        }
+        self.ask_all(queue, |queues, shard| async move { queues.clear(&shard).await }).await?;
         Ok(())
     }
 
