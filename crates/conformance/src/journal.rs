@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::{Broken, Subject};
+use crate::prelude::*;
 use jobqueue::storage::{JournalEntry, JournalPage, JournalQuery, JournalStore};
 
 /// The journal of a subject, with entries of a queue of its own.

@@ -30,6 +30,7 @@ mod deviation;
 mod fixture;
 mod journal;
 mod leases;
+mod prelude;
 mod queues;
 mod runner;
 mod subject;

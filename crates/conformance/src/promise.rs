@@ -71,17 +71,25 @@ impl fmt::Debug for Promise {
     }
 }
 
-/// Declares the promises of a group: the doc comment is the promise's sentence, the function's name its name.
-/// `slow` marks those that let more than three seconds pass; `if` names the power that a storage must have.
+/// Declares the promises of a group: the doc comment is the promise's sentence, the function's name its name. A second
+/// parameter is a fixture of the subject's: `queue` is `subject.queue()`, and `queue: missing_queue` is
+/// `subject.missing_queue()`. `slow` marks those that let more than three seconds pass; `if` names the power that a
+/// storage must have.
 macro_rules! promises {
     (@slow) => { false };
     (@slow slow) => { true };
+    (@given $subject:ident $fixture:ident) => { $subject.$fixture().await? };
+    (@given $subject:ident $name:ident $fixture:ident) => { $subject.$fixture().await? };
     (@concerns) => { |_| true };
     (@concerns $concerns:expr) => { $concerns };
-    ($group:literal $(if $concerns:expr)?; $(#[doc = $summary:literal] $(@$slow:ident)? async fn $name:ident($subject:ident) $body:block)+) => {
+    ($group:literal $(if $concerns:expr)?; $(
+        #[doc = $summary:literal]
+        $(@$slow:ident)? async fn $name:ident($subject:ident $(, $given:ident $(: $fixture:ident)?)?) $body:block
+    )+) => {
         $(
             #[doc = $summary]
             async fn $name($subject: &$crate::Subject) -> Result<(), $crate::Broken> {
+                $(let $given = promises!(@given $subject $given $($fixture)?);)?
                 $body
                 Ok(())
             }

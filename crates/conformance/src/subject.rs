@@ -131,17 +131,14 @@ impl Subject {
         format!("c{}-", self.run)
     }
 
-    /// Returns a name that no queue has.
     pub(super) fn queue_name(&self) -> Result<QueueName, Broken> {
         QueueName::new(self.name()).map_err(|error| Broken::new(error.to_string()))
     }
 
-    /// Returns a name that no container has.
     pub(super) fn container_name(&self) -> Result<ContainerName, Broken> {
         ContainerName::new(self.name()).map_err(|error| Broken::new(error.to_string()))
     }
 
-    /// Creates a new, empty queue.
     pub(super) async fn queue(&self) -> Result<TestQueue, Broken> {
         let name = self.queue_name()?;
         self.storage.queues().create_queue(&name, &Metadata::new()).await?;
@@ -149,7 +146,7 @@ impl Subject {
     }
 
     /// Returns a handle of a queue that does not exist.
-    pub(super) fn missing_queue(&self) -> Result<TestQueue, Broken> {
+    pub(super) async fn missing_queue(&self) -> Result<TestQueue, Broken> {
         Ok(TestQueue::new(&self.storage, self.queue_name()?))
     }
 

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::Broken;
-use super::fixture::{LONG, TestQueue, secs};
-use jobqueue::storage::{PutMessage, Subscription};
+use crate::prelude::*;
+use jobqueue::storage::Subscription;
 
 fn subscription(queue: &TestQueue) -> Result<Subscription, Broken> {
     queue.store.subscribe(&queue.name).ok_or_else(|| Broken::new("the storage announces no messages"))
@@ -27,8 +26,7 @@ async fn heard_all(subscription: &mut Subscription, queue: &TestQueue) -> Result
 
 promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_some();
     /// A put notifies the subscribers of the queue.
-    async fn notify_of_a_put(subject) {
-        let queue = subject.queue().await?;
+    async fn notify_of_a_put(subject, queue) {
         let mut subscription = subscription(&queue)?;
         let (notified, put) = futures_util::join!(arrives(&mut subscription), queue.put("text"));
         put?;
@@ -36,24 +34,21 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
     }
 
     /// A put before the wait is remembered.
-    async fn are_remembered(subject) {
-        let queue = subject.queue().await?;
+    async fn are_remembered(subject, queue) {
         let mut subscription = subscription(&queue)?;
         queue.put("text").await?;
         arrives(&mut subscription).await?;
     }
 
     /// Several messages put together notify the subscribers.
-    async fn notify_of_a_batch(subject) {
-        let queue = subject.queue().await?;
+    async fn notify_of_a_batch(subject, queue) {
         let mut subscription = subscription(&queue)?;
         queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 3]).await;
         arrives(&mut subscription).await?;
     }
 
     /// A release (an update to zero) notifies the subscribers.
-    async fn notify_of_a_release(subject) {
-        let queue = subject.queue().await?;
+    async fn notify_of_a_release(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         let mut subscription = subscription(&queue)?;
         queue.update(&message, secs(0)).await?;
@@ -61,8 +56,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
     }
 
     /// A put with a delay notifies the subscribers: they may wait for longer than the delay.
-    async fn notify_of_a_delayed_put(subject) {
-        let queue = subject.queue().await?;
+    async fn notify_of_a_delayed_put(subject, queue) {
         let mut subscription = subscription(&queue)?;
         heard_all(&mut subscription, &queue).await?;
         let delayed = PutMessage::new("text").with_visibility_delay(secs(60));
@@ -71,8 +65,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
     }
 
     /// An update that shortens a lease notifies the subscribers: they may wait for its former end.
-    async fn notify_of_a_release_with_a_delay(subject) {
-        let queue = subject.queue().await?;
+    async fn notify_of_a_release_with_a_delay(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         let mut subscription = subscription(&queue)?;
         heard_all(&mut subscription, &queue).await?;
@@ -81,8 +74,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
     }
 
     /// A subscription may begin before the queue exists.
-    async fn notify_in_a_queue_made_later(subject) {
-        let queue = subject.missing_queue()?;
+    async fn notify_in_a_queue_made_later(subject, queue: missing_queue) {
         let mut subscription = subscription(&queue)?;
         queue.store.create_queue(&queue.name, &Default::default()).await?;
         queue.put("text").await?;
@@ -90,8 +82,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
     }
 
     /// A put notifies all subscribers.
-    async fn notify_every_subscriber(subject) {
-        let queue = subject.queue().await?;
+    async fn notify_every_subscriber(subject, queue) {
         let both = [subscription(&queue)?, subscription(&queue)?];
         queue.put("text").await?;
         for mut subscription in both {
@@ -100,8 +91,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
     }
 
     /// A wait that is given up loses no notification.
-    async fn survive_a_wait_given_up(subject) {
-        let queue = subject.queue().await?;
+    async fn survive_a_wait_given_up(subject, queue) {
         let mut subscription = subscription(&queue)?;
         let given_up = tokio::time::timeout(Duration::ZERO, subscription.wait()).await;
         drop(given_up);

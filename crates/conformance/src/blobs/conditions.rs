@@ -1,9 +1,7 @@
 //! Promises of conditional writes and version tags.
 
-use futures_util::future::join_all;
-
-use super::super::check::refused;
-use jobqueue::storage::{Condition, ETag, PutBlob, StoreErrorKind as K};
+use crate::prelude::*;
+use jobqueue::storage::{Condition, ETag};
 
 fn if_match(etag: &ETag) -> PutBlob {
     PutBlob::new().with_condition(Condition::IfMatch(etag.clone()))
@@ -11,22 +9,19 @@ fn if_match(etag: &ETag) -> PutBlob {
 
 promises! { "condition";
     /// A write on condition that the blob is absent creates it.
-    async fn if_absent_creates(subject) {
-        let blob = subject.missing_blob().await?;
+    async fn if_absent_creates(subject, blob: missing_blob) {
         blob.write_with("new", PutBlob::if_absent()).await?;
         ensure_eq!(&*blob.read().await?, b"new", "content");
     }
 
     /// A write on condition that the blob is absent leaves an existing one alone.
-    async fn if_absent_never_overwrites(subject) {
-        let blob = subject.blob().await?;
+    async fn if_absent_never_overwrites(subject, blob) {
         refused(blob.write_with("new", PutBlob::if_absent()).await, &[K::BlobAlreadyExists])?;
         ensure_eq!(&*blob.read().await?, b"first", "content");
     }
 
     /// Of many who create a blob at once, one succeeds.
-    async fn if_absent_has_one_winner(subject) {
-        let blob = subject.missing_blob().await?;
+    async fn if_absent_has_one_winner(subject, blob: missing_blob) {
         let writes = join_all((0..20).map(|_| blob.write_with("new", PutBlob::if_absent()))).await;
         ensure_eq!(writes.iter().filter(|write| write.is_ok()).count(), 1, "winners");
         for write in writes.into_iter().filter(Result::is_err) {
@@ -35,23 +30,20 @@ promises! { "condition";
     }
 
     /// After a deletion the blob is absent again.
-    async fn if_absent_creates_after_a_deletion(subject) {
-        let blob = subject.blob().await?;
+    async fn if_absent_creates_after_a_deletion(subject, blob) {
         blob.store.delete_blob(&blob.name, None).await?;
         blob.write_with("new", PutBlob::if_absent()).await?;
     }
 
     /// A write on condition of the present tag succeeds.
-    async fn if_match_writes(subject) {
-        let blob = subject.blob().await?;
+    async fn if_match_writes(subject, blob) {
         let etag = blob.properties().await?.etag;
         blob.write_with("second", if_match(&etag)).await?;
         ensure_eq!(&*blob.read().await?, b"second", "content");
     }
 
     /// A write on condition of a former tag leaves the blob alone.
-    async fn if_match_refuses_a_former_tag(subject) {
-        let blob = subject.blob().await?;
+    async fn if_match_refuses_a_former_tag(subject, blob) {
         let former = blob.properties().await?.etag;
         blob.write("second").await?;
         refused(blob.write_with("third", if_match(&former)).await, &[K::ConditionNotMet])?;
@@ -59,8 +51,7 @@ promises! { "condition";
     }
 
     /// A write on condition of a tag is refused when there is no blob.
-    async fn if_match_needs_a_blob(subject) {
-        let blob = subject.blob().await?;
+    async fn if_match_needs_a_blob(subject, blob) {
         let etag = blob.properties().await?.etag;
         blob.store.delete_blob(&blob.name, None).await?;
         refused(blob.write_with("new", if_match(&etag)).await, &[K::ConditionNotMet, K::BlobNotFound])?;
@@ -68,8 +59,7 @@ promises! { "condition";
     }
 
     /// Of many who change one version of a blob at once, one succeeds.
-    async fn if_match_has_one_winner(subject) {
-        let blob = subject.blob().await?;
+    async fn if_match_has_one_winner(subject, blob) {
         let etag = blob.properties().await?.etag;
         let writes = join_all((0..20).map(|_| blob.write_with("new", if_match(&etag)))).await;
         ensure_eq!(writes.iter().filter(|write| write.is_ok()).count(), 1, "winners");
@@ -79,8 +69,7 @@ promises! { "condition";
     }
 
     /// Each write changes the tag, though it writes the same content.
-    async fn tag_changes_with_every_write(subject) {
-        let blob = subject.blob().await?;
+    async fn tag_changes_with_every_write(subject, blob) {
         let first = blob.properties().await?.etag;
         let second = blob.write("first").await?.etag;
         ensure!(first != second, "the same tag");
@@ -88,16 +77,14 @@ promises! { "condition";
     }
 
     /// A blob that is deleted and written again has a new tag.
-    async fn tag_is_never_used_again(subject) {
-        let blob = subject.blob().await?;
+    async fn tag_is_never_used_again(subject, blob) {
         let first = blob.properties().await?.etag;
         blob.store.delete_blob(&blob.name, None).await?;
         ensure!(blob.write("first").await?.etag != first, "the same tag");
     }
 
     /// Reading leaves the tag as it is.
-    async fn tag_survives_reading(subject) {
-        let blob = subject.blob().await?;
+    async fn tag_survives_reading(subject, blob) {
         let first = blob.properties().await?.etag;
         blob.read().await?;
         ensure_eq!(blob.properties().await?.etag, first, "tag");

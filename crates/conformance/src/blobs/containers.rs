@@ -1,15 +1,11 @@
 //! Promises of creating and deleting containers.
 
-use super::super::Broken;
-use super::super::check::refused;
-use super::super::fixture::TestBlob;
+use crate::prelude::*;
 use jobqueue::storage::BlobName;
-use jobqueue::storage::{PutBlob, StoreErrorKind as K};
 
 promises! { "container";
     /// Creating a container again changes nothing.
-    async fn can_be_created_again(subject) {
-        let blob = subject.blob().await?;
+    async fn can_be_created_again(subject, blob) {
         blob.store.create_container(blob.name.container()).await?;
         ensure_eq!(&*blob.read().await?, b"first", "content");
     }
@@ -35,8 +31,7 @@ promises! { "container";
     }
 
     /// Deleting a container deletes its blobs, leased ones too.
-    async fn can_be_deleted_with_leased_blobs(subject) {
-        let blob = subject.blob().await?;
+    async fn can_be_deleted_with_leased_blobs(subject, blob) {
         if subject.storage().leases().is_ok() {
             blob.leased().await?;
         }

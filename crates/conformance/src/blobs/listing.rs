@@ -1,7 +1,6 @@
 //! Promises of listing blobs.
 
-use super::super::Broken;
-use super::super::fixture::TestBlob;
+use crate::prelude::*;
 
 /// The greatest number of blobs on a page.
 const PAGE: usize = 5_000;
@@ -21,8 +20,7 @@ async fn names(blob: &TestBlob, prefix: &str) -> Result<Vec<String>, Broken> {
 
 promises! { "listing";
     /// All blobs are listed once, in order of name.
-    async fn has_every_blob_in_order(subject) {
-        let blob = subject.missing_blob().await?;
+    async fn has_every_blob_in_order(subject, blob: missing_blob) {
         for name in ["b", "a/2", "c/1", "a/1", "B", "a-1"] {
             blob.sibling(name)?.write("x").await?;
         }
@@ -30,8 +28,7 @@ promises! { "listing";
     }
 
     /// A listing has only blobs with the prefix, which need not end at a slash.
-    async fn has_only_blobs_with_the_prefix(subject) {
-        let blob = subject.missing_blob().await?;
+    async fn has_only_blobs_with_the_prefix(subject, blob: missing_blob) {
         for name in ["a/1", "a/2", "ab", "b/a/1"] {
             blob.sibling(name)?.write("x").await?;
         }
@@ -41,14 +38,12 @@ promises! { "listing";
     }
 
     /// An empty container has an empty listing.
-    async fn of_an_empty_container_is_empty(subject) {
-        let blob = subject.missing_blob().await?;
+    async fn of_an_empty_container_is_empty(subject, blob: missing_blob) {
         ensure!(names(&blob, "").await?.is_empty(), "names out of nothing");
     }
 
     /// A listing returns the properties of each blob.
-    async fn tells_properties(subject) {
-        let blob = subject.blob().await?;
+    async fn tells_properties(subject, blob) {
         if subject.storage().leases().is_ok() {
             blob.leased().await?;
         }
@@ -61,16 +56,14 @@ promises! { "listing";
     }
 
     /// A deleted blob is no longer listed.
-    async fn forgets_deleted_blobs(subject) {
-        let blob = subject.blob().await?;
+    async fn forgets_deleted_blobs(subject, blob) {
         blob.store.delete_blob(&blob.name, None).await?;
         ensure!(names(&blob, "").await?.is_empty(), "a deleted blob is listed");
     }
 
     /// A listing of more than one page goes on behind its marker: each blob is listed once.
     @slow
-    async fn goes_on_behind_a_marker(subject) {
-        let blob = subject.missing_blob().await?;
+    async fn goes_on_behind_a_marker(subject, blob: missing_blob) {
         let all: Vec<String> = (0..PAGE + 1).map(|number| format!("{number:05}")).collect();
         for some in all.chunks(64) {
             let siblings = some.iter().map(|name| blob.sibling(name)).collect::<Result<Vec<_>, _>>()?;

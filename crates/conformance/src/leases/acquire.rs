@@ -2,24 +2,19 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
-use super::super::check::refused;
-use super::super::fixture::lease_id;
-use jobqueue::storage::{LeaseDuration, LeaseState, StoreErrorKind as K};
+use crate::prelude::*;
+use jobqueue::storage::LeaseDuration;
 
 promises! { "acquire" if crate::leases::are_granted;
     /// An available lease is taken under the proposed id.
-    async fn takes_an_available_lease(subject) {
-        let blob = subject.blob().await?;
+    async fn takes_an_available_lease(subject, blob) {
         let id = lease_id();
         ensure_eq!(blob.acquire(60, id).await?, id, "id");
         ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
     }
 
     /// The holder may acquire again, with another duration, so that a lost answer can be repeated.
-    async fn can_be_repeated_by_the_holder(subject) {
-        let blob = subject.blob().await?;
+    async fn can_be_repeated_by_the_holder(subject, blob) {
         let id = blob.leased().await?;
         ensure_eq!(blob.acquire(15, id).await?, id, "id");
         ensure_eq!(blob.acquire_forever(id).await?, id, "id");
@@ -27,8 +22,7 @@ promises! { "acquire" if crate::leases::are_granted;
     }
 
     /// A lease that is held cannot be taken by another, who learns nothing of its id.
-    async fn is_refused_while_another_holds(subject) {
-        let blob = subject.blob().await?;
+    async fn is_refused_while_another_holds(subject, blob) {
         let id = blob.leased().await?;
         refused(blob.acquire(60, lease_id()).await, &[K::LeaseAlreadyPresent])?;
         refused(blob.acquire_forever(lease_id()).await, &[K::LeaseAlreadyPresent])?;
@@ -36,8 +30,7 @@ promises! { "acquire" if crate::leases::are_granted;
     }
 
     /// Of many who acquire at once, one succeeds.
-    async fn has_one_winner(subject) {
-        let blob = subject.blob().await?;
+    async fn has_one_winner(subject, blob) {
         let tries = join_all((0..20).map(|_| blob.acquire(60, lease_id()))).await;
         let won: Vec<_> = tries.iter().filter_map(|answer| answer.as_ref().ok()).collect();
         ensure_eq!(won.len(), 1, "winners");
@@ -45,14 +38,12 @@ promises! { "acquire" if crate::leases::are_granted;
     }
 
     /// A blob that does not exist cannot be leased.
-    async fn needs_a_blob(subject) {
-        let blob = subject.missing_blob().await?;
+    async fn needs_a_blob(subject, blob: missing_blob) {
         refused(blob.acquire(60, lease_id()).await, &[K::BlobNotFound])?;
     }
 
     /// A lease lasts 15 to 60 whole seconds, or is infinite; other durations are refused.
-    async fn takes_15_to_60_seconds(subject) {
-        let blob = subject.blob().await?;
+    async fn takes_15_to_60_seconds(subject, blob) {
         let id = lease_id();
         for bad in [0, 14_000, 15_500, 61_000, 4_294_967_295_000] {
             let duration = LeaseDuration::Finite(Duration::from_millis(bad));
@@ -66,8 +57,7 @@ promises! { "acquire" if crate::leases::are_granted;
     }
 
     /// A lease that is being broken cannot be acquired, not even by its holder.
-    async fn is_refused_while_breaking(subject) {
-        let blob = subject.blob().await?;
+    async fn is_refused_while_breaking(subject, blob) {
         let id = blob.breaking().await?;
         for proposed in [id, lease_id()] {
             refused(blob.acquire(60, proposed).await, &[K::LeaseAlreadyPresent, K::LeaseBroken])?;
@@ -75,8 +65,7 @@ promises! { "acquire" if crate::leases::are_granted;
     }
 
     /// A broken lease can be taken by the former holder and by others.
-    async fn takes_a_broken_lease(subject) {
-        let blob = subject.blob().await?;
+    async fn takes_a_broken_lease(subject, blob) {
         let former = blob.broken().await?;
         blob.acquire(60, former).await?;
         blob.break_in(0).await?;
@@ -85,8 +74,7 @@ promises! { "acquire" if crate::leases::are_granted;
     }
 
     /// Acquiring changes neither tag nor content.
-    async fn is_not_a_write(subject) {
-        let blob = subject.blob().await?;
+    async fn is_not_a_write(subject, blob) {
         let before = blob.properties().await?;
         let id = blob.leased().await?;
         blob.renew(id).await?;
@@ -96,8 +84,7 @@ promises! { "acquire" if crate::leases::are_granted;
     }
 
     /// Leases of two blobs are independent of each other.
-    async fn concerns_one_blob(subject) {
-        let blob = subject.blob().await?;
+    async fn concerns_one_blob(subject, blob) {
         let id = blob.leased().await?;
         let other = blob.sibling("other")?;
         other.write("x").await?;

@@ -1,11 +1,8 @@
 //! Promises of blob leases whose time is over. The shortest lease lasts 15 seconds, so these promises are slow in real
 //! time.
 
-use super::super::check::{refused, refused_unless};
-use super::super::fixture::lease_id;
-use super::super::fixture::{TestBlob, secs};
-use super::super::{Broken, Deviation, Subject};
-use jobqueue::storage::{LeaseId, LeaseState, StoreErrorKind as K};
+use crate::prelude::*;
+use jobqueue::storage::LeaseId;
 
 /// Returns a blob whose lease has run out, and the id under which it was held.
 async fn expired(subject: &Subject) -> Result<(TestBlob, LeaseId), Broken> {
@@ -18,8 +15,7 @@ async fn expired(subject: &Subject) -> Result<(TestBlob, LeaseId), Broken> {
 
 promises! { "expiry" if crate::leases::are_granted;
     /// A lease that is not renewed expires, and not before its time.
-    @slow async fn comes_in_time(subject) {
-        let blob = subject.blob().await?;
+    @slow async fn comes_in_time(subject, blob) {
         blob.acquire(15, lease_id()).await?;
         subject.advance(secs(10)).await;
         ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state after 10 seconds");
@@ -28,8 +24,7 @@ promises! { "expiry" if crate::leases::are_granted;
     }
 
     /// A renewal restarts the lease's duration.
-    @slow async fn is_put_off_by_renewal(subject) {
-        let blob = subject.blob().await?;
+    @slow async fn is_put_off_by_renewal(subject, blob) {
         let id = lease_id();
         blob.acquire(15, id).await?;
         subject.advance(secs(9)).await;
@@ -39,8 +34,7 @@ promises! { "expiry" if crate::leases::are_granted;
     }
 
     /// A change of id does not restart the lease's duration.
-    @slow async fn is_not_put_off_by_change(subject) {
-        let blob = subject.blob().await?;
+    @slow async fn is_not_put_off_by_change(subject, blob) {
         let id = lease_id();
         blob.acquire(15, id).await?;
         subject.advance(secs(9)).await;
@@ -50,8 +44,7 @@ promises! { "expiry" if crate::leases::are_granted;
     }
 
     /// An infinite lease does not expire.
-    @slow async fn never_comes_to_an_infinite_lease(subject) {
-        let blob = subject.blob().await?;
+    @slow async fn never_comes_to_an_infinite_lease(subject, blob) {
         blob.acquire_forever(lease_id()).await?;
         subject.advance(secs(15)).await;
         ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");

@@ -1,13 +1,10 @@
 //! Promises of releasing a blob's lease.
 
-use super::super::check::refused;
-use super::super::fixture::lease_id;
-use jobqueue::storage::{LeaseState, StoreErrorKind as K};
+use crate::prelude::*;
 
 promises! { "release" if crate::leases::are_granted;
     /// A released lease is available, and another can take it at once.
-    async fn frees_the_lease(subject) {
-        let blob = subject.blob().await?;
+    async fn frees_the_lease(subject, blob) {
         let id = blob.leased().await?;
         blob.release(id).await?;
         ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state");
@@ -15,16 +12,14 @@ promises! { "release" if crate::leases::are_granted;
     }
 
     /// Nobody but the holder can release.
-    async fn is_refused_to_others(subject) {
-        let blob = subject.blob().await?;
+    async fn is_refused_to_others(subject, blob) {
         let id = blob.leased().await?;
         refused(blob.release(lease_id()).await, &[K::LeaseIdMismatch])?;
         blob.renew(id).await?;
     }
 
     /// A lease that is not held cannot be released, nor released twice.
-    async fn needs_a_lease(subject) {
-        let blob = subject.blob().await?;
+    async fn needs_a_lease(subject, blob) {
         let kinds = &[K::LeaseNotPresent, K::LeaseIdMismatch];
         refused(blob.release(lease_id()).await, kinds)?;
         let id = blob.leased().await?;
@@ -33,8 +28,7 @@ promises! { "release" if crate::leases::are_granted;
     }
 
     /// The holder can release a lease that is being broken; it is available at once.
-    async fn ends_a_break(subject) {
-        let blob = subject.blob().await?;
+    async fn ends_a_break(subject, blob) {
         let id = blob.breaking().await?;
         refused(blob.release(lease_id()).await, &[K::LeaseIdMismatch, K::LeaseBroken])?;
         blob.release(id).await?;
@@ -42,8 +36,7 @@ promises! { "release" if crate::leases::are_granted;
     }
 
     /// The former holder can release a broken lease; it is available then.
-    async fn frees_a_broken_lease(subject) {
-        let blob = subject.blob().await?;
+    async fn frees_a_broken_lease(subject, blob) {
         let id = blob.broken().await?;
         blob.release(id).await?;
         ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state");

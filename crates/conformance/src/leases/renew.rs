@@ -1,21 +1,17 @@
 //! Promises of renewing a blob's lease.
 
-use super::super::check::refused;
-use super::super::fixture::lease_id;
-use jobqueue::storage::{LeaseState, StoreErrorKind as K};
+use crate::prelude::*;
 
 promises! { "renew" if crate::leases::are_granted;
     /// The holder can renew, and the answer contains its lease id.
-    async fn is_for_the_holder(subject) {
-        let blob = subject.blob().await?;
+    async fn is_for_the_holder(subject, blob) {
         let id = blob.leased().await?;
         ensure_eq!(blob.renew(id).await?, id, "id");
         ensure_eq!(blob.renew(id).await?, id, "id");
     }
 
     /// An infinite lease can be renewed, and stays infinite.
-    async fn is_for_infinite_leases_too(subject) {
-        let blob = subject.blob().await?;
+    async fn is_for_infinite_leases_too(subject, blob) {
         let id = lease_id();
         blob.acquire_forever(id).await?;
         ensure_eq!(blob.renew(id).await?, id, "id");
@@ -23,51 +19,44 @@ promises! { "renew" if crate::leases::are_granted;
     }
 
     /// Nobody but the holder can renew.
-    async fn is_refused_to_others(subject) {
-        let blob = subject.blob().await?;
+    async fn is_refused_to_others(subject, blob) {
         blob.leased().await?;
         refused(blob.renew(lease_id()).await, &[K::LeaseIdMismatch])?;
     }
 
     /// A lease that was never taken cannot be renewed.
-    async fn needs_a_lease(subject) {
-        let blob = subject.blob().await?;
+    async fn needs_a_lease(subject, blob) {
         refused(blob.renew(lease_id()).await, &[K::LeaseNotPresent, K::LeaseIdMismatch])?;
     }
 
     /// A lease that was given up cannot be renewed.
-    async fn is_refused_after_release(subject) {
-        let blob = subject.blob().await?;
+    async fn is_refused_after_release(subject, blob) {
         let id = blob.leased().await?;
         blob.release(id).await?;
         refused(blob.renew(id).await, &[K::LeaseNotPresent, K::LeaseIdMismatch])?;
     }
 
     /// A lease that is being broken cannot be renewed, not even by its holder.
-    async fn is_refused_while_breaking(subject) {
-        let blob = subject.blob().await?;
+    async fn is_refused_while_breaking(subject, blob) {
         let id = blob.breaking().await?;
         refused(blob.renew(id).await, &[K::LeaseBroken])?;
         refused(blob.renew(lease_id()).await, &[K::LeaseBroken, K::LeaseIdMismatch])?;
     }
 
     /// A broken lease cannot be renewed, not even by its former holder.
-    async fn is_refused_when_broken(subject) {
-        let blob = subject.blob().await?;
+    async fn is_refused_when_broken(subject, blob) {
         let id = blob.broken().await?;
         refused(blob.renew(id).await, &[K::LeaseBroken])?;
         refused(blob.renew(lease_id()).await, &[K::LeaseBroken, K::LeaseIdMismatch])?;
     }
 
     /// A blob that does not exist has no lease to renew.
-    async fn needs_a_blob(subject) {
-        let blob = subject.missing_blob().await?;
+    async fn needs_a_blob(subject, blob: missing_blob) {
         refused(blob.renew(lease_id()).await, &[K::BlobNotFound])?;
     }
 
     /// A lease that another took over after a release cannot be renewed by the former holder.
-    async fn is_refused_to_a_former_holder(subject) {
-        let blob = subject.blob().await?;
+    async fn is_refused_to_a_former_holder(subject, blob) {
         let former = blob.leased().await?;
         blob.release(former).await?;
         blob.leased().await?;

@@ -1,22 +1,17 @@
 //! Promises of writing, reading and deleting blobs whose lease is in any state.
 
-use super::super::Deviation;
-use super::super::check::{refused, refused_unless};
-use super::super::fixture::lease_id;
-use jobqueue::storage::{LeaseState, PutBlob, StoreErrorKind as K};
+use crate::prelude::*;
 
 promises! { "write" if crate::leases::are_granted;
     /// A leased blob cannot be written without the lease's id.
-    async fn to_a_leased_blob_needs_the_id(subject) {
-        let blob = subject.blob().await?;
+    async fn to_a_leased_blob_needs_the_id(subject, blob) {
         blob.leased().await?;
         refused(blob.write("second").await, &[K::LeaseIdMissing])?;
         ensure_eq!(&*blob.read().await?, b"first", "content");
     }
 
     /// The holder writes, and still holds the lease.
-    async fn by_the_holder_succeeds(subject) {
-        let blob = subject.blob().await?;
+    async fn by_the_holder_succeeds(subject, blob) {
         let id = blob.leased().await?;
         blob.write_as(id, "second").await?;
         ensure_eq!(&*blob.read().await?, b"second", "content");
@@ -25,16 +20,14 @@ promises! { "write" if crate::leases::are_granted;
     }
 
     /// A leased blob cannot be written under another id.
-    async fn under_another_id_is_refused(subject) {
-        let blob = subject.blob().await?;
+    async fn under_another_id_is_refused(subject, blob) {
         blob.leased().await?;
         refused(blob.write_as(lease_id(), "second").await, &[K::LeaseIdMismatch])?;
         ensure_eq!(&*blob.read().await?, b"first", "content");
     }
 
     /// A blob that is not leased cannot be written under a lease, so that a former holder cannot write.
-    async fn under_a_lease_needs_one(subject) {
-        let blob = subject.blob().await?;
+    async fn under_a_lease_needs_one(subject, blob) {
         let kinds = &[K::LeaseNotPresent, K::LeaseIdMismatch];
         refused(blob.write_as(lease_id(), "second").await, kinds)?;
         let former = blob.leased().await?;
@@ -44,8 +37,7 @@ promises! { "write" if crate::leases::are_granted;
     }
 
     /// A blob whose lease is being broken can still be written by the holder.
-    async fn by_the_holder_succeeds_while_breaking(subject) {
-        let blob = subject.blob().await?;
+    async fn by_the_holder_succeeds_while_breaking(subject, blob) {
         let id = blob.breaking().await?;
         blob.write_as(id, "second").await?;
         ensure_eq!(&*blob.read().await?, b"second", "content");
@@ -53,24 +45,21 @@ promises! { "write" if crate::leases::are_granted;
     }
 
     /// A blob whose lease is being broken can be written by the holder only.
-    async fn by_others_is_refused_while_breaking(subject) {
-        let blob = subject.blob().await?;
+    async fn by_others_is_refused_while_breaking(subject, blob) {
         blob.breaking().await?;
         refused(blob.write("second").await, &[K::LeaseIdMissing])?;
         refused(blob.write_as(lease_id(), "second").await, &[K::LeaseIdMismatch])?;
     }
 
     /// A blob whose lease was broken can be written by all, which makes the lease available.
-    async fn after_a_break_is_free(subject) {
-        let blob = subject.blob().await?;
+    async fn after_a_break_is_free(subject, blob) {
         blob.broken().await?;
         blob.write("second").await?;
         ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state");
     }
 
     /// A blob whose lease was broken cannot be written under the broken lease, nor under another.
-    async fn under_a_broken_lease_is_refused(subject) {
-        let blob = subject.blob().await?;
+    async fn under_a_broken_lease_is_refused(subject, blob) {
         let id = blob.broken().await?;
         for lease in [id, lease_id()] {
             refused(blob.write_as(lease, "second").await, &[K::LeaseNotPresent, K::LeaseIdMismatch])?;
@@ -79,24 +68,21 @@ promises! { "write" if crate::leases::are_granted;
     }
 
     /// A blob that does not exist cannot be written under a lease.
-    async fn to_a_missing_blob_has_no_lease(subject) {
-        let blob = subject.missing_blob().await?;
+    async fn to_a_missing_blob_has_no_lease(subject, blob: missing_blob) {
         let written = blob.write_with("x", PutBlob::new().with_lease(lease_id())).await;
         let deviates = subject.deviates(Deviation::LeaseOnMissingBlobIgnored);
         refused_unless(deviates, written, &[K::LeaseNotPresent, K::LeaseIdMismatch, K::BlobNotFound])?;
     }
 
     /// A leased blob can be read by all.
-    async fn is_not_what_a_read_is(subject) {
-        let blob = subject.blob().await?;
+    async fn is_not_what_a_read_is(subject, blob) {
         blob.leased().await?;
         ensure_eq!(&*blob.read().await?, b"first", "content");
         ensure_eq!(blob.properties().await?.lease, LeaseState::Leased, "state");
     }
 
     /// A leased blob is deleted by its holder only.
-    async fn that_deletes_needs_the_id(subject) {
-        let blob = subject.blob().await?;
+    async fn that_deletes_needs_the_id(subject, blob) {
         let id = blob.leased().await?;
         refused(blob.store.delete_blob(&blob.name, None).await, &[K::LeaseIdMissing])?;
         let other = lease_id();
@@ -106,8 +92,7 @@ promises! { "write" if crate::leases::are_granted;
     }
 
     /// A blob that is written again after its deletion is not leased.
-    async fn after_a_deletion_starts_without_lease(subject) {
-        let blob = subject.blob().await?;
+    async fn after_a_deletion_starts_without_lease(subject, blob) {
         let id = blob.leased().await?;
         blob.store.delete_blob(&blob.name, Some(&id)).await?;
         blob.write("new").await?;

@@ -1,14 +1,10 @@
 //! Promises of clearing queues.
 
-use super::super::check::refused;
-use super::super::fixture::LONG;
-use jobqueue::settings::Metadata;
-use jobqueue::storage::{PutMessage, StoreErrorKind as K};
+use crate::prelude::*;
 
 promises! { "clear";
     /// Clearing a queue removes visible, leased and delayed messages.
-    async fn removes_all_messages(subject) {
-        let queue = subject.queue().await?;
+    async fn removes_all_messages(subject, queue) {
         queue.put_and_get("leased", LONG).await?;
         queue.put("visible").await?;
         queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
@@ -18,14 +14,12 @@ promises! { "clear";
     }
 
     /// Clearing an empty queue does nothing.
-    async fn of_an_empty_queue_does_nothing(subject) {
-        let queue = subject.queue().await?;
+    async fn of_an_empty_queue_does_nothing(subject, queue) {
         queue.store.clear(&queue.name).await?;
     }
 
     /// Clearing a queue keeps the queue and its metadata.
-    async fn keeps_metadata(subject) {
-        let queue = subject.queue().await?;
+    async fn keeps_metadata(subject, queue) {
         let metadata = Metadata::new().with("a", "1");
         queue.store.set_queue_metadata(&queue.name, &metadata).await?;
         queue.store.clear(&queue.name).await?;
@@ -35,8 +29,7 @@ promises! { "clear";
     }
 
     /// Clearing a queue invalidates all receipts.
-    async fn ends_receipts(subject) {
-        let queue = subject.queue().await?;
+    async fn ends_receipts(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         queue.store.clear(&queue.name).await?;
         refused(queue.delete(&message).await, &[K::MessageNotFound])?;

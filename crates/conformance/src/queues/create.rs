@@ -1,24 +1,18 @@
 //! Promises of creating and deleting queues.
 
-use futures_util::future::join_all;
-
-use super::super::check::refused;
-use super::super::fixture::TestQueue;
+use crate::prelude::*;
 use jobqueue::QueueName;
-use jobqueue::settings::Metadata;
-use jobqueue::storage::{Created, StoreErrorKind as K};
+use jobqueue::storage::Created;
 
 promises! { "create";
     /// Creating a missing queue makes it, empty.
-    async fn makes_a_missing_queue(subject) {
-        let queue = subject.missing_queue()?;
+    async fn makes_a_missing_queue(subject, queue: missing_queue) {
         ensure_eq!(queue.store.create_queue(&queue.name, &Metadata::new()).await?, Created::New, "first");
         ensure_eq!(queue.count().await?, 0, "messages in a new queue");
     }
 
     /// Creating a queue again with the same metadata changes nothing.
-    async fn is_repeatable_with_the_same_metadata(subject) {
-        let queue = subject.missing_queue()?;
+    async fn is_repeatable_with_the_same_metadata(subject, queue: missing_queue) {
         let metadata = Metadata::new().with("poisonthreshold", "3");
         queue.store.create_queue(&queue.name, &metadata).await?;
         queue.put("kept").await?;
@@ -27,8 +21,7 @@ promises! { "create";
     }
 
     /// Creating a queue that has other metadata is refused.
-    async fn refuses_other_metadata(subject) {
-        let queue = subject.missing_queue()?;
+    async fn refuses_other_metadata(subject, queue: missing_queue) {
         queue.store.create_queue(&queue.name, &Metadata::new().with("a", "1")).await?;
         for other in [Metadata::new(), Metadata::new().with("a", "2"), Metadata::new().with("b", "1")] {
             refused(queue.store.create_queue(&queue.name, &other).await, &[K::QueueAlreadyExists])?;
@@ -36,8 +29,7 @@ promises! { "create";
     }
 
     /// A refused creation leaves the queue's metadata and messages alone.
-    async fn that_is_refused_changes_nothing(subject) {
-        let queue = subject.missing_queue()?;
+    async fn that_is_refused_changes_nothing(subject, queue: missing_queue) {
         let metadata = Metadata::new().with("a", "1");
         queue.store.create_queue(&queue.name, &metadata).await?;
         queue.put("kept").await?;
@@ -49,8 +41,7 @@ promises! { "create";
     }
 
     /// Of many processes that create the same queue at once, all succeed.
-    async fn by_many_at_once_succeeds(subject) {
-        let queue = subject.missing_queue()?;
+    async fn by_many_at_once_succeeds(subject, queue: missing_queue) {
         let metadata = Metadata::new();
         let creations = (0..10).map(|_| queue.store.create_queue(&queue.name, &metadata));
         let created: Vec<_> = join_all(creations).await.into_iter().collect::<Result<_, _>>()?;
@@ -60,7 +51,7 @@ promises! { "create";
     /// A name of 63 characters is taken.
     async fn takes_the_longest_name(subject) {
         let name = format!("{:q<63}", subject.queue_name()?.as_str());
-        let name = QueueName::new(name).map_err(|error| super::super::Broken::new(error.to_string()))?;
+        let name = QueueName::new(name).map_err(|error| Broken::new(error.to_string()))?;
         subject.storage().queues().create_queue(&name, &Metadata::new()).await?;
         let queue = TestQueue::new(subject.storage(), name);
         queue.put("text").await?;
@@ -68,8 +59,7 @@ promises! { "create";
     }
 
     /// Deleting a queue deletes its messages: a new queue of the name is empty.
-    async fn after_a_deletion_is_empty(subject) {
-        let queue = subject.queue().await?;
+    async fn after_a_deletion_is_empty(subject, queue) {
         queue.put("old").await?;
         queue.store.delete_queue(&queue.name).await?;
         match queue.store.create_queue(&queue.name, &Metadata::new()).await {

@@ -1,16 +1,10 @@
 //! Promises of deleting messages.
 
-use futures_util::future::join_all;
-
-use super::super::Deviation;
-use super::super::check::{refused, refused_unless};
-use super::super::fixture::{LONG, STALE, secs};
-use jobqueue::storage::{ExpiredReceipt, PutMessage, StoreErrorKind as K};
+use crate::prelude::*;
 
 promises! { "delete";
     /// A deleted message is never got again.
-    async fn removes_the_message(subject) {
-        let queue = subject.queue().await?;
+    async fn removes_the_message(subject, queue) {
         let message = queue.put_and_get("text", secs(1)).await?.message;
         queue.delete(&message).await?;
         subject.advance(secs(1)).await;
@@ -19,8 +13,7 @@ promises! { "delete";
     }
 
     /// Deleting a message leaves the others.
-    async fn removes_one_message(subject) {
-        let queue = subject.queue().await?;
+    async fn removes_one_message(subject, queue) {
         let one = queue.put_and_get("one", LONG).await?.message;
         let two = queue.put("two").await?.message;
         queue.delete(&one).await?;
@@ -28,8 +21,7 @@ promises! { "delete";
     }
 
     /// Deleting a message twice finds nothing the second time.
-    async fn twice_finds_nothing(subject) {
-        let queue = subject.queue().await?;
+    async fn twice_finds_nothing(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         queue.delete(&message).await?;
         refused(queue.delete(&message).await, &[K::MessageNotFound])?;
@@ -37,16 +29,14 @@ promises! { "delete";
     }
 
     /// Of many deletions of one message at once, one succeeds.
-    async fn by_many_at_once_succeeds_once(subject) {
-        let queue = subject.queue().await?;
+    async fn by_many_at_once_succeeds_once(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         let deletions = join_all((0..10).map(|_| queue.delete(&message))).await;
         ensure_eq!(deletions.iter().filter(|deletion| deletion.is_ok()).count(), 1, "successes");
     }
 
     /// Messages deleted together are answered in their order, and a stale one stops no other.
-    async fn all_answers_in_order(subject) {
-        let queue = subject.queue().await?;
+    async fn all_answers_in_order(subject, queue) {
         let mut messages = Vec::new();
         for text in ["one", "two", "three"] {
             messages.push(queue.put_and_get(text, LONG).await?.message);
@@ -75,8 +65,7 @@ promises! { "delete";
     }
 
     /// Of messages deleted together, one whose lease has run out is refused, and stays.
-    async fn all_refuses_an_expired_one(subject) {
-        let queue = subject.queue().await?;
+    async fn all_refuses_an_expired_one(subject, queue) {
         let late = queue.put_and_get("late", secs(1)).await?.message;
         subject.advance(secs(1)).await;
         let deviates = subject.deviates(Deviation::ExpiryNotChecked);
@@ -87,8 +76,7 @@ promises! { "delete";
     }
 
     /// Many messages can be deleted together.
-    async fn all_removes_many(subject) {
-        let queue = subject.queue().await?;
+    async fn all_removes_many(subject, queue) {
         for put in queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 40]).await {
             put?;
         }
@@ -101,8 +89,7 @@ promises! { "delete";
     }
 
     /// Deleting no messages does nothing.
-    async fn all_of_nothing_does_nothing(subject) {
-        let queue = subject.queue().await?;
+    async fn all_of_nothing_does_nothing(subject, queue) {
         queue.put("kept").await?;
         let answers = queue.store.delete_all(&queue.name, Vec::new(), ExpiredReceipt::Refuse).await;
         ensure!(answers.is_empty(), "answers to nothing");

@@ -2,23 +2,16 @@
 
 use std::collections::HashSet;
 
-use futures_util::future::join_all;
-
-use super::super::Deviation;
-use super::super::check::refused;
-use super::super::fixture::{LONG, near, secs};
-use jobqueue::storage::{GetMessages, MAX_VISIBILITY, PutMessage, StoreErrorKind as K};
+use crate::prelude::*;
 
 promises! { "get";
     /// An empty queue gives no messages.
-    async fn of_an_empty_queue_is_empty(subject) {
-        let queue = subject.queue().await?;
+    async fn of_an_empty_queue_is_empty(subject, queue) {
         ensure!(queue.get(32, LONG).await?.is_empty(), "messages out of nothing");
     }
 
     /// A get returns at most as many messages as asked for.
-    async fn returns_no_more_than_asked_for(subject) {
-        let queue = subject.queue().await?;
+    async fn returns_no_more_than_asked_for(subject, queue) {
         for _ in 0..5 {
             queue.put("text").await?;
         }
@@ -29,8 +22,7 @@ promises! { "get";
     }
 
     /// All messages are got, each once, by as many gets as it takes.
-    async fn returns_each_message_once(subject) {
-        let queue = subject.queue().await?;
+    async fn returns_each_message_once(subject, queue) {
         let messages = (0..50).map(|n| PutMessage::new(n.to_string())).collect();
         for put in queue.store.put_all(&queue.name, messages).await {
             put?;
@@ -42,8 +34,7 @@ promises! { "get";
     }
 
     /// No message is leased to two of many who get at once.
-    async fn by_many_at_once_shares_no_message(subject) {
-        let queue = subject.queue().await?;
+    async fn by_many_at_once_shares_no_message(subject, queue) {
         let messages = (0..30).map(|n| PutMessage::new(n.to_string())).collect();
         for put in queue.store.put_all(&queue.name, messages).await {
             put?;
@@ -59,8 +50,7 @@ promises! { "get";
     }
 
     /// Asking for no messages, or for more than 32, is refused.
-    async fn takes_counts_from_1_to_32(subject) {
-        let queue = subject.queue().await?;
+    async fn takes_counts_from_1_to_32(subject, queue) {
         queue.put("text").await?;
         for count in [0, 33] {
             refused(queue.get(count, LONG).await, &[K::InvalidInput])?;
@@ -69,8 +59,7 @@ promises! { "get";
     }
 
     /// A visibility timeout of zero, or of more than 7 days, is refused.
-    async fn takes_timeouts_up_to_7_days(subject) {
-        let queue = subject.queue().await?;
+    async fn takes_timeouts_up_to_7_days(subject, queue) {
         queue.put("text").await?;
         for visibility in [secs(0), MAX_VISIBILITY + secs(1)] {
             refused(queue.get(1, visibility).await, &[K::InvalidInput])?;
@@ -79,16 +68,14 @@ promises! { "get";
     }
 
     /// A leased message is invisible to gets and peeks.
-    async fn hides_the_message(subject) {
-        let queue = subject.queue().await?;
+    async fn hides_the_message(subject, queue) {
         queue.put_and_get("text", LONG).await?;
         ensure!(queue.get(1, LONG).await?.is_empty(), "leased twice");
         ensure!(queue.peek(1).await?.is_empty(), "visible to a peek");
     }
 
     /// A message that was not deleted is got again after its timeout, with the same id and text.
-    async fn returns_the_message_after_its_timeout(subject) {
-        let queue = subject.queue().await?;
+    async fn returns_the_message_after_its_timeout(subject, queue) {
         let first = queue.put_and_get("text", secs(1)).await?;
         subject.advance(secs(1)).await;
         let second = queue.get_one(LONG).await?;
@@ -98,8 +85,7 @@ promises! { "get";
     }
 
     /// Each get raises the dequeue count by one.
-    async fn raises_the_dequeue_count(subject) {
-        let queue = subject.queue().await?;
+    async fn raises_the_dequeue_count(subject, queue) {
         queue.put("text").await?;
         for count in 1..=5 {
             let got = queue.get_one(LONG).await?;
@@ -109,8 +95,7 @@ promises! { "get";
     }
 
     /// Each get of a message gives a receipt that was never given before.
-    async fn gives_a_new_receipt(subject) {
-        let queue = subject.queue().await?;
+    async fn gives_a_new_receipt(subject, queue) {
         let put = queue.put("text").await?.message;
         let first = queue.get_one(secs(1)).await?.message;
         subject.advance(secs(1)).await;
@@ -121,8 +106,7 @@ promises! { "get";
     }
 
     /// Each message of one get has a receipt of its own.
-    async fn gives_each_message_a_receipt_of_its_own(subject) {
-        let queue = subject.queue().await?;
+    async fn gives_each_message_a_receipt_of_its_own(subject, queue) {
         for _ in 0..3 {
             queue.put("text").await?;
         }
@@ -136,16 +120,14 @@ promises! { "get";
     }
 
     /// The answer contains the time at which the message becomes visible again.
-    async fn tells_the_time_of_return(subject) {
-        let queue = subject.queue().await?;
+    async fn tells_the_time_of_return(subject, queue) {
         queue.put("text").await?;
         let got = queue.get_one(secs(500)).await?;
         ensure!(near(got.next_visible, got.inserted + secs(500), subject.tolerance()), "{got:?}");
     }
 
     /// The answer contains the time until the next message becomes visible.
-    async fn tells_when_the_next_becomes_visible(subject) {
-        let queue = subject.queue().await?;
+    async fn tells_when_the_next_becomes_visible(subject, queue) {
         queue.put_with(PutMessage::new("second").with_visibility_delay(secs(200))).await?;
         queue.put_with(PutMessage::new("first").with_visibility_delay(secs(100))).await?;
         let received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
@@ -162,15 +144,13 @@ promises! { "get";
     }
 
     /// The answer from an empty queue contains no time of a next message.
-    async fn tells_nothing_about_an_empty_queue(subject) {
-        let queue = subject.queue().await?;
+    async fn tells_nothing_about_an_empty_queue(subject, queue) {
         let received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
         ensure_eq!(received.next_visible_in, None, "the next");
     }
 
     /// A message whose lease runs out counts a dequeue at its next get, as one that is released does.
-    async fn counts_after_a_timeout(subject) {
-        let queue = subject.queue().await?;
+    async fn counts_after_a_timeout(subject, queue) {
         queue.put_and_get("text", secs(1)).await?;
         subject.advance(secs(1)).await;
         ensure_eq!(queue.get_one(LONG).await?.dequeue_count, 2, "dequeue count");

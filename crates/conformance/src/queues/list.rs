@@ -1,6 +1,6 @@
 //! Promises of listing queues.
 
-use jobqueue::settings::Metadata;
+use crate::prelude::*;
 
 promises! { "list";
     /// All queues that begin with a prefix are listed once, in order of name, whatever the order of creation.
@@ -20,8 +20,7 @@ promises! { "list";
     }
 
     /// A listing has no queues without the prefix.
-    async fn has_only_queues_with_the_prefix(subject) {
-        let queue = subject.queue().await?;
+    async fn has_only_queues_with_the_prefix(subject, queue) {
         let listed = subject.storage().queues().list_queues(queue.name.as_str()).await?;
         ensure!(listed.contains(&queue.name), "{} is missing", queue.name);
         ensure!(
@@ -33,8 +32,7 @@ promises! { "list";
     }
 
     /// A deleted queue is no longer listed.
-    async fn forgets_deleted_queues(subject) {
-        let queue = subject.queue().await?;
+    async fn forgets_deleted_queues(subject, queue) {
         queue.store.delete_queue(&queue.name).await?;
         let listed = queue.store.list_queues(&subject.prefix()).await?;
         ensure!(!listed.contains(&queue.name), "a deleted queue is listed");

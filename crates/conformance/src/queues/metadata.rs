@@ -1,23 +1,17 @@
 //! Promises of a queue's metadata and length.
 
-use super::super::Deviation;
-use super::super::check::refused_unless;
-use super::super::fixture::{LONG, secs};
-use jobqueue::settings::Metadata;
-use jobqueue::storage::{PutMessage, StoreErrorKind as K};
+use crate::prelude::*;
 
 promises! { "metadata";
     /// Metadata given at creation is read back.
-    async fn of_creation_is_read_back(subject) {
-        let queue = subject.missing_queue()?;
+    async fn of_creation_is_read_back(subject, queue: missing_queue) {
         let metadata = Metadata::new().with("poisonthreshold", "3").with("defaulttimeout", "30");
         queue.store.create_queue(&queue.name, &metadata).await?;
         ensure_eq!(queue.store.queue_properties(&queue.name).await?.metadata, metadata, "metadata");
     }
 
     /// Setting metadata replaces all of it.
-    async fn is_replaced_as_a_whole(subject) {
-        let queue = subject.queue().await?;
+    async fn is_replaced_as_a_whole(subject, queue) {
         queue.store.set_queue_metadata(&queue.name, &Metadata::new().with("a", "1").with("b", "2")).await?;
         let second = Metadata::new().with("b", "3");
         queue.store.set_queue_metadata(&queue.name, &second).await?;
@@ -26,46 +20,41 @@ promises! { "metadata";
     }
 
     /// Setting no metadata removes it.
-    async fn can_be_removed(subject) {
-        let queue = subject.queue().await?;
+    async fn can_be_removed(subject, queue) {
         queue.store.set_queue_metadata(&queue.name, &Metadata::new().with("a", "1")).await?;
         queue.store.set_queue_metadata(&queue.name, &Metadata::new()).await?;
         ensure!(queue.store.queue_properties(&queue.name).await?.metadata.is_empty(), "some is left");
     }
 
     /// Metadata is found in whatever case its name was written.
-    async fn is_found_in_any_case(subject) {
-        let queue = subject.queue().await?;
+    async fn is_found_in_any_case(subject, queue) {
         queue.store.set_queue_metadata(&queue.name, &Metadata::new().with("PoisonThreshold", "7")).await?;
         let metadata = queue.store.queue_properties(&queue.name).await?.metadata;
         ensure_eq!(metadata.get("poisonthreshold"), Some("7"), "value");
     }
 
     /// Values of printable ASCII are kept as they are.
-    async fn keeps_values(subject) {
-        let queue = subject.queue().await?;
+    async fn keeps_values(subject, queue) {
         let metadata = Metadata::new().with("_a1", r#"x=1; "y", {z: [/\]} %20 +"#).with("b", "ffff-0");
         queue.store.set_queue_metadata(&queue.name, &metadata).await?;
         ensure_eq!(queue.store.queue_properties(&queue.name).await?.metadata, metadata, "metadata");
     }
 
     /// Metadata names that are not identifiers are refused.
-    async fn refuses_names_that_are_not_identifiers(subject) {
-        let queue = subject.queue().await?;
+    async fn refuses_names_that_are_not_identifiers(subject, queue) {
         let deviates = subject.deviates(Deviation::MetadataNamesNotChecked);
         for name in ["1bad", "a-b"] {
             let metadata = Metadata::new().with(name, "1");
             let set = queue.store.set_queue_metadata(&queue.name, &metadata).await;
             refused_unless(deviates, set, &[K::InvalidInput])?;
-            let other = subject.missing_queue()?;
+            let other = subject.missing_queue().await?;
             let created = other.store.create_queue(&other.name, &metadata).await;
             refused_unless(deviates, created, &[K::InvalidInput])?;
         }
     }
 
     /// Metadata of more than 8 KiB is refused.
-    async fn refuses_more_than_8_kib(subject) {
-        let queue = subject.queue().await?;
+    async fn refuses_more_than_8_kib(subject, queue) {
         let metadata = Metadata::new().with("a", "x".repeat(4096)).with("b", "x".repeat(4096));
         let set = queue.store.set_queue_metadata(&queue.name, &metadata).await;
         let deviates = subject.deviates(Deviation::MetadataSizeNotChecked);
@@ -73,16 +62,14 @@ promises! { "metadata";
     }
 
     /// Setting metadata leaves messages and their receipts alone.
-    async fn does_not_concern_messages(subject) {
-        let queue = subject.queue().await?;
+    async fn does_not_concern_messages(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         queue.store.set_queue_metadata(&queue.name, &Metadata::new().with("a", "1")).await?;
         queue.delete(&message).await?;
     }
 
     /// The length counts visible, leased and delayed messages.
-    async fn counts_invisible_messages_too(subject) {
-        let queue = subject.queue().await?;
+    async fn counts_invisible_messages_too(subject, queue) {
         queue.put("leased").await?;
         queue.get_one(LONG).await?;
         queue.put("visible").await?;
@@ -91,17 +78,15 @@ promises! { "metadata";
     }
 
     /// The length falls when messages are deleted.
-    async fn counts_no_deleted_messages(subject) {
-        let queue = subject.queue().await?;
-        let first = queue.put_and_get("one", super::super::fixture::LONG).await?.message;
+    async fn counts_no_deleted_messages(subject, queue) {
+        let first = queue.put_and_get("one", LONG).await?.message;
         queue.put("two").await?;
         queue.delete(&first).await?;
         ensure_eq!(queue.count().await?, 1, "messages");
     }
 
     /// The length does not count messages whose time to live is over.
-    async fn counts_no_expired_messages(subject) {
-        let queue = subject.queue().await?;
+    async fn counts_no_expired_messages(subject, queue) {
         queue.put_with(PutMessage::new("short").with_ttl(Some(secs(1)))).await?;
         subject.advance(secs(2)).await;
         let count = queue.count().await?;

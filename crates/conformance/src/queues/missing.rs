@@ -1,13 +1,9 @@
 //! Promises of operations on queues that do not exist.
 
-use super::super::Broken;
-use super::super::check::refused;
-use super::super::fixture::{LONG, TestQueue};
-use jobqueue::settings::Metadata;
-use jobqueue::storage::{ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind as K};
+use crate::prelude::*;
 
 /// Returns a message reference of the form that the storage itself uses.
-async fn some_message(subject: &super::super::Subject) -> Result<MessageRef, Broken> {
+async fn some_message(subject: &Subject) -> Result<MessageRef, Broken> {
     Ok(subject.queue().await?.put("elsewhere").await?.message)
 }
 
@@ -28,13 +24,12 @@ promises! { "missing";
     /// Messages cannot be put into, got from, changed or cleared in a queue that does not exist.
     async fn queue_has_no_messages(subject) {
         let message = some_message(subject).await?;
-        let queue = subject.missing_queue()?;
+        let queue = subject.missing_queue().await?;
         every_message_operation_is_refused(&queue, &message, &[K::QueueNotFound]).await?;
     }
 
     /// A queue that does not exist has no properties, and no metadata can be set.
-    async fn queue_has_no_properties(subject) {
-        let queue = subject.missing_queue()?;
+    async fn queue_has_no_properties(subject, queue: missing_queue) {
         refused(queue.count().await, &[K::QueueNotFound])?;
         refused(queue.store.queue_metadata(&queue.name).await, &[K::QueueNotFound])?;
         let metadata = Metadata::new().with("a", "1");
@@ -42,15 +37,14 @@ promises! { "missing";
     }
 
     /// A queue that does not exist cannot be deleted.
-    async fn queue_cannot_be_deleted(subject) {
-        let queue = subject.missing_queue()?;
+    async fn queue_cannot_be_deleted(subject, queue: missing_queue) {
         refused(queue.store.delete_queue(&queue.name).await, &[K::QueueNotFound])?;
     }
 
     /// Each message of a batch for a queue that does not exist is refused.
     async fn queue_refuses_each_of_a_batch(subject) {
         let message = some_message(subject).await?;
-        let queue = subject.missing_queue()?;
+        let queue = subject.missing_queue().await?;
         let puts = queue.store.put_all(&queue.name, vec![PutMessage::new("a"), PutMessage::new("b")]).await;
         ensure_eq!(puts.len(), 2, "answers to two messages");
         for put in puts {
@@ -62,8 +56,7 @@ promises! { "missing";
     }
 
     /// A deleted queue behaves like one that never existed, or is reported as being deleted.
-    async fn queue_is_what_a_deleted_one_becomes(subject) {
-        let queue = subject.queue().await?;
+    async fn queue_is_what_a_deleted_one_becomes(subject, queue) {
         let message = queue.put("gone").await?.message;
         queue.store.delete_queue(&queue.name).await?;
         let kinds = &[K::QueueNotFound, K::QueueBeingDeleted];

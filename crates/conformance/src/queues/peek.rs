@@ -1,13 +1,10 @@
 //! Promises of peeking at messages.
 
-use super::super::check::refused;
-use super::super::fixture::{LONG, secs};
-use jobqueue::storage::{PutMessage, StoreErrorKind as K};
+use crate::prelude::*;
 
 promises! { "peek";
     /// A peek shows visible messages without leasing them.
-    async fn leases_nothing(subject) {
-        let queue = subject.queue().await?;
+    async fn leases_nothing(subject, queue) {
         let put = queue.put("text").await?;
         for _ in 0..2 {
             let peeked = queue.peek_one().await?;
@@ -18,8 +15,7 @@ promises! { "peek";
     }
 
     /// A peek does not raise the dequeue count, and shows it.
-    async fn does_not_count(subject) {
-        let queue = subject.queue().await?;
+    async fn does_not_count(subject, queue) {
         queue.put("text").await?;
         ensure_eq!(queue.peek_one().await?.dequeue_count, 0, "dequeue count before a get");
         let got = queue.get_one(LONG).await?;
@@ -29,24 +25,21 @@ promises! { "peek";
     }
 
     /// A peek leaves receipts as they are.
-    async fn does_not_touch_receipts(subject) {
-        let queue = subject.queue().await?;
+    async fn does_not_touch_receipts(subject, queue) {
         let put = queue.put("text").await?;
         queue.peek(1).await?;
         queue.delete(&put.message).await?;
     }
 
     /// A peek shows no delayed and no leased messages.
-    async fn shows_no_invisible_messages(subject) {
-        let queue = subject.queue().await?;
+    async fn shows_no_invisible_messages(subject, queue) {
         queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
         queue.put_and_get("leased", LONG).await?;
         ensure!(queue.peek(32).await?.is_empty(), "an invisible message was shown");
     }
 
     /// A peek shows at most as many messages as asked for.
-    async fn shows_no_more_than_asked_for(subject) {
-        let queue = subject.queue().await?;
+    async fn shows_no_more_than_asked_for(subject, queue) {
         for _ in 0..3 {
             queue.put("text").await?;
         }
@@ -54,8 +47,7 @@ promises! { "peek";
     }
 
     /// Asking for no messages, or for more than 32, is refused.
-    async fn takes_counts_from_1_to_32(subject) {
-        let queue = subject.queue().await?;
+    async fn takes_counts_from_1_to_32(subject, queue) {
         for count in [0, 33] {
             refused(queue.peek(count).await, &[K::InvalidInput])?;
         }

@@ -2,15 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::super::Deviation;
-use super::super::check::refused;
-use super::super::fixture::{LONG, near, secs};
-use jobqueue::storage::{MAX_VISIBILITY, PutMessage, StoreErrorKind as K};
+use crate::prelude::*;
 
 promises! { "put";
     /// A message that was put is got with the same id and text, on its first dequeue.
-    async fn delivers(subject) {
-        let queue = subject.queue().await?;
+    async fn delivers(subject, queue) {
         let put = queue.put("text").await?;
         let got = queue.get_one(LONG).await?;
         ensure_eq!(got.message.id, put.message.id, "id");
@@ -19,8 +15,7 @@ promises! { "put";
     }
 
     /// The same text put twice makes two messages with ids and receipts of their own.
-    async fn twice_makes_two_messages(subject) {
-        let queue = subject.queue().await?;
+    async fn twice_makes_two_messages(subject, queue) {
         let (one, two) = (queue.put("same").await?.message, queue.put("same").await?.message);
         ensure!(one.id != two.id, "one id for two messages");
         ensure!(one.receipt != two.receipt, "one receipt for two messages");
@@ -28,21 +23,19 @@ promises! { "put";
     }
 
     /// The answer contains the times of insertion, visibility and expiry.
-    async fn tells_the_times(subject) {
-        let queue = subject.queue().await?;
+    async fn tells_the_times(subject, queue) {
         let message = PutMessage::new("text").with_visibility_delay(secs(100)).with_ttl(Some(secs(1000)));
         let put = queue.put_with(message).await?;
         let tolerance = subject.tolerance();
         ensure!(near(put.next_visible, put.inserted + secs(100), tolerance), "next visible: {put:?}");
         let Some(expires) = put.expires else {
-            return Err(super::super::Broken::new("no expiry"));
+            return Err(Broken::new("no expiry"));
         };
         ensure!(near(expires, put.inserted + secs(1000), tolerance), "expires: {put:?}");
     }
 
     /// A message with a delay is invisible until the delay is over.
-    async fn with_a_delay_hides_the_message(subject) {
-        let queue = subject.queue().await?;
+    async fn with_a_delay_hides_the_message(subject, queue) {
         queue.put_with(PutMessage::new("later").with_visibility_delay(secs(2))).await?;
         ensure!(queue.get(1, LONG).await?.is_empty(), "got before its time");
         subject.advance(secs(2)).await;
@@ -50,16 +43,14 @@ promises! { "put";
     }
 
     /// A delay of 7 days is taken, a longer one refused.
-    async fn takes_delays_up_to_7_days(subject) {
-        let queue = subject.queue().await?;
+    async fn takes_delays_up_to_7_days(subject, queue) {
         queue.put_with(PutMessage::new("a").with_visibility_delay(MAX_VISIBILITY)).await?;
         let longer = PutMessage::new("b").with_visibility_delay(MAX_VISIBILITY + secs(1));
         refused(queue.put_with(longer).await, &[K::InvalidInput])?;
     }
 
     /// A fraction of a second is kept to the millisecond, or refused, or rounded up; never cut.
-    async fn never_cuts_a_delay(subject) {
-        let queue = subject.queue().await?;
+    async fn never_cuts_a_delay(subject, queue) {
         let delay = std::time::Duration::from_millis(1500);
         let whole = subject.deviates(Deviation::WholeSeconds);
         match queue.put_with(PutMessage::new("a").with_visibility_delay(delay)).await {
@@ -76,32 +67,28 @@ promises! { "put";
     }
 
     /// A put that is refused stores nothing.
-    async fn that_is_refused_stores_nothing(subject) {
-        let queue = subject.queue().await?;
+    async fn that_is_refused_stores_nothing(subject, queue) {
         let bad = PutMessage::new("text").with_visibility_delay(MAX_VISIBILITY + secs(1));
         refused(queue.put_with(bad).await, &[K::InvalidInput])?;
         ensure_eq!(queue.count().await?, 0, "messages");
     }
 
     /// The receipt of a put deletes the message without a get.
-    async fn receipt_deletes(subject) {
-        let queue = subject.queue().await?;
+    async fn receipt_deletes(subject, queue) {
         let message = queue.put("text").await?.message;
         queue.delete(&message).await?;
         ensure!(queue.get(1, LONG).await?.is_empty(), "it is still there");
     }
 
     /// The receipt of a put changes the message without a get, and the change counts as no dequeue.
-    async fn receipt_updates(subject) {
-        let queue = subject.queue().await?;
+    async fn receipt_updates(subject, queue) {
         let message = queue.put("text").await?.message;
         queue.update(&message, secs(0)).await?;
         ensure_eq!(queue.get_one(LONG).await?.dequeue_count, 1, "dequeue count");
     }
 
     /// The receipt of a put with a delay is valid before and after the delay is over.
-    async fn receipt_outlives_the_delay(subject) {
-        let queue = subject.queue().await?;
+    async fn receipt_outlives_the_delay(subject, queue) {
         let delayed = PutMessage::new("text").with_visibility_delay(secs(1));
         let (one, two) = (queue.put_with(delayed.clone()).await?, queue.put_with(delayed).await?);
         queue.delete(&one.message).await?;
@@ -110,18 +97,16 @@ promises! { "put";
     }
 
     /// The receipt of a put is invalid after the first get.
-    async fn receipt_ends_with_the_first_get(subject) {
-        let queue = subject.queue().await?;
+    async fn receipt_ends_with_the_first_get(subject, queue) {
         let put = queue.put("text").await?.message;
         let got = queue.get_one(LONG).await?.message;
-        refused(queue.delete(&put).await, super::super::fixture::STALE)?;
-        refused(queue.update(&put, LONG).await, super::super::fixture::STALE)?;
+        refused(queue.delete(&put).await, STALE)?;
+        refused(queue.update(&put, LONG).await, STALE)?;
         queue.delete(&got).await?;
     }
 
     /// Messages put together are answered in their order, each with a message of its own.
-    async fn all_answers_in_order(subject) {
-        let queue = subject.queue().await?;
+    async fn all_answers_in_order(subject, queue) {
         let messages = (0..40).map(|n| PutMessage::new(format!("text {n}"))).collect();
         let puts = queue.store.put_all(&queue.name, messages).await;
         let puts: Vec<_> = puts.into_iter().collect::<Result<_, _>>()?;
@@ -136,8 +121,7 @@ promises! { "put";
 
     /// Messages put together keep their own delays and times to live.
     @slow
-    async fn all_keeps_delays_and_lives(subject) {
-        let queue = subject.queue().await?;
+    async fn all_keeps_delays_and_lives(subject, queue) {
         let messages = vec![
             PutMessage::new("delayed").with_visibility_delay(secs(20)),
             PutMessage::new("short-lived").with_ttl(Some(secs(1))),
@@ -156,8 +140,7 @@ promises! { "put";
     }
 
     /// Messages put together keep their groups, if the storage orders groups.
-    async fn all_keeps_groups(subject) {
-        let queue = subject.queue().await?;
+    async fn all_keeps_groups(subject, queue) {
         if !queue.store.orders_groups(&queue.name).await? {
             return Ok(());
         }
@@ -173,8 +156,7 @@ promises! { "put";
     }
 
     /// A bad message among many is refused alone.
-    async fn all_refuses_each_alone(subject) {
-        let queue = subject.queue().await?;
+    async fn all_refuses_each_alone(subject, queue) {
         let bad = PutMessage::new("x".repeat(65_537));
         let puts = queue.store.put_all(&queue.name, vec![PutMessage::new("a"), bad, PutMessage::new("b")]).await;
         let fine: Vec<_> = puts.iter().map(Result::is_ok).collect();
@@ -183,15 +165,13 @@ promises! { "put";
     }
 
     /// Putting no messages does nothing.
-    async fn all_of_nothing_does_nothing(subject) {
-        let queue = subject.queue().await?;
+    async fn all_of_nothing_does_nothing(subject, queue) {
         ensure!(queue.store.put_all(&queue.name, Vec::new()).await.is_empty(), "answers to nothing");
         ensure_eq!(queue.count().await?, 0, "messages");
     }
 
     /// Messages put by many at once are all stored, once.
-    async fn by_many_at_once_stores_each(subject) {
-        let queue = subject.queue().await?;
+    async fn by_many_at_once_stores_each(subject, queue) {
         let texts: HashSet<_> = (0..30).map(|n| format!("text {n}")).collect();
         let puts = texts.iter().map(|text| queue.put(text));
         for put in futures_util::future::join_all(puts).await {

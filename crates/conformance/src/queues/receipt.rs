@@ -1,11 +1,7 @@
 //! Promises of fencing: a stale or expired receipt, or that of another message, changes nothing.
 
-use super::super::check::{refused, refused_unless};
-use super::super::fixture::{LONG, STALE, TestQueue, secs, with_receipt};
-use super::super::{Broken, Deviation, Subject};
-use jobqueue::storage::{
-    ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, StoreErrorKind as K, UpdateMessage,
-};
+use crate::prelude::*;
+use jobqueue::storage::{LeasedMessage, MessageId, PopReceipt};
 
 /// Returns an update that an expired receipt may make, too.
 fn late() -> UpdateMessage {
@@ -86,8 +82,7 @@ promises! { "receipt";
     }
 
     /// The receipt of a release (an update to zero) counts as expired.
-    async fn of_a_release_has_expired(subject) {
-        let queue = subject.queue().await?;
+    async fn of_a_release_has_expired(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         let released = with_receipt(&message, &queue.update(&message, secs(0)).await?.receipt);
         let deviates = subject.deviates(Deviation::ExpiryNotChecked);
@@ -95,8 +90,7 @@ promises! { "receipt";
     }
 
     /// One message's receipt is not valid for another, got by another get.
-    async fn of_another_message_is_refused(subject) {
-        let queue = subject.queue().await?;
+    async fn of_another_message_is_refused(subject, queue) {
         let one = queue.put_and_get("one", LONG).await?.message;
         let two = queue.put_and_get("two", LONG).await?.message;
         refused(queue.delete(&with_receipt(&one, &two.receipt)).await, STALE)?;
@@ -105,8 +99,7 @@ promises! { "receipt";
     }
 
     /// One message's receipt is not valid for another, got by the same get.
-    async fn of_a_batch_mate_is_refused(subject) {
-        let queue = subject.queue().await?;
+    async fn of_a_batch_mate_is_refused(subject, queue) {
         queue.put("one").await?;
         queue.put("two").await?;
         let got = match subject.deviates(Deviation::GetMayBeShort) {
@@ -129,8 +122,7 @@ promises! { "receipt";
     }
 
     /// An id that no message has finds nothing.
-    async fn of_no_message_finds_nothing(subject) {
-        let queue = subject.queue().await?;
+    async fn of_no_message_finds_nothing(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         let unknown = MessageRef {
             id: MessageId::new("3f0e4f2c-0000-4000-8000-000000000000"),
@@ -141,8 +133,7 @@ promises! { "receipt";
     }
 
     /// A made-up receipt is refused.
-    async fn that_was_made_up_is_refused(subject) {
-        let queue = subject.queue().await?;
+    async fn that_was_made_up_is_refused(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         let kinds = &[K::PopReceiptMismatch, K::MessageNotFound, K::InvalidInput];
         for made_up in ["AAAAAAAAAAAAAAAAAAAAAAAA", "0", "' OR '1'='1"] {
@@ -154,8 +145,7 @@ promises! { "receipt";
     }
 
     /// Of many concurrent updates with one receipt, one succeeds.
-    async fn is_used_up_by_one_of_many_updates(subject) {
-        let queue = subject.queue().await?;
+    async fn is_used_up_by_one_of_many_updates(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         let updates = (0..10).map(|_| queue.update(&message, LONG));
         let updates = futures_util::future::join_all(updates).await;
@@ -163,8 +153,7 @@ promises! { "receipt";
     }
 
     /// A detached handle sees the same messages and accepts the same receipts.
-    async fn is_good_through_a_detached_handle(subject) {
-        let queue = subject.queue().await?;
+    async fn is_good_through_a_detached_handle(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         let detached = TestQueue::new(&subject.storage().detached(), queue.name.clone());
         let updated = detached.update(&message, LONG).await?;

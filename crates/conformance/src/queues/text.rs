@@ -1,9 +1,6 @@
 //! Promises of the texts of messages: the allowed ones, and that they come back unchanged.
 
-use super::super::check::{refused, refused_unless};
-use super::super::fixture::{LONG, TestQueue};
-use super::super::{Broken, Deviation, Subject};
-use jobqueue::storage::StoreErrorKind as K;
+use crate::prelude::*;
 
 /// Puts each text and finds it again, by peek and by get; then by update.
 async fn survive(subject: &Subject, texts: &[&str]) -> Result<(), Broken> {
@@ -21,9 +18,9 @@ async fn round_trip(queue: &TestQueue, text: &str) -> Result<(), Broken> {
     let got = queue.get_one(LONG).await?;
     ensure_eq!(got.text.as_deref(), Ok(text), "text by get");
     let updated = queue.update_text(&got.message, "other").await?;
-    let other = super::super::fixture::with_receipt(&got.message, &updated.receipt);
+    let other = with_receipt(&got.message, &updated.receipt);
     let updated = queue.update_text(&other, text).await?;
-    let again = super::super::fixture::with_receipt(&got.message, &updated.receipt);
+    let again = with_receipt(&got.message, &updated.receipt);
     queue.update(&again, std::time::Duration::ZERO).await?;
     let got = queue.get_one(LONG).await?;
     ensure_eq!(got.text.as_deref(), Ok(text), "text by get after update");
@@ -66,37 +63,32 @@ promises! { "text";
     }
 
     /// A text of 65,536 bytes is taken, and comes back unchanged.
-    async fn may_have_64_kib(subject) {
-        let queue = subject.queue().await?;
+    async fn may_have_64_kib(subject, queue) {
         let text = "0123456789abcdef".repeat(4096);
         queue.put(&text).await?;
         ensure!(queue.get_one(LONG).await?.text.as_deref() == Ok(&*text), "the text came back changed");
     }
 
     /// A text of 65,537 bytes is refused as too large.
-    async fn may_not_have_more_than_64_kib(subject) {
-        let queue = subject.queue().await?;
+    async fn may_not_have_more_than_64_kib(subject, queue) {
         refused(queue.put(&"x".repeat(65_537)).await, &[K::TooLarge])?;
         ensure_eq!(queue.count().await?, 0, "messages");
     }
 
     /// The size of a text is counted in bytes, not in characters.
-    async fn is_counted_in_bytes(subject) {
-        let queue = subject.queue().await?;
+    async fn is_counted_in_bytes(subject, queue) {
         refused(queue.put(&"€".repeat(21_846)).await, &[K::TooLarge])?;
         queue.put(&"€".repeat(21_845)).await?;
     }
 
     /// A text that is too large once escaped for XML is refused as too large.
-    async fn may_not_outgrow_a_request_when_escaped(subject) {
-        let queue = subject.queue().await?;
+    async fn may_not_outgrow_a_request_when_escaped(subject, queue) {
         let deviates = subject.deviates(Deviation::EscapedSizeNotChecked);
         refused_unless(deviates, queue.put(&"&".repeat(65_536)).await, &[K::TooLarge])?;
     }
 
     /// Characters that XML 1.0 cannot carry are refused.
-    async fn may_not_have_illegal_characters(subject) {
-        let queue = subject.queue().await?;
+    async fn may_not_have_illegal_characters(subject, queue) {
         let deviates = subject.deviates(Deviation::IllegalCharactersAccepted);
         for text in ["a\0b", "\u{1}", "\u{B}", "\u{1F}", "\u{1B}[2J", "\u{FFFE}", "\u{FFFF}"] {
             refused_unless(deviates, queue.put(text).await, &[K::InvalidInput])?;

@@ -1,8 +1,6 @@
 //! Promises of the time to live.
 
-use super::super::check::refused;
-use super::super::fixture::{LONG, secs};
-use jobqueue::storage::{PutMessage, StoreErrorKind as K};
+use crate::prelude::*;
 
 fn living(ttl: u64) -> PutMessage {
     PutMessage::new("text").with_ttl(Some(secs(ttl)))
@@ -10,29 +8,25 @@ fn living(ttl: u64) -> PutMessage {
 
 promises! { "ttl";
     /// Without a time to live a message never expires.
-    async fn may_be_endless(subject) {
-        let queue = subject.queue().await?;
+    async fn may_be_endless(subject, queue) {
         ensure_eq!(queue.put("text").await?.expires, None, "expiry told by put");
         ensure_eq!(queue.peek(1).await?.first().map(|m| m.expires), Some(None), "expiry told by peek");
         ensure_eq!(queue.get_one(LONG).await?.expires, None, "expiry told by get");
     }
 
     /// A time to live of more than 7 days is taken.
-    async fn may_be_longer_than_7_days(subject) {
-        let queue = subject.queue().await?;
+    async fn may_be_longer_than_7_days(subject, queue) {
         let put = queue.put_with(living(30 * 86_400)).await?;
         ensure!(put.expires.is_some_and(|at| at > put.inserted + secs(29 * 86_400)), "{put:?}");
     }
 
     /// A time to live of zero is refused.
-    async fn may_not_be_zero(subject) {
-        let queue = subject.queue().await?;
+    async fn may_not_be_zero(subject, queue) {
         refused(queue.put_with(living(0)).await, &[K::InvalidInput])?;
     }
 
     /// A delay as long as the time to live, or longer, is refused; a shorter one is taken.
-    async fn is_longer_than_the_delay(subject) {
-        let queue = subject.queue().await?;
+    async fn is_longer_than_the_delay(subject, queue) {
         for delay in [60, 61] {
             refused(queue.put_with(living(60).with_visibility_delay(secs(delay))).await, &[K::InvalidInput])?;
         }
@@ -41,8 +35,7 @@ promises! { "ttl";
     }
 
     /// A message whose time to live is over is neither got nor peeked at.
-    async fn ends_a_waiting_message(subject) {
-        let queue = subject.queue().await?;
+    async fn ends_a_waiting_message(subject, queue) {
         queue.put_with(living(1)).await?;
         queue.put("stays").await?;
         subject.advance(secs(2)).await;
@@ -51,8 +44,7 @@ promises! { "ttl";
     }
 
     /// A message whose time to live ends while it is leased does not come back.
-    async fn ends_a_leased_message(subject) {
-        let queue = subject.queue().await?;
+    async fn ends_a_leased_message(subject, queue) {
         queue.put_with(living(2)).await?;
         queue.get_one(secs(1)).await?;
         subject.advance(secs(3)).await;
@@ -60,8 +52,7 @@ promises! { "ttl";
     }
 
     /// A message whose time to live is over can be neither changed nor deleted.
-    async fn ends_receipts(subject) {
-        let queue = subject.queue().await?;
+    async fn ends_receipts(subject, queue) {
         queue.put_with(living(2)).await?;
         let message = queue.get_one(LONG).await?.message;
         subject.advance(secs(3)).await;
@@ -70,16 +61,14 @@ promises! { "ttl";
     }
 
     /// A get may lease a message for longer than it lives.
-    async fn does_not_limit_a_get(subject) {
-        let queue = subject.queue().await?;
+    async fn does_not_limit_a_get(subject, queue) {
         queue.put_with(living(60)).await?;
         let got = queue.get_one(LONG).await?;
         queue.delete(&got.message).await?;
     }
 
     /// Get and peek tell the same insertion and expiry as the put.
-    async fn is_told_by_get_and_peek(subject) {
-        let queue = subject.queue().await?;
+    async fn is_told_by_get_and_peek(subject, queue) {
         let put = queue.put_with(living(1000)).await?;
         let peeked = queue.peek(1).await?.pop().map(|m| (m.inserted, m.expires));
         ensure_eq!(peeked, Some((put.inserted, put.expires)), "by peek");

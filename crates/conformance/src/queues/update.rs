@@ -1,14 +1,10 @@
 //! Promises of changing leased messages.
 
-use super::super::Deviation;
-use super::super::check::{refused, refused_unless};
-use super::super::fixture::{LONG, STALE, near, secs, with_receipt};
-use jobqueue::storage::{MAX_VISIBILITY, PutMessage, StoreErrorKind as K};
+use crate::prelude::*;
 
 promises! { "update";
     /// An update gives a new, valid receipt.
-    async fn gives_a_new_receipt(subject) {
-        let queue = subject.queue().await?;
+    async fn gives_a_new_receipt(subject, queue) {
         let old = queue.put_and_get("text", LONG).await?.message;
         let updated = queue.update(&old, LONG).await?;
         ensure!(updated.receipt != old.receipt, "the old receipt again");
@@ -16,8 +12,7 @@ promises! { "update";
     }
 
     /// The receipt before an update is invalid after it.
-    async fn ends_the_old_receipt(subject) {
-        let queue = subject.queue().await?;
+    async fn ends_the_old_receipt(subject, queue) {
         let old = queue.put_and_get("text", LONG).await?.message;
         let new = with_receipt(&old, &queue.update(&old, LONG).await?.receipt);
         refused(queue.update(&old, LONG).await, STALE)?;
@@ -26,8 +21,7 @@ promises! { "update";
     }
 
     /// An update restarts the visibility timeout.
-    async fn extends_the_lease(subject) {
-        let queue = subject.queue().await?;
+    async fn extends_the_lease(subject, queue) {
         let old = queue.put_and_get("text", secs(2)).await?.message;
         let new = with_receipt(&old, &queue.update(&old, LONG).await?.receipt);
         subject.advance(secs(2)).await;
@@ -36,8 +30,7 @@ promises! { "update";
     }
 
     /// An update can shorten the visibility timeout.
-    async fn shortens_the_lease(subject) {
-        let queue = subject.queue().await?;
+    async fn shortens_the_lease(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         queue.update(&message, secs(1)).await?;
         subject.advance(secs(1)).await;
@@ -45,16 +38,14 @@ promises! { "update";
     }
 
     /// An update with a timeout of zero makes the message visible at once.
-    async fn to_zero_releases_at_once(subject) {
-        let queue = subject.queue().await?;
+    async fn to_zero_releases_at_once(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         queue.update(&message, secs(0)).await?;
         ensure_eq!(queue.get_one(LONG).await?.message.id, message.id, "id");
     }
 
     /// An update with text replaces the text.
-    async fn replaces_the_text(subject) {
-        let queue = subject.queue().await?;
+    async fn replaces_the_text(subject, queue) {
         let old = queue.put_and_get("first", LONG).await?.message;
         let new = with_receipt(&old, &queue.update_text(&old, "second").await?.receipt);
         queue.update(&new, secs(0)).await?;
@@ -62,24 +53,21 @@ promises! { "update";
     }
 
     /// An update without text keeps the text.
-    async fn keeps_the_text(subject) {
-        let queue = subject.queue().await?;
+    async fn keeps_the_text(subject, queue) {
         let message = queue.put_and_get("first", LONG).await?.message;
         queue.update(&message, secs(0)).await?;
         ensure_eq!(queue.get_one(LONG).await?.text.as_deref(), Ok("first"), "text");
     }
 
     /// An update does not raise the dequeue count.
-    async fn does_not_count(subject) {
-        let queue = subject.queue().await?;
+    async fn does_not_count(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         queue.update(&message, secs(0)).await?;
         ensure_eq!(queue.peek_one().await?.dequeue_count, 1, "dequeue count");
     }
 
     /// An update does not lengthen the time to live, nor change the time of insertion.
-    async fn does_not_prolong_life(subject) {
-        let queue = subject.queue().await?;
+    async fn does_not_prolong_life(subject, queue) {
         let put = queue.put_with(PutMessage::new("text").with_ttl(Some(secs(1000)))).await?;
         let message = queue.get_one(LONG).await?.message;
         subject.advance(secs(1)).await;
@@ -89,39 +77,34 @@ promises! { "update";
     }
 
     /// The answer contains the time at which the message becomes visible.
-    async fn tells_the_time_of_return(subject) {
-        let queue = subject.queue().await?;
+    async fn tells_the_time_of_return(subject, queue) {
         let put = queue.put("text").await?;
         let updated = queue.update(&put.message, secs(500)).await?;
         ensure!(near(updated.next_visible, put.inserted + secs(500), subject.tolerance()), "{updated:?}");
     }
 
     /// A timeout of 7 days is taken, a longer one refused.
-    async fn takes_timeouts_up_to_7_days(subject) {
-        let queue = subject.queue().await?;
+    async fn takes_timeouts_up_to_7_days(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         refused(queue.update(&message, MAX_VISIBILITY + secs(1)).await, &[K::InvalidInput])?;
         queue.update(&message, MAX_VISIBILITY).await?;
     }
 
     /// A timeout that ends after the message's life is refused.
-    async fn does_not_hide_beyond_expiry(subject) {
-        let queue = subject.queue().await?;
+    async fn does_not_hide_beyond_expiry(subject, queue) {
         let put = queue.put_with(PutMessage::new("text").with_ttl(Some(secs(100)))).await?;
         let deviates = subject.deviates(Deviation::VisibilityBeyondExpiryAccepted);
         refused_unless(deviates, queue.update(&put.message, secs(200)).await, &[K::InvalidInput])?;
     }
 
     /// A timeout that ends with the message's life, or before, is taken.
-    async fn may_hide_until_expiry(subject) {
-        let queue = subject.queue().await?;
+    async fn may_hide_until_expiry(subject, queue) {
         let put = queue.put_with(PutMessage::new("text").with_ttl(Some(secs(100)))).await?;
         queue.update(&put.message, secs(90)).await?;
     }
 
     /// An update that is refused leaves text, timeout and receipt as they were.
-    async fn that_is_refused_changes_nothing(subject) {
-        let queue = subject.queue().await?;
+    async fn that_is_refused_changes_nothing(subject, queue) {
         let message = queue.put_and_get("first", LONG).await?.message;
         refused(queue.update_text(&message, &"x".repeat(65_537)).await, &[K::TooLarge])?;
         refused(queue.update(&message, MAX_VISIBILITY + secs(1)).await, &[K::InvalidInput])?;
@@ -131,32 +114,28 @@ promises! { "update";
     }
 
     /// A text of 65,536 bytes is taken, a longer one refused.
-    async fn takes_texts_up_to_64_kib(subject) {
-        let queue = subject.queue().await?;
+    async fn takes_texts_up_to_64_kib(subject, queue) {
         let message = queue.put_and_get("first", LONG).await?.message;
         refused(queue.update_text(&message, &"x".repeat(65_537)).await, &[K::TooLarge])?;
         queue.update_text(&message, &"x".repeat(65_536)).await?;
     }
 
     /// A text with characters that XML 1.0 cannot carry is refused.
-    async fn refuses_illegal_characters(subject) {
-        let queue = subject.queue().await?;
+    async fn refuses_illegal_characters(subject, queue) {
         let message = queue.put_and_get("first", LONG).await?.message;
         let deviates = subject.deviates(Deviation::IllegalCharactersAccepted);
         refused_unless(deviates, queue.update_text(&message, "a\u{1}").await, &[K::InvalidInput])?;
     }
 
     /// A deleted message cannot be changed.
-    async fn of_a_deleted_message_finds_nothing(subject) {
-        let queue = subject.queue().await?;
+    async fn of_a_deleted_message_finds_nothing(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
         queue.delete(&message).await?;
         refused(queue.update(&message, LONG).await, &[K::MessageNotFound])?;
     }
 
     /// A chain of updates keeps one message leased under ever new receipts.
-    async fn can_be_repeated(subject) {
-        let queue = subject.queue().await?;
+    async fn can_be_repeated(subject, queue) {
         let mut message = queue.put_and_get("0", LONG).await?.message;
         for n in 1..=10 {
             let updated = queue.update_text(&message, &n.to_string()).await?;
