@@ -26,7 +26,6 @@ pub(super) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Returns a lease id that no other lease has.
 pub(super) fn lease_id() -> LeaseId {
     LeaseId::random(&Runtime::new())
 }
@@ -56,7 +55,6 @@ impl TestQueue {
         self.store.put(&self.name, message).await
     }
 
-    /// Gets up to `count` messages once.
     pub(super) async fn get(
         &self,
         count: u32,
@@ -91,6 +89,13 @@ impl TestQueue {
     ) -> Result<LeasedMessage, Broken> {
         self.put(text).await?;
         self.get_one(visibility).await
+    }
+
+    /// Puts a message, receives it, and puts it back for a while.
+    pub(super) async fn put_back(&self, text: &str) -> Result<(), Broken> {
+        let message = self.put_and_get(text, LONG).await?.message;
+        self.update_with(&message, UpdateMessage::new(LONG).ending_lease()).await?;
+        Ok(())
     }
 
     pub(super) async fn peek(&self, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
@@ -136,7 +141,6 @@ impl TestQueue {
     }
 }
 
-/// Returns the same message with another receipt.
 pub(super) fn with_receipt(message: &MessageRef, receipt: &PopReceipt) -> MessageRef {
     MessageRef { id: message.id.clone(), receipt: receipt.clone() }
 }
@@ -153,7 +157,6 @@ impl TestBlob {
         Self { store: Arc::clone(storage.blobs()), storage: storage.clone(), name }
     }
 
-    /// Returns another blob in the same container.
     pub(super) fn sibling(&self, name: &str) -> Result<Self, Broken> {
         let name = BlobName::new(self.name.container().clone(), name);
         let name = name.map_err(|error| Broken::new(error.to_string()))?;

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use jobqueue::clock::ManualClock;
 use jobqueue::storage::{
     Batches, Blob, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, Created,
-    Detach, ExpiredReceipt, GetMessages, LeaseId, MessageId, MessageRef, Metadata, PeekedMessage, PutBlob,
-    PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StoreError,
-    UpdateMessage, Updated,
+    Detach, ExpiredReceipt, GetMessages, LeaseId, MessageId, MessageRef, Metadata, OrderedGroups,
+    PeekedMessage, PutBlob, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore,
+    Received, StateCounter, StateCounts, StoreError, UpdateMessage, Updated,
 };
 use jobqueue::{Storage, memory};
 use jobqueue_conformance::{Subject, exercise};
@@ -28,10 +28,16 @@ enum Mistake {
     UpdatesById,
     PutsAllWithoutDelay,
     PutsAllForEver,
+    PutsAllWithoutGroups,
+    /// Claims to order groups, and does not know them.
+    ForgetsGroups,
+    CountsDelayedAsWaiting,
     /// A dequeue counts when the message is put back, not when its lease runs out.
     CountsReleasesOnly,
     DetachesOtherBlobs,
     ListsOnePage,
+    /// Content first, metadata afterwards.
+    WritesInTwoSteps,
 }
 
 /// A storage in memory behind an adapter with a mistake.
@@ -99,6 +105,7 @@ impl QueueStore for Wrong {
     }
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        let message = if self.has(Mistake::ForgetsGroups) { message.with_group(None) } else { message };
         let put = self.queues().put(queue, message).await?;
         self.note(&put.message);
         Ok(put)
@@ -156,8 +163,31 @@ impl QueueStore for Wrong {
     }
 
     fn powers(self: Arc<Self>) -> QueuePowers {
-        let guarantees = self.queues().clone().powers().guarantees;
-        QueuePowers { guarantees, batches: Some(self), ..QueuePowers::default() }
+        QueuePowers {
+            guarantees: self.below.queues().guarantees(),
+            counts: Some(Arc::clone(&self) as _),
+            groups: Some(Arc::clone(&self) as _),
+            batches: Some(self),
+            ..QueuePowers::default()
+        }
+    }
+}
+
+#[async_trait]
+impl StateCounter for Wrong {
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
+        let mut counts = self.below.queues().counts_by_state(queue).await?.unwrap_or_default();
+        if self.has(Mistake::CountsDelayedAsWaiting) {
+            counts.waiting += std::mem::take(&mut counts.delayed);
+        }
+        Ok(counts)
+    }
+}
+
+#[async_trait]
+impl OrderedGroups for Wrong {
+    async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        self.below.queues().orders_groups(queue).await
     }
 }
 
@@ -175,6 +205,9 @@ impl Batches for Wrong {
             }
             if self.has(Mistake::PutsAllForEver) {
                 message = message.with_ttl(None);
+            }
+            if self.has(Mistake::PutsAllWithoutGroups) {
+                message = message.with_group(None);
             }
             answers.push(self.put(queue, message).await);
         }
@@ -219,7 +252,14 @@ impl BlobStore for Wrong {
         data: Bytes,
         options: PutBlob,
     ) -> Result<BlobProperties, StoreError> {
-        self.below.blobs().put_blob(blob, data, options).await
+        let blobs = self.below.blobs();
+        if self.has(Mistake::WritesInTwoSteps) {
+            let first = options.clone().with_metadata(Metadata::new());
+            blobs.put_blob(blob, data.clone(), first).await?;
+            tokio::task::yield_now().await;
+            return blobs.put_blob(blob, data, PutBlob::new().with_metadata(options.metadata)).await;
+        }
+        blobs.put_blob(blob, data, options).await
     }
 
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
@@ -286,9 +326,14 @@ async fn each_mistake_breaks_a_promise_about_it() {
         (Mistake::UpdatesById, "receipt::of_a_predecessor_does_not_update"),
         (Mistake::PutsAllWithoutDelay, "put::all_keeps_delays_and_lives"),
         (Mistake::PutsAllForEver, "put::all_keeps_delays_and_lives"),
+        (Mistake::PutsAllWithoutGroups, "powers::to_order_groups_are_kept"),
+        (Mistake::ForgetsGroups, "powers::to_order_groups_are_kept"),
+        (Mistake::CountsDelayedAsWaiting, "powers::to_count_states_is_kept"),
         (Mistake::CountsReleasesOnly, "get::counts_after_a_timeout"),
         (Mistake::DetachesOtherBlobs, "blob::is_the_same_through_a_detached_handle"),
         (Mistake::ListsOnePage, "listing::goes_on_behind_a_marker"),
+        (Mistake::WritesInTwoSteps, "blob::is_written_in_one_step"),
+        (Mistake::WritesInTwoSteps, "blob::is_whole_after_a_dropped_write"),
     ] {
         let broken = broken(mistake).await;
         assert!(broken.contains(&promise), "{mistake:?} breaks {broken:?}, and not {promise}");

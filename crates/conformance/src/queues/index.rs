@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::super::Broken;
-use super::super::fixture::{LONG, TestQueue};
-use jobqueue::storage::{MessageIndex, MessageState, PutMessage, UpdateMessage};
+use crate::prelude::*;
+use jobqueue::storage::{MessageIndex, MessageState};
 
 fn index(queue: &TestQueue) -> Result<Arc<dyn MessageIndex>, Broken> {
     queue.store.powers().index.clone().ok_or_else(|| Broken::new("the storage has no index of messages"))
@@ -24,20 +23,11 @@ async fn texts(queue: &TestQueue, state: MessageState, count: u32) -> Result<Vec
     }
 }
 
-/// Puts a message, receives it, and puts it back for a while.
-async fn put_back(queue: &TestQueue, text: &str) -> Result<(), Broken> {
-    let message = queue.put_and_get(text, LONG).await?.message;
-    let change = UpdateMessage::new(LONG).ending_lease();
-    queue.store.update(&queue.name, &message, change).await?;
-    Ok(())
-}
-
 promises! { "index" if |storage| storage.queues().powers().index.is_some();
     /// Each message is in the list of its state, and in no other.
-    async fn shows_each_message_once(subject) {
-        let queue = subject.queue().await?;
+    async fn shows_each_message_once(subject, queue) {
         queue.put_and_get("running", LONG).await?;
-        put_back(&queue, "backing off").await?;
+        queue.put_back("backing off").await?;
         queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
         queue.put("waiting").await?;
         let states = [
@@ -52,8 +42,7 @@ promises! { "index" if |storage| storage.queues().powers().index.is_some();
     }
 
     /// Pages show all messages, also those that wait for another of their group, each once.
-    async fn shows_all_page_by_page(subject) {
-        let queue = subject.queue().await?;
+    async fn shows_all_page_by_page(subject, queue) {
         for number in 0..7 {
             let group = (number % 2 == 1).then(|| "a".to_owned());
             queue.put_with(PutMessage::new(number.to_string()).with_group(group)).await?;
@@ -66,11 +55,10 @@ promises! { "index" if |storage| storage.queues().powers().index.is_some();
     }
 
     /// A hidden message can be made visible; a leased one and a visible one stay as they are.
-    async fn makes_hidden_messages_visible(subject) {
-        let queue = subject.queue().await?;
+    async fn makes_hidden_messages_visible(subject, queue) {
         let index = index(&queue)?;
         let running = queue.put_and_get("running", LONG).await?.message.id;
-        put_back(&queue, "backing off").await?;
+        queue.put_back("backing off").await?;
         let delayed = PutMessage::new("delayed").with_visibility_delay(LONG);
         let delayed = queue.put_with(delayed).await?.message.id;
         let later = index.messages(&queue.name, MessageState::BackingOff, None, 10).await?;
@@ -83,8 +71,7 @@ promises! { "index" if |storage| storage.queues().powers().index.is_some();
     }
 
     /// A page that begins nowhere, and a page of no or of too many messages, is refused.
-    async fn refuses_wrong_pages(subject) {
-        let queue = subject.queue().await?;
+    async fn refuses_wrong_pages(subject, queue) {
         let index = index(&queue)?;
         ensure!(index.messages(&queue.name, MessageState::Waiting, Some("?"), 1).await.is_err(), "a wrong place");
         for count in [0, 1_001] {
