@@ -17,7 +17,8 @@ pub use crate::message::upgrade::{
 };
 pub use crate::message::{DecodeError, MessageDefaults, QueueMessage};
 pub use crate::validate::rules::{
-    Limit, Measured, Pattern, Provides, Ranged, Text, custom, email, pattern, url, whole,
+    Limit, Measure, Measured, Pattern, Provides, Ranged, Text, custom, email, length, non_empty, pattern,
+    url, whole,
 };
 pub use crate::validate::{Path, Validate, Violations};
 pub use std::vec::Vec;

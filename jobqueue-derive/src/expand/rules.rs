@@ -19,6 +19,7 @@ pub(super) fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, 
     let ty = field.ty;
     let place = quote!(__path, #name, __violations);
     let text = || quote!(<#ty as __jobqueue::Text>::text(#value), #place);
+    let measured = || quote!(<#ty as __jobqueue::Measured>::measure(#value), #place);
     let mut calls = TokenStream::new();
     if let Some(bounds) = attrs.range.get() {
         let shape = Shape::of(ty, params);
@@ -26,11 +27,12 @@ pub(super) fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, 
         calls.extend(quote! { #order <#ty as __jobqueue::Ranged>::range(#value, #place, #limits); });
     }
     if let Some(bounds) = attrs.length.get() {
-        let (order, limits) = length(bounds);
-        calls.extend(quote! { #order <#ty as __jobqueue::Measured>::length(#value, #place, #limits); });
+        let (measured, (order, limits)) = (measured(), length(bounds));
+        calls.extend(quote! { #order __jobqueue::length(#measured, #limits); });
     }
     if attrs.non_empty.is_set() {
-        calls.extend(quote! { <#ty as __jobqueue::Measured>::non_empty(#value, #place); });
+        let measured = measured();
+        calls.extend(quote! { __jobqueue::non_empty(#measured); });
     }
     if attrs.url.is_set() {
         let text = text();
@@ -94,7 +96,13 @@ fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
         Some(high) if bounds.closed => as_written(high),
         Some(high) => {
             let high = as_written(high);
-            quote!(const { (#high) - 1 })
+            quote_spanned! {bounds.tokens.span()=>
+                const {
+                    let high: ::core::primitive::usize = #high;
+                    ::core::assert!(high > 0, "no value is in this range; raise the bound");
+                    high - 1
+                }
+            }
         }
         None => quote!(::core::primitive::usize::MAX),
     };

@@ -17,22 +17,16 @@ impl<T: Validate> Validate for Option<T> {
     }
 }
 
-impl<B: Validate + ToOwned + ?Sized> Validate for Cow<'_, B> {
-    fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
-        (**self).validate_into(path, violations);
-    }
-}
-
 macro_rules! pointers {
-    ($($pointer:ty),+) => {$(
-        impl<T: Validate + ?Sized> Validate for $pointer {
+    ($([$($bound:tt)*] $pointer:ty),+) => {$(
+        impl<T: Validate $($bound)*> Validate for $pointer {
             fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
                 (**self).validate_into(path, violations);
             }
         }
     )+};
 }
-pointers!(&T, Box<T>, Rc<T>, Arc<T>);
+pointers!([+ ?Sized] &T, [+ ?Sized] Box<T>, [+ ?Sized] Rc<T>, [+ ?Sized] Arc<T>, [] Vec<T>, [+ ToOwned + ?Sized] Cow<'_, T>);
 
 /// Avoids an iterator, whose methods would be compiled for each type of items in the crate of the message.
 impl<T: Validate> Validate for [T] {
@@ -48,12 +42,6 @@ impl<T: Validate> Validate for [T] {
 }
 
 impl<T: Validate, const N: usize> Validate for [T; N] {
-    fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
-        self.as_slice().validate_into(path, violations);
-    }
-}
-
-impl<T: Validate> Validate for Vec<T> {
     fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
         self.as_slice().validate_into(path, violations);
     }

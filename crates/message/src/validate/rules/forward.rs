@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::super::{Path, Violations};
 use super::number::Limits;
-use super::{Measured, Ranged, Text};
+use super::{Measure, Measured, Provides, Ranged, Text};
 
 impl<T: Ranged> Ranged for Option<T> {
     type Number = T::Number;
@@ -18,16 +18,8 @@ impl<T: Ranged> Ranged for Option<T> {
 }
 
 impl<T: Measured> Measured for Option<T> {
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
-        if let Some(value) = self {
-            value.length(path, name, violations, bounds);
-        }
-    }
-
-    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
-        if let Some(value) = self {
-            value.non_empty(path, name, violations);
-        }
+    fn measure(&self) -> Option<Measure<'_>> {
+        self.as_ref().and_then(T::measure)
     }
 }
 
@@ -41,24 +33,14 @@ macro_rules! pointers {
     ($($pointer:ty),+) => {$(
         impl<T: Ranged + ?Sized> Ranged for $pointer {
             type Number = T::Number;
-            fn range(
-                &self,
-                path: &Path<'_>,
-                name: &str,
-                violations: &mut Violations,
-                limits: Limits<T::Number>,
-            ) {
+            fn range(&self, path: &Path<'_>, name: &str, violations: &mut Violations, limits: Limits<T::Number>) {
                 (**self).range(path, name, violations, limits);
             }
         }
 
         impl<T: Measured + ?Sized> Measured for $pointer {
-            fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
-                (**self).length(path, name, violations, bounds);
-            }
-
-            fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
-                (**self).non_empty(path, name, violations);
+            fn measure(&self) -> Option<Measure<'_>> {
+                (**self).measure()
             }
         }
 
@@ -67,22 +49,36 @@ macro_rules! pointers {
                 (**self).text()
             }
         }
+
+        impl<T: ?Sized> Provides<T> for $pointer {
+            fn provide(&self) -> Option<&T> {
+                Some(&**self)
+            }
+        }
+
+        impl<T: ?Sized> Provides<T> for Option<$pointer> {
+            fn provide(&self) -> Option<&T> {
+                self.as_deref()
+            }
+        }
     )+};
 }
 pointers!(&T, Box<T>, Rc<T>, Arc<T>);
 
 impl<B: Measured + ToOwned + ?Sized> Measured for Cow<'_, B> {
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
-        (**self).length(path, name, violations, bounds);
-    }
-
-    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
-        (**self).non_empty(path, name, violations);
+    fn measure(&self) -> Option<Measure<'_>> {
+        (**self).measure()
     }
 }
 
 impl<B: Text + ToOwned + ?Sized> Text for Cow<'_, B> {
     fn text(&self) -> Option<&str> {
         (**self).text()
+    }
+}
+
+impl<B: ToOwned + ?Sized> Provides<B> for Cow<'_, B> {
+    fn provide(&self) -> Option<&B> {
+        Some(&**self)
     }
 }

@@ -11,84 +11,77 @@ use super::super::{Path, Violations};
     note = "use `range(…)` for a number, or `with = path` for a rule of your own"
 )]
 pub trait Measured {
-    /// Requires a length from the first to the second of `bounds`, both allowed, unless the value is absent; `usize::MAX`
-    /// means no upper limit.
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize));
-
-    /// Requires at least one character or item, unless the value is absent.
-    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations);
+    /// Returns the value to measure, unless it is absent.
+    fn measure(&self) -> Option<Measure<'_>>;
 }
 
-/// The name of the counted items in the plural, and their number.
-struct Found(&'static str, usize);
+/// A value that has a length.
+#[derive(Debug, Clone, Copy)]
+pub enum Measure<'a> {
+    /// A text; its characters are counted.
+    Text(&'a str),
+    /// The number of other parts, and their name in the plural.
+    Count(usize, &'static str),
+}
 
-impl Found {
-    fn length(self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
-        let (min, max) = bounds;
-        if !(min..=max).contains(&self.1) {
-            violations.add(&path.to(name), "length", self.describe(min, max));
-        }
-    }
-
-    fn non_empty(self, path: &Path<'_>, name: &str, violations: &mut Violations) {
-        if self.1 == 0 {
-            violations.add(&path.to(name), "non_empty", "must not be empty");
-        }
-    }
-
-    #[cold]
-    fn describe(self, min: usize, max: usize) -> String {
+/// Requires a length from the first to the second of `bounds`, both allowed; `usize::MAX` means no upper limit.
+pub fn length(
+    value: Option<Measure<'_>>,
+    path: &Path<'_>,
+    name: &str,
+    violations: &mut Violations,
+    bounds: (usize, usize),
+) {
+    let (min, max) = bounds;
+    let (found, unit) = match value {
+        None => return,
+        // A character has one to four bytes, so that most texts need no counting.
+        Some(Measure::Text(text)) if text.len() <= max && text.len().div_ceil(4) >= min => return,
+        Some(Measure::Text(text)) => (text.chars().count(), "characters"),
+        Some(Measure::Count(count, unit)) => (count, unit),
+    };
+    if !(min..=max).contains(&found) {
         let allowed = match (min, max) {
             (min, usize::MAX) => format!("at least {min}"),
             (0, max) => format!("at most {max}"),
             (min, max) if min == max => format!("exactly {min}"),
             (min, max) => format!("{min} to {max}"),
         };
-        let Self(unit, found) = self;
-        format!("must have {allowed} {unit}, has {found}")
+        violations.add(&path.to(name), "length", format!("must have {allowed} {unit}, has {found}"));
     }
 }
 
-impl Measured for str {
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
-        // A character has one to four bytes, so that most texts need no counting.
-        let (bytes, (min, max)) = (self.len(), bounds);
-        if bytes > max || bytes.div_ceil(4) < min {
-            Found("characters", self.chars().count()).length(path, name, violations, bounds);
-        }
-    }
-
-    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
-        Found("characters", self.len()).non_empty(path, name, violations);
+/// Requires at least one character or item.
+pub fn non_empty(value: Option<Measure<'_>>, path: &Path<'_>, name: &str, violations: &mut Violations) {
+    if matches!(value, Some(Measure::Text("") | Measure::Count(0, _))) {
+        violations.add(&path.to(name), "non_empty", "must not be empty");
     }
 }
 
-impl Measured for String {
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
-        self.as_str().length(path, name, violations, bounds);
-    }
-
-    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
-        self.as_str().non_empty(path, name, violations);
-    }
-}
-
-macro_rules! measured {
-    ($unit:literal, $count:path: $([$($generics:tt)*] $type:ty),+ $(,)?) => {$(
-        impl<$($generics)*> Measured for $type {
-            fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
-                Found($unit, $count(self)).length(path, name, violations, bounds);
-            }
-
-            fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
-                Found($unit, $count(self)).non_empty(path, name, violations);
+macro_rules! texts {
+    ($($type:ty),+) => {$(
+        impl Measured for $type {
+            fn measure(&self) -> Option<Measure<'_>> {
+                Some(Measure::Text(self))
             }
         }
     )+};
 }
-measured!("bytes", Self::len: [] bytes::Bytes);
-measured!("items", Self::len:
+texts!(str, String);
+
+macro_rules! counted {
+    ($unit:literal: $([$($generics:tt)*] $type:ty),+ $(,)?) => {$(
+        impl<$($generics)*> Measured for $type {
+            fn measure(&self) -> Option<Measure<'_>> {
+                Some(Measure::Count(self.len(), $unit))
+            }
+        }
+    )+};
+}
+counted!("bytes": [] bytes::Bytes);
+counted!("items":
     [T] [T],
+    [T, const N: usize] [T; N],
     [T] Vec<T>,
     [T] VecDeque<T>,
     [T] LinkedList<T>,
@@ -100,16 +93,6 @@ measured!("items", Self::len:
     [] serde_json::Map<String, serde_json::Value>,
 );
 
-impl<T, const N: usize> Measured for [T; N] {
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
-        self.as_slice().length(path, name, violations, bounds);
-    }
-
-    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
-        self.as_slice().non_empty(path, name, violations);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,7 +103,7 @@ mod tests {
         for (text, count) in texts {
             for (min, max) in (0..7).flat_map(|min| (min..7).map(move |max| (min, max))) {
                 let mut found = Violations::default();
-                text.length(&Path::ROOT, "text", &mut found, (min, max));
+                length(text.measure(), &Path::ROOT, "text", &mut found, (min, max));
                 assert_eq!(found.is_empty(), (min..=max).contains(&count), "{text:?} {min}..={max}");
             }
         }

@@ -1,12 +1,12 @@
 //! The rules that `#[message(…)]` puts on fields.
 //!
-//! Each rule uses a trait that describes the kind of value that a type holds. `Option`, pointers and references forward
-//! the trait, so that a rule applies through them by type, not by how the type is spelt, and an absent value breaks no
-//! rule. A valid value costs no allocation, except where parsing a URL or an address needs one.
+//! Each rule is a function of the value that a trait finds in a field. `Option`, pointers and references forward the trait,
+//! so that a rule applies through them by type, not by how the type is spelt, and an absent value breaks no rule. A valid
+//! value costs no allocation, except where parsing a URL or an address needs one.
 //!
-//! The derive's output is compiled in the crate of the message, and there every generic function is compiled once more.
-//! So the traits' methods do all the work, and are not generic for strings and numbers. A field is passed as the path
-//! above it and its name (empty for none), which makes it one call.
+//! The derive's output is compiled in the crate of the message, and there every generic function is compiled once more. So
+//! the functions, and the method of numbers, are not generic where they do work. A field is passed as the path above it and
+//! its name (empty for none).
 
 mod custom;
 mod forward;
@@ -19,7 +19,7 @@ mod text;
 mod without_grammar;
 
 pub use custom::{Provides, custom, whole};
-pub use length::Measured;
+pub use length::{Measure, Measured, length, non_empty};
 pub use number::{Limit, Ranged};
 pub use text::Text;
 
