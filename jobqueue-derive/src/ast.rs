@@ -33,6 +33,8 @@ pub(crate) struct Field<'a> {
     /// The step to the value; `None` when the value has no name of its own on the wire: `#[serde(flatten)]`,
     /// `#[serde(transparent)]`.
     pub step: Option<Step>,
+    /// True if serde does not write or does not read the field.
+    pub is_skipped: bool,
     pub attrs: FieldAttrs,
 }
 
@@ -93,27 +95,24 @@ fn variant<'a>(
     let name = serde_names::variant_name(&variant.ident, &variant.attrs, serde.rename_all.as_deref());
     Variant {
         ident: &variant.ident,
-        prefix: serde.variant_prefix(name),
+        prefix: if own.untagged { Vec::new() } else { serde.variant_prefix(name) },
         fields: fields(ctxt, &variant.fields, rename_fields, purpose),
     }
 }
 
 fn fields<'a>(ctxt: &Ctxt, fields: &'a Fields, rename_all: Option<&str>, purpose: Purpose) -> Vec<Field<'a>> {
-    fields
-        .iter()
-        .zip(fields.members())
-        .enumerate()
-        .map(|(index, (field, member))| Field {
-            step: match &field.ident {
-                _ if serde_names::is_flattened(&field.attrs) => None,
-                Some(ident) => Some(Step::Field(serde_names::field_name(ident, &field.attrs, rename_all))),
-                // serde writes a newtype as its content.
-                None if fields.len() == 1 => None,
-                None => Some(Step::Index(index)),
-            },
-            attrs: attr::field(ctxt, &field.attrs, purpose),
-            member,
-            ty: &field.ty,
-        })
-        .collect()
+    let mut index = 0;
+    let mut field = |(field, member): (&'a syn::Field, Member)| {
+        let is_skipped = serde_names::has(&field.attrs, &["skip", "skip_serializing", "skip_deserializing"]);
+        let step = match &field.ident {
+            _ if serde_names::has(&field.attrs, &["flatten"]) => None,
+            Some(ident) => Some(Step::Field(serde_names::field_name(ident, &field.attrs, rename_all))),
+            // serde writes a newtype as its content.
+            None if fields.len() == 1 => None,
+            None => Some(Step::Index(index)),
+        };
+        index += usize::from(!is_skipped);
+        Field { step, is_skipped, attrs: attr::field(ctxt, &field.attrs, purpose), member, ty: &field.ty }
+    };
+    fields.iter().zip(fields.members()).map(&mut field).collect()
 }

@@ -13,7 +13,7 @@ pub(crate) struct SerdeContainer {
     pub transparent: bool,
     tag: bool,
     content: Option<String>,
-    untagged: bool,
+    pub untagged: bool,
 }
 
 impl SerdeContainer {
@@ -63,10 +63,11 @@ pub(crate) fn variant_name(ident: &Ident, attrs: &[Attribute], rename_all: Optio
     })
 }
 
-pub(crate) fn is_flattened(attrs: &[Attribute]) -> bool {
-    let mut flattened = false;
-    each(attrs, |name, _| flattened |= name == "flatten");
-    flattened
+/// Returns whether the attributes have one of these names.
+pub(crate) fn has(attrs: &[Attribute], names: &[&str]) -> bool {
+    let mut found = false;
+    each(attrs, |name, _| found |= names.contains(&name));
+    found
 }
 
 fn renamed(attrs: &[Attribute]) -> Option<String> {

@@ -21,7 +21,6 @@ pub(super) fn meant<'a>(name: &Ident, known: &[&'a str]) -> Option<&'a str> {
     nearest.filter(|(distance, known)| *distance <= 1 + known.len() / 4).map(|(_, known)| known)
 }
 
-/// Returns the Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

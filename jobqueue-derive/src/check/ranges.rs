@@ -17,7 +17,9 @@ pub(super) fn range(ctxt: &Ctxt, bounds: &Bounds, shape: &Shape) {
             fits = false;
         }
     }
-    if fits && is_empty(bounds) {
+    if fits && matches!(shape, Shape::Unsigned(..)) && ends_at_zero(bounds) {
+        nothing(ctxt, bounds, "range");
+    } else if fits && is_empty(bounds) {
         empty(ctxt, bounds, "range");
     }
 }
@@ -39,7 +41,9 @@ pub(super) fn length(ctxt: &Ctxt, bounds: &Bounds) {
         ctxt.error(&bound.expr, problem);
         fits = false;
     }
-    if fits && is_empty(bounds) {
+    if fits && ends_at_zero(bounds) {
+        nothing(ctxt, bounds, "length");
+    } else if fits && is_empty(bounds) {
         empty(ctxt, bounds, "length");
     }
 }
@@ -74,6 +78,16 @@ fn not_numbers(ctxt: &Ctxt, bounds: &Bounds) -> bool {
     found
 }
 
+/// Returns whether the range is `..0`, which has no value that is not negative.
+fn ends_at_zero(bounds: &Bounds) -> bool {
+    let high = bounds.high.as_ref().map(|high| &high.literal);
+    bounds.low.is_none() && !bounds.closed && matches!(high, Some(Literal::Integer { magnitude: 0, .. }))
+}
+
+fn nothing(ctxt: &Ctxt, bounds: &Bounds, name: &str) {
+    ctxt.error(&bounds.tokens, format!("no value is in this range; write `{name}(..=0)` for 0 alone"));
+}
+
 fn empty(ctxt: &Ctxt, bounds: &Bounds, name: &str) {
     let (Some(low), Some(high)) = (&bounds.low, &bounds.high) else { return };
     let (low, high) = (low.text(), high.text());
@@ -95,30 +109,21 @@ fn is_empty(bounds: &Bounds) -> bool {
 }
 
 fn compare(low: &Bound, high: &Bound) -> Option<Ordering> {
-    match (&low.literal, &high.literal) {
-        (
-            Literal::Integer { negative: false, magnitude: low },
-            Literal::Integer { negative: false, magnitude: high },
-        ) => Some(low.cmp(high)),
-        (
-            Literal::Integer { negative: true, magnitude: low },
-            Literal::Integer { negative: true, magnitude: high },
-        ) => Some(high.cmp(low)),
-        (Literal::Integer { negative: low, .. }, Literal::Integer { .. }) => {
-            Some(if *low { Ordering::Less } else { Ordering::Greater })
-        }
-        (low, high) => float(low)?.partial_cmp(&float(high)?),
+    let integer = |literal: &Literal| match literal {
+        // Of two negative numbers the one of greater magnitude is the smaller.
+        Literal::Integer { negative: true, magnitude } => Some((false, u128::MAX - magnitude)),
+        Literal::Integer { magnitude, .. } => Some((true, *magnitude)),
+        _ => None,
+    };
+    match (integer(&low.literal), integer(&high.literal)) {
+        (Some(low), Some(high)) => Some(low.cmp(&high)),
+        _ => float(low)?.partial_cmp(&float(high)?),
     }
 }
 
-fn float(literal: &Literal) -> Option<f64> {
-    match literal {
-        Literal::Integer { negative, magnitude } => {
-            format!("{}{magnitude}", if *negative { "-" } else { "" }).parse().ok()
-        }
-        Literal::Float { text } => text.parse().ok(),
-        _ => None,
-    }
+fn float(bound: &Bound) -> Option<f64> {
+    let is_known = matches!(bound.literal, Literal::Integer { .. } | Literal::Float { .. });
+    if is_known { bound.text().parse().ok() } else { None }
 }
 
 fn misfit(bound: &Bound, shape: &Shape) -> Option<String> {
@@ -134,8 +139,8 @@ fn misfit(bound: &Bound, shape: &Shape) -> Option<String> {
             let limit = if *negative { min.unsigned_abs() } else { max.unsigned_abs() };
             (*magnitude > limit).then(|| outside(&text, name, &min.to_string(), &max.to_string()))
         }
-        (literal, Shape::Float("f32")) => {
-            let wide = float(literal)?;
+        (_, Shape::Float("f32")) => {
+            let wide = float(bound)?;
             (wide.abs() > f32::MAX.into())
                 .then(|| format!("{text} is outside `f32`; use a smaller bound, or `f64`"))
         }

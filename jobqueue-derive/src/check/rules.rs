@@ -17,6 +17,14 @@ pub(super) fn check(ctxt: &Ctxt, field: &Field<'_>, params: &[&Ident]) {
         }
         return;
     }
+    if field.is_skipped {
+        for rule in attrs.rules() {
+            ctxt.error(
+                rule,
+                format!("serde skips this field, so that a worker would check its default value; remove `{rule}`, or the `skip`"),
+            );
+        }
+    }
     applicable(ctxt, attrs, &shape);
     if let Some(bounds) = attrs.range.get() {
         ranges::range(ctxt, bounds, &shape);

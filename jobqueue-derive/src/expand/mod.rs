@@ -30,7 +30,7 @@ pub(crate) fn wrap(container: &Container<'_>, items: TokenStream) -> TokenStream
     };
     quote! {
         #[doc(hidden)]
-        #[allow(non_upper_case_globals, unused_qualifications, clippy::absolute_paths)]
+        #[allow(unused_qualifications, clippy::absolute_paths)]
         const _: () = {
             use #krate::__private as __jobqueue;
             #items

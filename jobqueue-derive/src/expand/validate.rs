@@ -20,11 +20,14 @@ pub(super) fn expand(container: &Container<'_>) -> TokenStream {
     let whole = container.attrs.validate.get().map(|rule| {
         quote! { __jobqueue::whole::<Self, _>(self, __path, __violations, #rule); }
     });
+    // Without rules the arguments have no names, since an `allow` of unused ones is an error where they are forbidden.
+    let is_used = !body.is_empty() || whole.is_some();
+    let (path, violations) =
+        if is_used { (quote!(__path), quote!(__violations)) } else { (quote!(_), quote!(_)) };
     quote! {
         #[automatically_derived]
         impl #impl_generics __jobqueue::Validate for #ident #ty_generics #clause {
-            #[allow(unused_variables)]
-            fn validate_into(&self, __path: &__jobqueue::Path<'_>, __violations: &mut __jobqueue::Violations) {
+            fn validate_into(&self, #path: &__jobqueue::Path<'_>, #violations: &mut __jobqueue::Violations) {
                 #body
                 #whole
             }

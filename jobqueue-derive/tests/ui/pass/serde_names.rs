@@ -12,8 +12,30 @@ struct Thing {
     place: String,
 }
 
+#[derive(Serialize, Deserialize, Validate)]
+struct Pair(#[serde(skip)] u8, #[message(range(1..))] u8, #[message(range(1..))] u8);
+
+#[derive(Serialize, Deserialize, Validate)]
+enum Shape {
+    Circle {
+        #[message(range(1..))]
+        radius: u8,
+    },
+    #[serde(untagged)]
+    Bare {
+        #[message(range(1..))]
+        side: u8,
+    },
+}
+
+fn paths(value: &impl Validate) -> Vec<String> {
+    value.validate().unwrap_err().iter().map(|violation| violation.path().to_owned()).collect()
+}
+
 fn main() {
-    let violations = Thing { the_size: 0, place: String::new() }.validate().unwrap_err();
-    let paths: Vec<_> = violations.iter().map(|violation| violation.path()).collect();
-    assert_eq!(paths, ["THE-SIZE", "where"]);
+    assert_eq!(paths(&Thing { the_size: 0, place: String::new() }), ["THE-SIZE", "where"]);
+    // serde writes `[0, 0]` and `{"side":0}`.
+    assert_eq!(paths(&Pair(1, 0, 0)), ["[0]", "[1]"]);
+    assert_eq!(paths(&Shape::Circle { radius: 0 }), ["Circle.radius"]);
+    assert_eq!(paths(&Shape::Bare { side: 0 }), ["side"]);
 }
