@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::message::MessageDefaults;
+use jobqueue_storage::MAX_VISIBILITY;
 pub use jobqueue_storage::Metadata;
 
 /// The metadata name of [`QueueSettings::poison_threshold`].
@@ -174,8 +175,6 @@ const DEFAULT_POISON_THRESHOLD: u32 = 5;
 /// The lease with which messages are received unless their queue or type says otherwise.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// The longest lease that a storage grants: 7 days.
-const MAX_TIMEOUT: Duration = Duration::from_secs(604_800);
 const DEFAULT_UNKNOWN_KIND_SECONDS: u64 = 86_400;
 const YEAR: u64 = 365 * 86_400;
 
@@ -206,9 +205,9 @@ impl QueueSettings {
         let set_threshold = overrides.poison_threshold.map(|n| n.clamp(1, 1000)).or(set.map(|n| n as u32));
         let poison_threshold = set_threshold.unwrap_or(threshold);
 
-        let default = defaults.timeout.unwrap_or(DEFAULT_LEASE).clamp(MIN_TIMEOUT, MAX_TIMEOUT);
+        let default = defaults.timeout.unwrap_or(DEFAULT_LEASE).clamp(MIN_TIMEOUT, MAX_VISIBILITY);
         let set = reader.number(DEFAULT_TIMEOUT, "seconds from 1 to 604800", 1..=604_800, default.as_secs());
-        let set_timeout = overrides.timeout.map(|t| t.clamp(MIN_TIMEOUT, MAX_TIMEOUT));
+        let set_timeout = overrides.timeout.map(|t| t.clamp(MIN_TIMEOUT, MAX_VISIBILITY));
         let set_timeout = set_timeout.or(set.map(Duration::from_secs));
 
         let generous = generous(poison_threshold);
@@ -225,9 +224,9 @@ impl QueueSettings {
             "`none` or `base64`",
             &[("none", MessageEncoding::Plain), ("base64", MessageEncoding::Base64)],
         );
-        let paused = reader.word(PAUSED, "`true` or `false`", &[("false", false), ("true", true)]);
-        let trust_producers =
-            reader.word(TRUST_PRODUCERS, "`true` or `false`", &[("false", false), ("true", true)]);
+        let switch = [("false", false), ("true", true)];
+        let paused = reader.word(PAUSED, "`true` or `false`", &switch);
+        let trust_producers = reader.word(TRUST_PRODUCERS, "`true` or `false`", &switch);
         let raw_version = reader.version(RAW_VERSION, "a whole number from 1 to 4294967295");
         let settings = Self {
             poison_threshold,

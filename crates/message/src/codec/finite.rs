@@ -59,6 +59,15 @@ macro_rules! always_finite {
     };
 }
 
+/// Implements the methods that begin a value of several others, each of which is checked.
+macro_rules! starts {
+    ($($method:ident($($value:ty),*);)*) => {
+        $(fn $method(self, $(_: $value),*) -> Result<Self, Found> {
+            Ok(self)
+        })*
+    };
+}
+
 impl Serializer for FiniteCheck {
     type Ok = ();
     type Error = Found;
@@ -121,44 +130,14 @@ impl Serializer for FiniteCheck {
         value.serialize(self).map_err(|found| found.inside(variant))
     }
 
-    fn serialize_seq(self, _: Option<usize>) -> Result<Self, Found> {
-        Ok(self)
-    }
-
-    fn serialize_tuple(self, _: usize) -> Result<Self, Found> {
-        Ok(self)
-    }
-
-    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self, Found> {
-        Ok(self)
-    }
-
-    fn serialize_tuple_variant(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-        _: usize,
-    ) -> Result<Self, Found> {
-        Ok(self)
-    }
-
-    fn serialize_map(self, _: Option<usize>) -> Result<Self, Found> {
-        Ok(self)
-    }
-
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self, Found> {
-        Ok(self)
-    }
-
-    fn serialize_struct_variant(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-        _: usize,
-    ) -> Result<Self, Found> {
-        Ok(self)
+    starts! {
+        serialize_seq(Option<usize>);
+        serialize_tuple(usize);
+        serialize_tuple_struct(&'static str, usize);
+        serialize_tuple_variant(&'static str, u32, &'static str, usize);
+        serialize_map(Option<usize>);
+        serialize_struct(&'static str, usize);
+        serialize_struct_variant(&'static str, u32, &'static str, usize);
     }
 
     fn collect_str<T: std::fmt::Display + ?Sized>(self, _: &T) -> Result<(), Found> {

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use jobqueue_storage::QueueName;
+use jobqueue_storage::fast::hex::read_hex;
 
 /// A reference to a payload: its blob, its length and its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,14 +116,22 @@ impl FromStr for Sha256Digest {
     type Err = ReferenceError;
 
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
-        let bad = ReferenceError("the SHA-256 is not 64 hexadecimal digits");
-        if text.len() != 64 || !text.is_ascii() {
-            return Err(bad);
+        let digest = read_hex(text.to_ascii_lowercase().as_bytes());
+        digest.map(Self).ok_or(ReferenceError("the SHA-256 is not 64 hexadecimal digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_read_in_any_case_and_from_digits_only() {
+        let digest = Sha256Digest::of(b"payload");
+        assert_eq!(digest.to_string().parse(), Ok(digest));
+        assert_eq!(digest.to_string().to_uppercase().parse(), Ok(digest));
+        for bad in ["", "00", &"+f".repeat(32), &"é".repeat(32), &digest.to_string()[1..]] {
+            assert!(bad.parse::<Sha256Digest>().is_err(), "{bad}");
         }
-        let mut digest = [0; 32];
-        for (index, byte) in digest.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).map_err(|_| bad)?;
-        }
-        Ok(Self(digest))
     }
 }

@@ -5,13 +5,10 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-use crate::settings::MessageEncoding;
+use jobqueue_storage::MAX_TEXT_BYTES;
+use jobqueue_storage::rules::MAX_ESCAPED_BYTES;
 
-/// The greatest number of bytes of a message's text.
-const MAX_TEXT: usize = 65_536;
-/// The greatest number of bytes of the text once escaped for XML: the service's limit for a request body is 131,584,
-/// part of which the elements around the text need.
-const MAX_ESCAPED: usize = 131_000;
+use crate::settings::MessageEncoding;
 
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -77,17 +74,17 @@ pub fn fits(json: &str, encoding: MessageEncoding) -> bool {
 pub fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> bool {
     match encoding {
         // A byte becomes six at most, so that short texts need no counting.
-        MessageEncoding::Plain if 6 * json.len() + 2 * room <= MAX_ESCAPED.min(MAX_TEXT) => true,
+        MessageEncoding::Plain if 6 * json.len() + 2 * room <= MAX_ESCAPED_BYTES.min(MAX_TEXT_BYTES) => true,
         MessageEncoding::Plain => {
-            json.len() + room <= MAX_TEXT && escaped_len(json) + 2 * room <= MAX_ESCAPED
+            json.len() + room <= MAX_TEXT_BYTES && escaped_len(json) + 2 * room <= MAX_ESCAPED_BYTES
         }
-        MessageEncoding::Base64 => (json.len() + room).div_ceil(3) * 4 <= MAX_TEXT,
+        MessageEncoding::Base64 => (json.len() + room).div_ceil(3) * 4 <= MAX_TEXT_BYTES,
     }
 }
 
 /// Returns whether an event with a payload of this size may fit at all. Otherwise it need not be written.
 pub fn may_fit(payload_bytes: usize) -> bool {
-    payload_bytes <= MAX_TEXT
+    payload_bytes <= MAX_TEXT_BYTES
 }
 
 /// Returns the length once escaped for XML by the most thorough escaper.

@@ -26,19 +26,11 @@ impl<T: Display + Any> Key for T {
 }
 
 fn borrowed(value: &dyn Any) -> Option<&str> {
-    if let Some(text) = value.downcast_ref::<String>() {
-        return Some(text);
-    }
-    if let Some(text) = value.downcast_ref::<&'static str>() {
-        return Some(text);
-    }
-    if let Some(text) = value.downcast_ref::<Cow<'static, str>>() {
-        return Some(text);
-    }
-    if let Some(text) = value.downcast_ref::<Box<str>>() {
-        return Some(text);
-    }
-    value.downcast_ref::<Arc<str>>().map(|text| &**text)
+    let text = value.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| value.downcast_ref::<&'static str>().copied())
+        .or_else(|| value.downcast_ref::<Cow<'static, str>>().map(|text| &**text))
+        .or_else(|| value.downcast_ref::<Box<str>>().map(|text| &**text))
+        .or_else(|| value.downcast_ref::<Arc<str>>().map(|text| &**text))
 }
 
 /// Returns the key of a message.
