@@ -105,9 +105,8 @@ impl Metadata {
 /// Compares names without regard to case, and values exactly.
 impl PartialEq for Metadata {
     fn eq(&self, other: &Self) -> bool {
-        let values =
-            |m: &Self| m.entries.iter().map(|(k, (_, v))| (k.clone(), v.clone())).collect::<Vec<_>>();
-        values(self) == values(other)
+        let (own, others) = (self.entries.iter(), other.entries.iter());
+        own.map(|(name, (_, value))| (name, value)).eq(others.map(|(name, (_, value))| (name, value)))
     }
 }
 

@@ -30,22 +30,6 @@ pub const DEAD_LETTER_SUFFIX: &str = "-poison";
 pub struct QueueName(Arc<str>);
 
 impl QueueName {
-    /// Checks `name` against the rules.
-    ///
-    /// # Errors
-    /// [`NameError`], which names the broken rule and the part of the name.
-    pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
-        let name = name.as_ref();
-        check_dns_name("queue", name)?;
-        Ok(Self(name.into()))
-    }
-
-    /// Returns the name as text.
-    #[inline]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Returns the name of this queue's dead-letter queue: `<queue>-poison`.
     ///
     /// # Errors
@@ -71,24 +55,6 @@ impl From<&QueueName> for Arc<str> {
 /// The name of a blob container: the same rules as for [`QueueName`].
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContainerName(Arc<str>);
-
-impl ContainerName {
-    /// Checks `name` against the rules.
-    ///
-    /// # Errors
-    /// [`NameError`], which names the broken rule and the part of the name.
-    pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
-        let name = name.as_ref();
-        check_dns_name("container", name)?;
-        Ok(Self(name.into()))
-    }
-
-    /// Returns the name as text.
-    #[inline]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
 
 /// The address of a blob: its container and its name within it.
 ///
@@ -173,8 +139,26 @@ fn check_blob_name(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-macro_rules! text_like {
-    ($type:ident) => {
+macro_rules! dns_name {
+    ($type:ident, $what:literal) => {
+        impl $type {
+            /// Checks `name` against the rules.
+            ///
+            /// # Errors
+            /// [`NameError`], which names the broken rule and the part of the name.
+            pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
+                let name = name.as_ref();
+                check_dns_name($what, name)?;
+                Ok(Self(name.into()))
+            }
+
+            /// Returns the name as text.
+            #[inline]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)
@@ -193,8 +177,8 @@ macro_rules! text_like {
         }
     };
 }
-text_like!(QueueName);
-text_like!(ContainerName);
+dns_name!(QueueName, "queue");
+dns_name!(ContainerName, "container");
 
 impl fmt::Display for BlobName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

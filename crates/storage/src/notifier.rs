@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 /// The sending side of a notification: one for each queue of a storage. Cheap to clone.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Notifier(Arc<Shared>);
 
 /// The state that a notifier shares with its subscriptions. It is not a `watch` channel: that wakes its waiters in a
@@ -16,7 +16,6 @@ pub struct Notifier(Arc<Shared>);
 struct Shared {
     count: AtomicU64,
     waiting: Notify,
-    /// The number of subscriptions that wait.
     waiters: AtomicUsize,
 }
 
@@ -39,7 +38,7 @@ impl Drop for Waiter<'_> {
 impl Notifier {
     /// Returns a notifier without subscriptions.
     pub fn new() -> Self {
-        Self(Arc::default())
+        Self::default()
     }
 
     /// Wakes every waiting subscription, and the next wait of all others.
@@ -71,12 +70,6 @@ impl Notifier {
     pub fn subscribe(&self) -> Subscription {
         let heard = self.0.count.load(Ordering::Acquire);
         Subscription(vec![Listener { shared: Arc::clone(&self.0), heard }])
-    }
-}
-
-impl Default for Notifier {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -187,15 +187,6 @@ impl Queues {
             None => Ok(()),
         }
     }
-
-    /// Returns the queues over connections of their own, for use on another runtime.
-    #[must_use]
-    pub fn detached(&self) -> Self {
-        match &self.powers.detach {
-            Some(detach) => Self::new(detach.detached()),
-            None => Self { store: Arc::clone(&self.store), powers: self.powers.clone() },
-        }
-    }
 }
 
 impl Deref for Queues {

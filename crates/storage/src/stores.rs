@@ -95,15 +95,11 @@ impl Stores {
     /// Returns the same storage over connections of its own, for use on another runtime.
     #[must_use]
     pub fn detached(&self) -> Self {
-        let detach = self.blob_powers.detach.as_ref();
-        let blobs = detach.map_or_else(|| Arc::clone(&self.blobs), |detach| detach.detached());
-        Self {
-            queues: Arc::new(self.queues.detached()),
-            blob_powers: Arc::new(Arc::clone(&blobs).powers()),
-            blobs,
-            description: Arc::clone(&self.description),
-            runtime: self.runtime.clone(),
-        }
+        let (queues, blobs) = (&self.queues.powers().detach, &self.blob_powers.detach);
+        let queues =
+            queues.as_ref().map_or_else(|| Arc::clone(self.queues.store()), |queues| queues.detached());
+        let blobs = blobs.as_ref().map_or_else(|| Arc::clone(&self.blobs), |blobs| blobs.detached());
+        Self::new(queues, blobs, Arc::clone(&self.description)).with_runtime(self.runtime.clone())
     }
 }
 

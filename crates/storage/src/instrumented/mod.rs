@@ -72,7 +72,6 @@ impl Wrapping {
         }
     }
 
-    /// Returns the time if the operation has an observer.
     fn begin(&self) -> Option<Instant> {
         self.observer.is_some().then(Instant::now)
     }

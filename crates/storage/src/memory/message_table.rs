@@ -15,7 +15,6 @@ use crate::{
 /// have been forgotten.
 #[derive(Debug, Default)]
 pub(super) struct MessageTable {
-    /// The source of ids and receipts.
     runtime: Runtime,
     rows: HashMap<u64, Row>,
     by_id: HashMap<MessageId, u64>,
@@ -189,7 +188,6 @@ impl MessageTable {
         Ok(row.expires)
     }
 
-    /// Returns the time until which a message is hidden.
     pub(super) fn hidden_until(&self, message: &MessageRef) -> Option<SystemTime> {
         let row = self.by_id.get(&message.id).and_then(|number| self.rows.get(number))?;
         Some(row.visible_at)
