@@ -182,6 +182,7 @@ impl PutBlob {
 
 /// The state of a blob's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LeaseState {
     /// The blob has no lease.
     Available,

@@ -172,6 +172,7 @@ pub struct QueuePowers {
 
 /// The result of [`QueueStore::create_queue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Created {
     /// The queue was created.
     New,

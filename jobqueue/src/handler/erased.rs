@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use super::extract::{ExtractError, States};
-use super::function::Handler;
+use super::function::{Handler, sealed};
 use super::job::Job;
 use super::service::JobService;
 use crate::codec::decode_any_version;
@@ -33,7 +33,7 @@ impl Registration {
     pub(crate) fn new<A: 'static, H: Handler<A>>(handler: H) -> Self {
         let service = JobService::from_fn(move |mut job: Job| {
             let started = match job.take_message::<H::Message>() {
-                Some(message) => handler.call(message, &job).map_err(JobError::retry),
+                Some(message) => handler.call(message, &job, sealed::Token).map_err(JobError::retry),
                 // A layer called its service twice; the first call has consumed the message.
                 None => Err(JobError::retry("a layer ran the handler twice; retry by the queue instead")),
             };

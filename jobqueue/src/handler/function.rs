@@ -11,7 +11,7 @@ use crate::message::QueueMessage;
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), JobError>> + Send>>;
 
 /// An async function that runs a job: `async fn(message, extractors…) -> Result<(), JobError>`, with up to eight
-/// extractors.
+/// extractors. The trait is sealed.
 ///
 /// ```
 /// # use jobqueue::{Context, JobError, QueueMessage, State}; use serde::{Deserialize, Serialize};
@@ -37,13 +37,24 @@ pub trait Handler<Arguments>: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ExtractError`] for an argument that is not available.
-    fn call(&self, message: Self::Message, job: &Job) -> Result<HandlerFuture, ExtractError>;
+    fn call(
+        &self,
+        message: Self::Message,
+        job: &Job,
+        _: sealed::Token,
+    ) -> Result<HandlerFuture, ExtractError>;
 
     /// Checks that all arguments will be available, when the worker is built.
     ///
     /// # Errors
     /// [`ExtractError`], which names the missing argument and says how to add it.
     fn check(states: &States) -> Result<(), ExtractError>;
+}
+
+/// Seals [`Handler`]: other crates cannot name the type.
+pub(super) mod sealed {
+    #[derive(Debug)]
+    pub struct Token;
 }
 
 macro_rules! handler {
@@ -58,7 +69,7 @@ macro_rules! handler {
         {
             type Message = M;
 
-            fn call(&self, message: M, job: &Job) -> Result<HandlerFuture, ExtractError> {
+            fn call(&self, message: M, job: &Job, _: sealed::Token) -> Result<HandlerFuture, ExtractError> {
                 let _ = job;
                 Ok(Box::pin(self(message, $($argument::from_job(job)?,)*)))
             }

@@ -24,6 +24,7 @@ pub enum EnvelopeError {
     Text(#[from] text::TextError),
     /// The text is not well-formed JSON, or an attribute has the wrong type.
     #[error("the event is not well-formed (line {line}, column {column}): {problem}")]
+    #[non_exhaustive]
     Json {
         /// The line of the problem, from 1.
         line: usize,
@@ -37,6 +38,7 @@ pub enum EnvelopeError {
     Several(usize),
     /// An attribute has more bytes than are allowed.
     #[error("the attribute `{name}` has {bytes} bytes; {MAX_ID_BYTES} are allowed")]
+    #[non_exhaustive]
     TooLong {
         /// The attribute.
         name: &'static str,
