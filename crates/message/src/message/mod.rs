@@ -51,7 +51,7 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
     const VERSION: u32 = 1;
     /// Former names under which values may still be waiting, oldest first.
     const ALIASES: &'static [&'static str] = &[];
-    /// The settings with which a queue is created for this type.
+    /// The settings for messages of this type where the queue's metadata sets none.
     const DEFAULTS: MessageDefaults = MessageDefaults::new();
     /// The codec of the payloads.
     type Codec: Codec;
