@@ -73,7 +73,7 @@ pub fn check<M: QueueMessage>(root: impl AsRef<Path>, example: &str, message: &M
 /// since a test cannot set an environment variable for itself alone, and for golden files elsewhere.
 ///
 /// ```
-/// # use jobqueue::{QueueMessage, golden}; use serde::{Deserialize, Serialize};
+/// # use jobqueue::QueueMessage; use jobqueue_testing::golden; use serde::{Deserialize, Serialize};
 /// # #[derive(Serialize, Deserialize, QueueMessage)]
 /// # #[message(queue = "thumbnails", kind = "thumbnail")] struct Thumbnail { photo: String }
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
