@@ -30,7 +30,7 @@ pub(crate) struct StoredMessage {
     pub(crate) hidden_until: Option<SystemTime>,
     /// True if an earlier attempt of the send may have stored another copy.
     pub(crate) may_be_duplicated: bool,
-    /// The payload, if it is in a blob: nobody else deletes that of a cancelled message. Boxed because it is rare.
+    /// The payload, if it is in a blob: only the cancellation deletes that of its message. Boxed because it is rare.
     pub(crate) payload: Option<Box<StoredReference>>,
 }
 

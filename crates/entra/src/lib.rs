@@ -147,7 +147,7 @@ impl TokenCredential for FirstThatWorks {
     }
 }
 
-/// A credential that keeps its last token: while that is valid, an endpoint that hangs or fails holds up nobody for long. Failures are
+/// A credential that keeps its last token: while that is valid, an endpoint that hangs or fails delays no request for long. Failures are
 /// marked, so that an answer of Entra ID is not taken for one of the storage.
 #[derive(Debug)]
 struct Kept {

@@ -96,7 +96,7 @@ impl Dashboard {
         self
     }
 
-    /// Does the same for somebody who only looks.
+    /// Adds a user and a password that open the pages without any change.
     pub fn viewer(mut self, user: &str, password: &str) -> Self {
         self.logins.add(user, password, AccessLevel::ReadOnly);
         self
