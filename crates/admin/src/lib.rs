@@ -94,6 +94,11 @@ pub use jobqueue::__internals::{
     Counters, HISTOGRAM_BOUNDS, JobProgress, KindLimits, ListeningQueue, RunningJob, WorkerRecord,
 };
 
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// The operator's view of a storage. Cheap to clone. See the [module](self) for an example.
 ///
 /// All methods that only read are safe to drop at any time. Reading costs requests: each method says how many.

@@ -19,3 +19,8 @@ pub mod simulation;
 pub mod world;
 
 pub use one_run::{HandlerTest, OneRun, run_one};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
