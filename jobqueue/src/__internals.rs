@@ -24,8 +24,8 @@ pub use crate::presence::{
 };
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};
 
-/// The source of the children of a batch.
-pub const BATCH_SOURCE: &str = crate::coordination::batch::SOURCE;
+/// The beginning of the sources of the children of all batches.
+pub const BATCH_SOURCES: &str = crate::coordination::batch::SOURCES;
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
 ///

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use jobqueue::__internals::{BATCH_SOURCE, BatchRecord, batches, open_children};
+use jobqueue::__internals::{BATCH_SOURCES, BatchRecord, batches, open_children};
 use jobqueue::{Error, ErrorKind};
 use serde::Serialize;
 
@@ -248,7 +248,8 @@ impl Admin {
             }
         }
         for worker in self.workers().await? {
-            for job in worker.record.running.into_iter().filter(|job| job.source == BATCH_SOURCE) {
+            let running = worker.record.running.into_iter();
+            for job in running.filter(|job| job.source.starts_with(BATCH_SOURCES)) {
                 let index = job.id.strip_prefix(id).and_then(|rest| rest.strip_prefix('/')?.parse().ok());
                 if let Some(index) = index {
                     let queue = Some(job.queue);

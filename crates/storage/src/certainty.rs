@@ -88,6 +88,22 @@ impl Tries {
         self.in_doubt
     }
 
+    /// Makes `attempt` until it succeeds or a further one is of no use. For requests whose repetition does no harm.
+    ///
+    /// # Errors
+    /// The last failure; ambiguous if any attempt was.
+    pub async fn run<T, F>(mut self, mut attempt: impl FnMut() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        loop {
+            match attempt().await {
+                Ok(done) => return Ok(done),
+                Err(error) => self.failed(error).await?,
+            }
+        }
+    }
+
     /// Counts the failure of an attempt and waits until the next.
     ///
     /// # Errors

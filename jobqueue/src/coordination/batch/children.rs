@@ -12,7 +12,7 @@ use futures_util::{Stream, StreamExt};
 use super::ledger::Marker;
 use super::names::{BATCH, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN};
 use super::roster::ChildRecord;
-use super::{Batch, OnDeadLetters, SOURCE};
+use super::{Batch, OnDeadLetters, source};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore};
@@ -253,7 +253,7 @@ impl Batch {
             .header(INDEX, index.to_string())
             .header(ON_DEAD, policy)
             .or(options)
-            .or(SendOptions::new().source(SOURCE).id(id))
+            .or(SendOptions::new().source(source(token)).id(id))
     }
 }
 

@@ -11,10 +11,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{Ledger, MAX_BYTES};
-use super::names::is;
 use crate::error::Error;
 use crate::json_blob::{Edit, JsonBlob, Known};
-use crate::storage::{MessageId, StoreErrorKind as K};
+use crate::storage::{MessageId, StoreError, StoreErrorKind as K};
 
 /// The delay of a copy that is put back while another one runs.
 const WAIT: Duration = Duration::from_secs(5);
@@ -85,6 +84,6 @@ impl Ledger<'_> {
 }
 
 /// Returns whether a conditional write was refused because another writer was faster.
-pub(super) fn is_conflict(error: &crate::storage::StoreError) -> bool {
-    is(error, K::BlobAlreadyExists) || is(error, K::ConditionNotMet) || is(error, K::BlobNotFound)
+pub(super) fn is_conflict(error: &StoreError) -> bool {
+    matches!(error.kind(), K::BlobAlreadyExists | K::ConditionNotMet | K::BlobNotFound)
 }

@@ -4,7 +4,7 @@
 //! continuation is put twice if the process dies between the two steps here, or if two children end at once. Its
 //! copies have the same id and take turns like those of a child.
 
-use super::ledger::{Ledger, Plan};
+use super::ledger::Ledger;
 use crate::error::Error;
 use crate::send;
 use crate::settings::Metadata;
@@ -16,11 +16,12 @@ impl Ledger<'_> {
     ///
     /// # Errors
     /// The storage failed. The continuation may have been sent; the next delivery sends it again.
-    pub(super) async fn proceed(&self, plan: &Plan) -> Result<(), Error> {
+    pub(super) async fn proceed(&self) -> Result<(), Error> {
         let sent = self.id.blob("sent")?;
         if self.read::<bool>(&sent).await?.is_some() {
             return Ok(());
         }
+        let Some(plan) = self.plan().await? else { return Ok(()) };
         self.put(&QueueName::new(&plan.queue)?, &plan.text).await?;
         self.create(&sent, &true).await.map(drop)
     }

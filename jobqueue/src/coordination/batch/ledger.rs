@@ -3,26 +3,33 @@
 //! Every step can be repeated, and several processes may take it at once. A step that must happen once is a blob that
 //! is created if absent, or a message whose duplicates do not run.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::claim::is_conflict;
-use super::names::{BatchId, CHILDREN, FAN, container, group_size, is, width};
+use super::known::KnownBatch;
+use super::names::{BatchId, CHILDREN, FAN, container, group_size, width};
 use crate::error::{Error, ErrorKind};
 use crate::settings::Metadata;
-use crate::storage::BlobName;
-use crate::storage::{ETag, PutBlob, Storage, StoreErrorKind as K};
+use crate::storage::{
+    BlobListing, BlobName, BlobProperties, ETag, PutBlob, Storage, StoreError, StoreErrorKind as K, Tries,
+    put_creating,
+};
 
 /// The maximum size of a marker or plan, in bytes.
 pub(super) const MAX_BYTES: u64 = 32 * 1024 * 1024;
 /// The metadata key on the marker of a failed child, so that a listing shows it.
 pub(super) const FAILED: &str = "failed";
-/// The maximum number of attempts of a request that the storage could not serve.
-const TRIES: u32 = 5;
+/// The number of times that a request is sent again which the storage could not serve.
+const RESENDS: u32 = 4;
+/// The time after which a request is given up, also one that the storage throttles.
+const BUDGET: Duration = Duration::from_secs(30);
 
 /// A sealed batch.
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,11 +56,20 @@ pub(super) enum Marker {
 pub(super) struct Ledger<'a> {
     pub(super) storage: &'a Storage,
     pub(super) id: BatchId,
+    /// What a worker remembers of the batch.
+    known: Option<Arc<KnownBatch>>,
 }
 
-impl Ledger<'_> {
-    /// Creates a blob if it is absent. Returns whether it is new, or was written by an earlier request whose answer
-    /// was lost.
+impl<'a> Ledger<'a> {
+    pub(super) fn new(storage: &'a Storage, id: BatchId) -> Self {
+        Self { storage, id, known: None }
+    }
+
+    pub(super) fn knowing(self, known: Arc<KnownBatch>) -> Self {
+        Self { known: Some(known), ..self }
+    }
+
+    /// Creates a blob if it is absent. Returns whether an answer says so.
     pub(super) async fn create<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<bool, Error> {
         self.write(blob, value, PutBlob::if_absent()).await
     }
@@ -69,19 +85,15 @@ impl Ledger<'_> {
         value: &T,
         options: PutBlob,
     ) -> Result<bool, Error> {
-        let data = json(value)?;
-        for attempt in 1.. {
-            match self.storage.blobs().put_blob(blob, data.clone(), options.clone()).await {
-                Ok(_) => return Ok(true),
-                Err(e) if is_conflict(&e) => return Ok(false),
-                Err(e) if is(&e, K::ContainerNotFound) && attempt < TRIES => {
-                    self.storage.blobs().create_container(blob.container()).await?;
-                }
-                Err(e) if e.is_retryable() && attempt < TRIES => pause(attempt, e.retry_after()).await,
-                Err(e) => return Err(e.into()),
-            }
+        let data = serde_json::to_vec(value).map(Bytes::from).map_err(|e| {
+            Error::new(ErrorKind::Invalid, "a result cannot be written as JSON").with_source(e)
+        })?;
+        let blobs = &**self.storage.blobs();
+        match tries(self.storage).run(|| put_creating(blobs, blob, data.clone(), options.clone())).await {
+            Ok(_) => Ok(true),
+            Err(e) if is_conflict(&e) => Ok(false),
+            Err(e) => Err(e.into()),
         }
-        Err(Error::new(ErrorKind::Storage, "writing the batch failed"))
     }
 
     pub(super) async fn read<T: DeserializeOwned>(&self, blob: &BlobName) -> Result<Option<T>, Error> {
@@ -89,29 +101,20 @@ impl Ledger<'_> {
     }
 
     /// Reads a blob and the tag for changing it; `None` if it does not exist.
-    pub(super) async fn read_tagged<T: DeserializeOwned>(
-        &self,
-        blob: &BlobName,
-    ) -> Result<Option<(T, ETag)>, Error> {
-        for attempt in 1.. {
-            match self.storage.blobs().get_blob(blob, MAX_BYTES).await {
-                Ok(found) => {
-                    let text = "a blob of the batch is damaged; the batch cannot continue";
-                    let value = serde_json::from_slice(&found.data)
-                        .map_err(|e| Error::new(ErrorKind::Undecodable, text).with_source(e))?;
-                    return Ok(Some((value, found.properties.etag)));
-                }
-                Err(e) if is(&e, K::BlobNotFound) || is(&e, K::ContainerNotFound) => return Ok(None),
-                Err(e) if e.is_retryable() && attempt < TRIES => pause(attempt, e.retry_after()).await,
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(None)
+    async fn read_tagged<T: DeserializeOwned>(&self, blob: &BlobName) -> Result<Option<(T, ETag)>, Error> {
+        let found = match tries(self.storage).run(|| self.storage.blobs().get_blob(blob, MAX_BYTES)).await {
+            Err(e) if is_missing(&e) => return Ok(None),
+            found => found?,
+        };
+        let text = "a blob of the batch is damaged; the batch cannot continue";
+        let value = serde_json::from_slice(&found.data)
+            .map_err(|e| Error::new(ErrorKind::Undecodable, text).with_source(e))?;
+        Ok(Some((value, found.properties.etag)))
     }
 
     pub(super) async fn remove(&self, blob: &BlobName) -> Result<(), Error> {
-        match self.storage.blobs().delete_blob(blob, None).await {
-            Err(e) if !is(&e, K::BlobNotFound) && !is(&e, K::ContainerNotFound) => Err(e.into()),
+        match tries(self.storage).run(|| self.storage.blobs().delete_blob(blob, None)).await {
+            Err(e) if !is_missing(&e) => Err(e.into()),
             _ => Ok(()),
         }
     }
@@ -154,46 +157,52 @@ impl Ledger<'_> {
         Ok(matches!(self.read(&self.id.marker(0, index)?).await?, Some(Marker::Done(_))))
     }
 
-    /// Marks the groups above a marker as far as they are complete.
+    /// Marks the groups above the marker of a child as far as they are complete. Sends the continuation if all are.
     pub(super) async fn climb(&self, index: u64) -> Result<(), Error> {
-        let mut plan = None;
+        match &self.known {
+            Some(known) => known.climb(index / FAN, |sealed| self.climb_from(index, sealed)).await,
+            None => self.climb_from(index, None).await.map(drop),
+        }
+    }
+
+    /// Does the same for a batch with `sealed` children, if that is known. Returns their number, if the batch is sealed.
+    async fn climb_from(&self, index: u64, sealed: Option<u64>) -> Result<Option<u64>, Error> {
+        let mut children = sealed;
         let mut at = index;
         for level in 0.. {
             // Read after the marker at this level was written: if there is no plan yet, the process that seals the
             // batch later sees the marker.
-            if plan.is_none() {
-                plan = self.plan().await?;
+            if children.is_none() {
+                children = self.plan().await?.map(|plan| plan.children);
             }
-            let children = plan.as_ref().map(|plan| plan.children);
             if children.is_some_and(|children| index >= children) {
-                return Ok(());
+                break;
             }
-            if let Some(plan) = &plan
-                && width(plan.children, level) <= 1
-            {
-                return self.proceed(plan).await;
+            if children.is_some_and(|children| width(children, level) <= 1) {
+                self.proceed().await?;
+                break;
             }
             let group = at / FAN;
             if !self.is_complete(level, group, group_size(children, level, group)).await? {
-                return Ok(());
+                break;
             }
             self.create(&self.id.marker(level + 1, group)?, &Marker::Group).await?;
             at = group;
         }
-        Ok(())
+        Ok(children)
     }
 
     /// Marks the groups that only the sealing process can complete: the last group of each level, whose size is known
     /// only now.
     pub(super) async fn settle(&self, plan: &Plan) -> Result<(), Error> {
         if plan.children == 0 {
-            return self.proceed(plan).await;
+            return self.proceed().await;
         }
         for level in 0.. {
             let width = width(plan.children, level);
             if width <= 1 {
                 let top = self.is_complete(level, 0, 1).await?;
-                return if top { self.proceed(plan).await } else { Ok(()) };
+                return if top { self.proceed().await } else { Ok(()) };
             }
             let group = (width - 1) / FAN;
             if self.is_complete(level, group, group_size(Some(plan.children), level, group)).await? {
@@ -205,46 +214,48 @@ impl Ledger<'_> {
 
     /// Returns whether the first `size` places of a group are all marked.
     async fn is_complete(&self, level: u32, group: u64, size: u64) -> Result<bool, Error> {
-        let names = self.names(&self.id.group(level, group)).await?;
-        let place = |name: &String| name.rsplit('/').next().and_then(|place| place.parse::<u64>().ok());
-        let marked = names.iter().filter_map(place).filter(|place| *place < size).count();
-        Ok(marked as u64 >= size)
-    }
-
-    /// Returns all blob names with a prefix.
-    pub(super) async fn names(&self, prefix: &str) -> Result<Vec<String>, Error> {
-        names(self.storage, prefix).await
+        let mut marked = 0;
+        let prefix = self.id.group(level, group);
+        for_each_blob(self.storage, &prefix, |name, _| {
+            let place = name.rsplit('/').next().and_then(|place| place.parse::<u64>().ok());
+            marked += u64::from(place.is_some_and(|place| place < size));
+        })
+        .await?;
+        Ok(marked >= size)
     }
 }
 
-pub(super) async fn names(storage: &Storage, prefix: &str) -> Result<Vec<String>, Error> {
-    let container = container()?;
-    let mut all = Vec::new();
-    let mut next: Option<String> = None;
-    let mut attempt = 0;
+/// Calls `look` for each blob whose name begins with `prefix`, in order of name.
+pub(super) async fn for_each_blob(
+    storage: &Storage,
+    prefix: &str,
+    mut look: impl FnMut(&str, &BlobProperties),
+) -> Result<(), Error> {
+    let mut next = None::<String>;
     loop {
-        attempt += 1;
-        match storage.blobs().list_blobs(&container, prefix, next.as_deref()).await {
-            Ok(page) => {
-                all.extend(page.blobs.into_iter().map(|(name, _)| name));
-                (next, attempt) = (page.next, 0);
-                if next.is_none() {
-                    return Ok(all);
-                }
-            }
-            Err(e) if is(&e, K::ContainerNotFound) => return Ok(all),
-            Err(e) if e.is_retryable() && attempt < TRIES => pause(attempt, e.retry_after()).await,
-            Err(e) => return Err(e.into()),
+        let page = page(storage, prefix, next.as_deref()).await?;
+        page.blobs.iter().for_each(|(name, properties)| look(name, properties));
+        next = page.next;
+        if next.is_none() {
+            return Ok(());
         }
     }
 }
 
-fn json<T: Serialize>(value: &T) -> Result<Bytes, Error> {
-    let data = serde_json::to_vec(value);
-    data.map(Bytes::from)
-        .map_err(|e| Error::new(ErrorKind::Invalid, "a result cannot be written as JSON").with_source(e))
+/// Returns a page of the blobs whose names begin with `prefix`; an empty one if there are no batches.
+pub(super) async fn page(storage: &Storage, prefix: &str, from: Option<&str>) -> Result<BlobListing, Error> {
+    let container = container()?;
+    match tries(storage).run(|| storage.blobs().list_blobs(&container, prefix, from)).await {
+        Err(e) if is_missing(&e) => Ok(BlobListing::default()),
+        page => Ok(page?),
+    }
 }
 
-async fn pause(attempt: u32, asked: Option<Duration>) {
-    tokio::time::sleep(asked.unwrap_or(Duration::from_millis(100) * attempt)).await;
+/// Returns the attempts of a request. None of them does harm when it is repeated.
+fn tries(storage: &Storage) -> Tries {
+    Tries::until(storage.runtime(), Instant::now() + BUDGET, RESENDS, RESENDS)
+}
+
+fn is_missing(error: &StoreError) -> bool {
+    matches!(error.kind(), K::BlobNotFound | K::ContainerNotFound)
 }

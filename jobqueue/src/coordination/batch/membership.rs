@@ -1,27 +1,22 @@
 //! The worker's hook for children and continuations of batches.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
 
 use super::claim::Turn;
+use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
 use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
 use crate::delivery::{Disposition, Hook, HookContext, Waiting};
 use crate::error::Error;
 use crate::job::JobInfo;
-use crate::sync::lock;
-
-/// The maximum number of batch tokens in memory.
-const MAX_TOKENS: usize = 1_000;
 
 /// Takes part in every delivery whose headers name a batch, and in no other.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
-    /// The tokens of batches, as they were read last.
-    tokens: Mutex<BTreeMap<String, String>>,
+    batches: KnownBatches,
 }
 
 /// Returns the batch that headers name, and the number of the child. Whether the batch knows the child is not checked.
@@ -71,19 +66,16 @@ impl Membership {
         let headers = &hook_context.job.headers;
         let (Some(id), Some(token)) = (headers.get(id), headers.get(token)) else { return Ok(None) };
         let Ok(id) = BatchId::new(id) else { return Ok(None) };
-        let ledger = Ledger { storage: hook_context.storage, id };
-        if lock(&self.tokens).get(ledger.id.as_str()).is_some_and(|known| known == token) {
-            return Ok(Some(ledger));
+        let ledger = Ledger::new(hook_context.storage, id);
+        let known = self.batches.get(ledger.id.as_str()).filter(|known| known.token == *token);
+        if let Some(known) = known {
+            return Ok(Some(ledger.knowing(known)));
         }
         // The id may be used again after a sweep, with another token.
         let Some(read) = ledger.token().await? else { return Ok(None) };
         let is_member = read == *token;
-        let mut tokens = lock(&self.tokens);
-        if tokens.len() >= MAX_TOKENS {
-            tokens.clear();
-        }
-        tokens.insert(ledger.id.as_str().to_owned(), read);
-        Ok(is_member.then_some(ledger))
+        let known = self.batches.insert(ledger.id.as_str(), read);
+        Ok(is_member.then(|| ledger.knowing(known)))
     }
 
     /// Returns the batch of which this job is a child.

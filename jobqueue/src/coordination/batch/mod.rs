@@ -26,6 +26,7 @@ mod children;
 mod claim;
 mod continuation;
 mod handover;
+mod known;
 mod ledger;
 pub(crate) mod membership;
 mod names;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 
 use ledger::{Ledger, Plan};
 use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN};
+use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
@@ -56,9 +58,16 @@ pub use progress::BatchProgress;
 pub use results::{ChildFailure, ChildResult};
 pub use sweep::{BatchSweepOptions, sweep_batches};
 
-/// The source of children and continuations. It is the same for all programs, so that a repeated send is the same
-/// job.
-pub(crate) const SOURCE: &str = "/jobqueue/batch";
+/// The beginning of the sources of all batches.
+pub(crate) const SOURCES: &str = "/jobqueue/batch";
+
+/// Returns the source of the children and the continuation of a batch. It is the same for all programs, so that a repeated send is the
+/// same job, and another one for a batch that has the id of a former one: its children are other jobs to all records of jobs.
+fn source(token: &str) -> String {
+    // The token is a secret, and sources are shown.
+    let digest = Sha256::digest(token);
+    digest.iter().take(8).fold(format!("{SOURCES}/"), |source, byte| format!("{source}{byte:02x}"))
+}
 
 /// The effect of a dead-lettered child on its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -161,7 +170,7 @@ impl Context {
 impl Batch {
     async fn open(storage: Storage, id: &str, context: Option<Context>) -> Result<Self, Error> {
         let id = BatchId::new(id)?;
-        let ledger = Ledger { storage: &storage, id: id.clone() };
+        let ledger = Ledger::new(&storage, id.clone());
         let sealed = ledger.plan().await?.map(|plan| plan.children);
         let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
         let sent_before = sealed.or(cursor).unwrap_or(0);
@@ -243,7 +252,7 @@ impl Batch {
 
     fn continuation_options(&self, token: &str) -> SendOptions {
         let mut options = SendOptions::new()
-            .source(SOURCE)
+            .source(source(token))
             .id(self.id.as_str())
             .header(OF, self.id.as_str())
             .header(OF_TOKEN, token);
@@ -264,7 +273,7 @@ impl Batch {
         let outer = headers.get(BATCH).and_then(|id| BatchId::new(id).ok());
         let index = headers.get(INDEX).and_then(|index| index.parse().ok());
         let (Some(outer), Some(index)) = (outer, index) else { return Ok(()) };
-        let ledger = Ledger { storage: &self.storage, id: outer };
+        let ledger = Ledger::new(&self.storage, outer);
         // Without the batch's token, the headers were written by another program, and there is nothing to hand over.
         if ledger.token().await?.as_deref() != headers.get(TOKEN).map(String::as_str) {
             return Ok(());
@@ -273,7 +282,7 @@ impl Batch {
     }
 
     fn ledger(&self) -> Ledger<'_> {
-        Ledger { storage: &self.storage, id: self.id.clone() }
+        Ledger::new(&self.storage, self.id.clone())
     }
 
     async fn core<M: QueueMessage>(&self) -> Result<Arc<QueueCore>, Error> {

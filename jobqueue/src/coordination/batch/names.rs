@@ -16,7 +16,6 @@
 //! ```
 
 use crate::error::{Error, ErrorKind};
-use crate::storage::StoreErrorKind;
 use crate::storage::{BlobName, ContainerName};
 
 pub(crate) const CONTAINER: &str = "jobqueue-batches";
@@ -87,6 +86,18 @@ pub(super) fn container() -> Result<ContainerName, Error> {
     Ok(ContainerName::new(CONTAINER)?)
 }
 
+/// Splits the name of a blob into the id of its batch and the rest; `None` for a blob of another program.
+pub(super) fn batch_of(name: &str) -> Option<(&str, &str)> {
+    name.split_once('/').filter(|(id, _)| BatchId::new(id).is_ok())
+}
+
+/// Returns the number of the child whose marker this is: `<id>/0/<leaf>/<place>`.
+pub(super) fn child_of(marker: &str) -> Option<u64> {
+    let mut parts = marker.rsplit('/');
+    let (place, leaf) = (parts.next()?.parse::<u64>().ok()?, parts.next()?.parse::<u64>().ok()?);
+    leaf.checked_mul(FAN)?.checked_add(place)
+}
+
 /// Returns the number of markers at a level in a batch of `children`.
 pub(super) fn width(children: u64, level: u32) -> u64 {
     (0..level).fold(children, |width, _| width.div_ceil(FAN))
@@ -96,10 +107,6 @@ pub(super) fn width(children: u64, level: u32) -> u64 {
 /// and every group counts as full.
 pub(super) fn group_size(children: Option<u64>, level: u32, group: u64) -> u64 {
     children.map_or(FAN, |children| (width(children, level).saturating_sub(group * FAN)).min(FAN))
-}
-
-pub(super) fn is(error: &crate::storage::StoreError, kind: StoreErrorKind) -> bool {
-    error.kind() == kind
 }
 
 #[cfg(test)]

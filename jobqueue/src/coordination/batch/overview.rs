@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use super::BatchProgress;
-use super::ledger::{FAILED, Ledger};
-use super::names::{BATCH, BatchId, CHILDREN, FAN, INDEX, INNER, container, is};
+use super::ledger::{FAILED, Ledger, for_each_blob, page};
+use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, batch_of, child_of};
 use crate::error::Error;
-use crate::storage::{Storage, StoreErrorKind as K, list_all};
+use crate::storage::Storage;
 
 /// The data of a batch that a listing contains.
 #[derive(Debug, Clone, Default)]
@@ -32,20 +32,12 @@ pub struct BatchRecord {
 
 /// Returns all batches that `pages` pages of 5,000 blobs show, and whether these were all.
 pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
-    let container = container()?;
     let (mut found, mut next) = (BTreeMap::<String, BatchRecord>::new(), None::<String>);
     let mut parents = Vec::new();
     for _ in 0..pages {
-        let page = match storage.blobs().list_blobs(&container, "", next.as_deref()).await {
-            Err(e) if is(&e, K::ContainerNotFound) => return Ok((Vec::new(), true)),
-            page => page?,
-        };
+        let page = page(storage, "", next.as_deref()).await?;
         for (name, properties) in page.blobs {
-            let Some((id, rest)) = name.split_once('/') else { continue };
-            // Another program has put it there.
-            if BatchId::new(id).is_err() {
-                continue;
-            }
+            let Some((id, rest)) = batch_of(&name) else { continue };
             let batch = found.entry(id.to_owned()).or_default();
             id.clone_into(&mut batch.id);
             batch.modified = batch.modified.max(Some(properties.modified));
@@ -98,13 +90,18 @@ pub struct OpenChildren {
 /// Returns the progress of a batch, and the first `limit` children that have not ended; `None` if there is no such batch.
 pub async fn open_children(storage: &Storage, id: &str, limit: usize) -> Result<Option<OpenChildren>, Error> {
     let Some(progress) = storage.batch_progress(id).await? else { return Ok(None) };
-    let ledger = Ledger { storage, id: BatchId::new(id)? };
-    let names = ledger.names(&format!("{id}/0/")).await?;
-    let ended: BTreeSet<u64> = names.iter().filter_map(|name| number(name)).collect();
+    let ledger = Ledger::new(storage, BatchId::new(id)?);
+    let mut ended = BTreeSet::new();
+    for_each_blob(storage, &format!("{id}/0/"), |name, _| ended.extend(child_of(name))).await?;
     let first = (0..progress.children).filter(|index| !ended.contains(index)).take(limit).collect();
     let plan = ledger.plan().await?;
     let parent = plan.as_ref().and_then(|plan| parent(&plan.text));
-    let nested = nested(storage, id).await?;
+    let (prefix, mut nested) = (format!("{id}/handover/"), BTreeMap::new());
+    for_each_blob(storage, &prefix, |name, properties| {
+        let index = name.strip_prefix(&prefix).and_then(|index| index.parse().ok());
+        nested.extend(index.zip(properties.metadata.get(INNER).map(ToString::to_string)));
+    })
+    .await?;
     let continuation_queue = plan.map(|plan| plan.queue);
     Ok(Some(OpenChildren { progress, first, continuation_queue, parent, nested }))
 }
@@ -114,22 +111,4 @@ fn parent(continuation: &str) -> Option<(String, u64)> {
     let event: serde_json::Value = serde_json::from_str(continuation).ok()?;
     let outer = event.get(BATCH)?.as_str()?;
     Some((outer.to_owned(), event.get(INDEX)?.as_str()?.parse().ok()?))
-}
-
-/// Returns the batches that children of a batch have begun, by the numbers of the children.
-async fn nested(storage: &Storage, id: &str) -> Result<BTreeMap<u64, String>, Error> {
-    let prefix = format!("{id}/handover/");
-    let blobs = list_all(&**storage.blobs(), &container()?, &prefix).await?.blobs;
-    let nested = blobs.iter().filter_map(|(blob, properties)| {
-        let index = blob.name().strip_prefix(&prefix)?.parse().ok()?;
-        Some((index, properties.metadata.get(INNER)?.to_string()))
-    });
-    Ok(nested.collect())
-}
-
-/// Returns the number of the child whose marker this is.
-fn number(marker: &str) -> Option<u64> {
-    let mut parts = marker.rsplit('/');
-    let (place, group) = (parts.next()?.parse::<u64>().ok()?, parts.next()?.parse::<u64>().ok()?);
-    group.checked_mul(FAN)?.checked_add(place)
 }

@@ -1,9 +1,9 @@
 //! The progress of a batch, counted from its markers.
 
-use super::ledger::{FAILED, Ledger, Plan};
-use super::names::{BatchId, container, is};
+use super::ledger::{FAILED, Ledger, Plan, for_each_blob};
+use super::names::BatchId;
 use crate::error::Error;
-use crate::storage::{Storage, StoreErrorKind as K};
+use crate::storage::Storage;
 
 /// The progress of a [batch](crate::batch::Batch), returned by [`Storage::batch_progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,12 +69,17 @@ impl Storage {
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.
     pub async fn batch_progress(&self, id: &str) -> Result<Option<BatchProgress>, Error> {
-        let ledger = Ledger { storage: self, id: BatchId::new(id)? };
+        let ledger = Ledger::new(self, BatchId::new(id)?);
         // Read before the children are counted, so that a batch is never shown as finished with children left.
         let finished = ledger.read::<bool>(&ledger.id.blob("done")?).await?.unwrap_or(false);
         let plan: Option<Plan> = ledger.plan().await?;
         let cursor: Option<u64> = ledger.read(&ledger.id.blob("cursor")?).await?;
-        let (done, failed) = ended(&ledger).await?;
+        let (mut done, mut failed) = (0, 0);
+        for_each_blob(self, &format!("{id}/0/"), |_, properties| match properties.metadata.get(FAILED) {
+            Some(_) => failed += 1,
+            None => done += 1,
+        })
+        .await?;
         if plan.is_none() && cursor.is_none() && done + failed == 0 {
             return Ok(None);
         }
@@ -82,28 +87,5 @@ impl Storage {
         // A child may end before the cursor has passed it.
         let children = sealed.unwrap_or_else(|| cursor.unwrap_or(0).max(done + failed));
         Ok(Some(BatchProgress { children, sealed: sealed.is_some(), done, failed, finished }))
-    }
-}
-
-/// Returns the numbers of completed and of failed children.
-async fn ended(ledger: &Ledger<'_>) -> Result<(u64, u64), Error> {
-    let (container, prefix) = (container()?, format!("{}/0/", ledger.id.as_str()));
-    let (mut done, mut failed) = (0, 0);
-    let mut next: Option<String> = None;
-    loop {
-        let page = match ledger.storage.blobs().list_blobs(&container, &prefix, next.as_deref()).await {
-            Err(e) if is(&e, K::ContainerNotFound) => return Ok((0, 0)),
-            page => page?,
-        };
-        for (_, properties) in &page.blobs {
-            match properties.metadata.get(FAILED) {
-                Some(_) => failed += 1,
-                None => done += 1,
-            }
-        }
-        next = page.next;
-        if next.is_none() {
-            return Ok((done, failed));
-        }
     }
 }

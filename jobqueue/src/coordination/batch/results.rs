@@ -3,8 +3,8 @@
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::de::DeserializeOwned;
 
-use super::ledger::{Ledger, Marker};
-use super::names::{BatchId, FAN, OF};
+use super::ledger::{Ledger, Marker, for_each_blob};
+use super::names::{BatchId, OF, child_of};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::Reason;
 use crate::worker::Context;
@@ -59,30 +59,25 @@ impl Context {
     pub async fn batch_results<T: DeserializeOwned>(&self) -> Result<Vec<ChildResult<T>>, Error> {
         let none = || Error::new(ErrorKind::Invalid, "this job is not the continuation of a batch");
         let id = BatchId::new(self.info().headers.get(OF).ok_or_else(none)?)?;
-        let ledger = Ledger { storage: self.storage(), id };
+        let ledger = Ledger::new(self.storage(), id);
         let plan = ledger.plan().await?.ok_or_else(|| {
             Error::new(ErrorKind::Storage, "the batch has been swept; its results are gone")
         })?;
-        let names = ledger.names(&format!("{}/0/", ledger.id.as_str())).await?;
-        if (names.len() as u64) < plan.children {
+        let mut ended = Vec::new();
+        let prefix = format!("{}/0/", ledger.id.as_str());
+        for_each_blob(self.storage(), &prefix, |name, _| ended.push(child_of(name))).await?;
+        if (ended.len() as u64) < plan.children {
             return Err(Error::new(ErrorKind::Storage, "some results of the batch are missing"));
         }
         let ledger = &ledger;
-        let read = move |name: String| async move {
-            let index = index(&name).ok_or_else(none)?;
+        let read = move |index: Option<u64>| async move {
+            let index = index.ok_or_else(none)?;
             let marker = ledger.read(&ledger.id.marker(0, index)?).await?;
             let gone = || Error::new(ErrorKind::Storage, "a result of the batch is gone");
             Ok(ChildResult { index, outcome: outcome(marker.ok_or_else(gone)?)? })
         };
-        stream::iter(names.into_iter().map(read)).buffered(AT_ONCE).try_collect().await
+        stream::iter(ended.into_iter().map(read)).buffered(AT_ONCE).try_collect().await
     }
-}
-
-/// Returns the child's number from a name `<id>/0/<leaf>/<place>`.
-fn index(name: &str) -> Option<u64> {
-    let mut parts = name.rsplit('/');
-    let (place, leaf) = (parts.next()?, parts.next()?);
-    Some(leaf.parse::<u64>().ok()? * FAN + place.parse::<u64>().ok()?)
 }
 
 fn outcome<T: DeserializeOwned>(marker: Marker) -> Result<Result<Option<T>, ChildFailure>, Error> {

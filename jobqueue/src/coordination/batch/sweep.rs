@@ -3,9 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use super::names::{BatchId, container, is};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::Semaphore;
+
+use super::ledger::{Ledger, for_each_blob, page};
+use super::names::{BatchId, batch_of, container};
 use crate::error::Error;
-use crate::storage::{Storage, StoreErrorKind as K};
+use crate::storage::{BlobListing, BlobName, BlobProperties, Storage};
+
+/// The number of batches that are removed at the same time.
+const BATCHES_AT_ONCE: usize = 8;
+/// The number of blobs of all these batches that are deleted at the same time.
+const DELETED_AT_ONCE: usize = 32;
+/// The number of batches in a row that cannot be removed after which the sweep ends: the storage is out of reach.
+const MAX_FAILURES: u32 = 16;
 
 /// Selects the batches that [`sweep_batches`] removes.
 #[derive(Debug, Clone)]
@@ -44,55 +55,55 @@ impl BatchSweepOptions {
 }
 
 /// Removes the blobs of old batches and returns the number of removed batches. It can run on any machine,
-/// concurrently with itself, and can be interrupted.
+/// concurrently with itself, and can be interrupted. It deletes up to 32 blobs at the same time.
 ///
 /// The blobs of a batch stay for a while after its continuation, so that late copies of its messages are recognised.
 /// Run this once a day, for instance on a schedule; [`sweep`](crate::maintenance::sweep) does not remove batches.
 ///
 /// # Errors
-/// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
+/// [`Storage`](crate::ErrorKind::Storage) if the batches cannot be listed, or if some of them cannot be removed: the others are removed
+/// all the same, and the next call removes the rest.
 ///
 /// # Cancel safety
 /// If the future is dropped, a batch may be half removed; the next call removes the rest.
 pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
     let now = storage.runtime().now();
-    let container = container()?;
     let mut batches: BTreeMap<String, Found> = BTreeMap::new();
-    let mut next: Option<String> = None;
-    loop {
-        let page = match storage.blobs().list_blobs(&container, "", next.as_deref()).await {
-            Err(e) if is(&e, K::ContainerNotFound) => return Ok(0),
-            page => page?,
-        };
-        for (name, properties) in page.blobs {
-            let Some((id, rest)) = name.split_once('/') else { continue };
-            // A blob of another program.
-            if BatchId::new(id).is_err() {
-                continue;
-            }
-            let found = batches.entry(id.to_owned()).or_default();
-            found.newest = found.newest.max(Some(properties.modified));
-            if rest == "done" {
-                found.done = Some(properties.modified);
-            }
+    for_each_blob(storage, "", |name, properties| {
+        let Some((id, rest)) = batch_of(name) else { return };
+        let found = batches.entry(id.to_owned()).or_default();
+        found.newest = found.newest.max(Some(properties.modified));
+        if rest == "done" {
+            found.done = Some(properties.modified);
         }
-        next = page.next;
-        if next.is_none() {
-            break;
+    })
+    .await?;
+    let is_older = |at: Option<SystemTime>, age| {
+        at.is_some_and(|at| now.duration_since(at).is_ok_and(|passed| passed > age))
+    };
+    batches.retain(|_, found| {
+        let abandoned = options.abandoned.is_some_and(|age| is_older(found.newest, age));
+        abandoned || is_older(found.done, options.finished)
+    });
+    let deletions = Semaphore::new(DELETED_AT_ONCE);
+    let removals = batches.into_keys().map(|id| remove(storage, id, &deletions));
+    let mut removals = stream::iter(removals).buffer_unordered(BATCHES_AT_ONCE);
+    let (mut removed, mut failed, mut failed_in_a_row) = (0, 0, 0);
+    let mut failure = None;
+    while failed_in_a_row < MAX_FAILURES
+        && let Some(removal) = removals.next().await
+    {
+        match removal {
+            Ok(()) => (removed, failed_in_a_row) = (removed + 1, 0),
+            Err(error) => {
+                (failed, failed_in_a_row, failure) = (failed + 1, failed_in_a_row + 1, Some(error));
+            }
         }
     }
-    let mut removed = 0;
-    for (id, found) in batches {
-        let older = |at: Option<SystemTime>, age| {
-            at.is_some_and(|at| now.duration_since(at).is_ok_and(|passed| passed > age))
-        };
-        let abandoned = options.abandoned.is_some_and(|age| older(found.newest, age));
-        if older(found.done, options.finished) || abandoned {
-            remove(storage, &id).await?;
-            removed += 1;
-        }
-    }
-    Ok(removed)
+    let Some(error) = failure else { return Ok(removed) };
+    let text =
+        format!("{removed} batches were removed, and {failed} could not be; sweep again to remove the rest");
+    Err(Error::new(error.kind(), text).with_retryable(error.is_retryable()).with_source(error))
 }
 
 #[derive(Debug, Default)]
@@ -101,16 +112,28 @@ struct Found {
     newest: Option<SystemTime>,
 }
 
-async fn remove(storage: &Storage, id: &str) -> Result<(), Error> {
-    let id = BatchId::new(id)?;
-    let ledger = super::ledger::Ledger { storage, id: id.clone() };
-    let done = id.blob("done")?;
-    for name in ledger.names(&format!("{}/", id.as_str())).await? {
-        let blob = crate::storage::BlobName::new(container()?, name)?;
-        // Deleted last, so that an interrupted sweep finds the rest.
-        if blob != done {
-            ledger.remove(&blob).await?;
+/// Deletes the blobs of a batch, one page after the other.
+async fn remove(storage: &Storage, id: String, deletions: &Semaphore) -> Result<(), Error> {
+    let ledger = Ledger::new(storage, BatchId::new(&id)?);
+    let ledger = &ledger;
+    let (prefix, done) = (format!("{id}/"), &ledger.id.blob("done")?);
+    let mut next = None::<String>;
+    loop {
+        let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
+        let blobs = stream::iter(blobs.into_iter().map(Ok));
+        let delete = async |(name, _): (String, BlobProperties)| {
+            let blob = BlobName::new(container()?, name)?;
+            // Deleted last, so that an interrupted sweep finds the rest.
+            if blob == *done {
+                return Ok(());
+            }
+            let _permit = deletions.acquire().await;
+            ledger.remove(&blob).await
+        };
+        blobs.try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
+        next = following;
+        if next.is_none() {
+            return ledger.remove(done).await;
         }
     }
-    ledger.remove(&done).await
 }

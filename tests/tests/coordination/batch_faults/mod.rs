@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::batch::OnDeadLetters;
+use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{BlobName, ContainerName};
@@ -283,6 +283,39 @@ async fn inner_batch_waiting_for_a_dead_letter_blocks_the_outer() {
     assert_eq!(log.page_joins.lock().unwrap().len(), 3);
     assert_eq!(*log.joins.lock().unwrap(), [vec![Ok(Some(33)), Ok(Some(63)), Ok(Some(93))]]);
     assert!(log.runs.lock().unwrap().values().all(|runs| *runs == 1));
+}
+
+/// A log keeps the order of a key, as on Azure, and remembers the jobs that are done.
+#[tokio::test(start_paused = true)]
+async fn id_of_a_swept_batch_is_used_again_for_children_in_order() {
+    let (storage, log) = (Faulty::quiet(&in_memory()).storage(), Log::default());
+    for round in 1..=2 {
+        let mut batch = storage.batch("b").await.unwrap();
+        batch.send_all((0..3).map(|n| Slice { n })).in_order().await.unwrap();
+        batch.then(&Join {}).await.unwrap();
+        run(&storage, &log).await;
+        assert_eq!(log.joins.lock().unwrap().len(), round);
+        assert_eq!(log.runs.lock().unwrap().values().sum::<u32>(), 3 * round as u32, "a child was not run");
+        sleep(Duration::from_secs(1)).await;
+        let all = BatchSweepOptions::new().finished(Duration::ZERO);
+        assert_eq!(sweep_batches(&storage, all).await.unwrap(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_that_end_at_the_same_time_share_their_listings() {
+    const CHILDREN: u64 = 300;
+    let (storage, log) = (in_memory(), Log::default());
+    fan_out(&storage, CHILDREN, OnDeadLetters::Wait).await;
+    let faulty = Faulty::new(&storage);
+    let worker = builder(&faulty.storage(), &log).handle(slice).concurrency(64).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+    assert_eq!(*log.joins.lock().unwrap(), [(0..CHILDREN).map(|n| Ok(Some(n))).collect::<Ends>()]);
+    let plans = faulty.calls().iter().filter(|call| call.subject.ends_with("b/plan")).count();
+    // The continuation reads it too.
+    assert!(plans < 30, "the plan of a sealed batch was read {plans} times");
+    let listings = faulty.calls_of(Operation::ListBlobs) as u64;
+    assert!(listings < CHILDREN / 3, "{listings} listings");
 }
 
 /// I17: children and continuations are on several queues of two accounts; the markers are not.

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jobqueue::Storage;
-use jobqueue::batch::{BatchSweepOptions, sweep_batches};
+use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
 use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::in_memory;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::batch_faults::{Join, Log, Slice, run};
 
@@ -66,6 +66,58 @@ async fn a_sweep_removes_what_was_abandoned_only_if_told_to() {
     run(&storage, &log).await;
     assert_eq!(log.runs.lock().unwrap().len(), 3);
     assert_eq!(log.joins.lock().unwrap().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sweep_repeats_a_request_that_the_storage_could_not_serve() {
+    for operation in [Operation::ListBlobs, Operation::DeleteBlob] {
+        let (storage, log) = (in_memory(), Log::default());
+        small(&storage, "one").await;
+        small(&storage, "two").await;
+        run(&storage, &log).await;
+        sleep(DAY * 15).await;
+        let faulty = Faulty::new(&storage);
+        faulty.plan(operation, 2, Fault::Refuse(StoreErrorKind::Unavailable));
+        assert_eq!(
+            sweep_batches(&faulty.storage(), BatchSweepOptions::new()).await.unwrap(),
+            2,
+            "{operation:?}"
+        );
+        assert_eq!(left(&storage, "").await, 0, "{operation:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sweep_removes_the_other_batches_when_one_cannot_be_removed() {
+    let (storage, log) = (in_memory(), Log::default());
+    for id in ["one", "stuck", "two"] {
+        small(&storage, id).await;
+    }
+    run(&storage, &log).await;
+    sleep(DAY * 15).await;
+    let faulty = Faulty::new(&storage);
+    faulty.on(Operation::DeleteBlob, |call| {
+        call.subject.contains("/stuck/").then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+    });
+    let error = sweep_batches(&faulty.storage(), BatchSweepOptions::new()).await.unwrap_err();
+    assert!(error.to_string().starts_with("2 batches were removed, and 1 could not be"), "{error}");
+    assert_eq!(left(&storage, "one/").await + left(&storage, "two/").await, 0);
+    assert_eq!(left(&storage, "stuck/done").await, 1);
+    assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
+}
+
+/// By virtual time: some 1,300 deletions at the distance of Azure, one after the other, take a quarter of a minute.
+#[tokio::test(start_paused = true)]
+async fn sweep_deletes_the_blobs_of_a_large_batch_at_once() {
+    let (storage, log) = (in_memory(), Log::default());
+    super::fan_out(&storage, 600, OnDeadLetters::Wait).await;
+    run(&storage, &log).await;
+    sleep(DAY * 15).await;
+    let faulty = Faulty::new(&storage);
+    let began = Instant::now();
+    assert_eq!(sweep_batches(&faulty.storage(), BatchSweepOptions::new()).await.unwrap(), 1);
+    assert!(faulty.calls_of(Operation::DeleteBlob) > 1_200);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
 
 /// The mark that a batch is done is deleted last, so that the next sweep completes one that died at any point.

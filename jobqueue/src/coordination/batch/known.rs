@@ -1,0 +1,82 @@
+//! The memory of a worker of the batches whose children it runs: facts that never change, which it need not read again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crate::error::Error;
+use crate::sync::lock;
+
+/// The maximum number of batches in memory.
+const MAX_BATCHES: usize = 1_000;
+
+#[derive(Debug, Default)]
+pub(super) struct KnownBatches(Mutex<BTreeMap<String, Arc<KnownBatch>>>);
+
+impl KnownBatches {
+    /// Returns the batch as it was read last.
+    pub(super) fn get(&self, id: &str) -> Option<Arc<KnownBatch>> {
+        lock(&self.0).get(id).cloned()
+    }
+
+    /// Keeps a batch whose token was read.
+    pub(super) fn insert(&self, id: &str, token: String) -> Arc<KnownBatch> {
+        let batch = KnownBatch { token, children: OnceLock::new(), climbs: Mutex::default() };
+        let batch = Arc::new(batch);
+        let mut batches = lock(&self.0);
+        if batches.len() >= MAX_BATCHES {
+            batches.clear();
+        }
+        batches.insert(id.to_owned(), Arc::clone(&batch));
+        batch
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct KnownBatch {
+    pub(super) token: String,
+    /// The number of children, once the batch is sealed.
+    children: OnceLock<u64>,
+    /// The climbs from groups of children, which the children that end at the same time share.
+    climbs: Mutex<BTreeMap<u64, Arc<SharedClimb>>>,
+}
+
+#[derive(Debug, Default)]
+struct SharedClimb {
+    /// The number of children whose markers were written.
+    marked: AtomicU64,
+    /// The number of these before the last climb that succeeded.
+    covered: tokio::sync::Mutex<u64>,
+}
+
+impl KnownBatch {
+    /// Climbs from a group one of whose children has just been marked. A climb of another child that begins after this call counts for
+    /// both: one listing of the group shows all their markers. `climb` gets and returns the number of children, if it is known.
+    pub(super) async fn climb<F>(&self, group: u64, climb: impl FnOnce(Option<u64>) -> F) -> Result<(), Error>
+    where
+        F: Future<Output = Result<Option<u64>, Error>>,
+    {
+        let shared = Arc::clone(lock(&self.climbs).entry(group).or_default());
+        let own = shared.marked.fetch_add(1, Ordering::SeqCst) + 1;
+        let climbed = async {
+            let mut covered = shared.covered.lock().await;
+            if *covered >= own {
+                return Ok(());
+            }
+            let marked = shared.marked.load(Ordering::SeqCst);
+            if let Some(children) = climb(self.children.get().copied()).await? {
+                // Another climb may have set the same number.
+                let _ = self.children.set(children);
+            }
+            *covered = marked;
+            Ok(())
+        };
+        let climbed = climbed.await;
+        let mut climbs = lock(&self.climbs);
+        // Only the map and this call have it.
+        if Arc::strong_count(&shared) == 2 {
+            climbs.remove(&group);
+        }
+        climbed
+    }
+}
