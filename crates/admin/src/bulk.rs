@@ -149,8 +149,8 @@ impl<'a> Bulk<'a> {
         self
     }
 
-    /// Ends before the next dead letter once `token` fires. What was held then becomes visible again at once, which it does not if the
-    /// future is dropped.
+    /// Ends once `token` fires, after the dead letters that are under way, at most 16. The others become visible again at once, which
+    /// they do not if the future is dropped.
     pub fn stop_when(mut self, token: CancellationToken) -> Self {
         self.stop = token;
         self

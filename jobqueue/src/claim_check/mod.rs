@@ -6,6 +6,7 @@
 //! deleted after it. If the process crashes between the two, an orphan remains; [`sweep`](crate::maintenance::sweep) removes it
 //! when no message can need it.
 
+mod letters;
 mod payload;
 mod sweep;
 

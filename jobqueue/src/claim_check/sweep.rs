@@ -2,26 +2,34 @@
 //!
 //! A sweep never decides by age alone. It removes a blob after the time that was written into its metadata, because
 //! no message that refers to it can exist then. It removes a blob with the time `never` only on request, and only if
-//! its queue and its dead-letter queue are empty; their counts are never below the real number.
+//! its queue is empty and no dead letter refers to it; the counts of queues are never below the real number.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
+
+use super::letters::{count, needed_by};
 use super::{CONTAINER, EXPIRES};
 use crate::error::Error;
 use crate::sharded::MAPS;
 use crate::storage::{BlobName, ContainerName, QueueName};
 use crate::storage::{
-    BlobProperties, BlobStore, LeaseDuration, LeaseId, Queues, Storage, StoreError, StoreErrorKind,
-    SweepLeftovers,
+    BlobProperties, LeaseDuration, LeaseId, Storage, StoreError, StoreErrorKind, SweepLeftovers, Tries,
 };
 
 /// The time that a blob is kept after its expiry: clocks differ, and a job that has just expired may still run.
 const GRACE: Duration = Duration::from_secs(86_400);
 /// The minimum age of a blob without expiry. A message may be on its way for as long as it can be invisible (7 days).
 const HORIZON: Duration = Duration::from_secs(8 * 86_400);
+/// The number of blobs that are removed at the same time.
+const REMOVED_AT_ONCE: usize = 32;
+/// The number of times that a listing is asked for again which the storage could not serve.
+const RESENDS: u32 = 4;
+
 /// A container whose blobs say in their metadata when they are no longer needed. The module that writes such blobs
 /// declares it; the crate root passes all of them to a sweep.
 #[derive(Debug, Clone, Copy)]
@@ -93,8 +101,9 @@ impl SweepOptions {
     }
 
     /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is
-    /// more) and both their queue and its dead-letter queue are empty, invisible messages included. The sweep leaves
-    /// out queues that are spread over shards. The default is off.
+    /// more), their queue is empty, invisible messages included, and no dead letter of it refers to them. The sweep reads
+    /// up to 10,000 dead letters of a queue, which are invisible to others meanwhile; it leaves out queues with more, with
+    /// messages of other programs among them, and queues that are spread over shards. The default is off.
     #[must_use]
     pub fn drained_queues(mut self, sweep: bool) -> Self {
         self.drained_queues = sweep;
@@ -173,8 +182,8 @@ struct Sweep<'a> {
     storage: &'a Storage,
     options: SweepOptions,
     now: SystemTime,
-    /// The result for each queue of this page: true if it is drained.
-    drained: HashMap<QueueName, bool>,
+    /// For each queue of this page that is drained the blobs that its dead letters refer to; `None` if it is not drained.
+    drained: HashMap<QueueName, Option<HashSet<String>>>,
 }
 
 impl Sweep<'_> {
@@ -186,29 +195,20 @@ impl Sweep<'_> {
         let container = &ContainerName::new(swept_container.name)?;
         let mut marker: Option<String> = None;
         while !self.is_full(swept) {
-            let listing = self.storage.blobs().list_blobs(container, "", marker.as_deref()).await;
-            let page = match listing {
-                Ok(page) => page,
+            let list = || self.storage.blobs().list_blobs(container, "", marker.as_deref());
+            let page = match tries(self.storage, RESENDS).run(list).await {
                 Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(()),
-                Err(e) => return Err(e.into()),
+                page => page?,
             };
             self.drained.clear();
-            for (name, properties) in &page.blobs {
-                if self.is_full(swept) {
-                    break;
-                }
+            let mut garbage = Vec::new();
+            for (name, properties) in page.blobs {
                 swept.seen += 1;
-                if self.is_garbage(container, name, properties).await? {
-                    match self.remove(swept_container, container, name, properties).await {
-                        Some(true) => {
-                            swept.removed += 1;
-                            swept.bytes += properties.length;
-                        }
-                        Some(false) => {}
-                        None => swept.failed += 1,
-                    }
+                if self.is_garbage(container, &name, &properties).await? {
+                    garbage.push((BlobName::new(container.clone(), name)?, properties));
                 }
             }
+            self.remove_all(swept_container, garbage, swept).await;
             if let Some(listener) = &self.options.progress {
                 listener(swept);
             }
@@ -218,6 +218,34 @@ impl Sweep<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Removes blobs, many at the same time, until the limit is reached.
+    async fn remove_all(
+        &self,
+        container: SweptContainer,
+        garbage: Vec<(BlobName, BlobProperties)>,
+        swept: &mut SweepReport,
+    ) {
+        let mut garbage = garbage.into_iter();
+        while !self.is_full(swept) && garbage.len() > 0 {
+            let room = self.options.limit.map(|limit| limit - swept.removed);
+            let room = room.and_then(|room| usize::try_from(room).ok()).unwrap_or(usize::MAX);
+            let removals = garbage.by_ref().take(room).map(|(blob, properties)| async move {
+                (self.remove(container, &blob, &properties).await, properties.length)
+            });
+            let mut removals = stream::iter(removals).buffer_unordered(REMOVED_AT_ONCE);
+            while let Some((removed, length)) = removals.next().await {
+                match removed {
+                    Some(true) => {
+                        swept.removed += 1;
+                        swept.bytes += length;
+                    }
+                    Some(false) => {}
+                    None => swept.failed += 1,
+                }
+            }
+        }
     }
 
     /// Lets the storage of the queues sweep its private data.
@@ -257,31 +285,29 @@ impl Sweep<'_> {
         if !asked || age < HORIZON.max(self.options.grace) {
             return Ok(false);
         }
-        match name.split('/').nth(1).map(QueueName::new) {
-            Some(Ok(queue)) => self.is_drained(&queue).await,
-            _ => Ok(false),
+        let Some(Ok(queue)) = name.split('/').nth(1).map(QueueName::new) else { return Ok(false) };
+        if !self.drained.contains_key(&queue) {
+            let needed = self.needed_by_letters(&queue).await?;
+            self.drained.insert(queue.clone(), needed);
         }
+        Ok(self.drained[&queue].as_ref().is_some_and(|needed| !needed.contains(name)))
     }
 
-    /// Returns whether no message of `queue` exists anywhere. Looks twice, so that it sees a message on its way
-    /// between the two queues.
-    async fn is_drained(&mut self, queue: &QueueName) -> Result<bool, StoreError> {
-        if let Some(drained) = self.drained.get(queue) {
-            return Ok(*drained);
-        }
+    /// Returns the blobs that the dead letters of `queue` refer to; `None` if messages of the queue may exist elsewhere, or if a dead
+    /// letter may refer to any blob. Looks at the queue twice, so that it sees a message on its way to the dead letters.
+    async fn needed_by_letters(&self, queue: &QueueName) -> Result<Option<HashSet<String>>, StoreError> {
         let store = self.storage.queues();
-        let dead_letter_queue = queue.dead_letter().ok();
-        let mut drained = true;
-        for queue in [Some(queue), dead_letter_queue.as_ref()].into_iter().flatten() {
-            drained = drained && !self.is_sharded(queue).await?;
+        let letters = queue.dead_letter().ok();
+        if self.is_sharded(queue).await? || count(store, queue).await? > 0 {
+            return Ok(None);
         }
-        for _ in 0..2 {
-            for queue in [Some(queue), dead_letter_queue.as_ref()].into_iter().flatten() {
-                drained = drained && is_empty(store, queue).await?;
-            }
-        }
-        self.drained.insert(queue.clone(), drained);
-        Ok(drained)
+        let needed = match &letters {
+            Some(letters) if self.is_sharded(letters).await? => None,
+            Some(letters) => needed_by(self.storage, letters).await?,
+            None => Some(HashSet::new()),
+        };
+        let is_still_empty = count(store, queue).await? == 0;
+        Ok(needed.filter(|_| is_still_empty))
     }
 
     /// Returns whether messages of `queue` may be on shards, which this storage handle may not see.
@@ -304,60 +330,47 @@ impl Sweep<'_> {
     /// Removes a blob. Returns false if it is needed again, `None` if it cannot be removed now.
     async fn remove(
         &self,
-        swept_container: SweptContainer,
-        container: &ContainerName,
-        name: &str,
+        container: SweptContainer,
+        blob: &BlobName,
         properties: &BlobProperties,
     ) -> Option<bool> {
-        let blobs = &**self.storage.blobs();
         if self.options.dry_run {
             Some(true)
-        } else if swept_container.is_reused {
-            delete_unchanged(self.storage, container, name, properties).await
+        } else if container.is_reused {
+            delete_unchanged(self.storage, blob, properties).await
         } else {
-            delete(blobs, container, name).await.then_some(true)
+            delete(self.storage, blob).await.then_some(true)
         }
     }
 }
 
-async fn is_empty(store: &Queues, queue: &QueueName) -> Result<bool, StoreError> {
-    match store.queue_properties(queue).await {
-        Ok(properties) => Ok(properties.approximate_count == 0),
-        Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(true),
-        Err(e) => Err(e),
-    }
+/// Returns the attempts of a request, with `resends` after those that the storage could not serve.
+fn tries(storage: &Storage, resends: u32) -> Tries {
+    Tries::until(storage.runtime(), Instant::now() + super::BUDGET, resends, resends)
 }
 
-async fn delete(blobs: &dyn BlobStore, container: &ContainerName, name: &str) -> bool {
-    let Ok(blob) = BlobName::new(container.clone(), name) else { return false };
-    match blobs.delete_blob(&blob, None).await {
-        Ok(()) => true,
-        Err(e) if e.kind() == StoreErrorKind::BlobNotFound => true,
-        Err(error) => {
+async fn delete(storage: &Storage, blob: &BlobName) -> bool {
+    match tries(storage, 0).run(|| storage.blobs().delete_blob(blob, None)).await {
+        Err(error) if error.kind() != StoreErrorKind::BlobNotFound => {
             tracing::debug!(%error, "removing a blob failed");
             false
         }
+        _ => true,
     }
 }
 
 /// Deletes a blob under a lease, provided that its expiry has not changed since it was listed. Returns `None` if that
 /// is not possible now.
-async fn delete_unchanged(
-    storage: &Storage,
-    container: &ContainerName,
-    name: &str,
-    listed: &BlobProperties,
-) -> Option<bool> {
-    let blob = BlobName::new(container.clone(), name).ok()?;
+async fn delete_unchanged(storage: &Storage, blob: &BlobName, listed: &BlobProperties) -> Option<bool> {
     let duration = LeaseDuration::Finite(Duration::from_secs(15));
     let (blobs, leases) = (storage.blobs(), storage.leases().ok()?);
-    let lease = leases.acquire_lease(&blob, duration, &LeaseId::random(storage.runtime())).await.ok()?;
-    let found = blobs.blob_properties(&blob).await.ok()?;
+    let lease = leases.acquire_lease(blob, duration, &LeaseId::random(storage.runtime())).await.ok()?;
+    let found = blobs.blob_properties(blob).await.ok()?;
     let same = found.metadata.get(EXPIRES) == listed.metadata.get(EXPIRES);
-    if same && blobs.delete_blob(&blob, Some(&lease)).await.is_ok() {
+    if same && blobs.delete_blob(blob, Some(&lease)).await.is_ok() {
         return Some(true);
     }
     // If this fails, the lease expires.
-    drop(leases.release_lease(&blob, &lease).await);
+    drop(leases.release_lease(blob, &lease).await);
     (!same).then_some(false)
 }

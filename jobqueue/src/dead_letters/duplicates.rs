@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use super::held::{Held, PassAction};
 use super::letter::DeadLetterEntry;
-use crate::delivery::{DeathOf, UNREADABLE_KIND};
-use crate::envelope::{EventDigest, Sha256Digest};
+use crate::delivery::DeathOf;
+use crate::envelope::{EventDigest, Sha256Digest, UNREADABLE_KIND};
 
 /// The role of a letter in the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,14 +54,14 @@ impl Seen {
 
 /// The content of a letter without its end.
 #[derive(Debug, PartialEq, Eq, Hash)]
-enum Key {
+pub(super) enum Key {
     Event(EventDigest),
     /// A text that is not an event.
     Text(Sha256Digest),
 }
 
 impl Key {
-    fn of(held: &Held) -> Self {
+    pub(super) fn of(held: &Held) -> Self {
         match &held.entry {
             DeadLetterEntry::Event(event) if *event.kind != *UNREADABLE_KIND => Self::Event(event.digest()),
             DeadLetterEntry::Event(event) => Self::Text(event.payload.digest()),

@@ -2,9 +2,11 @@
 
 use std::time::SystemTime;
 
+use tokio::time::Instant;
+
 use super::letter::{DeadLetter, DeadLetterEntry};
 use crate::envelope::StoredReference;
-use crate::queue_core::references;
+use crate::group_log::is_in_order;
 use crate::storage::MessageRef;
 
 /// The action on the dead letters that are selected.
@@ -21,6 +23,8 @@ pub enum PassAction {
 /// A letter that the pass has leased.
 pub(crate) struct Held {
     pub(crate) message: MessageRef,
+    /// The time at which others can lease it.
+    pub(super) until: Instant,
     pub(super) entry: DeadLetterEntry,
     pub(crate) letter: DeadLetter,
     pub(crate) inserted: SystemTime,
@@ -29,10 +33,18 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Returns the group in which the job is in order, if it is.
+    pub(super) fn order(&self) -> Option<String> {
+        match &self.entry {
+            DeadLetterEntry::Event(envelope) if is_in_order(envelope) => envelope.key.clone(),
+            _ => self.group.clone(),
+        }
+    }
+
     /// Returns the blobs that the dead letter refers to.
     pub(crate) fn references(&self) -> Vec<StoredReference> {
         match &self.entry {
-            DeadLetterEntry::Event(envelope) => references(envelope),
+            DeadLetterEntry::Event(envelope) => envelope.references(),
             DeadLetterEntry::External => Vec::new(),
         }
     }

@@ -67,8 +67,8 @@ impl RedriveOptions {
         self
     }
 
-    /// Ends the pass before the next letter when `token` fires. The letters that it holds become visible again at
-    /// once.
+    /// Ends the pass when `token` fires, after the letters that are under way, at most 16. The others that it holds become visible
+    /// again at once.
     #[must_use]
     pub fn stop(mut self, token: CancellationToken) -> Self {
         self.stop = Some(token);
@@ -105,7 +105,7 @@ impl fmt::Debug for RedriveOptions {
 pub struct RedriveReport {
     /// The ids of the redriven jobs; in a dry run, of the jobs that would be put back.
     pub moved: Vec<String>,
-    /// The selected dead letters that were not put back, with the cause of each.
+    /// The selected dead letters of which it is not certain that they were moved, with the cause of each. None of them is among `moved`.
     pub skipped: Vec<SkippedLetter>,
     /// The number of dead letters that were read but not selected.
     pub left: u64,

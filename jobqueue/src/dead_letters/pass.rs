@@ -1,13 +1,14 @@
 //! One pass through a dead-letter queue: leases page after page, handles each letter once, and releases the others.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::duplicates::{Seen, Turn};
+use super::duplicates::{Key, Seen, Turn};
 use super::held::{Held, PassAction};
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::options::{RedriveOptions, RedriveReport, SkippedLetter};
@@ -25,8 +26,10 @@ use crate::storage::{
 const HOLD: Duration = Duration::from_secs(600);
 /// The number of failures of the storage in a row after which the pass ends.
 const MAX_FAILURES: u32 = 3;
-/// The number of letters that are made visible again at once.
-const RELEASED_AT_ONCE: usize = 16;
+/// The most letters that are handled, or made visible again, at the same time.
+const MAX_AT_ONCE: usize = 16;
+/// The most bytes of the payloads in blobs that are copied at the same time, if it is more than one.
+const MAX_BYTES_AT_ONCE: u64 = 64 * 1024 * 1024;
 /// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
 /// works.
 const MAX_NEW_PAGES: u64 = 3;
@@ -49,6 +52,8 @@ struct Pass<'p> {
     seen: Seen,
     /// The earliest time for the next letter at the requested rate.
     next: Instant,
+    /// The number of letters that are handled at the same time: twice as many after each success, one after a failure.
+    at_once: usize,
     failures: u32,
     report: RedriveReport,
     /// The letters to make visible again.
@@ -56,11 +61,17 @@ struct Pass<'p> {
 }
 
 impl Pass<'_> {
-    fn is_full(&self) -> bool {
+    /// Returns the number of letters that may still be changed.
+    fn room(&self) -> u64 {
         // A job that is put back counts, whether its letter could be deleted or not.
         let changed =
             self.report.moved.len() + self.report.skipped.iter().filter(|letter| letter.maybe_moved).count();
-        self.options.limit.is_some_and(|limit| changed as u64 >= limit)
+        self.options.limit.map_or(u64::MAX, |limit| limit.saturating_sub(changed as u64))
+    }
+
+    fn is_over(&self) -> bool {
+        self.room() == 0
+            || self.report.stopped.is_some()
             || self.options.stop.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
@@ -77,6 +88,7 @@ impl Pass<'_> {
         let is_of_storage =
             matches!(error.kind(), ErrorKind::Storage | ErrorKind::Rejected | ErrorKind::Unknown);
         self.failures = if is_of_storage { self.failures + 1 } else { 0 };
+        self.at_once = 1;
         if self.failures >= MAX_FAILURES {
             self.report.stopped = Some(why.clone());
         }
@@ -84,12 +96,77 @@ impl Pass<'_> {
         self.held.push(held.message);
     }
 
-    async fn keep_to_the_rate(&mut self) {
-        if let Some(rate) = self.options.per_second {
-            tokio::time::sleep_until(self.next).await;
-            self.next = self.next.max(Instant::now()) + Duration::from_secs(1) / rate;
+    /// Takes the next letters that can be handled at the same time: of different jobs and groups, and with payloads that fit into memory.
+    fn next_letters(&mut self, picked: &mut VecDeque<Held>) -> Vec<Task> {
+        let room = usize::try_from(self.room()).unwrap_or(usize::MAX);
+        let (mut tasks, mut jobs, mut bytes) = (Vec::new(), HashSet::new(), 0);
+        while tasks.len() < self.at_once.min(room)
+            && let Some(next) = picked.front()
+        {
+            bytes += next.references().iter().map(|reference| reference.size).sum::<u64>();
+            let is_alone =
+                jobs.insert(Err(Key::of(next))) && next.order().is_none_or(|key| jobs.insert(Ok(key)));
+            // A stop is noticed between two turns, so none of them takes long.
+            let is_soon = self.next <= Instant::now() + Duration::from_secs(1);
+            let may_join = is_alone && is_soon && bytes <= MAX_BYTES_AT_ONCE;
+            if !tasks.is_empty() && !may_join {
+                break;
+            }
+            let Some(held) = picked.pop_front() else { break };
+            if Instant::now() >= held.until {
+                // Others may have the letter by now; a later page brings it again.
+                self.looked_at.remove(&held.message.id);
+                continue;
+            }
+            let turn = self.seen.turn(&held, self.began);
+            let begin = self.next;
+            match (turn, self.options.per_second) {
+                (Turn::Leave, _) => {
+                    self.leave(held.message);
+                    continue;
+                }
+                (Turn::First, Some(rate)) if self.action != PassAction::Tell => {
+                    self.next = self.next.max(Instant::now()) + Duration::from_secs(1) / rate;
+                }
+                _ => {}
+            }
+            tasks.push(Task { held, is_copy: turn == Turn::Duplicate, begin });
+        }
+        tasks
+    }
+
+    /// Records the result of a letter: whether it was more than a copy.
+    fn record(&mut self, held: Held, handled: Result<bool, (Put, Error)>, tell: &mut Listener<'_>) {
+        match handled {
+            Ok(is_first) => {
+                if is_first {
+                    self.failures = 0;
+                    self.at_once = (self.at_once * 2).min(MAX_AT_ONCE);
+                    self.seen.done(&held, self.action);
+                    tell(&held.letter);
+                    self.report.moved.push(held.letter.id);
+                }
+                if self.action == PassAction::Tell {
+                    self.held.push(held.message);
+                }
+            }
+            Err((put, error)) => {
+                if put == Put::Yes {
+                    self.seen.done(&held, self.action);
+                }
+                self.skip(held, &error, put != Put::No);
+            }
         }
     }
+}
+
+/// A letter that is handled now.
+struct Task {
+    held: Held,
+    /// True for a copy of a letter that was handled.
+    is_copy: bool,
+    /// The time before which the letter is not changed.
+    begin: Instant,
 }
 
 impl DeadLetterQueue {
@@ -107,6 +184,7 @@ impl DeadLetterQueue {
             looked_at: HashSet::new(),
             seen: Seen::default(),
             next: Instant::now(),
+            at_once: 1,
             failures: 0,
             report: RedriveReport::default(),
             held: Vec::new(),
@@ -130,7 +208,7 @@ impl DeadLetterQueue {
             None => MAX_NEW_PAGES,
         };
         let mut pauses = UNANSWERED.iter();
-        while !pass.is_full() && pass.report.stopped.is_none() {
+        while !pass.is_over() {
             let requested = Instant::now();
             let Received { messages: page, is_uncertain, is_partial, .. } = self.page().await?;
             if let (None, Some(first)) = (pass.began, page.first()) {
@@ -156,12 +234,16 @@ impl DeadLetterQueue {
             pauses = UNANSWERED.iter();
             let is_new = |leased: &LeasedMessage| pass.began.is_some_and(|began| leased.inserted > began);
             pages_of_new = if page.iter().all(is_new) { pages_of_new + 1 } else { 0 };
-            for leased in page {
-                // Others may have a letter whose lease has ended by now; a later page brings it again.
-                if Instant::now() < requested + leased.granted.unwrap_or(HOLD) {
-                    self.look(pass, leased, tell).await;
+            let mut picked: VecDeque<_> =
+                page.into_iter().filter_map(|leased| self.pick(pass, leased, requested)).collect();
+            while !picked.is_empty() && !pass.is_over() {
+                let tasks = pass.next_letters(&mut picked);
+                let handled = join_all(tasks.iter().map(|task| self.handle(task, pass.action))).await;
+                for (task, handled) in tasks.into_iter().zip(handled) {
+                    pass.record(task.held, handled, tell);
                 }
             }
+            picked.into_iter().for_each(|held| pass.leave(held.message));
             if pages_of_new >= max_new_pages {
                 if is_partial {
                     pass.report.stopped = Some(UNCERTAIN_END.to_owned());
@@ -181,16 +263,19 @@ impl DeadLetterQueue {
         }
     }
 
-    async fn look(&self, pass: &mut Pass<'_>, leased: LeasedMessage, tell: &mut Listener<'_>) {
-        let LeasedMessage { message, text, inserted, dead, group, .. } = leased;
+    /// Returns a letter that a request has leased at `requested`, if the pass handles it.
+    fn pick(&self, pass: &mut Pass<'_>, leased: LeasedMessage, requested: Instant) -> Option<Held> {
+        let LeasedMessage { message, text, inserted, dead, group, granted, .. } = leased;
         if !pass.looked_at.insert(message.id.clone()) {
-            return pass.held.push(message);
+            pass.held.push(message);
+            return None;
         }
-        let is_over = pass.is_full() || pass.report.stopped.is_some();
+        let is_over = pass.is_over();
         let is_new = pass.began.is_some_and(|began| inserted > began);
         pass.report.newer += u64::from(is_new);
         if is_over || is_new {
-            return pass.leave(message);
+            pass.leave(message);
+            return None;
         }
         let found = Found { id: &message.id, inserted, cause: dead.as_ref() };
         let (entry, letter) = match &text {
@@ -202,71 +287,43 @@ impl DeadLetterQueue {
             Err(problem) => (DeadLetterEntry::External, self.letter_without_text(problem, &found)),
         };
         if !pass.options.picks(&letter) {
-            return pass.leave(message);
+            pass.leave(message);
+            return None;
         }
-        let held = Held { message, entry, letter, inserted, group };
-        match pass.seen.turn(&held, pass.began) {
-            Turn::Leave => pass.leave(held.message),
-            Turn::First => self.first(pass, held, tell).await,
-            Turn::Duplicate if pass.action == PassAction::Tell => pass.held.push(held.message),
-            Turn::Duplicate => self.duplicate(pass, held).await,
-        }
+        let until = requested + granted.unwrap_or(HOLD);
+        Some(Held { message, until, entry, letter, inserted, group })
     }
 
-    /// Deletes a copy of a letter that was put back or deleted, or that still lies here.
-    async fn duplicate(&self, pass: &mut Pass<'_>, held: Held) {
-        if let Err(error) = self.discard(&held).await {
-            pass.skip(held, &error, false);
+    /// Acts on a letter. Returns false for a copy of another one, which is deleted.
+    ///
+    /// # Errors
+    /// The error, and whether the job is in its queue all the same.
+    async fn handle(&self, task: &Task, action: PassAction) -> Result<bool, (Put, Error)> {
+        let (held, not_put) = (&task.held, |error| (Put::No, error));
+        if action == PassAction::Tell {
+            return Ok(!task.is_copy);
         }
-    }
-
-    /// Returns false if the letter is a copy of another one that some pass has claimed.
-    async fn claim(&self, held: &Held, action: PassAction) -> Result<bool, Error> {
-        match &held.entry {
-            DeadLetterEntry::Event(letter) if action != PassAction::Tell => {
-                claim_letter(&self.core, letter).await
+        // Another pass may have claimed another copy of the letter.
+        let is_claimed = match &held.entry {
+            DeadLetterEntry::Event(letter) if !task.is_copy => {
+                !claim_letter(&self.core, letter).await.map_err(not_put)?
             }
-            _ => Ok(true),
-        }
-    }
-
-    async fn first(&self, pass: &mut Pass<'_>, held: Held, tell: &mut Listener<'_>) {
-        match self.claim(&held, pass.action).await {
-            Ok(true) => {}
-            Ok(false) => return self.duplicate(pass, held).await,
-            Err(error) => return pass.skip(held, &error, false),
-        }
-        let done = match pass.action {
-            PassAction::Tell => Ok(()),
-            PassAction::Delete => {
-                pass.keep_to_the_rate().await;
-                self.discard(&held).await.map_err(|error| (Put::No, error))
-            }
-            PassAction::PutBack => match held.letter.text_problem() {
-                Some(problem) => Err((Put::No, unreadable(problem))),
-                None => {
-                    pass.keep_to_the_rate().await;
-                    self.put_back(&held).await
-                }
-            },
+            _ => false,
         };
-        match done {
-            Ok(()) => {
-                pass.failures = 0;
-                pass.seen.done(&held, pass.action);
-                tell(&held.letter);
-                pass.report.moved.push(held.letter.id.clone());
-                if pass.action == PassAction::Tell {
-                    pass.held.push(held.message);
-                }
-            }
-            Err((put, error)) => {
-                if put == Put::Yes {
-                    pass.seen.done(&held, pass.action);
-                }
-                pass.skip(held, &error, put != Put::No);
-            }
+        if task.is_copy || is_claimed {
+            return self.discard(held).await.map(|()| false).map_err(not_put);
         }
+        if action == PassAction::PutBack
+            && let Some(problem) = held.letter.text_problem()
+        {
+            return Err((Put::No, unreadable(problem)));
+        }
+        sleep_until(task.begin).await;
+        match action {
+            PassAction::PutBack => self.put_back(held).await?,
+            PassAction::Delete | PassAction::Tell => self.discard(held).await.map_err(not_put)?,
+        }
+        Ok(true)
     }
 
     /// Makes the letters visible again that were only read.
@@ -278,6 +335,6 @@ impl DeadLetterQueue {
                 tracing::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }
         };
-        stream::iter(held).for_each_concurrent(RELEASED_AT_ONCE, release).await;
+        stream::iter(held).for_each_concurrent(MAX_AT_ONCE, release).await;
     }
 }

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::held::Held;
 use super::letter::DeadLetterEntry;
 use super::untyped::DeadLetterQueue;
-use crate::delivery::{HistoryTrim, UNREADABLE_KIND, add_past_dead_letter, unwrap_unreadable};
-use crate::envelope::{Envelope, StoredReference};
+use crate::delivery::{HistoryTrim, add_past_dead_letter, unwrap_unreadable};
+use crate::envelope::{Envelope, StoredReference, UNREADABLE_KIND};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{is_in_order, restamp};
 use crate::queue_core::{copy_blobs, fit, payload_error, remove_blobs};
@@ -179,6 +179,8 @@ impl DeadLetterQueue {
         envelope.history.uncounted = 0;
         envelope.history.delivery = 0;
         envelope.history.deferral = None;
+        // Otherwise a worker that trusts histories would end the job without running it.
+        envelope.history.finished = None;
         envelope
     }
 

@@ -4,16 +4,15 @@ use bytes::Bytes;
 
 use super::leased_job::{Content, LeasedJob};
 use super::rejection::Rejection;
-use crate::envelope::{DeadLetterNote, Envelope, EventDigest, History, JsonText, Parsed, Payload, parse};
+use crate::envelope::{
+    DeadLetterNote, Envelope, EventDigest, History, JsonText, Parsed, Payload, UNREADABLE_KIND, parse,
+};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
 use crate::queue_core::rfc3339;
 use crate::storage::PeekedMessage;
 
-/// The kind of dead letters whose text is not an event: `data` holds the text, byte for byte.
-pub(crate) const UNREADABLE_KIND: &str = "jobqueue.unreadable";
-
-/// The source of these dead letters. Their id is the storage's id, which stays the same at every delivery.
+/// The source of dead letters whose text is not an event. Their id is the storage's id, which stays the same at every delivery.
 pub(crate) const UNREADABLE_SOURCE: &str = "/jobqueue/external";
 
 /// The maximum length of a worker's name in a dead letter, in characters.

@@ -19,7 +19,7 @@ use crate::event::Event;
 use crate::group_log::EndState;
 use crate::job::outcome::chain;
 use crate::lease::LeaseError;
-use crate::queue_core::{copy_blobs, ensure, references, remove_blobs};
+use crate::queue_core::{copy_blobs, ensure, remove_blobs};
 use crate::storage::QueueName;
 use crate::storage::{Certainty, MAX_MESSAGES, PutMessage, Queues, StoreErrorKind};
 
@@ -100,8 +100,8 @@ pub(crate) async fn dead_letter(job: &LeasedJob, rejection: &Rejection) -> Resul
     let envelope = dead_envelope(job, rejection, u32::from(rejection.attempted))?;
     let obsolete = match copy_among(job, &dead_letter_queue, &envelope).await {
         Some(copy) => {
-            let kept = references(&copy);
-            references(&envelope).into_iter().filter(|reference| !kept.contains(reference)).collect()
+            let kept = copy.references();
+            envelope.references().into_iter().filter(|reference| !kept.contains(reference)).collect()
         }
         None => copy_to(job, &dead_letter_queue, envelope).await?,
     };

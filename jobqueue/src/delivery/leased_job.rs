@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::group_log::InOrder;
 use crate::job::JobInfo;
 use crate::lease::Lease;
-use crate::queue_core::{QueueCore, fit, references};
+use crate::queue_core::{QueueCore, fit};
 use crate::settings::{JobLimits, QueueSettings};
 use crate::storage::LeasedMessage;
 use crate::sync::lock;
@@ -270,6 +270,6 @@ impl LeasedJob {
 
     /// Returns the blobs that the event refers to.
     pub(crate) fn references(&self) -> Vec<StoredReference> {
-        self.with_envelope(references).unwrap_or_default()
+        self.with_envelope(Envelope::references).unwrap_or_default()
     }
 }

@@ -27,7 +27,7 @@ pub(crate) async fn copy_blobs(
     envelope: &mut Envelope,
 ) -> Result<CopiedBlobs, Error> {
     let mut copied = CopiedBlobs::default();
-    for old in references(envelope) {
+    for old in envelope.references() {
         if copied.old.contains(&old) {
             continue;
         }
@@ -87,17 +87,4 @@ fn refer(envelope: &mut Envelope, old: &StoredReference, new: &StoredReference) 
     {
         *reference = new.clone();
     }
-}
-
-/// Returns the blobs that an event refers to.
-pub(crate) fn references(envelope: &Envelope) -> Vec<StoredReference> {
-    let payload = match &envelope.payload {
-        Payload::Stored(reference) => Some(reference.clone()),
-        _ => None,
-    };
-    let checkpoint = match &envelope.history.checkpoint {
-        Some(Checkpoint::Stored(reference)) => Some(reference.clone()),
-        _ => None,
-    };
-    payload.into_iter().chain(checkpoint).collect()
 }

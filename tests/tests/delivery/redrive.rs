@@ -168,6 +168,58 @@ async fn dead_letters_near_the_limit_are_put_back_as_any_other() {
     assert_eq!(payloads(&storage).await, 0, "each payload that moved out is removed with its job");
 }
 
+/// By virtual time: to put back 200 letters one after the other takes half a minute at the distance of Azure.
+#[tokio::test(start_paused = true)]
+async fn letters_are_put_back_many_at_a_time() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..200 {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    reject_all(&storage).await;
+    let began = tokio::time::Instant::now();
+    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!(redriven.moved.len(), 200);
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    assert_eq!(lengths(&queue).await, (200, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_of_jobs_in_order_are_put_back_one_after_the_other() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..20 {
+        let one = Task { name: "one".into(), data: n.to_string() };
+        let _ = queue.send(&one).in_order().await.unwrap();
+    }
+    reject_all(&storage).await;
+    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!(redriven.moved.len(), 20);
+    let puts: Vec<_> = faulty.calls().into_iter().filter(|call| call.operation == Operation::Put).collect();
+    let last = puts[puts.len() - 20..].windows(2);
+    assert!(last.clone().all(|two| two[0].at < two[1].at), "two were put back at the same time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn redriven_job_is_not_said_to_have_finished() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    reject_all(&storage).await;
+    let dead_letters = queue.dead_letters().unwrap();
+    let lying = storage.queues().peek(dead_letters.name(), 1).await.unwrap().remove(0).text.unwrap();
+    let finished = lying.replace(r#""deadletterqueue""#, r#""handlerfinished":"{}","deadletterqueue""#);
+    assert!(lying.len() < finished.len());
+    let _ = dead_letters.purge(|_| true).await.unwrap();
+    storage.queues().put(dead_letters.name(), PutMessage::new(finished)).await.unwrap();
+    after(1).await;
+    assert_eq!(dead_letters.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    let put_back = storage.queues().peek(queue.name(), 1).await.unwrap().remove(0).text.unwrap();
+    assert!(!put_back.contains("handlerfinished"), "{put_back}");
+}
+
 // B6, W4
 #[tokio::test(start_paused = true)]
 async fn one_letter_that_cannot_be_put_back_stops_no_other() {

@@ -30,6 +30,9 @@ pub use reference::{ReferenceError, Sha256Digest, StoredReference};
 pub use text::{TextError, encoding_of, fits, fits_with_room, may_fit, to_wire};
 pub use tracestate::{keep_state, state_of};
 
+/// The kind of a dead letter that holds the text of a message that could not be read as a job.
+pub const UNREADABLE_KIND: &str = "jobqueue.unreadable";
+
 /// The media type of JSON.
 const JSON: &str = "application/json";
 /// The maximum length of an error text that is kept with a message, in characters.
@@ -200,6 +203,19 @@ impl Envelope {
             headers: if self.extensions.is_empty() { BTreeMap::new() } else { self.headers() },
             trace,
         }
+    }
+
+    /// Returns the blobs that the event refers to: those of its payload and its checkpoint.
+    pub fn references(&self) -> Vec<StoredReference> {
+        let payload = match &self.payload {
+            Payload::Stored(reference) => Some(reference.clone()),
+            _ => None,
+        };
+        let checkpoint = match &self.history.checkpoint {
+            Some(Checkpoint::Stored(reference)) => Some(reference.clone()),
+            _ => None,
+        };
+        payload.into_iter().chain(checkpoint).collect()
     }
 
     /// Adds an extension attribute.

@@ -7,7 +7,7 @@ use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::maintenance::{SweepOptions, SweepReport, sweep};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{BlobName, ContainerName};
-use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
+use jobqueue::storage::{GetMessages, Operation, PutBlob, PutMessage, StoreErrorKind};
 use jobqueue::{Context, JobError, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
@@ -131,6 +131,70 @@ async fn sweep_keeps_expired_blobs_for_the_grace() {
     assert_eq!(sweep(&storage, with(10 * DAY)).await.unwrap().removed, 0);
     after(2 * DAY).await;
     assert_eq!(sweep(&storage, with(10 * DAY)).await.unwrap().removed, 1);
+}
+
+/// Leaves a payload without a message beside a dead letter with a payload of its own.
+async fn letter_and_orphan(faulty: &Faulty) -> jobqueue::Queue<Task> {
+    let storage = faulty.storage();
+    let queue = queue(&storage).await;
+    queue.send(&large("dies")).await.unwrap();
+    let handler = |_: Task| async { Err::<(), _>(JobError::dead_letter("planted")) };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.dead_lettered, 1);
+    faulty.plan_always(Operation::Put, Fault::Hang);
+    let dies = tokio::time::timeout(Duration::from_secs(1), queue.send(&large("orphan")));
+    assert!(dies.await.is_err());
+    faulty.heal();
+    assert_eq!(blobs(&storage).await.len(), 2);
+    after(9 * DAY).await;
+    queue
+}
+
+// I15
+#[tokio::test(start_paused = true)]
+async fn orphan_is_swept_although_its_queue_has_dead_letters() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = letter_and_orphan(&faulty).await;
+    let storage = faulty.storage();
+    assert_eq!(sweep(&storage, options()).await.unwrap().removed, 0);
+    assert_eq!(sweep(&storage, options().drained_queues(true)).await.unwrap().removed, 1);
+    assert_eq!(sweep(&storage, options().drained_queues(true)).await.unwrap().removed, 0);
+    // The letter is visible again, and its payload is there.
+    let letters = queue.dead_letters().unwrap();
+    assert_eq!(letters.message(&letters.peek().await.unwrap()[0]).await.unwrap(), large("dies"));
+}
+
+// I15
+#[tokio::test(start_paused = true)]
+async fn dead_letter_that_others_hold_may_refer_to_any_payload() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = letter_and_orphan(&faulty).await;
+    let storage = faulty.storage();
+    let hold = GetMessages::new(1, Duration::from_secs(3600));
+    let held = storage.queues().get(&queue.name().dead_letter().unwrap(), hold).await.unwrap();
+    assert_eq!(held.messages.len(), 1);
+    assert_eq!(sweep(&storage, options().drained_queues(true)).await.unwrap().removed, 0);
+    // So may a text that is no event: another version may have written it.
+    after(3601).await;
+    let other = PutMessage::new("a text of another program");
+    storage.queues().put(&queue.name().dead_letter().unwrap(), other).await.unwrap();
+    assert_eq!(sweep(&storage, options().drained_queues(true)).await.unwrap().removed, 0);
+    assert_eq!(blobs(&storage).await.len(), 2);
+}
+
+/// By virtual time: 1,000 deletions at the distance of Azure, one after the other, take ten seconds and more.
+#[tokio::test(start_paused = true)]
+async fn sweep_removes_many_blobs_at_a_time() {
+    let storage = in_memory();
+    let queue = queue(&storage).await;
+    let ttl = SendOptions::new().ttl(Duration::from_secs(60));
+    let sent = queue.send_all((0..500).map(|n| large(n.to_string()))).with(ttl).await.unwrap();
+    assert_eq!(sent.len(), 500);
+    after(3 * DAY).await;
+    let faulty = Faulty::new(&storage);
+    let began = tokio::time::Instant::now();
+    assert_eq!(sweep(&faulty.storage(), options()).await.unwrap().removed, 500);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
 /// A handle that does not know of the shards sees an empty queue; the payloads of messages on the shards are still

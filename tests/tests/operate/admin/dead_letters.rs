@@ -123,11 +123,14 @@ async fn redrive_that_is_told_to_stop_loses_nothing() {
             .run()
             .await
             .unwrap();
-        assert_eq!(report.count, 10);
+        // Those that were under way are put back, too.
+        assert!((10..26).contains(&report.count), "{}", report.count);
         assert!(report.stopped.is_some());
         // Those that it held are visible at once.
-        assert_eq!(admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap().letters.len(), 30);
-        assert_eq!(admin.redrive(QUEUE).filter(all).run().await.unwrap().count, 30);
+        let left = 40 - report.count;
+        let letters = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap().letters;
+        assert_eq!(letters.len() as u64, left);
+        assert_eq!(admin.redrive(QUEUE).filter(all).run().await.unwrap().count, left);
         assert_eq!(counts(&admin).await, (40, 0));
     }
 }
