@@ -63,6 +63,23 @@ async fn leader_without_renew_answers_stops_at_its_deadline() {
     assert!(next.term() > held.term());
 }
 
+/// On Azure a read costs a twelfth of an attempt.
+#[tokio::test(start_paused = true)]
+async fn candidate_only_reads_while_another_leads_and_takes_over_in_time() {
+    let storage = Storage::memory();
+    let [first, second] = [0, 1].map(|_| Faulty::deleting_one_by_one(&storage));
+    let [a, b] = [&first, &second].map(|faulty| candidate(&faulty.storage()));
+    let _held = a.lead().await.unwrap();
+    let next = tokio::spawn(async move { b.lead().await.unwrap() });
+    sleep(LEASE * 40).await;
+    assert_eq!(second.calls_of(Operation::AcquireLease), 1);
+    assert!(second.calls_of(Operation::BlobProperties) > 300, "it does not look");
+    let died = Instant::now();
+    death::now(&first);
+    let _held = next.await.unwrap();
+    assert!(died.elapsed() <= LEASE + Duration::from_millis(1_500), "{:?}", died.elapsed());
+}
+
 // F78
 #[tokio::test(start_paused = true)]
 async fn lost_acquire_answer_is_retried_under_the_same_id() {

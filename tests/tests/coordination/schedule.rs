@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
 use jobqueue::schedule::{CatchUp, Schedule};
-use jobqueue::storage::Operation;
+use jobqueue::storage::{BlobName, Operation};
 use jobqueue::{ErrorKind, JobError, QueueMessage, Runtime, Storage, Worker, WorkerBuilder, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::death;
@@ -127,6 +127,56 @@ async fn fail_over_skips_and_doubles_no_slot() {
         "12:01:30",
     ];
     assert_eq!(sent(&storage).await, times(expected));
+    [first, second].iter().for_each(JoinHandle::abort);
+}
+
+/// Starts a worker with four schedules, at the distance of Azure.
+fn start_many(storage: &Storage, wall: &Arc<Wall>) -> (Faulty, JoinHandle<()>) {
+    let faulty = Faulty::deleting_one_by_one(storage);
+    let named = |builder: WorkerBuilder, n: u64| {
+        builder.schedule_by(every(MINUTE).name(format!("tick/{n}")), || Tick {})
+    };
+    let worker = (0..4).fold(builder(&faulty.storage(), wall), named).build().unwrap();
+    let running = tokio::spawn(async move {
+        let _ = worker.run_until(std::future::pending()).await.unwrap();
+    });
+    (faulty, running)
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_with_many_schedules_watch_one_lease() {
+    let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:10Z"));
+    let (leader, first) = start_many(&storage, &wall);
+    sleep(Duration::from_secs(5)).await;
+    let (waiting, second) = start_many(&storage, &wall);
+    sleep(minutes(10)).await;
+    let requests = [Operation::AcquireLease, Operation::BlobProperties, Operation::RenewLease];
+    let requests: usize = requests.into_iter().map(|operation| waiting.calls_of(operation)).sum();
+    assert!((100..200).contains(&requests), "{requests} in ten minutes");
+    assert_eq!(sent(&storage).await.len(), 40);
+    // 12:10:15
+    death::now(&leader);
+    sleep(Duration::from_secs(40)).await;
+    assert_eq!(sent(&storage).await.len(), 0);
+    sleep(minutes(2)).await;
+    assert_eq!(sent(&storage).await.len(), 8);
+    [first, second].iter().for_each(JoinHandle::abort);
+}
+
+/// An operator breaks a lease so that another worker leads.
+#[tokio::test(start_paused = true)]
+async fn broken_lease_of_one_schedule_gives_all_to_the_other_worker() {
+    let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:10Z"));
+    let (_, first) = start_many(&storage, &wall);
+    sleep(Duration::from_secs(5)).await;
+    let (waiting, second) = start_many(&storage, &wall);
+    sleep(Duration::from_secs(10)).await;
+    let lease = BlobName::new("jobqueue-leaders".parse().unwrap(), "schedules/tick/2").unwrap();
+    storage.leases().unwrap().break_lease(&lease, Some(Duration::ZERO)).await.unwrap();
+    // 12:00:25
+    sleep(minutes(5)).await;
+    assert_eq!(sent(&storage).await.len(), 20);
+    assert_eq!(waiting.calls_of(Operation::Put), 20, "the first goes on leading");
     [first, second].iter().for_each(JoinHandle::abort);
 }
 

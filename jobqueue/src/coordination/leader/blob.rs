@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::process::host;
 use crate::settings::Metadata;
 use crate::storage::{
-    BlobLeases, BlobStore, Condition, LeaseDuration, LeaseId, PutBlob, Storage, StoreError,
+    BlobLeases, BlobStore, Condition, LeaseDuration, LeaseId, LeaseState, PutBlob, Storage, StoreError,
     StoreErrorKind as Kind,
 };
 use crate::storage::{BlobName, ContainerName, NameError};
@@ -47,6 +47,15 @@ impl LeaderBlob {
     pub(super) fn new(storage: &Storage, name: BlobName, lease: Duration) -> Result<Self, StoreError> {
         let apart = storage.apart();
         Ok(Self { blobs: Arc::clone(&apart.blobs), leases: Arc::clone(apart.leases()?), name, lease })
+    }
+
+    /// Returns whether a candidate has the lease, by a read, which costs a storage in the cloud less than an attempt to acquire it.
+    pub(super) async fn is_held(&self) -> Result<bool, Error> {
+        match self.in_time("look at the lease", self.blobs.blob_properties(&self.name)).await {
+            Ok(found) => Ok(matches!(found.lease, LeaseState::Leased | LeaseState::Breaking)),
+            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Ok(false),
+            Err(e) => Err(unavailable(e)),
+        }
     }
 
     /// Acquires the lease under the id `proposed` and raises the term.

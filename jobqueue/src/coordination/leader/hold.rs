@@ -12,7 +12,7 @@ use crate::sync::lock;
 
 /// The reason why leadership ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(in crate::coordination) enum End {
     /// The lease could not be renewed in time.
     Expired,
     /// An operator has broken the lease.

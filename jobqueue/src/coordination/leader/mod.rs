@@ -32,13 +32,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use leadership::Leadership;
 
+pub(super) use hold::End;
+
 use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseRenewer;
 use crate::storage::{LeaseId, Storage};
 use crate::sync::lock;
 use blob::{Attempt, LeaderBlob};
-use hold::{End, Hold};
+use hold::Hold;
 
 /// The container of the blobs whose leases elect leaders.
 pub(super) const CONTAINER: &str = "jobqueue-leaders";
@@ -49,7 +51,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// The leader is the holder of a blob's lease. When the leader stops, it releases the lease, and another candidate
 /// leads after at most one poll interval. When the leader dies, another candidate leads after at most the lease and a
 /// poll interval: 36 seconds with the defaults. Azure documents that it may take a minute more until an expired lease
-/// can be acquired.
+/// can be acquired. While another leads, a candidate only reads, once a poll interval; on SQLite and in memory it tries.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -153,6 +155,11 @@ impl Leader {
     /// # Cancel safety
     /// If the future is dropped after the lease was acquired, the next call uses that lease, or it expires.
     pub async fn try_lead(&self) -> Result<Option<Leadership>, Error> {
+        self.attempt(false).await
+    }
+
+    /// Tries once to become the leader; with `looks`, only if a read does not show that another candidate leads.
+    async fn attempt(&self, looks: bool) -> Result<Option<Leadership>, Error> {
         check_lease(self.lease)?;
         let candidacy = Arc::clone(&self.candidacy).lock_owned().await;
         if self.held().is_some_and(|hold| !hold.is_closed()) {
@@ -167,8 +174,13 @@ impl Leader {
         // Runs where renewals run, with connections of its own: neither the application's runtime nor a hanging call
         // of it can delay it.
         let attempt = LeaseRenewer::spawn_apart(runtime, async move {
-            let attempt = standing.acquire(candidacy.proposed, seen, now).await;
-            (attempt, candidacy)
+            let attempt = async {
+                if looks && standing.is_held().await? {
+                    return Ok(Attempt::Taken);
+                }
+                standing.acquire(candidacy.proposed, seen, now).await
+            };
+            (attempt.await, candidacy)
         });
         let attempt = attempt.map_err(no_thread)?;
         let Ok((attempt, mut candidacy)) = AbortOnDropHandle::new(attempt).await else {
@@ -185,7 +197,7 @@ impl Leader {
         Ok(Some(Leadership::new(hold, renewals)))
     }
 
-    /// Waits until this candidate leads. Logs failures on the way and tries again.
+    /// Waits until this candidate leads. Logs failures on the way and tries again, after a pause that doubles up to the lease.
     ///
     /// # Errors
     /// Only errors that no waiting can fix: a [lease](Self::lease) outside 15–60 seconds, a storage without leases, a
@@ -194,16 +206,22 @@ impl Leader {
     /// # Cancel safety
     /// As [`try_lead`](Self::try_lead).
     pub async fn lead(&self) -> Result<Leadership, Error> {
+        // A database answers an attempt at no cost, and grants the lease of a process that has ended.
+        let is_database = self.storage.queues().guarantees().commits_together;
+        let poll = self.poll.unwrap_or(self.lease / 6);
+        let (mut looks, mut pause) = (false, poll);
         loop {
-            match self.try_lead().await {
+            match self.attempt(looks).await {
                 Ok(Some(leadership)) => return Ok(leadership),
-                Ok(None) => {}
+                Ok(None) => pause = poll,
                 Err(error) if error.is_retryable() => {
                     tracing::warn!(leader = %self.name, error = %chain(&error), "trying to become leader failed; trying again");
+                    pause = (pause * 2).min(self.lease.max(poll));
                 }
                 Err(error) => return Err(error),
             }
-            tokio::time::sleep(self.pause()).await;
+            looks = !is_database;
+            tokio::time::sleep(self.storage.runtime().jitter(pause, 0.8..=1.2)).await;
         }
     }
 
@@ -227,24 +245,35 @@ impl Leader {
         mut work: impl FnMut(Leadership) -> F,
     ) -> Result<T, Error> {
         loop {
-            let leadership = self.lead().await?;
-            let done = while_leading(&leadership, work(leadership.share())).await;
-            let end = leadership.end();
-            leadership.release().await;
-            if let Some(output) = done {
+            if let Ok(output) = self.run_one_term(&mut work).await? {
                 return Ok(output);
-            }
-            tracing::warn!(leader = %self.name, term = leadership.term(), ?end, "leadership lost");
-            if end == Some(End::Broken) {
-                // Somebody broke the lease on purpose: let another candidate lead, if there is one.
-                self.candidacy.lock().await.not_before = Some(Instant::now() + self.lease * 2);
             }
         }
     }
 
-    fn pause(&self) -> Duration {
-        let poll = self.poll.unwrap_or(self.lease / 6);
-        self.storage.runtime().jitter(poll, 0.8..=1.2)
+    /// Waits for leadership and runs `work` in one term. Returns the reason why leadership was lost if that happened first; `None` if
+    /// it is not known.
+    pub(super) async fn run_one_term<T, F: Future<Output = T>>(
+        &self,
+        work: impl FnOnce(Leadership) -> F,
+    ) -> Result<Result<T, Option<End>>, Error> {
+        let leadership = self.lead().await?;
+        let done = while_leading(&leadership, work(leadership.share())).await;
+        let end = leadership.end();
+        leadership.release().await;
+        if let Some(output) = done {
+            return Ok(Ok(output));
+        }
+        tracing::warn!(leader = %self.name, term = leadership.term(), ?end, "leadership lost");
+        if end == Some(End::Broken) {
+            self.stand_back().await;
+        }
+        Ok(Err(end))
+    }
+
+    /// Lets another candidate lead, if there is one: the lease was broken on purpose.
+    pub(super) async fn stand_back(&self) {
+        self.candidacy.lock().await.not_before = Some(Instant::now() + self.lease * 2);
     }
 }
 

@@ -6,7 +6,9 @@
 //!
 //! Both writes are conditional: they fail if another process has written since. After a crash between them, the next
 //! leader finds the slot pending and sends it again under the same job id, unless it sees the message still waiting.
+//! The workers with the same schedules elect [one of them](candidacy) that becomes the leader of all.
 
+mod candidacy;
 pub(crate) mod operate;
 mod run;
 mod state;
@@ -23,6 +25,7 @@ use crate::coordination::leader::check_lease;
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::worker::WorkerBuilder;
+use candidacy::Candidacy;
 use run::Runner;
 use state::About;
 use timetable::Timetable;
@@ -240,6 +243,7 @@ impl WorkerBuilder {
         schedule: Schedule,
         make: impl Fn(SystemTime) -> M + Send + Sync + 'static,
     ) -> Self {
+        let mut builder = self;
         match schedule.into_runner(make) {
             Ok(runner) => {
                 let clash = format!(
@@ -247,10 +251,16 @@ impl WorkerBuilder {
                      `Schedule::name`",
                     runner.name
                 );
-                self.reserve_name(format!("schedule/{}", runner.name), clash)
-                    .background(move |context| runner.run(context))
+                let candidacy = builder.shared::<Candidacy>();
+                if candidacy.add(&runner.name, runner.lease) {
+                    let candidacy = Arc::clone(&candidacy);
+                    builder = builder.background(move |context| candidacy.run(context));
+                }
+                builder
+                    .reserve_name(format!("schedule/{}", runner.name), clash)
+                    .background(move |context| runner.run(candidacy, context))
             }
-            Err(mistake) => self.mistaken(mistake),
+            Err(mistake) => builder.mistaken(mistake),
         }
     }
 }

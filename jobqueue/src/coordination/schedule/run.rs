@@ -1,5 +1,6 @@
 //! Runs a schedule on its leader.
 
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,9 +8,10 @@ use std::time::{Duration, SystemTime};
 use jiff::{SignedDuration, Timestamp};
 
 use super::CatchUp;
+use super::candidacy::{Candidacy, RETRY, or_stopped};
 use super::state::{About, State};
 use super::timetable::Timetable;
-use crate::coordination::leader::{Leader, Leadership};
+use crate::coordination::leader::{End, Leader, Leadership};
 use crate::envelope::Identity;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
@@ -30,8 +32,6 @@ const LOOK: Duration = Duration::from_secs(30);
 const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
 /// The difference between the clocks of workers that is not logged.
 const AHEAD: SignedDuration = SignedDuration::from_secs(300);
-/// The pause after an error.
-const RETRY: Duration = Duration::from_secs(5);
 /// The maximum number of attempts to make the message of a slot before the slot is skipped. It takes half a minute,
 /// so that the slots behind it are still on time.
 const TRIES: u32 = 6;
@@ -49,36 +49,29 @@ pub(super) struct Runner<M> {
 }
 
 impl<M: QueueMessage> Runner<M> {
-    pub(super) async fn run(self, context: BackgroundContext) {
-        let stop = context.stop.clone();
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            () = self.stand(&context) => {}
-        }
+    pub(super) async fn run(self, candidacy: Arc<Candidacy>, context: BackgroundContext) {
+        or_stopped(&context, candidacy.whenever_leading(|| self.stand(&candidacy, &context))).await;
     }
 
-    async fn stand(&self, context: &BackgroundContext) {
+    async fn stand(&self, candidacy: &Candidacy, context: &BackgroundContext) {
         loop {
-            let error = match self.candidate(context) {
-                Ok(leader) => {
-                    let led = leader.run_while_leader(|leadership| self.lead(context, leadership)).await;
-                    let Err(error) = led else { continue };
-                    error
+            let term = async {
+                let leader = Leader::new(context.storage(), format!("schedules/{}", self.name))?;
+                let leader = match self.lease {
+                    Some(lease) => leader.lease(lease),
+                    None => leader,
+                };
+                loop {
+                    let led = leader.run_one_term(|leadership| self.lead(context, leadership)).await?;
+                    if led == Err(Some(End::Broken)) {
+                        candidacy.step_down();
+                    }
                 }
-                Err(error) => error,
             };
+            let Err::<Infallible, Error>(error) = term.await;
             tracing::error!(schedule = %self.name, error = %chain(&error), "running the schedule failed; trying again");
             tokio::time::sleep(RETRY).await;
         }
-    }
-
-    fn candidate(&self, context: &BackgroundContext) -> Result<Leader, Error> {
-        let leader = Leader::new(context.storage(), format!("schedules/{}", self.name))?;
-        Ok(match self.lease {
-            Some(lease) => leader.lease(lease),
-            None => leader,
-        })
     }
 
     /// Sends slots while leadership lasts.

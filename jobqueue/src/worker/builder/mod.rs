@@ -4,6 +4,7 @@ mod build;
 mod limits;
 mod records;
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
@@ -78,6 +79,9 @@ pub struct WorkerBuilder {
     /// The names of the background work; each may occur once.
     #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     names: BTreeSet<String>,
+    /// The state that the background work shares.
+    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
+    shared: Option<Arc<dyn Any + Send + Sync>>,
     mistake: Option<Error>,
     hooks: Vec<Arc<dyn Hook>>,
 }
@@ -97,6 +101,7 @@ impl WorkerBuilder {
             events: Observers::default(),
             background: Vec::new(),
             names: BTreeSet::new(),
+            shared: None,
             mistake: None,
             hooks,
         }
@@ -321,6 +326,17 @@ impl WorkerBuilder {
     ) -> Self {
         self.background.push(Box::new(move |context| Box::pin(work(context))));
         self
+    }
+
+    /// Returns the state that the background work of this worker shares; all of it has the same type.
+    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
+    pub(crate) fn shared<T: Default + Send + Sync + 'static>(&mut self) -> Arc<T> {
+        let known = self.shared.clone().and_then(|shared| shared.downcast::<T>().ok());
+        known.unwrap_or_else(|| {
+            let new = Arc::<T>::default();
+            self.shared = Some(Arc::clone(&new) as Arc<_>);
+            new
+        })
     }
 
     /// Reserves a name. [`build`](Self::build) fails with `clash` if the name was reserved before.

@@ -1,0 +1,127 @@
+//! One candidacy for all schedules of a worker.
+//!
+//! Every schedule has a leader of its own, because workers of several releases have different schedules. A worker with more than one
+//! first becomes the leader of its *set* of schedules, and only then a candidate for each. So the other workers with the same
+//! schedules watch one lease, whatever the number of schedules.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::sync::{Notify, watch};
+
+use crate::coordination::leader::Leader;
+use crate::error::Error;
+use crate::job::outcome::chain;
+use crate::storage::Storage;
+use crate::sync::lock;
+use crate::worker::BackgroundContext;
+
+/// The pause after an error.
+pub(super) const RETRY: Duration = Duration::from_secs(5);
+
+/// The schedules of a worker, and whether the worker leads them as a set.
+#[derive(Debug, Default)]
+pub(super) struct Candidacy {
+    /// The names of the schedules. Complete when the worker starts.
+    names: Mutex<BTreeSet<String>>,
+    /// The shortest lease of a schedule, if one is set.
+    lease: Mutex<Option<Duration>>,
+    leads: watch::Sender<bool>,
+    broken: Notify,
+}
+
+impl Candidacy {
+    /// Adds a schedule. Returns true for the second one, with which there is a set.
+    pub(super) fn add(&self, name: &str, lease: Option<Duration>) -> bool {
+        let mut shortest = lock(&self.lease);
+        *shortest = shortest.into_iter().chain(lease).min();
+        let mut names = lock(&self.names);
+        names.insert(name.to_owned()) && names.len() == 2
+    }
+
+    fn is_set(&self) -> bool {
+        lock(&self.names).len() > 1
+    }
+
+    /// Runs `lead` while the worker leads its set of schedules, and again when it leads them again.
+    pub(super) async fn whenever_leading<F: Future<Output = ()>>(&self, lead: impl Fn() -> F) {
+        if !self.is_set() {
+            return lead().await;
+        }
+        let mut leads = self.leads.subscribe();
+        // The sender is in `self`.
+        while leads.wait_for(|leads| *leads).await.is_ok() {
+            let mut lost = leads.clone();
+            tokio::select! {
+                biased;
+                _ = lost.wait_for(|leads| !*leads) => {}
+                () = lead() => {}
+            }
+        }
+    }
+
+    /// Gives all schedules up, because the lease of one was broken so that another worker leads it.
+    pub(super) fn step_down(&self) {
+        self.broken.notify_waiters();
+    }
+
+    /// Is a candidate for the set until the worker stops.
+    pub(super) async fn run(self: Arc<Self>, context: BackgroundContext) {
+        or_stopped(&context, async {
+            loop {
+                if let Err(error) = self.lead(context.storage()).await {
+                    tracing::error!(error = %chain(&error), "leading the schedules failed; trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        })
+        .await;
+    }
+
+    async fn lead(&self, storage: &Storage) -> Result<(), Error> {
+        let names = lock(&self.names).iter().map(|name| format!("{name}\n")).collect::<String>();
+        let digest: String =
+            Sha256::digest(names).iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let leader = Leader::new(storage, format!("schedule-sets/{digest}"))?;
+        let leader = match *lock(&self.lease) {
+            Some(lease) => leader.lease(lease),
+            None => leader,
+        };
+        loop {
+            let term = leader.run_one_term(async |_| {
+                let _leading = Leading::begin(&self.leads);
+                self.broken.notified().await;
+            });
+            if term.await?.is_ok() {
+                leader.stand_back().await;
+            }
+        }
+    }
+}
+
+/// Says that the worker leads its set of schedules, until it is dropped.
+struct Leading<'a>(&'a watch::Sender<bool>);
+
+impl<'a> Leading<'a> {
+    fn begin(leads: &'a watch::Sender<bool>) -> Self {
+        leads.send_replace(true);
+        Self(leads)
+    }
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
+}
+
+/// Runs `work` until the worker stops.
+pub(super) async fn or_stopped(context: &BackgroundContext, work: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = context.stop.cancelled() => {}
+        () = work => {}
+    }
+}
