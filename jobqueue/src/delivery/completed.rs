@@ -1,6 +1,7 @@
 //! The worker's memory of jobs that are done although a message of theirs may still be delivered.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Mutex;
 
 use crate::envelope::{EventDigest, Identity, IdentityDigest};
@@ -15,30 +16,31 @@ const CAPACITY: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Completed(Mutex<Inner>);
 
-/// A queue, together with the digest of an identity or of an event.
+/// A queue, together with a digest.
 type InQueue<T> = (QueueName, T);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Checked first, because the digest of an event costs reading its payload.
-    identities: HashSet<InQueue<IdentityDigest>>,
-    events: HashSet<InQueue<EventDigest>>,
-    order: VecDeque<InQueue<(IdentityDigest, EventDigest)>>,
+    /// The events by identity, which is looked up first: the digest of an event costs reading its payload.
+    events: HashMap<InQueue<IdentityDigest>, HashSet<EventDigest>>,
+    order: VecDeque<(InQueue<IdentityDigest>, EventDigest)>,
 }
 
 impl Completed {
     pub(super) fn remember(&self, queue: &QueueName, identity: &Identity, event: EventDigest) {
         let mut inner = lock(&self.0);
-        if inner.events.insert((queue.clone(), event)) {
-            let identity = identity.digest();
-            inner.identities.insert((queue.clone(), identity));
-            inner.order.push_back((queue.clone(), (identity, event)));
+        let identity = (queue.clone(), identity.digest());
+        if inner.events.entry(identity.clone()).or_default().insert(event) {
+            inner.order.push_back((identity, event));
         }
         if inner.order.len() > CAPACITY
-            && let Some((queue, (identity, event))) = inner.order.pop_front()
+            && let Some((identity, event)) = inner.order.pop_front()
+            && let Entry::Occupied(mut events) = inner.events.entry(identity)
         {
-            inner.events.remove(&(queue.clone(), event));
-            inner.identities.remove(&(queue, identity));
+            events.get_mut().remove(&event);
+            if events.get().is_empty() {
+                events.remove();
+            }
         }
     }
 
@@ -50,9 +52,13 @@ impl Completed {
         event: impl FnOnce() -> EventDigest,
     ) -> bool {
         let inner = lock(&self.0);
-        !inner.events.is_empty()
-            && inner.identities.contains(&(queue.clone(), identity.digest()))
-            && inner.events.contains(&(queue.clone(), event()))
+        // Most workers remember none, and need no digest.
+        let events = if inner.events.is_empty() {
+            None
+        } else {
+            inner.events.get(&(queue.clone(), identity.digest()))
+        };
+        events.is_some_and(|events| events.contains(&event()))
     }
 }
 
@@ -79,6 +85,19 @@ mod tests {
         }
         assert!(!contains(&completed, "queue", &event(4)) && contains(&completed, "queue", &event(5)));
         assert!(!contains(&completed, "other", &event(5)));
+    }
+
+    #[test]
+    fn the_older_of_two_events_of_one_identity_is_forgotten_alone() {
+        let (completed, queue) = (Completed::default(), QueueName::new("queue").unwrap());
+        let (older, newer) = (event("/shop", "1", "task"), event("/shop", "1", "other"));
+        completed.remember(&queue, &older.identity(), older.digest());
+        completed.remember(&queue, &newer.identity(), newer.digest());
+        for n in 2..=CAPACITY {
+            let other = event("/shop", &n.to_string(), "task");
+            completed.remember(&queue, &other.identity(), other.digest());
+        }
+        assert!(!contains(&completed, "queue", &older) && contains(&completed, "queue", &newer));
     }
 
     #[test]

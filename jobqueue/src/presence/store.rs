@@ -162,7 +162,7 @@ fn readable<T>(found: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
 
 /// Returns the time by which a storage may have rounded this one down. Azure returns whole seconds: HTTP dates have no
 /// fractions.
-fn rounding(time: SystemTime) -> Duration {
+pub(super) fn rounding(time: SystemTime) -> Duration {
     let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     if since_epoch.subsec_nanos() == 0 { Duration::from_secs(1) } else { Duration::ZERO }
 }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
 use super::requests::{Answer, StoredRequest};
+use super::store::rounding;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, printable};
 use crate::sync::lock;
@@ -233,6 +234,11 @@ impl Tracker {
     }
 }
 
+/// Returns whether a request that was made at one time means a message that was put at another: storages round both, and not alike.
+fn is_of_this_life(made: SystemTime, inserted: SystemTime) -> bool {
+    inserted <= made + rounding(made)
+}
+
 /// The state of a worker at one moment.
 pub(super) struct Snapshot {
     pub(super) running: Vec<RunningJob>,
@@ -252,7 +258,7 @@ impl State {
         let requests = self.requests.get(&(job.queue.to_string(), job.id.to_string()))?;
         requests.iter().find(|stored| {
             let is_source = stored.request.source.as_deref().is_none_or(|source| source == &*job.source);
-            is_source && job.inserted <= stored.made
+            is_source && is_of_this_life(stored.made, job.inserted)
         })
     }
 
@@ -286,5 +292,19 @@ impl State {
             place
         });
         &mut self.counters[place]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_within_the_second_of_the_send_means_this_job() {
+        let at = |millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
+        // Made at 10.9 s, and stored as 10 s.
+        assert!(is_of_this_life(at(10_000), at(10_400)));
+        assert!(!is_of_this_life(at(10_000), at(11_400)));
+        assert!(!is_of_this_life(at(10_100), at(10_400)), "a storage that rounds nothing");
     }
 }

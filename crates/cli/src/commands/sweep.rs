@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     /// The time that a payload or record is kept after it has expired, at least an hour
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1d")]
     grace: Duration,
-    /// Also removes old payloads of messages that never expire, if their queues are empty
+    /// Also removes old payloads of messages that never expire, if their queues are empty and no dead letter needs them
     #[arg(long)]
     drained_queues: bool,
     /// Removes at most this many

@@ -25,7 +25,8 @@ impl<M: QueueMessage> Queue<M> {
     /// cancelled it.
     ///
     /// # Errors
-    /// - [`Conflict`](ErrorKind::Conflict), retryable: another process is sending or cancelling under the key.
+    /// - [`Conflict`](ErrorKind::Conflict), retryable: another process is sending or cancelling under the key. Not retryable: the
+    ///   job is a [child of a batch](crate::batch::Batch::send), which would wait for it forever.
     /// - [`Unknown`](ErrorKind::Unknown): an answer was lost, and the message may be deleted or not. The key is held
     ///   for 45 seconds; then the next sender sends under the same id.
     /// - [`Storage`](ErrorKind::Storage): the storage failed, and nothing was cancelled.
@@ -57,6 +58,11 @@ impl<M: QueueMessage> Queue<M> {
         let (claim, stored) = match records.hold(now, super::PENDING).await? {
             ClaimState::Held(claim, stored) => (*claim, stored),
             ClaimState::Nothing => return Ok(false),
+            ClaimState::OfBatch => {
+                let text =
+                    "the job is a child of a batch, which would wait for it forever; it is not cancelled";
+                return Err(Error::new(ErrorKind::Conflict, text));
+            }
             ClaimState::Busy => {
                 let text = "another process is sending or cancelling under this key; try again";
                 return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));

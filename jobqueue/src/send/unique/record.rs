@@ -122,6 +122,8 @@ pub(super) enum ClaimState {
     Nothing,
     /// Another process is sending or cancelling.
     Busy,
+    /// The job is a child of a batch, which waits for its end.
+    OfBatch,
 }
 
 /// The decision about a record that was read.
@@ -205,6 +207,7 @@ impl Records {
             match (found.sent, this < found.until, this < found.pending_until) {
                 (false, ..) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
                 (false, _, true) => Edit::Keep(Ownership::Other(ClaimState::Busy)),
+                (true, true, _) if found.child.is_some() => Edit::Keep(Ownership::Other(ClaimState::OfBatch)),
                 (true, true, _) if found.message.is_some() => {
                     let held = Record { sent: false, nonce: nonce.clone(), pending_until: until, ..found };
                     Edit::Write(held, Ownership::Mine)
