@@ -19,8 +19,8 @@ pub use crate::group_log::{groups, is_in_order, position_names};
 pub use crate::handler::erased::{is_outage, is_snooze};
 pub use crate::history::{kept_text, open as open_journal};
 pub use crate::presence::{
-    Answer, CONTAINER as WORKERS, CancelRequest, Counters, Found, HISTOGRAM_BOUNDS, JobProgress, KindLimits,
-    ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord,
+    Answer, CONTAINER as WORKERS, CancelRequest, Counters, FoundWorker, HISTOGRAM_BOUNDS, JobProgress,
+    KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord,
 };
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use jobqueue::__internals::{Found, Records, WorkerRecord};
+use jobqueue::__internals::{FoundWorker, Records, WorkerRecord};
 use jobqueue::Error;
 use serde::Serialize;
 
@@ -59,7 +59,7 @@ impl Admin {
         let (found, listed) = records.all().await?;
         let newest = found.iter().map(|found| found.modified).max();
         let now = listed.unwrap_or_else(|| newest.unwrap_or(SystemTime::UNIX_EPOCH).max(self.clock().now()));
-        let overview = |found: Found| {
+        let overview = |found: FoundWorker| {
             let age = now.duration_since(found.modified).unwrap_or_default();
             WorkerOverview {
                 stale: found.is_stale(now),

@@ -10,7 +10,7 @@ use crate::envelope::{EventDigest, Sha256Digest, UNREADABLE_KIND};
 
 /// The role of a letter in the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum LetterRole {
     First,
     /// A copy of a letter that was handled.
     Duplicate,
@@ -28,18 +28,18 @@ pub(crate) struct Seen {
 impl Seen {
     /// Returns the role of a letter. A job that the pass has put back may be dead-lettered again at once. So a letter
     /// is a duplicate only if it existed before the pass `began`, or if it records an end that was handled.
-    pub(crate) fn turn(&self, held: &Held, began: Option<SystemTime>) -> Turn {
+    pub(crate) fn role(&self, held: &Held, began: Option<SystemTime>) -> LetterRole {
         if death(held).is_some_and(|death| self.deaths.contains(&death)) {
-            return Turn::Duplicate;
+            return LetterRole::Duplicate;
         }
         let key = Key::of(held);
         let was_there = began.is_some_and(|began| held.inserted < began);
         match (self.put_back.contains(&key), was_there, key) {
-            (false, ..) => Turn::First,
-            (true, true, Key::Event(_)) => Turn::Duplicate,
+            (false, ..) => LetterRole::First,
+            (true, true, Key::Event(_)) => LetterRole::Duplicate,
             // A copy of a text cannot be distinguished from another message.
-            (true, true, Key::Text(_)) => Turn::First,
-            (true, false, _) => Turn::Leave,
+            (true, true, Key::Text(_)) => LetterRole::First,
+            (true, false, _) => LetterRole::Leave,
         }
     }
 

@@ -8,12 +8,12 @@ use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::duplicates::{Key, Seen, Turn};
+use super::duplicates::{Key, LetterRole, Seen};
 use super::held::{Held, PassAction};
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::options::{RedriveOptions, RedriveReport, SkippedLetter};
 use super::revive::Put;
-use super::untyped::{DeadLetterQueue, Found, unreadable};
+use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
 use crate::delivery::claim_letter;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
@@ -118,19 +118,19 @@ impl Pass<'_> {
                 self.looked_at.remove(&held.message.id);
                 continue;
             }
-            let turn = self.seen.turn(&held, self.began);
+            let role = self.seen.role(&held, self.began);
             let begin = self.next;
-            match (turn, self.options.per_second) {
-                (Turn::Leave, _) => {
+            match (role, self.options.per_second) {
+                (LetterRole::Leave, _) => {
                     self.leave(held.message);
                     continue;
                 }
-                (Turn::First, Some(rate)) if self.action != PassAction::Tell => {
+                (LetterRole::First, Some(rate)) if self.action != PassAction::Tell => {
                     self.next = self.next.max(Instant::now()) + Duration::from_secs(1) / rate;
                 }
                 _ => {}
             }
-            tasks.push(Task { held, is_copy: turn == Turn::Duplicate, begin });
+            tasks.push(Task { held, is_copy: role == LetterRole::Duplicate, begin });
         }
         tasks
     }
@@ -277,7 +277,7 @@ impl DeadLetterQueue {
             pass.leave(message);
             return None;
         }
-        let found = Found { id: &message.id, inserted, cause: dead.as_ref() };
+        let found = StorageRecord { id: &message.id, inserted, cause: dead.as_ref() };
         let (entry, letter) = match &text {
             Ok(text) => {
                 let entry = DeadLetterEntry::read(text);

@@ -12,7 +12,7 @@ use crate::storage::QueueName;
 use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, StoreErrorKind};
 
 /// The storage's own record of a letter.
-pub(crate) struct Found<'l> {
+pub(crate) struct StorageRecord<'l> {
     pub(crate) id: &'l MessageId,
     pub(crate) inserted: SystemTime,
     pub(crate) cause: Option<&'l DeadLetterCause>,
@@ -56,7 +56,8 @@ impl DeadLetterQueue {
         };
         let mut seen = HashSet::new();
         let letters = peeked.iter().map(|message| {
-            let found = Found { id: &message.id, inserted: message.inserted, cause: message.dead.as_ref() };
+            let found =
+                StorageRecord { id: &message.id, inserted: message.inserted, cause: message.dead.as_ref() };
             match message.text.as_deref() {
                 Ok(text) => self.letter(&DeadLetterEntry::read(text), text, found),
                 Err(problem) => self.letter_without_text(problem, &found),
@@ -65,7 +66,7 @@ impl DeadLetterQueue {
         Ok(letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death))).collect())
     }
 
-    pub(super) fn letter(&self, entry: &DeadLetterEntry, text: &str, found: Found<'_>) -> DeadLetter {
+    pub(super) fn letter(&self, entry: &DeadLetterEntry, text: &str, found: StorageRecord<'_>) -> DeadLetter {
         let letter = match entry {
             DeadLetterEntry::Event(envelope) => DeadLetter::of(envelope, text),
             DeadLetterEntry::External => {
@@ -78,7 +79,7 @@ impl DeadLetterQueue {
         }
     }
 
-    pub(super) fn letter_without_text(&self, problem: &str, found: &Found<'_>) -> DeadLetter {
+    pub(super) fn letter_without_text(&self, problem: &str, found: &StorageRecord<'_>) -> DeadLetter {
         let (kind, queue) = (self.external_kind, &self.core.name);
         DeadLetter::without_text(found.id, found.inserted, kind, queue, problem)
     }

@@ -14,13 +14,13 @@ const CAPACITY: usize = 10_000;
 /// The jobs whose handler finished and of which another message may be delivered. A worker deletes such a message
 /// without running it if it is a copy of the same event.
 #[derive(Debug, Default)]
-pub(super) struct Completed(Mutex<Inner>);
+pub(super) struct Completed(Mutex<CompletedJobs>);
 
 /// A queue, together with a digest.
 type InQueue<T> = (QueueName, T);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct CompletedJobs {
     /// The events by identity, which is looked up first: the digest of an event costs reading its payload.
     events: HashMap<InQueue<IdentityDigest>, HashSet<EventDigest>>,
     order: VecDeque<(InQueue<IdentityDigest>, EventDigest)>,

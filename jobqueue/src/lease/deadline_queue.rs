@@ -17,19 +17,19 @@ pub(super) type Slot = (Instant, u64);
 /// entry that is earlier than the deadline it sleeps for.
 #[derive(Debug, Default)]
 pub(super) struct DeadlineQueue {
-    inner: Mutex<Inner>,
+    inner: Mutex<Deadlines>,
     earlier: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Deadlines {
     due: BTreeMap<Slot, Weak<Lease>>,
     next_number: u64,
     asleep_until: Option<Instant>,
 }
 
 impl DeadlineQueue {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Deadlines> {
         lock(&self.inner)
     }
 

@@ -52,7 +52,7 @@ pub(super) enum Phase {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ReceiptState {
     pub(super) receipt: PopReceipt,
     /// The time before which no other worker can lease the message, measured from before the request was sent.
     pub(super) deadline: Instant,
@@ -79,7 +79,7 @@ pub(crate) struct Lease {
     pub(super) observers: Arc<Observers>,
     /// Locked by the running operation.
     pub(super) turn: tokio::sync::Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<ReceiptState>,
     run_until: Instant,
     /// The time at which the message expires; a storage refuses to hide it for longer.
     expires: Option<Instant>,
@@ -127,7 +127,7 @@ impl Lease {
             renewer: queue.renewer,
             observers: queue.observers,
             turn: tokio::sync::Mutex::new(()),
-            state: Mutex::new(State {
+            state: Mutex::new(ReceiptState {
                 receipt: leased.message.receipt.clone(),
                 deadline,
                 length: granted,
@@ -218,7 +218,7 @@ impl Lease {
     }
 
     /// Returns the state, after the time to give up was compared with the clock: the renewer may be late.
-    fn state_by_clock(&self) -> MutexGuard<'_, State> {
+    fn state_by_clock(&self) -> MutexGuard<'_, ReceiptState> {
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) && Instant::now() >= self.give_up_at(&state)
         {
@@ -243,7 +243,7 @@ impl Lease {
         self.state().deadline
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ReceiptState> {
         lock(&self.state)
     }
 
@@ -256,12 +256,12 @@ impl Lease {
     }
 
     /// The moment at which the lease counts as lost if nothing has renewed it.
-    fn give_up_at(&self, state: &State) -> Instant {
+    fn give_up_at(&self, state: &ReceiptState) -> Instant {
         state.deadline - margin(state)
     }
 
     /// Enters the lease's next deadline into the deadline queue.
-    pub(super) fn schedule(&self, state: &mut State) {
+    pub(super) fn schedule(&self, state: &mut ReceiptState) {
         self.unschedule(state);
         let give_up = self.give_up_at(state);
         let at = match state.phase {
@@ -279,12 +279,12 @@ impl Lease {
     }
 
     /// Returns whether the lease lasts until the message expires, so that a renewal would gain nothing.
-    fn lasts_to_the_end(&self, state: &State) -> bool {
+    fn lasts_to_the_end(&self, state: &ReceiptState) -> bool {
         self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires)
     }
 
     /// Returns when to cut off the job, unless that has happened.
-    fn next_cut(&self, state: &State) -> Instant {
+    fn next_cut(&self, state: &ReceiptState) -> Instant {
         if state.overrun { state.deadline } else { self.run_until }
     }
 
@@ -296,7 +296,7 @@ impl Lease {
         visibility.min(left.saturating_sub(EXPIRY_MARGIN))
     }
 
-    fn unschedule(&self, state: &mut State) {
+    fn unschedule(&self, state: &mut ReceiptState) {
         if let Some(slot) = state.slot.take() {
             self.renewer.forget(slot);
         }
@@ -327,7 +327,7 @@ impl Lease {
         }
     }
 
-    pub(super) fn lose(&self, state: &mut State, loss: Loss) {
+    pub(super) fn lose(&self, state: &mut ReceiptState, loss: Loss) {
         self.unschedule(state);
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
             state.phase = Phase::Lost(loss);
@@ -338,7 +338,7 @@ impl Lease {
         }
     }
 
-    pub(super) fn close(&self, state: &mut State) {
+    pub(super) fn close(&self, state: &mut ReceiptState) {
         self.unschedule(state);
         state.phase = Phase::Closed;
     }
@@ -363,6 +363,6 @@ impl Drop for Lease {
 }
 
 /// Returns how long before the deadline the token fires, so that it fires before a successor can start.
-fn margin(state: &State) -> Duration {
+fn margin(state: &ReceiptState) -> Duration {
     (state.length / 20).clamp(Duration::from_millis(5), Duration::from_secs(1)).min(state.length / 2)
 }

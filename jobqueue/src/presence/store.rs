@@ -48,14 +48,14 @@ pub(super) struct Document {
 
 /// A record as it was found.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundWorker {
     /// The record.
     pub record: WorkerRecord,
     /// The time of its last write when it was listed, by the storage's clock.
     pub modified: SystemTime,
 }
 
-impl Found {
+impl FoundWorker {
     /// Returns whether the record was not written for three intervals.
     pub fn is_stale(&self, now: SystemTime) -> bool {
         is_stale(&self.record, self.modified, now)
@@ -81,12 +81,12 @@ impl Records {
 
     /// Returns the records, including stale ones, and the storage's time, if it returns one. Of workers that are gone, of which each leaves
     /// a record for a day, it reads some only. Costs a listing, and a request for each record.
-    pub async fn all(&self) -> Result<(Vec<Found>, Option<SystemTime>), Error> {
+    pub async fn all(&self) -> Result<(Vec<FoundWorker>, Option<SystemTime>), Error> {
         let listed = self.recent().await?;
         let reads = listed.blobs.into_iter().map(|(blob, properties)| async move {
             let read = readable(self.document(blob).read().await)?.flatten();
             Ok::<_, StoreError>(
-                read.map(|found| Found { record: found.value.record, modified: properties.modified }),
+                read.map(|found| FoundWorker { record: found.value.record, modified: properties.modified }),
             )
         });
         let all: Vec<_> = stream::iter(reads).buffer_unordered(READS_AT_ONCE).try_collect().await?;
@@ -181,11 +181,11 @@ pub(super) fn time(time: SystemTime) -> String {
 mod tests {
     use super::*;
 
-    fn found(modified: SystemTime, interval_seconds: f64) -> Found {
+    fn found(modified: SystemTime, interval_seconds: f64) -> FoundWorker {
         let json = serde_json::json!({"id": "a", "name": "w", "host": "h", "pid": 1, "version": "0", "started": "", "written": "",
             "interval_seconds": interval_seconds, "queues": [], "slots": 1, "draining": false, "running": [],
             "running_total": 0, "counters": []});
-        Found { record: serde_json::from_value(json).unwrap(), modified }
+        FoundWorker { record: serde_json::from_value(json).unwrap(), modified }
     }
 
     #[test]

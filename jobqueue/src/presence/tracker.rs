@@ -32,7 +32,7 @@ const OTHER: &str = "(other)";
 /// The state of a worker that its record shows.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
-    state: Mutex<State>,
+    state: Mutex<TrackedRuns>,
     /// Wakes the writer when it should write the record or an answer before the interval is over.
     urgent: Notify,
     /// Wakes the waiters for a cancellation, whenever a run is cancelled.
@@ -40,7 +40,7 @@ pub(crate) struct Tracker {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TrackedRuns {
     next: u64,
     /// A run keeps its place until it ends.
     running: Vec<Option<Arc<Run>>>,
@@ -248,7 +248,7 @@ pub(super) struct Snapshot {
     pub(super) draining: bool,
 }
 
-impl State {
+impl TrackedRuns {
     /// Returns the request to cancel a job. One that was made before the message was put means an earlier life of the job, before a
     /// redrive for instance.
     fn request(&self, job: &JobInfo) -> Option<&StoredRequest> {

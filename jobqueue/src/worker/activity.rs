@@ -10,13 +10,13 @@ use crate::sync::lock;
 /// Counts running jobs and received messages, to distinguish "idle" from "between two jobs".
 #[derive(Debug)]
 pub(super) struct Activity {
-    state: Mutex<State>,
+    state: Mutex<ActivityState>,
     /// Not a `watch` channel: it wakes its waiters in a random order, and simulations must be repeatable.
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct ActivityState {
     in_flight: usize,
     /// The generation grows whenever a message is received or settled.
     generation: u64,
@@ -26,7 +26,7 @@ struct State {
     quiet: u64,
 }
 
-impl State {
+impl ActivityState {
     /// A worker that only sends on schedule has no queue that could become empty: it is idle.
     fn is_idle(&self) -> bool {
         self.in_flight == 0 && self.empty_at.iter().all(|at| *at == Some(self.generation))
@@ -35,11 +35,11 @@ impl State {
 
 impl Activity {
     pub(super) fn new(pollers: usize) -> Self {
-        let state = State { in_flight: 0, generation: 0, empty_at: vec![None; pollers], quiet: 0 };
+        let state = ActivityState { in_flight: 0, generation: 0, empty_at: vec![None; pollers], quiet: 0 };
         Self { state: Mutex::new(state), changed: Notify::new() }
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut ActivityState)) {
         let mut state = self.lock();
         let before = (state.quiet, state.is_idle());
         change(&mut state);
@@ -53,7 +53,7 @@ impl Activity {
         }
     }
 
-    async fn until(&self, holds: impl Fn(&State) -> bool) {
+    async fn until(&self, holds: impl Fn(&ActivityState) -> bool) {
         loop {
             let mut changed = pin!(self.changed.notified());
             // Enabled before the state is read, so that no change is missed.
@@ -65,7 +65,7 @@ impl Activity {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ActivityState> {
         lock(&self.state)
     }
 
@@ -101,6 +101,6 @@ impl Activity {
 
     /// Resolves when no job is running and every queue was found empty since the last job ended.
     pub(super) async fn idle(&self) {
-        self.until(State::is_idle).await;
+        self.until(ActivityState::is_idle).await;
     }
 }

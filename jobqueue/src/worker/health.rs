@@ -16,7 +16,7 @@ use crate::sync::lock;
 ///
 /// It outlives the worker, and then shows that the worker has ended.
 #[derive(Debug, Clone, Default)]
-pub struct WorkerHealth(Arc<Mutex<State>>);
+pub struct WorkerHealth(Arc<Mutex<HealthState>>);
 
 /// The health of a worker at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct QueueHealth {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HealthState {
     phase: WorkerPhase,
     queues: BTreeMap<QueueName, QueueState>,
     lease_expired: Option<Instant>,

@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::session::{Need, Session};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct BackupArguments {
     /// The file to write, which must not exist
     file: PathBuf,
 }
@@ -21,7 +21,7 @@ struct Copied {
     bytes: u64,
 }
 
-pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) async fn run(global: &Global, arguments: BackupArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let Some(from) = session.file else {
         let text = "only a SQLite storage can be copied; on Azure the service keeps several copies itself";

@@ -10,12 +10,12 @@ use crate::session::{Need, Session};
 use crate::text::{cell, clean, optional, time};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct BatchesArguments {
     /// The id of a batch: shows it with the children that have not ended
     id: Option<String>,
 }
 
-pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) async fn run(global: &Global, arguments: BatchesArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     if let Some(id) = arguments.id {
         let batch = session.admin.batch(&id).await?;

@@ -20,7 +20,7 @@ use crate::text::clean;
 const NAMED: usize = 10;
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct BulkArguments {
     /// The name of the queue
     queue: String,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(
     global: &Global,
-    arguments: Arguments,
+    arguments: BulkArguments,
     purges: bool,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
@@ -88,7 +88,7 @@ enum Selection {
     Plan(DeadLetterPlan),
 }
 
-fn selection(arguments: &Arguments) -> Result<Selection, Failure> {
+fn selection(arguments: &BulkArguments) -> Result<Selection, Failure> {
     let filter = arguments.filter.selection();
     let plan = arguments.plan.as_deref().filter(|_| !arguments.dry_run);
     match (filter.is_empty(), arguments.all, plan) {

@@ -11,7 +11,7 @@ use crate::session::{Need, Session};
 use crate::text::clean;
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CancelArguments {
     #[command(flatten)]
     job: JobArguments,
     /// Only shows the result of an earlier request
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(
     global: &Global,
-    arguments: Arguments,
+    arguments: CancelArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let job = arguments.job.reference();

@@ -19,15 +19,15 @@ use crate::text::{cell, clean, optional};
 const SENDERS: usize = 100;
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum DeadCommand {
     /// Lists the dead letters of a queue
     List(ListArguments),
     /// Shows one dead letter, with its history
     Show(ShowArguments),
     /// Puts dead letters back into their queue, with their full number of attempts
-    Redrive(bulk::Arguments),
+    Redrive(bulk::BulkArguments),
     /// Deletes dead letters with their payloads; this cannot be undone
-    Purge(bulk::Arguments),
+    Purge(bulk::BulkArguments),
 }
 
 #[derive(Args)]
@@ -61,12 +61,16 @@ pub(crate) struct ShowArguments {
     payload: bool,
 }
 
-pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
+pub(crate) async fn run(
+    global: &Global,
+    command: DeadCommand,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
     match command {
-        Command::List(arguments) => list(global, arguments, stop).await,
-        Command::Show(arguments) => show(global, arguments, stop).await,
-        Command::Redrive(arguments) => bulk::run(global, arguments, false, stop).await,
-        Command::Purge(arguments) => bulk::run(global, arguments, true, stop).await,
+        DeadCommand::List(arguments) => list(global, arguments, stop).await,
+        DeadCommand::Show(arguments) => show(global, arguments, stop).await,
+        DeadCommand::Redrive(arguments) => bulk::run(global, arguments, false, stop).await,
+        DeadCommand::Purge(arguments) => bulk::run(global, arguments, true, stop).await,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::session::{Need, Session};
 use crate::text::{cell, things};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DoctorArguments {
     /// Checks only this queue; may be repeated
     #[arg(long)]
     queue: Vec<String>,
@@ -63,7 +63,7 @@ impl Check {
     }
 }
 
-pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(), Failure> {
     // A SQLite file of another schema, or one that is damaged, is refused here.
     let session = Session::open(global, Need::Inspect).await?;
     let mut checks = Vec::new();

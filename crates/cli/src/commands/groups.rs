@@ -11,12 +11,12 @@ use crate::session::{Need, Session};
 use crate::text::{cell, optional};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct GroupsArguments {
     /// The name of the queue
     queue: String,
 }
 
-pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) async fn run(global: &Global, arguments: GroupsArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let groups = session.admin.groups(&arguments.queue).await?;
     global.output.list(&groups, "groups", || overview(&groups))

@@ -13,7 +13,7 @@ use crate::session::{Need, Session};
 use crate::text::{cell, duration, moment, optional};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct HistoryArguments {
     /// Only jobs of this queue
     #[arg(long)]
     queue: Option<String>,
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     limit: usize,
 }
 
-pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) async fn run(global: &Global, arguments: HistoryArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let page = session.admin.history(&filter(&arguments)).await?;
     global.output.page(&page, &page.jobs, "ended jobs", || overview(&page.jobs))?;
@@ -61,7 +61,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
     }
 }
 
-fn filter(arguments: &Arguments) -> HistoryFilter {
+fn filter(arguments: &HistoryArguments) -> HistoryFilter {
     let ago = |age: Option<Duration>| SystemTime::now().checked_sub(age?);
     HistoryFilter::new()
         .limit(arguments.limit)

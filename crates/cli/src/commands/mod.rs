@@ -48,44 +48,44 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Lists all queues with their waiting jobs and dead letters
-    Queues(queues::Arguments),
+    Queues(queues::QueuesArguments),
     /// Shows, creates, pauses or resumes a queue, or changes its settings
     #[command(subcommand)]
-    Queue(queue::Command),
+    Queue(queue::QueueCommand),
     /// Lists the next jobs of a queue
-    Peek(peek::Arguments),
+    Peek(peek::PeekArguments),
     /// Sends jobs from a file or from standard input
-    Send(send::Arguments),
+    Send(send::SendArguments),
     /// Lists, shows, puts back or deletes dead letters
     #[command(subcommand)]
-    Dead(dead::Command),
+    Dead(dead::DeadCommand),
     /// Lists the workers and their running jobs
-    Workers(workers::Arguments),
+    Workers(workers::WorkersArguments),
     /// Shows the state of a job, and why it does not run
     Explain(JobArguments),
     /// Lists, pauses, resumes or triggers schedules
     #[command(subcommand)]
-    Schedules(schedules::Command),
+    Schedules(schedules::SchedulesCommand),
     /// Lists the leaderships and their holders
     Leaders,
     /// Lists batches, or shows one with the children that block it
-    Batches(batches::Arguments),
+    Batches(batches::BatchesArguments),
     /// Lists the jobs sent in order, and the job that each waits for
-    Groups(groups::Arguments),
+    Groups(groups::GroupsArguments),
     /// Searches ended jobs, if workers keep a journal
-    History(history::Arguments),
+    History(history::HistoryArguments),
     /// Cancels a waiting or running job; it becomes a dead letter
-    Cancel(cancel::Arguments),
+    Cancel(cancel::CancelArguments),
     /// Makes a job due that is delayed, or that waits between two attempts; SQLite can
     RunNow(JobArguments),
     /// Checks the storage: connection, permissions, settings, workers, orphans
-    Doctor(doctor::Arguments),
+    Doctor(doctor::DoctorArguments),
     /// Removes orphaned payloads and expired records, but not batches
-    Sweep(sweep::Arguments),
+    Sweep(sweep::SweepArguments),
     /// Copies a SQLite storage to a new file while it is in use
-    Backup(backup::Arguments),
+    Backup(backup::BackupArguments),
     /// Serves the dashboard for the browser, /metrics, /scale, /live and /ready, by default to this machine only
-    Serve(serve::Arguments),
+    Serve(serve::ServeArguments),
     /// Prints the completions for a shell
     Completions(documents::CompletionArguments),
     /// Prints the manual page, or writes those of all commands

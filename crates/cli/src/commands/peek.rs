@@ -13,7 +13,7 @@ use crate::session::{Need, Session};
 use crate::text::{cell, optional};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct PeekArguments {
     /// The name of the queue
     queue: String,
     /// Lists more than the first 32 messages by receiving them and putting them back; meanwhile they are invisible to workers
@@ -81,10 +81,10 @@ impl Selection {
 
 pub(crate) async fn run(
     global: &Global,
-    arguments: Arguments,
+    arguments: PeekArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let Arguments { queue, deep, limit, state, selection } = arguments;
+    let PeekArguments { queue, deep, limit, state, selection } = arguments;
     let jobs = if let Some(state) = state {
         let session = Session::open(global, Need::Read).await?;
         let filter = selection.filter(limit);

@@ -13,7 +13,7 @@ use crate::session::{Need, Session};
 use crate::text::{age, clean};
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum QueueCommand {
     /// Shows a queue with its settings
     Show(Name),
     /// Creates a queue, and the SQLite file if it is missing
@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Resume(Name),
     /// Compares or changes the settings of a queue
     #[command(subcommand)]
-    Settings(settings::Command),
+    Settings(settings::SettingsCommand),
 }
 
 #[derive(Args)]
@@ -33,34 +33,38 @@ pub(crate) struct Name {
     queue: String,
 }
 
-pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
+pub(crate) async fn run(
+    global: &Global,
+    command: QueueCommand,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
     match command {
-        Command::Show(Name { queue }) => {
+        QueueCommand::Show(Name { queue }) => {
             let session = Session::open(global, Need::Read).await?;
             let found = session.admin.queue(&queue).await?;
             global.output.value(&found, || show(&found))
         }
-        Command::Create(Name { queue }) => {
+        QueueCommand::Create(Name { queue }) => {
             let change = format!("create the queue `{queue}`");
             let session = confirm::change(global, Need::Create, &change, stop).await?;
             let changed = session.admin.create_queue(&queue).await?;
             global.output.changed("queue", &queue, changed, ["was created", "exists already"])
         }
-        Command::Pause(Name { queue }) => {
+        QueueCommand::Pause(Name { queue }) => {
             let change = format!("pause the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.pause(&queue).await?;
             let texts = ["is paused; workers notice within 30 seconds", "was paused already"];
             global.output.changed("queue", &queue, changed, texts)
         }
-        Command::Resume(Name { queue }) => {
+        QueueCommand::Resume(Name { queue }) => {
             let change = format!("resume the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.resume(&queue).await?;
             let texts = ["is resumed; workers notice within 30 seconds", "was not paused"];
             global.output.changed("queue", &queue, changed, texts)
         }
-        Command::Settings(command) => settings::run(global, command, stop).await,
+        QueueCommand::Settings(command) => settings::run(global, command, stop).await,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::text::{age, cell, duration, things};
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct QueuesArguments {
     /// Repeats the list until Ctrl-C
     #[arg(long)]
     watch: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(
     global: &Global,
-    arguments: Arguments,
+    arguments: QueuesArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;

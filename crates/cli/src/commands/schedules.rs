@@ -15,7 +15,7 @@ use crate::session::{Need, Session};
 use crate::text::{cell, optional, time};
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum SchedulesCommand {
     /// Lists the schedules with their next runs
     List,
     /// Pauses a schedule: its leader skips due slots, from 30 seconds later at the latest
@@ -35,26 +35,30 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
+pub(crate) async fn run(
+    global: &Global,
+    command: SchedulesCommand,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
     match command {
-        Command::List => {
+        SchedulesCommand::List => {
             let session = Session::open(global, Need::Read).await?;
             let schedules = session.admin.schedules().await?;
             global.output.list(&schedules, "schedules", || overview(&schedules))
         }
-        Command::Pause { name } => {
+        SchedulesCommand::Pause { name } => {
             let change = format!("pause the schedule `{name}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.pause_schedule(&name).await?;
             global.output.changed("schedule", &name, changed, ["is paused", "was paused already"])
         }
-        Command::Resume { name } => {
+        SchedulesCommand::Resume { name } => {
             let change = format!("resume the schedule `{name}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.resume_schedule(&name).await?;
             global.output.changed("schedule", &name, changed, ["is resumed", "was not paused"])
         }
-        Command::Trigger { name } => {
+        SchedulesCommand::Trigger { name } => {
             let change = format!("trigger the schedule `{name}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.trigger_schedule(&name).await?;

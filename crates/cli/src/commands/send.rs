@@ -21,7 +21,7 @@ use crate::session::{Need, Session};
 use crate::text::{cell, duration};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct SendArguments {
     /// The name of the queue, which must exist
     queue: String,
     /// The file with the payload or the event; `-` is standard input
@@ -78,7 +78,7 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 pub(crate) async fn run(
     global: &Global,
-    arguments: Arguments,
+    arguments: SendArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let change = format!("send to the queue `{}`", arguments.queue);
@@ -104,7 +104,7 @@ const TOGETHER: usize = 64;
 /// Sends all jobs of the input. After an error, `sent` has the jobs sent so far.
 async fn send_all(
     session: &Session,
-    arguments: &Arguments,
+    arguments: &SendArguments,
     sent: &mut Vec<JobReference>,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
@@ -189,7 +189,7 @@ impl Input {
 /// Sends jobs at once, each with the number of its line.
 async fn send_lines(
     session: &Session,
-    arguments: &Arguments,
+    arguments: &SendArguments,
     jobs: Vec<(u64, RawSend)>,
     sent: &mut Vec<JobReference>,
 ) -> Result<(), Failure> {
@@ -219,7 +219,7 @@ fn suggest_lines(failure: Failure, data: &[u8]) -> Failure {
 }
 
 /// Reads one job. Errors never quote the input.
-fn job(arguments: &Arguments, data: &[u8]) -> Result<RawSend, Failure> {
+fn job(arguments: &SendArguments, data: &[u8]) -> Result<RawSend, Failure> {
     let text = || std::str::from_utf8(data).map_err(|_| Failure::Usage("the input is not UTF-8".to_owned()));
     let job = match (&arguments.kind, &arguments.content_type) {
         (Some(kind), Some(media_type)) => RawSend::bytes(kind, media_type, data.to_vec())?,

@@ -27,7 +27,7 @@ const VIEWER: (&str, &str) = ("JOBQUEUE_VIEWER_USER", "JOBQUEUE_VIEWER_PASSWORD"
 const TOKEN: &str = "JOBQUEUE_METRICS_TOKEN";
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ServeArguments {
     /// The address and the port; port 0 is any free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8181")]
     listen: SocketAddr,
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(
     global: &Global,
-    arguments: Arguments,
+    arguments: ServeArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let logins = Logins::read()?;

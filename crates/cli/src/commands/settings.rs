@@ -11,7 +11,7 @@ use crate::session::{Need, Session};
 use crate::text::clean;
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum SettingsCommand {
     /// Shows the changes without making them
     Plan(PlanArguments),
     /// Makes the changes
@@ -45,9 +45,13 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
+pub(crate) async fn run(
+    global: &Global,
+    command: SettingsCommand,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
     match command {
-        Command::Plan(PlanArguments { wanted, check }) => {
+        SettingsCommand::Plan(PlanArguments { wanted, check }) => {
             let session = Session::open(global, Need::Read).await?;
             let plan = plan(&session, &wanted).await?;
             global.output.value(&plan, || show(&plan))?;
@@ -56,7 +60,7 @@ pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationTo
                 false => Ok(()),
             }
         }
-        Command::Apply(wanted) => {
+        SettingsCommand::Apply(wanted) => {
             let session = Session::open(global, Need::Change).await?;
             let plan = plan(&session, &wanted).await?;
             if !plan.is_empty() {

@@ -14,7 +14,7 @@ use crate::session::{Need, Session};
 use crate::text::duration;
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct SweepArguments {
     /// The time that a payload or record is kept after it has expired, at least an hour
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1d")]
     grace: Duration,
@@ -40,7 +40,7 @@ struct SweepSummary {
 
 pub(crate) async fn run(
     global: &Global,
-    arguments: Arguments,
+    arguments: SweepArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let session = match arguments.dry_run {

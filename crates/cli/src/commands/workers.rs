@@ -11,7 +11,7 @@ use crate::session::{Need, Session};
 use crate::text::{age, cell, clean, things};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct WorkersArguments {
     /// Lists also workers whose record was not written for three intervals: they have died, or cannot reach the storage
     #[arg(long)]
     all: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     jobs: bool,
 }
 
-pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) async fn run(global: &Global, arguments: WorkersArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let mut workers = session.admin.all_workers().await?;
     if !arguments.all {

@@ -20,11 +20,11 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct MemoryBlobs {
     clock: Arc<Steady>,
-    state: Mutex<State>,
+    state: Mutex<BlobsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BlobsState {
     containers: BTreeMap<ContainerName, BTreeMap<String, Row>>,
     writes: u64,
 }
@@ -50,7 +50,7 @@ impl Row {
     }
 }
 
-impl State {
+impl BlobsState {
     fn container(
         &mut self,
         operation: Operation,
@@ -71,7 +71,7 @@ impl MemoryBlobs {
         Self { clock, state: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BlobsState> {
         lock(&self.state)
     }
 

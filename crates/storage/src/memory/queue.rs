@@ -21,11 +21,11 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct MemoryQueues {
     clock: Arc<Steady>,
-    state: Mutex<State>,
+    state: Mutex<QueuesState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueuesState {
     queues: BTreeMap<QueueName, Queue>,
     /// The notifiers. They outlive their queues: a subscription may exist before the queue does.
     notifiers: HashMap<QueueName, Notifier>,
@@ -42,7 +42,7 @@ impl MemoryQueues {
         Self { clock, state: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueuesState> {
         lock(&self.state)
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Hold {
     blob: LeaderBlob,
     lease: LeaseId,
     term: u64,
-    state: Mutex<State>,
+    state: Mutex<HoldState>,
     /// Fires when the work must end.
     pub(super) ending: CancellationToken,
     /// Fires when the lease is no longer needed.
@@ -34,7 +34,7 @@ pub(super) struct Hold {
 }
 
 #[derive(Debug)]
-struct State {
+struct HoldState {
     /// The time before the request that began the current lease.
     begun: Instant,
     end: Option<End>,
@@ -42,12 +42,12 @@ struct State {
 
 impl Hold {
     pub(super) fn new(blob: LeaderBlob, lease: LeaseId, term: u64, begun: Instant) -> Arc<Self> {
-        let state = Mutex::new(State { begun, end: None });
+        let state = Mutex::new(HoldState { begun, end: None });
         let (ending, closed) = (CancellationToken::new(), CancellationToken::new());
         Arc::new(Self { blob, lease, term, state, ending, closed })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HoldState> {
         lock(&self.state)
     }
 

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::CatchUp;
 use super::candidacy::{Candidacy, RETRY, or_stopped};
-use super::state::{About, State};
+use super::state::{About, ScheduleState};
 use super::timetable::Timetable;
 use crate::coordination::leader::{End, Leader, Leadership};
 use crate::envelope::Identity;
@@ -95,7 +95,7 @@ impl<M: QueueMessage> Runner<M> {
     /// Warns if slots were sent whose time has not come yet: a clock was ahead.
     async fn warn_of_the_future(&self, context: &BackgroundContext) -> Result<(), Error> {
         let now = timestamp(context.storage().runtime())?;
-        let state = State::load(context.storage(), &self.state, now, &self.about).await?;
+        let state = ScheduleState::load(context.storage(), &self.state, now, &self.about).await?;
         if state.done.duration_since(now) > AHEAD {
             tracing::warn!(
                 schedule = %self.name,
@@ -115,7 +115,7 @@ impl<M: QueueMessage> Runner<M> {
     ) -> Result<Duration, Error> {
         let runtime = context.storage().runtime();
         let now = timestamp(runtime)?;
-        let mut state = State::load(context.storage(), &self.state, now, &self.about).await?;
+        let mut state = ScheduleState::load(context.storage(), &self.state, now, &self.about).await?;
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
             // The former leader may have sent it.

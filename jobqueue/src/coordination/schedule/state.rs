@@ -71,7 +71,7 @@ impl About {
 
 /// The state as it was last read or written.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ScheduleState {
     document: JsonBlob<Stored>,
     version: Version<Stored>,
     pub(super) done: Timestamp,
@@ -80,7 +80,7 @@ pub(super) struct State {
     pub(super) triggered: Option<Timestamp>,
 }
 
-impl State {
+impl ScheduleState {
     /// Reads the state. A new schedule begins `now`. Updates the description of the schedule if it differs.
     pub(super) async fn load(
         storage: &Storage,

@@ -43,10 +43,10 @@ use crate::sync::lock;
 /// ```
 #[derive(Clone)]
 pub struct RateLimit {
-    inner: Arc<Inner>,
+    inner: Arc<TokenBucket>,
 }
 
-struct Inner {
+struct TokenBucket {
     /// The time between two tokens.
     interval: Duration,
     burst: u32,
@@ -80,7 +80,7 @@ impl RateLimit {
 
     fn of(interval: Duration, burst: u32) -> Self {
         let (full_at, turn, returned) = (Mutex::default(), tokio::sync::Mutex::default(), Notify::new());
-        Self { inner: Arc::new(Inner { interval, burst, full_at, turn, returned }) }
+        Self { inner: Arc::new(TokenBucket { interval, burst, full_at, turn, returned }) }
     }
 
     /// Returns the number of jobs that begin in a second.
@@ -118,7 +118,7 @@ impl RateLimit {
 
     /// Takes a token, or returns the time of the next.
     fn take_now(&self) -> Result<(), Instant> {
-        let Inner { interval, burst, full_at, .. } = &*self.inner;
+        let TokenBucket { interval, burst, full_at, .. } = &*self.inner;
         let mut full_at = lock(full_at);
         let now = Instant::now();
         let after = full_at.map_or(now, |full_at| full_at.max(now)) + *interval;
@@ -141,7 +141,7 @@ impl RateLimit {
 
 impl fmt::Debug for RateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { interval, burst, .. } = &*self.inner;
+        let TokenBucket { interval, burst, .. } = &*self.inner;
         f.debug_struct("RateLimit").field("interval", interval).field("burst", burst).finish_non_exhaustive()
     }
 }

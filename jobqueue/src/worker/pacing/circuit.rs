@@ -100,12 +100,12 @@ pub(in crate::worker) enum Change {
 #[derive(Debug)]
 pub(super) struct Circuit {
     terms: Option<CircuitBreaker>,
-    state: Mutex<State>,
+    state: Mutex<CircuitState>,
     ended: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CircuitState {
     /// The jobs of the latest failed attempts, the latest last; empty after a success.
     failed: VecDeque<Arc<str>>,
     /// The time at which the pause ends; `None` while closed.
@@ -118,7 +118,7 @@ struct State {
     probes: u64,
 }
 
-impl State {
+impl CircuitState {
     /// Returns when the next probe may start; `None` for now. The number of probes doubles with each period in which none has ended.
     fn next_probe(&self) -> Option<Instant> {
         let since = self.probing_since.filter(|_| !self.probing.is_empty())?;
@@ -155,7 +155,7 @@ impl Circuit {
         Self { terms, state: Mutex::default(), ended: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CircuitState> {
         lock(&self.state)
     }
 

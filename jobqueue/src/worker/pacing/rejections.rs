@@ -24,11 +24,11 @@ pub(in crate::worker) struct Rejections {
     /// The rate per second; `None` for no limit.
     per_second: Option<u32>,
     lifted: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<Permits>,
 }
 
 #[derive(Debug)]
-struct State {
+struct Permits {
     /// The number of messages that may go now, up to the rate of one second.
     permits: f64,
     counted: Instant,
@@ -44,7 +44,7 @@ impl Rejections {
         Self {
             per_second,
             lifted: AtomicBool::new(false),
-            state: Mutex::new(State { permits, counted: now, last_return: now }),
+            state: Mutex::new(Permits { permits, counted: now, last_return: now }),
         }
     }
 
