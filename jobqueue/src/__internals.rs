@@ -9,7 +9,9 @@ use crate::send::{Purpose, prepare};
 
 pub use crate::coordination::batch::membership::{membership_of, remove_tokens};
 pub use crate::coordination::batch::overview::{BatchRecord, OpenChildren, batches, open_children};
-pub use crate::coordination::leader::overview::{LeaderRecord, leaders};
+pub use crate::coordination::leader::blob::{
+    CONTAINER as LEADERS, HOLDER as LEADER_HOLDER, TERM as LEADER_TERM,
+};
 #[cfg(feature = "schedule")]
 pub use crate::coordination::schedule::operate::{ScheduleRecord, Wish, schedules, wish};
 pub use crate::dead_letters::held::PassAction;

@@ -2,8 +2,10 @@
 
 use std::time::SystemTime;
 
-use jobqueue::__internals::leaders;
+use jobqueue::__internals::{LEADER_HOLDER, LEADER_TERM, LEADERS};
 use jobqueue::Error;
+use jobqueue::storage::{BlobName, BlobProperties, ContainerName, LeaseState};
+use jobqueue_storage::list_all;
 use serde::Serialize;
 
 use super::Admin;
@@ -35,13 +37,14 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn leaders(&self) -> Result<Vec<LeaderOverview>, Error> {
-        let overview = |leader: jobqueue::__internals::LeaderRecord| LeaderOverview {
-            name: leader.name,
-            term: leader.term,
-            held: leader.held,
-            holder: leader.holder,
-            since: leader.since,
+        let listed = list_all(&**self.storage.blobs(), &ContainerName::new(LEADERS)?, "").await?;
+        let overview = |(blob, properties): (BlobName, BlobProperties)| LeaderOverview {
+            name: blob.name().to_owned(),
+            term: properties.metadata.get(LEADER_TERM).and_then(|term| term.parse().ok()),
+            held: matches!(properties.lease, LeaseState::Leased | LeaseState::Breaking),
+            holder: properties.metadata.get(LEADER_HOLDER).map(ToString::to_string),
+            since: properties.modified,
         };
-        Ok(leaders(&self.storage).await?.into_iter().map(overview).collect())
+        Ok(listed.blobs.into_iter().map(overview).collect())
     }
 }

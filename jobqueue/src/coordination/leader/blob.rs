@@ -15,13 +15,16 @@ use crate::storage::{
 };
 use crate::storage::{BlobName, ContainerName, NameError};
 
-pub(super) const TERM: &str = "term";
+/// The container of the blobs whose leases elect leaders.
+pub const CONTAINER: &str = "jobqueue-leaders";
+/// The metadata key of the number of the newest term.
+pub const TERM: &str = "term";
 /// The metadata key of the host and the process that began the term.
-pub(super) const HOLDER: &str = "holder";
+pub const HOLDER: &str = "holder";
 
 /// Returns the name of the blob for a leadership.
 pub(super) fn name(name: &str) -> Result<BlobName, NameError> {
-    BlobName::new(ContainerName::new(super::CONTAINER)?, name)
+    BlobName::new(ContainerName::new(CONTAINER)?, name)
 }
 
 /// The result of an attempt to become leader.

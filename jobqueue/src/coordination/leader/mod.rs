@@ -12,10 +12,9 @@
 //! this process before it ends in the storage. This is not a proof: on a suspended machine, the clock may have stood
 //! still. Pass the [term](Leadership::term) as a fence to effects that must never happen twice.
 
-mod blob;
+pub(crate) mod blob;
 mod hold;
 mod leadership;
-pub(crate) mod overview;
 #[cfg(test)]
 mod tests;
 
@@ -42,8 +41,6 @@ use crate::sync::lock;
 use blob::{Attempt, LeaderBlob};
 use hold::Hold;
 
-/// The container of the blobs whose leases elect leaders.
-pub(super) const CONTAINER: &str = "jobqueue-leaders";
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// A candidate for one named leadership, among all processes that use the storage.
