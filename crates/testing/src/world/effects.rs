@@ -1,6 +1,5 @@
 //! The effects that handlers have outside the framework.
 
-use std::fmt;
 use std::sync::Arc;
 
 use jobqueue::JobInfo;
@@ -10,7 +9,7 @@ use super::shared::Shared;
 
 /// Records a handler's effects outside the framework. It is an extractor: `State<Effects>`. An effect that happens
 /// twice in one run, or again after a run that was done, without a cause, is a finding.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Effects {
     pub(super) shared: Arc<Shared>,
     pub(super) node: Arc<str>,
@@ -22,11 +21,5 @@ impl Effects {
         let (name, id) = (name.into(), subject(&job.source, &job.id));
         let (inserted, delivery) = (job.inserted, job.dequeue_count);
         self.shared.ledger.note(&self.node, Fact::Effect { name, id, inserted, delivery });
-    }
-}
-
-impl fmt::Debug for Effects {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Effects").field(&self.node).finish()
     }
 }

@@ -1,6 +1,5 @@
 //! The process for which a storage is opened that has a connection for each process.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +10,7 @@ use super::ledger::{Fact, Ledger};
 use crate::simulation::Process;
 
 /// A simulated process, as the connections of its storage see it. Cheap to clone.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Host {
     pub(super) name: Arc<str>,
     pub(super) process: Process,
@@ -62,14 +61,5 @@ impl Host {
     /// Returns the time since the world began.
     pub fn now(&self) -> Duration {
         self.ledger.now()
-    }
-}
-
-impl fmt::Debug for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host")
-            .field("name", &self.name)
-            .field("process", &self.process)
-            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! A simulated process: its tasks, its storage handles, its clock.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +19,7 @@ use super::witness::Witness;
 use crate::simulation::Process;
 
 /// A simulated process of a world. Cheap to clone; all clones are the same process.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Node {
     name: Arc<str>,
     shared: Arc<Shared>,
@@ -237,14 +236,5 @@ impl Clock for SkewedClock {
         let ahead = self.ahead.load(Ordering::Relaxed);
         let by = Duration::from_millis(ahead.unsigned_abs());
         if ahead >= 0 { self.right.now() + by } else { self.right.now() - by }
-    }
-}
-
-impl fmt::Debug for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node")
-            .field("name", &self.name)
-            .field("process", &self.process)
-            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! Records the runs of a worker's handlers and the outcomes of its deliveries.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use super::ledger::{Fact, RunEnd, subject};
 use super::shared::Shared;
 
 /// Records the start and the end of every run.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Observer {
     pub(super) shared: Arc<Shared>,
     pub(super) node: Arc<str>,
@@ -104,11 +103,5 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let end = if std::thread::panicking() { RunEnd::Failed } else { self.end };
         self.shared.ledger.note(&self.node, Fact::RunEnded { run: self.run, id: Arc::clone(&self.id), end });
-    }
-}
-
-impl fmt::Debug for Observer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Observer").field(&self.node).finish()
     }
 }

@@ -191,8 +191,14 @@ impl Shared {
     }
 }
 
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("profile", &self.profile).finish_non_exhaustive()
+    }
+}
+
 /// A running world, as its scenario sees it. Cheap to clone; all clones are the same world.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct World {
     pub(super) shared: Arc<Shared>,
 }
@@ -236,11 +242,5 @@ impl World {
     /// Returns the storage's clock, which is right.
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.shared.clock)
-    }
-}
-
-impl fmt::Debug for World {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("World").field("profile", &self.shared.profile).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! Decides which calls fail: by the faults of the profile, by outages, and by the call at which a process dies.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -102,6 +101,7 @@ pub(super) enum Then {
 }
 
 /// One process's view of one account.
+#[derive(Debug)]
 pub(super) struct View {
     pub(super) shared: Arc<Shared>,
     pub(super) node: Arc<str>,
@@ -216,11 +216,5 @@ impl View {
             let (operation, subject) = (call.operation, call.subject.clone());
             self.shared.ledger.note(&self.node, Fact::Fault { operation, subject, fault: *fault });
         }
-    }
-}
-
-impl fmt::Debug for View {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("View").field("node", &self.node).field("account", &self.account).finish()
     }
 }

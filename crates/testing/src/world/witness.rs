@@ -22,7 +22,7 @@ use super::shared::Shared;
 const LATE: Duration = Duration::from_secs(1);
 
 /// The queues of one account, as one process sees them.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Witness {
     inner: Arc<dyn QueueStore>,
     shared: Arc<Shared>,
@@ -274,11 +274,5 @@ impl NativeDeadLetters for Power<dyn NativeDeadLetters> {
 impl Detach<dyn QueueStore> for Power<dyn Detach<dyn QueueStore>> {
     fn detached(&self) -> Arc<dyn QueueStore> {
         Arc::new(Witness { inner: self.inner.detached(), ..self.witness.clone() })
-    }
-}
-
-impl std::fmt::Debug for Witness {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Witness").field("node", &self.node).field("account", &self.account).finish()
     }
 }

@@ -15,11 +15,10 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         for entry in &job.entries {
             match &entry.fact {
                 Fact::RunBegan { attempt, max_attempts, .. } if attempt > max_attempts => {
-                    found.push(Finding {
-                        what: "a job has too many attempts",
-                        subject: job.id.to_string(),
-                        detail: format!("attempt {attempt} of {max_attempts} began at {:?}", entry.at),
-                    });
+                    found.push(job.finding(
+                        "a job has too many attempts",
+                        format!("attempt {attempt} of {max_attempts} began at {:?}", entry.at),
+                    ));
                 }
                 Fact::Settled { outcome: Outcome::Retried(_), .. } => failures += 1,
                 // The job may be redriven, and then has all its attempts again.
@@ -29,11 +28,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         }
         found.extend(job.by_message().iter().find_map(|runs| uncounted(evidence, &job, runs)));
         if failures > 1_000 {
-            found.push(Finding {
-                what: "a job fails without end",
-                subject: job.id.to_string(),
-                detail: format!("{failures} failures were reported"),
-            });
+            found.push(job.finding("a job fails without end", format!("{failures} failures were reported")));
         }
     }
     found
@@ -57,14 +52,10 @@ fn uncounted(evidence: &Evidence, job: &Job<'_>, runs: &[Run<'_>]) -> Option<Fin
         }
         let again =
             runs.iter().find(|again| again.began.number > put_back.number && again.attempt <= run.attempt)?;
-        Some(Finding {
-            what: "a failed attempt is not counted",
-            subject: job.id.to_string(),
-            detail: format!(
+        Some(job.finding("a failed attempt is not counted", format!(
                 "attempt {} failed in {}, and began anew at {:?}",
                 run.attempt, run.began.node, again.began.at
-            ),
-        })
+            )))
     })
 }
 

@@ -13,13 +13,14 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         let ran_again = pairs.clone().find(|(first, second)| {
             first.is_done() && first.has_ended(second.began.number) && !has_cause(&job, first, second)
         });
-        found.extend(ran_again.map(|(first, second)| Finding {
-            what: "a job ran twice without a cause",
-            subject: job.id.to_string(),
-            detail: format!(
-                "it was done in {} (run {}), and ran again at {:?} in {}",
-                first.began.node, first.number, second.began.at, second.began.node
-            ),
+        found.extend(ran_again.map(|(first, second)| {
+            job.finding(
+                "a job ran twice without a cause",
+                format!(
+                    "it was done in {} (run {}), and ran again at {:?} in {}",
+                    first.began.node, first.number, second.began.at, second.began.node
+                ),
+            )
         }));
         found.extend(died(&job));
         if evidence.dead.contains(&**job.id) {
@@ -54,13 +55,14 @@ fn died(job: &Job<'_>) -> Option<Finding> {
             true => job.may_lose_lease(done, entry.number),
             false => job.has_copies(entry.number),
         };
-        (!is_explained && !job.is_about_to_expire(entry)).then(|| Finding {
-            what: "a job that was done is dead-lettered",
-            subject: job.id.to_string(),
-            detail: format!(
-                "run {} was done, and {} dead-lettered it as {reason} at {:?}",
-                done.number, entry.node, entry.at
-            ),
+        (!is_explained && !job.is_about_to_expire(entry)).then(|| {
+            job.finding(
+                "a job that was done is dead-lettered",
+                format!(
+                    "run {} was done, and {} dead-lettered it as {reason} at {:?}",
+                    done.number, entry.node, entry.at
+                ),
+            )
         })
     })
 }
@@ -77,13 +79,11 @@ fn left_behind(job: &Job<'_>) -> Option<Finding> {
             && matches!(entry.fact, Fact::CallFailed { .. })
     });
     let stopped = job.was_stopped(&letter.node, letter.number, last.began.number);
-    (!unsettled && !stopped && !job.has_copies(last.began.number)).then(|| Finding {
-        what: "a job is done, and its dead letter is left",
-        subject: job.id.to_string(),
-        detail: format!(
-            "{} wrote the letter at {:?}, and run {} was done",
-            letter.node, letter.at, last.number
-        ),
+    (!unsettled && !stopped && !job.has_copies(last.began.number)).then(|| {
+        job.finding(
+            "a job is done, and its dead letter is left",
+            format!("{} wrote the letter at {:?}, and run {} was done", letter.node, letter.at, last.number),
+        )
     })
 }
 

@@ -35,12 +35,11 @@ fn repeated(job: &Job<'_>, name: &str, pair: &[(&Entry, Run<'_>)]) -> Option<Fin
     } else {
         return None;
     };
-    Some(Finding {
+    Some(job.finding(
         what,
-        subject: job.id.to_string(),
-        detail: format!(
+        format!(
             "`{name}` at {:?} in run {} and at {:?} in run {}",
             first.at, earlier.number, second.at, later.number
         ),
-    })
+    ))
 }

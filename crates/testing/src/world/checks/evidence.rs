@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::world::builder::Finding;
 use crate::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
 /// The time before a message's expiry at which its lease may end.
@@ -112,6 +113,11 @@ pub(super) fn is_of_dead_letters(queue: &str) -> bool {
 }
 
 impl Job<'_> {
+    /// Returns a finding about this job.
+    pub(super) fn finding(&self, what: &'static str, detail: String) -> Finding {
+        Finding { what, subject: self.id.to_string(), detail }
+    }
+
     /// Returns the runs of each message, in the order in which they began.
     pub(super) fn by_message(&self) -> Vec<Vec<Run<'_>>> {
         let mut messages: BTreeMap<SystemTime, Vec<Run<'_>>> = BTreeMap::new();

@@ -17,13 +17,10 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             job.entries.iter().any(|entry| matches!(entry.fact, Fact::RunEnded { end: RunEnd::Done, .. }));
         let expired = job.expires().any(|expires| expires < end + Duration::from_secs(1));
         if !done && !expired && !is_kept && !was_cancelled(&job) {
-            found.push(Finding {
-                what: "an acknowledged job is lost",
-                subject: job.id.to_string(),
-                detail: format!(
-                    "it was acknowledged at {at:?}, and neither ran to its end nor is it dead-lettered"
-                ),
-            });
+            found.push(job.finding(
+                "an acknowledged job is lost",
+                format!("it was acknowledged at {at:?}, and neither ran to its end nor is it dead-lettered"),
+            ));
         }
     }
     found

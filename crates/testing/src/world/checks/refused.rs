@@ -9,11 +9,10 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     for job in evidence.jobs() {
         let Some(run) = job.runs.first() else { continue };
         if is_refused(&job) {
-            found.push(Finding {
-                what: "a refused job runs",
-                subject: job.id.to_string(),
-                detail: format!("every send of it was refused for certain, and it ran at {:?}", run.began.at),
-            });
+            found.push(job.finding(
+                "a refused job runs",
+                format!("every send of it was refused for certain, and it ran at {:?}", run.began.at),
+            ));
         }
     }
     found

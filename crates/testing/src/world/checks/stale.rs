@@ -21,14 +21,13 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 /// A run of an older delivery begins after one of a newer delivery of the same message.
 fn stale(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
     let newer = before.iter().find(|earlier| earlier.delivery > run.delivery)?;
-    Some(Finding {
-        what: "a handler begins although a later delivery has begun",
-        subject: job.id.to_string(),
-        detail: format!(
+    Some(job.finding(
+        "a handler begins although a later delivery has begun",
+        format!(
             "delivery {} began in {} at {:?}, after {}",
             run.delivery, run.began.node, run.began.at, newer.delivery
         ),
-    })
+    ))
 }
 
 /// A run begins while an earlier one goes on that cannot have lost its lease.
@@ -39,14 +38,13 @@ fn beside(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
         !earlier.has_ended(began) && !copies && !job.may_lose_lease(earlier, began)
     };
     let earlier = before.iter().find(goes_on).filter(|_| !job.is_about_to_expire(run.began))?;
-    Some(Finding {
-        what: "two handlers of a job run at once",
-        subject: job.id.to_string(),
-        detail: format!(
+    Some(job.finding(
+        "two handlers of a job run at once",
+        format!(
             "one began in {} at {:?}, and run {} goes on in {}",
             run.began.node, run.began.at, earlier.number, earlier.began.node
         ),
-    })
+    ))
 }
 
 /// An outcome that only the owner of a message may report, after a later delivery of it has begun.
@@ -64,12 +62,13 @@ fn settled(job: &Job<'_>, entry: &Entry) -> Option<Finding> {
         Outcome::Retried(_) => !stopped(),
         _ => false,
     };
-    is_of_owner.then(|| Finding {
-        what: "a worker settles a message that another one has",
-        subject: job.id.to_string(),
-        detail: format!(
-            "delivery {delivery} was settled as {outcome:?} at {:?}, after delivery {} had begun",
-            entry.at, newer.delivery
-        ),
+    is_of_owner.then(|| {
+        job.finding(
+            "a worker settles a message that another one has",
+            format!(
+                "delivery {delivery} was settled as {outcome:?} at {:?}, after delivery {} had begun",
+                entry.at, newer.delivery
+            ),
+        )
     })
 }
