@@ -129,38 +129,42 @@ impl Faulty {
 
     /// Plans a fault for the `nth` call of an operation from now, counted from 1.
     pub fn plan(&self, operation: Operation, nth: u64, fault: Fault) {
-        self.plan.add(operation, nth, fault);
+        let mut script = self.plan.lock();
+        let called = script.counts.get(&operation).copied().unwrap_or_default();
+        script.faults.entry((operation, called + nth)).or_default().push_back(fault);
     }
 
     /// Plans a fault for every call of an operation that has none of its own, until [`heal`](Self::heal).
     pub fn plan_always(&self, operation: Operation, fault: Fault) {
-        self.plan.always(operation, fault);
+        self.plan.lock().always.insert(operation, fault);
     }
 
     /// Forgets all planned faults. Hanging calls continue to hang.
     pub fn heal(&self) {
-        self.plan.heal();
+        let mut script = self.plan.lock();
+        script.faults.clear();
+        script.always.clear();
     }
 
     /// Calls `hook` before each call of an operation, to signal a test or to choose a fault by the call.
     pub fn on(&self, operation: Operation, hook: impl FnMut(&Call) -> Option<Fault> + Send + 'static) {
-        self.plan.hook(operation, Box::new(hook));
+        self.plan.lock().hooks.entry(operation).or_default().push(Box::new(hook));
     }
 
     /// Calls `behaviour` for each call and applies the faults that it returns, in order. A planned fault replaces all
     /// of them except delays.
     pub fn behave(&self, behaviour: impl Fn(&Call) -> Vec<Fault> + Send + Sync + 'static) {
-        self.plan.behave(Arc::new(behaviour));
+        self.plan.lock().behaviour = Some(Arc::new(behaviour));
     }
 
     /// Returns all calls since the beginning, in order.
     pub fn calls(&self) -> Vec<Call> {
-        self.plan.calls()
+        self.plan.lock().calls.clone()
     }
 
     /// Returns the number of calls of an operation.
     pub fn calls_of(&self, operation: Operation) -> usize {
-        self.calls().iter().filter(|call| call.operation == operation).count()
+        self.plan.lock().calls.iter().filter(|call| call.operation == operation).count()
     }
 }
 

@@ -69,13 +69,13 @@ pub(super) struct Plan {
 }
 
 #[derive(Default)]
-struct Script {
-    calls: Vec<Call>,
-    counts: HashMap<Operation, u64>,
-    faults: HashMap<(Operation, u64), VecDeque<Fault>>,
-    always: HashMap<Operation, Fault>,
-    hooks: HashMap<Operation, Vec<Hook>>,
-    behaviour: Option<Behaviour>,
+pub(super) struct Script {
+    pub(super) calls: Vec<Call>,
+    pub(super) counts: HashMap<Operation, u64>,
+    pub(super) faults: HashMap<(Operation, u64), VecDeque<Fault>>,
+    pub(super) always: HashMap<Operation, Fault>,
+    pub(super) hooks: HashMap<Operation, Vec<Hook>>,
+    pub(super) behaviour: Option<Behaviour>,
 }
 
 impl Plan {
@@ -94,34 +94,6 @@ impl Plan {
             Some(clock) => clock.answer(perform),
             None => perform.await,
         }
-    }
-
-    pub(super) fn add(&self, operation: Operation, nth: u64, fault: Fault) {
-        let mut script = self.lock();
-        let called = script.counts.get(&operation).copied().unwrap_or_default();
-        script.faults.entry((operation, called + nth)).or_default().push_back(fault);
-    }
-
-    pub(super) fn always(&self, operation: Operation, fault: Fault) {
-        self.lock().always.insert(operation, fault);
-    }
-
-    pub(super) fn heal(&self) {
-        let mut script = self.lock();
-        script.faults.clear();
-        script.always.clear();
-    }
-
-    pub(super) fn hook(&self, operation: Operation, hook: Hook) {
-        self.lock().hooks.entry(operation).or_default().push(hook);
-    }
-
-    pub(super) fn behave(&self, behaviour: Behaviour) {
-        self.lock().behaviour = Some(behaviour);
-    }
-
-    pub(super) fn calls(&self) -> Vec<Call> {
-        self.lock().calls.clone()
     }
 
     /// Records a call; returns the faults that apply to it.
@@ -196,7 +168,7 @@ impl Plan {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Script> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Script> {
         lock(&self.script)
     }
 }
