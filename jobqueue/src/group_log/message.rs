@@ -19,7 +19,7 @@ pub(crate) struct InOrder {
 impl InOrder {
     /// Returns the group, job and turn of a delivery; `None` if the event belongs to no FIFO group.
     pub(crate) fn of(envelope: &Envelope, delivery: u32) -> Option<Self> {
-        if !envelope.extensions.contains_key(HEADER) {
+        if !is_in_order(envelope) {
             return None;
         }
         let entry = EntryRef::new(envelope.key.as_deref()?, &envelope.identity());
@@ -32,7 +32,7 @@ impl InOrder {
 
 /// Gives a FIFO event a copy number of its own before it is stored as a message. Returns the number.
 pub(crate) fn restamp(envelope: &mut Envelope, runtime: &Runtime) -> Option<u64> {
-    if !envelope.extensions.contains_key(HEADER) {
+    if !is_marked(envelope) {
         return None;
     }
     // 53 bits: every JSON reader keeps all their digits.
@@ -43,5 +43,31 @@ pub(crate) fn restamp(envelope: &mut Envelope, runtime: &Runtime) -> Option<u64>
 
 /// Returns whether an event keeps to the order of its key.
 pub fn is_in_order(envelope: &Envelope) -> bool {
-    envelope.extensions.contains_key(HEADER) && envelope.key.is_some()
+    is_marked(envelope) && envelope.key.is_some()
+}
+
+/// Other producers may write the boolean.
+fn is_marked(envelope: &Envelope) -> bool {
+    envelope.extensions.get(HEADER).is_some_and(|raw| matches!(raw.get(), "true" | "\"true\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::{Parsed, parse};
+
+    #[test]
+    fn order_is_asked_for_by_the_value_true() {
+        for (value, asks) in
+            [("true", true), ("\"true\"", true), ("false", false), ("\"yes\"", false), ("1", false)]
+        {
+            let text = format!(
+                r#"{{"specversion":"1.0","id":"1","source":"/other","type":"step","key":"a","inorder":{value},"data":{{}}}}"#
+            );
+            let Ok(Parsed::Event(event)) = parse(&text) else { panic!("{text}") };
+            assert_eq!(is_in_order(&event), asks, "{value}");
+            assert_eq!(InOrder::of(&event, 1).is_some(), asks, "{value}");
+            assert_eq!(event.headers().get(HEADER).is_some_and(|header| header == "true"), asks, "{value}");
+        }
+    }
 }

@@ -67,7 +67,7 @@ enum Next {
 #[async_trait]
 impl Hook for OrderHook {
     fn applies_to(&self, job: &JobInfo) -> bool {
-        job.headers.contains_key(HEADER)
+        job.headers.get(HEADER).is_some_and(|value| value == "true")
     }
 
     async fn admit(

@@ -177,10 +177,14 @@ impl Envelope {
         self.content_type.clone().or(json)
     }
 
-    /// Returns the extension attributes with text values: attributes that senders add by name, and those of external
+    /// Returns the extension attributes that are texts, numbers or booleans: attributes that senders add by name, and those of external
     /// producers.
     pub fn headers(&self) -> BTreeMap<String, String> {
-        let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
+        let text = |raw: &RawValue| match serde_json::from_str(raw.get()).ok()? {
+            serde_json::Value::String(text) => Some(text),
+            serde_json::Value::Number(_) | serde_json::Value::Bool(_) => Some(raw.get().to_owned()),
+            _ => None,
+        };
         self.extensions.iter().filter_map(|(name, raw)| Some((name.clone(), text(raw)?))).collect()
     }
 
