@@ -20,6 +20,10 @@ pub(super) const MAX_ENTRIES: usize = 20_000;
 const MAX_ENDED: usize = 256;
 /// The number of skipped entries that a log keeps.
 const MAX_SKIPPED: usize = 256;
+/// The number of sends of one job that an entry distinguishes, the latest ones.
+const MAX_NONCES: usize = 8;
+/// The time after which the announcement of a sender that has died is removed, whichever key it is of.
+const DEAD_SENDER: Duration = Duration::from_secs(3_600);
 /// The time that a sender has between announcing and confirming before the jobs behind it pass it by. It is longer
 /// than a send is retried. A slower sender loses its position and nothing else.
 pub(super) const SEND_PERIOD: Duration = Duration::from_secs(90);
@@ -135,6 +139,7 @@ impl GroupLog {
                 found.turn = Some(Turn { copy: *copy, delivery: 1 });
             }
             found.nonces.push(nonce);
+            found.nonces.drain(..found.nonces.len().saturating_sub(MAX_NONCES));
             (found.copies, found.cancelling, found.due) = (true, None, found.due.max(due));
             self.changed = true;
             if self.entries[at].state == EntryState::Skipped {
@@ -142,10 +147,9 @@ impl GroupLog {
             }
             return Announced::Entered;
         }
-        if self.entries.len() >= MAX_ENTRIES {
-            // Senders that have died leave their announcements. A message that arrives all the same joins at the tail.
-            self.entries.retain(|entry| entry.state != EntryState::Announced || entry.due >= now.0);
-        }
+        // Senders that have died leave their announcements. A message that arrives all the same joins at the tail.
+        let kept = if self.entries.len() < MAX_ENTRIES { DEAD_SENDER } else { Duration::ZERO };
+        self.entries.retain(|entry| entry.state != EntryState::Announced || now.since(entry.due) <= kept);
         if self.entries.len() >= MAX_ENTRIES {
             return Announced::Full;
         }
@@ -164,7 +168,13 @@ impl GroupLog {
         single: bool,
         visible: Millis,
     ) -> Confirmed {
-        let own = self.find(entry).filter(|at| self.entries[*at].nonces.contains(&nonce));
+        // Of many sends of a job the entry does not remember the first ones: their messages are copies of one that is stored.
+        let is_own = |at: &usize| {
+            let found = &self.entries[*at];
+            let forgets = found.nonces.len() == MAX_NONCES && found.state == EntryState::Stored;
+            found.nonces.contains(&nonce) || forgets
+        };
+        let own = self.find(entry).filter(is_own);
         let Some(at) = own else {
             return if self.ended(entry).is_some() { Confirmed::Acknowledged } else { Confirmed::Gone };
         };

@@ -335,3 +335,24 @@ fn keys_share_all_logs() {
     let logs: BTreeSet<u16> = (0..50_000).map(|n| entry(&n.to_string(), "x").log).collect();
     assert!(logs.len() > 3_600 && logs.iter().all(|log| *log < super::super::entry::LOGS));
 }
+
+#[test]
+fn sends_that_are_repeated_and_senders_that_die_leave_little() {
+    let mut log = sent(&["1"]);
+    for nonce in 2..1_000 {
+        assert_eq!(log.announce(&entry("a", "1"), nonce, START), Announced::Entered);
+    }
+    assert_eq!(log.entries[0].nonces.len(), MAX_NONCES);
+    // One of the first, whose message is stored.
+    assert_eq!(log.confirm(&entry("a", "1"), 2, true, START), Confirmed::Acknowledged);
+    log.retract(&entry("a", "1"), 2);
+    assert_eq!(log.claim_position(&entry("a", "1"), turn(1, 1), START), Position::First);
+    // Announcements of keys that never come again go with any send, an hour later.
+    for number in 0..100 {
+        log.announce(&entry(&format!("once {number}"), "1"), number, START);
+    }
+    log.announce(&entry("b", "1"), 1, later(3_600));
+    assert_eq!(log.entries.len(), 102);
+    log.announce(&entry("b", "2"), 2, later(3_800));
+    assert_eq!(log.entries.len(), 3);
+}
