@@ -166,6 +166,14 @@ impl GroupLog {
 
     fn give_turn(&mut self, at: usize, turn: Turn, now: Millis) -> Position {
         let found = &mut self.entries[at];
+        // A message of a send that the log does not remember: the one that it knows may run, without a record of its turn.
+        if let (None, false, EntryState::Stored, [copy]) =
+            (found.turn, found.copies, found.state, found.nonces.as_slice())
+            && *copy != turn.copy
+        {
+            (found.turn, found.copies) = (Some(Turn { copy: *copy, delivery: 1 }), true);
+            self.changed = true;
+        }
         match found.turn {
             Some(held) if held.copy != turn.copy => {
                 return Position::OtherCopy { overdue: found.due < now.0 };
