@@ -16,16 +16,15 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::line::{parse_lines, write_line};
+use super::search::{SKEW, Search, range};
 use super::writer::refuses_entries;
 use crate::runtime::Runtime;
 use crate::storage::rules::micros::{from_micros, to_micros};
 use crate::storage::{
     BlobListing, BlobName, BlobProperties, BlobStore, ContainerName, JournalEntry, JournalPage, JournalQuery,
-    JournalStore, MAX_JOURNAL_SEARCH, Metadata, Operation, PutBlob, StoreError, StoreErrorKind, list_all,
-    put_creating,
+    JournalStore, Metadata, Operation, PutBlob, StoreError, StoreErrorKind, list_all, put_creating,
 };
 
 /// The container of the segments.
@@ -38,16 +37,12 @@ const MOST: usize = 8 * 1024 * 1024;
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
 /// The time after which a worker begins another segment.
 const LIFE: Duration = Duration::from_secs(3_600);
-/// The most segments that a search reads.
-const MAX_SEGMENTS: usize = 500;
 /// The number of segments that are read at once.
 const PARALLEL: usize = 4;
 /// The number of days that a search lists one by one; the days before them are one listing.
 const DAYS: i64 = 31;
 /// The number of days that a search lists without looking whether one page lists the whole journal.
 const FEW: usize = 2;
-/// The number by which clocks may differ: a job may have ended so long before the time at which its id was made.
-const SKEW: Duration = Duration::from_secs(3_600);
 
 /// The metadata of a segment: its first and last end in microseconds since 1970, and before the names of outcomes the number of jobs.
 const FIRST: &str = "first";
@@ -138,14 +133,7 @@ impl JournalStore for BlobJournal {
 
     async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError> {
         let range = range(query);
-        let mut search = Search {
-            query,
-            entries: Vec::new(),
-            is_cut: false,
-            unread: None,
-            read: 0,
-            began: Instant::now(),
-        };
+        let mut search = Search::new(query);
         for part in self.parts(&range).await? {
             if let Part::Day { last, .. } = part
                 && search.is_over(last)
@@ -161,7 +149,7 @@ impl JournalStore for BlobJournal {
                 }
                 match reads.next().await.transpose()?.flatten() {
                     Some(entries) => search.add(entries),
-                    None => search.skip(segment),
+                    None => search.skip(segment.first),
                 }
             }
         }
@@ -371,74 +359,4 @@ fn days(range: &RangeInclusive<i64>, now: SystemTime) -> Vec<Part> {
     });
     let rest = (*range.start() < oldest.saturating_mul(A_DAY)).then(|| Part::Before(name(oldest)));
     days.chain(rest).collect()
-}
-
-/// Returns the range of ends of a query, in microseconds since 1970.
-fn range(query: &JournalQuery) -> RangeInclusive<i64> {
-    let made = query.id.as_deref().and_then(made).and_then(|made| made.checked_sub(SKEW));
-    let since = query.since.max(made);
-    since.map_or(i64::MIN, to_micros)..=query.until.map_or(i64::MAX, to_micros)
-}
-
-/// Returns the time at which an id was made, if it is a UUID of version 7.
-fn made(id: &str) -> Option<SystemTime> {
-    let uuid = Uuid::try_parse(id).ok().filter(|uuid| uuid.get_version_num() == 7)?;
-    let (seconds, nanos) = uuid.get_timestamp()?.to_unix();
-    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
-}
-
-struct Search<'a> {
-    query: &'a JournalQuery,
-    /// The newest, the newest first: as many as are wanted, and those that ended at the same time as the last of them.
-    entries: Vec<JournalEntry>,
-    /// True if there are older ones.
-    is_cut: bool,
-    /// The time before the earliest end of a segment that could not be read.
-    unread: Option<i64>,
-    read: usize,
-    began: Instant,
-}
-
-impl Search<'_> {
-    /// Returns whether the search ends before a segment with this last end.
-    fn is_over(&self, last: i64) -> bool {
-        // The next search begins with the segments of this moment, so it must come past them.
-        let comes_further = self.query.until.is_none_or(|until| to_micros(until) > last);
-        let is_full = self.oldest().is_some_and(|oldest| oldest > last);
-        is_full || comes_further && (self.read >= MAX_SEGMENTS || self.began.elapsed() >= MAX_JOURNAL_SEARCH)
-    }
-
-    /// Returns the end of the oldest entry that is wanted, if there are enough.
-    fn oldest(&self) -> Option<i64> {
-        self.entries.get(self.query.limit.saturating_sub(1)).map(|entry| to_micros(entry.ended))
-    }
-
-    fn add(&mut self, entries: Vec<JournalEntry>) {
-        self.read += 1;
-        self.entries.extend(entries);
-        self.entries.sort_by_key(|entry| std::cmp::Reverse((entry.ended, entry.number)));
-        // A write that was repeated under another name.
-        self.entries.dedup_by_key(|entry| (entry.ended, entry.number));
-        if let Some(oldest) = self.oldest() {
-            let wanted = self.entries.partition_point(|entry| to_micros(entry.ended) >= oldest);
-            self.is_cut |= wanted < self.entries.len();
-            self.entries.truncate(wanted);
-        }
-    }
-
-    /// Ends the page before a segment that cannot be read. A further search continues behind it.
-    fn skip(&mut self, segment: &Segment) {
-        self.read += 1;
-        self.unread = self.unread.max(Some(segment.first.saturating_sub(1)));
-    }
-
-    /// Returns the page of a search that has not read what ended at `unread` or earlier.
-    fn page(mut self, unread: Option<i64>) -> JournalPage {
-        let cut = self.oldest().filter(|_| self.is_cut).map(|oldest| oldest.saturating_sub(1));
-        let searched_to = cut.max(unread).max(self.unread);
-        if let Some(searched_to) = searched_to {
-            self.entries.retain(|entry| to_micros(entry.ended) > searched_to);
-        }
-        JournalPage::new(self.entries).with_searched_to(searched_to.map(from_micros))
-    }
 }

@@ -13,6 +13,7 @@
 mod blobs;
 mod buffer;
 mod line;
+mod search;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -1,0 +1,90 @@
+//! The state of one search in the journal's blobs. Knows entries and their times; knows nothing of blobs.
+
+use std::ops::RangeInclusive;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::storage::rules::micros::{from_micros, to_micros};
+use crate::storage::{JournalEntry, JournalPage, JournalQuery, MAX_JOURNAL_SEARCH};
+
+/// The number by which clocks may differ: a job may have ended so long before the time at which its id was made.
+pub(super) const SKEW: Duration = Duration::from_secs(3_600);
+/// The most segments that a search reads.
+const MAX_SEGMENTS: usize = 500;
+
+/// Returns the range of ends of a query, in microseconds since 1970.
+pub(super) fn range(query: &JournalQuery) -> RangeInclusive<i64> {
+    let made = query.id.as_deref().and_then(made).and_then(|made| made.checked_sub(SKEW));
+    let since = query.since.max(made);
+    since.map_or(i64::MIN, to_micros)..=query.until.map_or(i64::MAX, to_micros)
+}
+
+/// Returns the time at which an id was made, if it is a UUID of version 7.
+fn made(id: &str) -> Option<SystemTime> {
+    let uuid = Uuid::try_parse(id).ok().filter(|uuid| uuid.get_version_num() == 7)?;
+    let (seconds, nanos) = uuid.get_timestamp()?.to_unix();
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
+}
+
+/// The entries that a search has found so far, and how far back it has come.
+pub(super) struct Search<'a> {
+    query: &'a JournalQuery,
+    /// The newest, the newest first: as many as are wanted, and those that ended at the same time as the last of them.
+    entries: Vec<JournalEntry>,
+    /// True if there are older ones.
+    is_cut: bool,
+    /// The time before the earliest end of a segment that could not be read.
+    unread: Option<i64>,
+    read: usize,
+    began: Instant,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(query: &'a JournalQuery) -> Self {
+        Self { query, entries: Vec::new(), is_cut: false, unread: None, read: 0, began: Instant::now() }
+    }
+
+    /// Returns whether the search ends before a segment with this last end.
+    pub(super) fn is_over(&self, last: i64) -> bool {
+        // The next search begins with the segments of this moment, so it must come past them.
+        let comes_further = self.query.until.is_none_or(|until| to_micros(until) > last);
+        let is_full = self.oldest().is_some_and(|oldest| oldest > last);
+        is_full || comes_further && (self.read >= MAX_SEGMENTS || self.began.elapsed() >= MAX_JOURNAL_SEARCH)
+    }
+
+    /// Returns the end of the oldest entry that is wanted, if there are enough.
+    fn oldest(&self) -> Option<i64> {
+        self.entries.get(self.query.limit.saturating_sub(1)).map(|entry| to_micros(entry.ended))
+    }
+
+    pub(super) fn add(&mut self, entries: Vec<JournalEntry>) {
+        self.read += 1;
+        self.entries.extend(entries);
+        self.entries.sort_by_key(|entry| std::cmp::Reverse((entry.ended, entry.number)));
+        // A write that was repeated under another name.
+        self.entries.dedup_by_key(|entry| (entry.ended, entry.number));
+        if let Some(oldest) = self.oldest() {
+            let wanted = self.entries.partition_point(|entry| to_micros(entry.ended) >= oldest);
+            self.is_cut |= wanted < self.entries.len();
+            self.entries.truncate(wanted);
+        }
+    }
+
+    /// Ends the page before a segment that cannot be read and begins at `first`. A further search continues behind it.
+    pub(super) fn skip(&mut self, first: i64) {
+        self.read += 1;
+        self.unread = self.unread.max(Some(first.saturating_sub(1)));
+    }
+
+    /// Returns the page of a search that has not read what ended at `unread` or earlier.
+    pub(super) fn page(mut self, unread: Option<i64>) -> JournalPage {
+        let cut = self.oldest().filter(|_| self.is_cut).map(|oldest| oldest.saturating_sub(1));
+        let searched_to = cut.max(unread).max(self.unread);
+        if let Some(searched_to) = searched_to {
+            self.entries.retain(|entry| to_micros(entry.ended) > searched_to);
+        }
+        JournalPage::new(self.entries).with_searched_to(searched_to.map(from_micros))
+    }
+}
