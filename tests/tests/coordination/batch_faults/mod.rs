@@ -288,7 +288,7 @@ async fn inner_batch_waiting_for_a_dead_letter_blocks_the_outer() {
 /// A log keeps the order of a key, as on Azure, and remembers the jobs that are done.
 #[tokio::test(start_paused = true)]
 async fn id_of_a_swept_batch_is_used_again_for_children_in_order() {
-    let (storage, log) = (Faulty::quiet(&in_memory()).storage(), Log::default());
+    let (storage, log) = (Faulty::new(&in_memory()).storage(), Log::default());
     for round in 1..=2 {
         let mut batch = storage.batch("b").await.unwrap();
         batch.send_all((0..3).map(|n| Slice { n })).in_order().await.unwrap();
