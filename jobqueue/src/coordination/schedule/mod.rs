@@ -6,7 +6,7 @@
 //!
 //! Both writes are conditional: they fail if another process has written since. After a crash between them, the next
 //! leader finds the slot pending and sends it again under the same job id, unless it sees the message still waiting.
-//! The workers with the same schedules elect [one of them](candidacy) that becomes the leader of all.
+//! The workers with the same schedules elect one of them that becomes the leader of all.
 
 mod candidacy;
 pub(crate) mod operate;
