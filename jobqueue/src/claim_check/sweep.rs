@@ -182,7 +182,8 @@ struct Sweep<'a> {
     storage: &'a Storage,
     options: SweepOptions,
     now: SystemTime,
-    /// For each queue of this page that is drained the blobs that its dead letters refer to; `None` if it is not drained.
+    /// For each queue that is drained the blobs that its dead letters refer to; `None` if it is not drained. Looked at once: no new
+    /// message refers to a blob that is old enough to be swept.
     drained: HashMap<QueueName, Option<HashSet<String>>>,
 }
 
@@ -200,7 +201,6 @@ impl Sweep<'_> {
                 Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(()),
                 page => page?,
             };
-            self.drained.clear();
             let mut garbage = Vec::new();
             for (name, properties) in page.blobs {
                 swept.seen += 1;

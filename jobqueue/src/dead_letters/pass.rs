@@ -88,7 +88,6 @@ impl Pass<'_> {
         let is_of_storage =
             matches!(error.kind(), ErrorKind::Storage | ErrorKind::Rejected | ErrorKind::Unknown);
         self.failures = if is_of_storage { self.failures + 1 } else { 0 };
-        self.at_once = 1;
         if self.failures >= MAX_FAILURES {
             self.report.stopped = Some(why.clone());
         }
@@ -239,8 +238,12 @@ impl DeadLetterQueue {
             while !picked.is_empty() && !pass.is_over() {
                 let tasks = pass.next_letters(&mut picked);
                 let handled = join_all(tasks.iter().map(|task| self.handle(task, pass.action))).await;
+                let has_failed = handled.iter().any(Result::is_err);
                 for (task, handled) in tasks.into_iter().zip(handled) {
                     pass.record(task.held, handled, tell);
+                }
+                if has_failed {
+                    pass.at_once = 1;
                 }
             }
             picked.into_iter().for_each(|held| pass.leave(held.message));
