@@ -233,20 +233,9 @@ impl DeadLetterQueue {
             pauses = UNANSWERED.iter();
             let is_new = |leased: &LeasedMessage| pass.began.is_some_and(|began| leased.inserted > began);
             pages_of_new = if page.iter().all(is_new) { pages_of_new + 1 } else { 0 };
-            let mut picked: VecDeque<_> =
+            let picked: VecDeque<_> =
                 page.into_iter().filter_map(|leased| self.pick(pass, leased, requested)).collect();
-            while !picked.is_empty() && !pass.is_over() {
-                let tasks = pass.next_letters(&mut picked);
-                let handled = join_all(tasks.iter().map(|task| self.handle(task, pass.action))).await;
-                let has_failed = handled.iter().any(Result::is_err);
-                for (task, handled) in tasks.into_iter().zip(handled) {
-                    pass.record(task.held, handled, tell);
-                }
-                if has_failed {
-                    pass.at_once = 1;
-                }
-            }
-            picked.into_iter().for_each(|held| pass.leave(held.message));
+            self.handle_all(pass, picked, tell).await;
             if pages_of_new >= max_new_pages {
                 if is_partial {
                     pass.report.stopped = Some(UNCERTAIN_END.to_owned());
@@ -255,6 +244,22 @@ impl DeadLetterQueue {
             }
         }
         Ok(())
+    }
+
+    /// Handles letters, some at the same time, until the pass is over. Leaves the others.
+    async fn handle_all(&self, pass: &mut Pass<'_>, mut picked: VecDeque<Held>, tell: &mut Listener<'_>) {
+        while !picked.is_empty() && !pass.is_over() {
+            let tasks = pass.next_letters(&mut picked);
+            let handled = join_all(tasks.iter().map(|task| self.handle(task, pass.action))).await;
+            let has_failed = handled.iter().any(Result::is_err);
+            for (task, handled) in tasks.into_iter().zip(handled) {
+                pass.record(task.held, handled, tell);
+            }
+            if has_failed {
+                pass.at_once = 1;
+            }
+        }
+        picked.into_iter().for_each(|held| pass.leave(held.message));
     }
 
     async fn page(&self) -> Result<Received, Error> {
