@@ -182,7 +182,7 @@ struct Sweep<'a> {
     storage: &'a Storage,
     options: SweepOptions,
     now: SystemTime,
-    /// For each queue that is drained the blobs that its dead letters refer to; `None` if it is not drained. Looked at once: no new
+    /// For each queue that is drained the blobs that its dead letters refer to; `None` if it is not drained. Kept for the whole sweep: no new
     /// message refers to a blob that is old enough to be swept.
     drained: HashMap<QueueName, Option<HashSet<String>>>,
 }

@@ -1,4 +1,4 @@
-//! The filters of the templates. A text that anybody may have written passes through [`line`].
+//! The filters of the templates. Untrusted text passes through [`line`].
 #![allow(unreachable_pub, reason = "the macro makes public types")]
 
 use std::time::SystemTime;

@@ -56,7 +56,7 @@ pub(super) enum Marker {
 pub(super) struct Ledger<'a> {
     pub(super) storage: &'a Storage,
     pub(super) id: BatchId,
-    /// What a worker remembers of the batch.
+    /// The parts of the batch that this worker has read before.
     known: Option<Arc<KnownBatch>>,
 }
 

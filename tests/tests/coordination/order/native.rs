@@ -154,7 +154,7 @@ async fn sends_of_two_processes_keep_their_order_on_sqlite() {
     }
 }
 
-/// Messages that have expired, the first among them, hold up nobody.
+/// Expired messages block no other message, even if they are the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_messages_of_a_group_hold_up_nobody_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
