@@ -91,6 +91,27 @@ async fn a_session_whose_link_ends_is_lost_and_its_delivery_is_counted() {
     }
 }
 
+// The dead connection was asked for ever, and answered with an error that promised that trying again helps.
+#[tokio::test]
+async fn a_session_whose_connection_ends_cannot_be_renewed() {
+    for end in ["close-connection", "abort"] {
+        let bench = Bench::of_sessions();
+        bench.put_in("a", "0").await;
+        let leased = bench.next().await;
+        assert!(bench.emulator.strike(end, None) > 0);
+        let refused = async {
+            loop {
+                let error = bench.update(&leased.message, UpdateMessage::new(MINUTE)).await.unwrap_err();
+                if !error.is_retryable() {
+                    return error;
+                }
+            }
+        };
+        let error = timeout(MINUTE / 2, refused).await.expect("the renewal fails for ever");
+        assert!(error.is_lease_lost(), "{end}: {error:?}");
+    }
+}
+
 // Two runs of a job never have the same fence.
 #[tokio::test]
 async fn a_delivery_that_followed_another_is_counted() {

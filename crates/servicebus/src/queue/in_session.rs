@@ -121,15 +121,16 @@ impl ServiceBusQueues {
 
 impl Lock<'_> {
     /// Renews the lock of the session where it is held, as all clients of the service do. A program whose threads are all busy does not
-    /// answer there: then by the connection of this handle.
+    /// answer there, and a connection may take no further links: then by the connection of this handle.
     pub(super) async fn renew_session(
         &self,
         session: &Session,
         operation: &'static str,
     ) -> Result<SystemTime, StoreError> {
         let failed = |fault: Fault| self.failed(fault, operation);
-        if let Ok(renewed) = timeout(HOLDER_PATIENCE, session.renew()).await {
-            return renewed.map_err(failed);
+        match timeout(HOLDER_PATIENCE, session.renew()).await {
+            Ok(Err(Fault::NotSent(_))) | Err(_) => {}
+            Ok(renewed) => return renewed.map_err(failed),
         }
         let node = self.queues.node(self.queue).await.map_err(before(failed))?;
         session.renew_by(&node).await.map_err(failed)

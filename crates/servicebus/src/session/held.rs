@@ -95,8 +95,15 @@ impl Session {
     }
 
     /// Renews the lock over the connection that holds the session; returns its new end.
+    ///
+    /// # Errors
+    /// [`Fault::NotSent`] if no request can be made there. A session whose link has ended is lost: nothing can settle its message.
     pub(crate) async fn renew(&self) -> Result<SystemTime, Fault> {
-        self.renew_by(&self.live.node(&self.queue).await.map_err(Fault::unsent)?).await
+        let node = self.live.node(&self.queue).await;
+        if self.link.is_gone() {
+            return Err(lost());
+        }
+        self.renew_by(&node.map_err(Fault::not_sent)?).await
     }
 
     /// Renews the lock by a node, of whatever connection.
