@@ -13,7 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
@@ -21,13 +21,22 @@ use super::open::file::create;
 use jobqueue_storage::LeaseId;
 use jobqueue_storage::sync::lock;
 
-/// The age from which a file without a holder is removed. No lease with an end lasts longer than a minute.
+/// The age from which a file without a holder is removed.
 const OLD: Duration = Duration::from_secs(3600);
+
+/// The time after its last acquisition or renewal in which a lease has certainly ended: none with an end lasts longer than a minute.
+const ENDED: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(super) struct Holders {
     database: PathBuf,
-    held: Mutex<BTreeMap<PathBuf, File>>,
+    held: Mutex<BTreeMap<PathBuf, Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    _file: File,
+    since: Instant,
 }
 
 /// The file of a lease whose holder has gone. It stays locked until this value is dropped.
@@ -59,11 +68,15 @@ impl Holders {
         holders
     }
 
-    /// Records that this process holds `lease`, or is about to. A failure only delays the take-over after a crash.
+    /// Records that this process holds `lease`, or is about to. A failure only delays the take-over after a crash. Forgets the leases that
+    /// ran out, which nobody has released.
     pub(super) fn hold(&self, lease: &LeaseId) {
         let path = self.path(lease);
+        let since = Instant::now();
+        self.forget_ended(since);
         let mut held = lock(&self.held);
-        if held.contains_key(&path) {
+        if let Some(held) = held.get_mut(&path) {
+            held.since = since;
             return;
         }
         let locked = create(&path).and_then(|file| match file.try_lock() {
@@ -74,16 +87,33 @@ impl Holders {
             }
         });
         match locked {
-            Ok(file) => drop(held.insert(path, file)),
+            Ok(file) => drop(held.insert(path, Held { _file: file, since })),
             Err(error) => tracing::debug!(%error, "the file of a lease could not be locked"),
         }
     }
 
+    /// Records that `lease` was renewed.
+    pub(super) fn renewed(&self, lease: &LeaseId) {
+        if let Some(held) = lock(&self.held).get_mut(&self.path(lease)) {
+            held.since = Instant::now();
+        }
+    }
+
+    fn forget_ended(&self, now: Instant) {
+        lock(&self.held).retain(|path, held| {
+            let lasts = now.duration_since(held.since) < ENDED;
+            if !lasts {
+                let _ = fs::remove_file(path);
+            }
+            lasts
+        });
+    }
+
     pub(super) fn let_go(&self, lease: &LeaseId) {
         let path = self.path(lease);
-        if let Some(file) = lock(&self.held).remove(&path) {
+        if let Some(held) = lock(&self.held).remove(&path) {
             let _ = fs::remove_file(&path);
-            drop(file);
+            drop(held);
         }
     }
 
@@ -148,6 +178,20 @@ mod tests {
         assert!(other.gone(&lease).is_none(), "one successor at a time");
         gone.remove();
         assert_eq!(files(folder.path()), 0);
+    }
+
+    #[test]
+    fn files_are_removed_when_their_leases_have_run_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let holders = Holders::beside(&folder.path().join("jobs.db"));
+        let (ended, renewed) = (LeaseId::random(&Runtime::new()), LeaseId::random(&Runtime::new()));
+        let begun = Instant::now();
+        holders.hold(&ended);
+        holders.hold(&renewed);
+        lock(&holders.held).values_mut().for_each(|held| held.since = begun);
+        lock(&holders.held).get_mut(&holders.path(&renewed)).unwrap().since = begun + ENDED;
+        holders.forget_ended(begun + ENDED);
+        assert!(holders.path(&renewed).exists() && !holders.path(&ended).exists());
     }
 
     #[test]

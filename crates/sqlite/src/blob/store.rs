@@ -66,9 +66,12 @@ impl BlobStore for Store {
     }
 
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
-        let (name, lease) = (blob.clone(), lease.copied());
-        self.write(Operation::DeleteBlob, subject(blob), ROW, move |batch| write::delete(batch, &name, lease))
-            .await
+        let (name, id) = (blob.clone(), lease.copied());
+        let deleted = self
+            .write(Operation::DeleteBlob, subject(blob), ROW, move |batch| write::delete(batch, &name, id));
+        let deleted = deleted.await;
+        self.note_end(&deleted, lease);
+        deleted
     }
 
     async fn list_blobs(
@@ -118,8 +121,9 @@ impl BlobLeases for Store {
         let id = *lease;
         let renewed =
             self.lease(Operation::RenewLease, blob, move |lease, now| Ok((lease.renew(now, id)?, id))).await;
-        if renewed.as_ref().is_err_and(|error| is_another(error.kind())) {
-            self.holders.let_go(lease);
+        match &renewed {
+            Ok(_) => self.holders.renewed(lease),
+            Err(_) => self.note_end(&renewed, Some(lease)),
         }
         renewed
     }
@@ -132,19 +136,23 @@ impl BlobLeases for Store {
     ) -> Result<LeaseId, StoreError> {
         let (id, proposed) = (*lease, *proposed);
         self.holders.hold(&proposed);
-        self.lease(Operation::ChangeLease, blob, move |lease, now| {
+        let changed = self.lease(Operation::ChangeLease, blob, move |lease, now| {
             Ok((lease.change(now, id, proposed)?, proposed))
-        })
-        .await
+        });
+        let changed = changed.await;
+        match &changed {
+            Ok(_) if id != proposed => self.holders.let_go(lease),
+            Err(error) if !error.is_ambiguous() => self.holders.let_go(&proposed),
+            _ => {}
+        }
+        changed
     }
 
     async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
         let id = *lease;
         let released =
             self.lease(Operation::ReleaseLease, blob, move |lease, _| Ok((lease.release(id)?, ()))).await;
-        if released.is_ok() || released.as_ref().is_err_and(|e| is_another(e.kind())) {
-            self.holders.let_go(lease);
-        }
+        self.note_end(&released, Some(lease));
         released
     }
 
@@ -155,6 +163,15 @@ impl BlobLeases for Store {
 }
 
 impl Store {
+    /// Removes the proof of a lease that a request has ended, or that has another holder or none.
+    fn note_end<T>(&self, result: &Result<T, StoreError>, lease: Option<&LeaseId>) {
+        if let Some(lease) = lease
+            && result.as_ref().err().is_none_or(|error| is_another(error.kind()))
+        {
+            self.holders.let_go(lease);
+        }
+    }
+
     /// Acquires a lease that is free, or whose holder has certainly gone.
     async fn acquire(
         &self,
@@ -203,7 +220,10 @@ impl Store {
 fn is_another(kind: StoreErrorKind) -> bool {
     matches!(
         kind,
-        StoreErrorKind::LeaseIdMismatch | StoreErrorKind::LeaseNotPresent | StoreErrorKind::BlobNotFound
+        StoreErrorKind::LeaseIdMismatch
+            | StoreErrorKind::LeaseNotPresent
+            | StoreErrorKind::BlobNotFound
+            | StoreErrorKind::ContainerNotFound
     )
 }
 
