@@ -88,15 +88,32 @@ impl<'c> Batch<'c> {
             statements: Statements::new(connection),
             pending: Vec::new(),
         };
-        batch.look_at(clock);
+        batch.look_at(clock)?;
         Ok(batch)
     }
 
     /// Reads the present time again, for operations that were requested after the transaction began: a lease must not
     /// end before its owner thinks so.
-    pub(super) fn look_at(&mut self, clock: &StoreClock) {
+    pub(super) fn look_at(&mut self, clock: &StoreClock) -> rusqlite::Result<()> {
         self.now = clock.now(self.now);
         self.note |= self.now - self.seen >= NOTE_EVERY || clock.is_ahead();
+        match clock.take_leap() {
+            0 => Ok(()),
+            leap => self.move_leases(leap),
+        }
+    }
+
+    /// Moves the leases that were in force before time leapt ahead: their owners count how long they last.
+    fn move_leases(&mut self, leap: i64) -> rusqlite::Result<()> {
+        self.changed = true;
+        self.note = true;
+        for statement in [
+            "UPDATE jobqueue_message SET visible_at = visible_at + ?1 WHERE leased = 1 AND visible_at > ?2",
+            "UPDATE jobqueue_blob SET lease_until = lease_until + ?1 WHERE lease_until > ?2",
+        ] {
+            self.connection.execute(statement, params![leap, self.now - leap])?;
+        }
+        Ok(())
     }
 
     pub(super) fn runtime(&self) -> &Runtime {
@@ -281,6 +298,29 @@ pub(super) fn refuse(kind: StoreErrorKind, operation: Operation, subject: impl s
 mod tests {
     use super::*;
     use crate::schema::MIGRATIONS;
+
+    #[test]
+    fn leases_last_as_long_when_time_leaps() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(&MIGRATIONS.concat()).unwrap();
+        let hour = 3_600_000;
+        let wall = jobqueue_storage::clock::ManualClock::new();
+        let clock = StoreClock::after_a_leap(Runtime::new().with_clock(std::sync::Arc::new(wall)), hour);
+        let before = clock.now(0) - hour;
+        let rows = [(1, before + 30_000), (1, before - 1), (0, before + 30_000), (2, before + 30_000)];
+        for (leased, visible_at) in rows {
+            let insert = "INSERT INTO jobqueue_message
+                (queue, visible_at, inserted_at, dequeue_count, leased, waiting, receipt, text)
+                VALUES (1, ?1, 0, 1, ?2, 0, x'', '')";
+            connection.execute(insert, [visible_at, leased]).unwrap();
+        }
+        assert!(Batch::begin(&connection, &clock, None).unwrap().finish().unwrap().is_some());
+        let mut moved = connection.prepare("SELECT visible_at FROM jobqueue_message ORDER BY id").unwrap();
+        let moved = moved.query_map([], |row| row.get(0)).unwrap().collect::<Result<Vec<i64>, _>>();
+        let expected = [rows[0].1 + hour, rows[1].1, rows[2].1, rows[3].1];
+        assert_eq!(moved.unwrap(), expected, "delays follow the wall clock");
+        assert!(Batch::begin(&connection, &clock, None).unwrap().finish().unwrap().is_none());
+    }
 
     #[test]
     fn no_number_is_drawn_twice_and_the_last_one_is_the_last() {

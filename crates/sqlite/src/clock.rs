@@ -3,13 +3,17 @@
 //! Leases and delays are compared with the wall clock, since several processes, and successive runs of one, share them.
 //! When the wall clock steps back below the time that this process or the file has seen, the difference is added from
 //! then on. So time does not repeat, which would deliver leased messages twice. Nor does it stand still until the wall
-//! clock has caught up, which would freeze delayed messages.
+//! clock has caught up, which would freeze delayed messages. A later step ahead pays the difference back; what is left of it time makes
+//! up for by running slower.
 //!
 //! A step of the wall clock ahead by more than ten seconds is ignored for a minute, in which time follows the monotonic
-//! clock: a clock that is wrong for a moment expires no message. A process that has just started has nothing to compare
+//! clock: a clock that is wrong for a moment expires no message. When it is accepted, leases are moved with it, since their owners count how long
+//! they last; delays and times to live follow the wall clock. A process that has just started has nothing to compare
 //! with, and believes its clock at once.
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use jobqueue_storage::runtime::Runtime;
@@ -28,24 +32,61 @@ pub(super) struct StoreClock {
 struct State {
     /// The difference by which this clock is ahead of the wall clock, in milliseconds.
     ahead: i64,
+    /// The time until which running slower has reduced `ahead`.
+    slowed: Option<Instant>,
     last: i64,
     /// The time at which `last` was returned; `None` for clocks that are not watched.
     at: Option<Instant>,
     /// The time since which the wall clock is ahead of the time that can have passed.
     doubted_since: Option<Instant>,
+    /// The length of the accepted steps ahead with which no lease was moved yet, in milliseconds.
+    leap: i64,
 }
 
 /// The greatest step ahead that is believed at once, in milliseconds.
 const STEP: i64 = 10_000;
 /// The time for which a greater step is doubted.
 const DOUBT: Duration = Duration::from_secs(60);
+/// The least step ahead that pays back an earlier step back, in milliseconds; what is less may be rounding.
+const LEAST_STEP: i64 = 100;
+/// While this clock is ahead, it falls back by a millisecond in this time: leases are longer by one in a hundred then, never shorter.
+const SLOWED: Duration = Duration::from_millis(100);
 
 impl State {
-    /// Returns the wall clock's time as far as it is believed. `present` is the monotonic time.
-    fn believe(&mut self, wall: i64, present: Instant) -> i64 {
-        let Some(at) = self.at else { return wall };
-        let passed = i64::try_from(present.saturating_duration_since(at).as_millis()).unwrap_or(LAST_INSTANT);
-        let expected = self.last.saturating_add(passed);
+    /// Returns the time when the wall clock says `wall`. `present` is the monotonic time; `None` for clocks that are not watched.
+    fn now(&mut self, wall: i64, seen: i64, present: Option<Instant>) -> i64 {
+        let floor = seen.max(self.last);
+        let watched = self.at.zip(present).map(|(at, present)| {
+            let passed = present.saturating_duration_since(at).as_millis();
+            let expected = self.last.saturating_add(i64::try_from(passed).unwrap_or(LAST_INSTANT));
+            (expected.max(floor), present)
+        });
+        if let Some((expected, present)) = watched {
+            let step = wall + self.ahead - expected;
+            self.pay_back(if step >= LEAST_STEP { step } else { 0 }, present);
+        }
+        if wall + self.ahead < floor {
+            tracing::debug!(by_ms = floor - wall - self.ahead, "the wall clock stepped back");
+            self.ahead = floor - wall;
+        }
+        let time = (wall + self.ahead).min(LAST_INSTANT);
+        let believed = watched.map_or(time, |(expected, present)| self.believe(time, expected, present));
+        self.last = believed.max(floor);
+        self.at = present;
+        self.last
+    }
+
+    /// Reduces the difference to the wall clock by a step of it, and by what time has made up for.
+    fn pay_back(&mut self, step: i64, present: Instant) {
+        let since = self.slowed.filter(|_| self.ahead > 0).unwrap_or(present);
+        let slower = present.saturating_duration_since(since).as_millis() / SLOWED.as_millis();
+        let slower = u32::try_from(slower).unwrap_or(u32::MAX);
+        self.slowed = Some(since + SLOWED * slower);
+        self.ahead -= step.saturating_add(i64::from(slower)).min(self.ahead);
+    }
+
+    /// Returns the wall clock's time as far as it is believed.
+    fn believe(&mut self, wall: i64, expected: i64, present: Instant) -> i64 {
         if wall <= expected.saturating_add(STEP) {
             self.doubted_since = None;
             return wall;
@@ -61,13 +102,37 @@ impl State {
             return expected;
         }
         self.doubted_since = None;
+        self.leap += wall - expected;
         wall
     }
 }
 
+/// The clocks of the files that this process has open.
+static OPEN: Mutex<BTreeMap<PathBuf, Weak<StoreClock>>> = Mutex::new(BTreeMap::new());
+
 impl StoreClock {
     pub(super) fn new(wall: Runtime) -> Self {
         Self { wall, state: Mutex::default() }
+    }
+
+    /// Returns the clock of an open file, which the process's other connections to the file share: alone they could not doubt the wall clock.
+    pub(super) fn shared(wall: Runtime, file: &Path) -> Arc<Self> {
+        let clock = Arc::new(Self::new(wall));
+        let mut open = lock(&OPEN);
+        open.retain(|_, clock| clock.strong_count() > 0);
+        open.insert(file.to_owned(), Arc::downgrade(&clock));
+        clock
+    }
+
+    /// Returns the clock by which this process works on a file, or a new one.
+    pub(super) fn of(file: Option<&str>) -> Arc<Self> {
+        let open = file.and_then(|file| lock(&OPEN).get(Path::new(file))?.upgrade());
+        open.unwrap_or_else(|| Arc::new(Self::new(Runtime::new())))
+    }
+
+    #[cfg(test)]
+    pub(super) fn after_a_leap(wall: Runtime, leap: i64) -> Self {
+        Self { wall, state: Mutex::new(State { leap, ..State::default() }) }
     }
 
     pub(super) fn runtime(&self) -> &Runtime {
@@ -81,18 +146,14 @@ impl StoreClock {
 
     /// Returns the time now, which is never below `seen`, the newest time in the file.
     pub(super) fn now(&self, seen: i64) -> i64 {
-        let mut state = lock(&self.state);
         let wall = to_millis(self.wall.now());
-        let floor = seen.max(state.last);
-        if wall + state.ahead < floor {
-            tracing::debug!(by_ms = floor - wall - state.ahead, "the wall clock stepped back");
-            state.ahead = floor - wall;
-        }
-        let present = Instant::now();
-        let ahead = state.ahead;
-        state.last = state.believe((wall + ahead).min(LAST_INSTANT), present).max(floor);
-        state.at = self.wall.clock().may_be_set_wrong().then_some(present);
-        state.last
+        let present = self.wall.clock().may_be_set_wrong().then(Instant::now);
+        lock(&self.state).now(wall, seen, present)
+    }
+
+    /// Returns the milliseconds by which time has leapt ahead since the last call: leases are to be moved by it.
+    pub(super) fn take_leap(&self) -> i64 {
+        std::mem::take(&mut lock(&self.state).leap)
     }
 }
 
@@ -119,7 +180,6 @@ pub(super) fn after(now: i64, wait: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     use jobqueue_storage::clock::{Clock as _, ManualClock};
 
@@ -145,15 +205,68 @@ mod tests {
     #[test]
     fn a_clock_that_is_wrong_for_a_moment_is_not_believed() {
         let start = Instant::now();
-        let second = |n: u64| start + Duration::from_secs(n);
         let mut state = State { last: 1_000_000, at: Some(start), ..State::default() };
-        assert_eq!(state.believe(1_005_000, second(5)), 1_005_000);
+        let mut now = |wall, second| state.now(wall, 0, Some(start + Duration::from_secs(second)));
+        assert_eq!(now(1_005_000, 5), 1_005_000);
         let ahead = 1_000_000 + 3_600_000;
-        assert_eq!(state.believe(ahead, second(6)), 1_006_000, "an hour in a second");
-        assert_eq!(state.believe(1_007_000, second(7)), 1_007_000, "the clock was set right");
-        assert_eq!(state.believe(ahead, second(8)), 1_008_000);
-        assert_eq!(state.believe(ahead, second(67)), 1_067_000);
-        assert_eq!(state.believe(ahead, second(68)), ahead, "it has stayed so for a minute");
+        assert_eq!(now(ahead, 6), 1_006_000, "an hour in a second");
+        assert_eq!(now(1_007_000, 7), 1_007_000, "the clock was set right");
+        assert_eq!(now(ahead, 8), 1_008_000);
+        assert_eq!(now(ahead, 67), 1_067_000);
+        assert_eq!(now(ahead, 68), ahead, "it has stayed so for a minute");
+        assert_eq!(state.leap, ahead - 1_068_000);
+    }
+
+    #[test]
+    fn a_leap_that_another_process_has_accepted_is_not_one_more() {
+        let start = Instant::now();
+        let mut state = State { last: 1_000_000, at: Some(start), ..State::default() };
+        let mut now = |wall, seen, second| state.now(wall, seen, Some(start + Duration::from_secs(second)));
+        assert_eq!(now(5_000_000, 0, 1), 1_001_000);
+        assert_eq!(now(5_061_000, 5_060_500, 62), 5_061_000, "the file says so");
+        assert_eq!(state.leap, 0);
+    }
+
+    /// However the wall clock was set in between: once it is right and time has passed, the file's time is right.
+    #[test]
+    fn time_is_right_again_after_any_steps_of_the_wall_clock() {
+        let mut random = 0x2545_f491_4f6c_dd1d_u64;
+        for _ in 0..200 {
+            let (start, mut passed, mut state) = (Instant::now(), 0, State::default());
+            let mut now = |passed: u64, wrong: i64| {
+                let right = 1_000_000_000 + passed as i64;
+                state.now(right + wrong, 0, Some(start + Duration::from_millis(passed))) - right
+            };
+            now(0, 0);
+            for step in 0..6 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let wrong = if step == 5 { 0 } else { (random >> 32) as i64 % 240_000 - 120_000 };
+                for _ in 0..(random % 90) {
+                    passed += 1_000;
+                    now(passed, wrong);
+                }
+            }
+            for _ in 0..40_000 {
+                passed += 1_000;
+                now(passed, 0);
+            }
+            let wrong = now(passed, 0);
+            assert_eq!(wrong, 0, "the file's time is wrong by {wrong} ms");
+        }
+    }
+
+    #[test]
+    fn a_step_back_that_is_put_right_leaves_nothing() {
+        let (start, mut state) = (Instant::now(), State::default());
+        let mut now = |second: u64, wrong: i64| {
+            let right = 1_000_000_000 + 1_000 * second as i64;
+            state.now(right + wrong, 0, Some(start + Duration::from_secs(second))) - right
+        };
+        assert_eq!(now(0, 0), 0);
+        assert_eq!(now(1, -3_600_000), -1_000, "it does not go back");
+        assert!((2..200).all(|second| now(second, 0) == 0), "the hour was paid back");
     }
 
     #[test]

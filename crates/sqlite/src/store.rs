@@ -231,7 +231,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
     let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
     let space = Space::new(&connection, folder, options.max_bytes).map_err(from_sql)?;
     let upkeep = Upkeep::new(&connection, Arc::clone(&health), space).map_err(from_sql)?;
-    let clock = Arc::new(StoreClock::new(options.runtime));
+    let clock = StoreClock::shared(options.runtime, &file);
     let notifiers = Arc::new(Notifiers::default());
     let reader = |role| -> Result<_, Cause> {
         let (questions, asked) = mpsc::channel::<Question>();

@@ -12,7 +12,6 @@ use super::error::{Applied, Cause, Failure, from_sql};
 use super::new_row::NewRow;
 use super::{blob, queue, schema};
 use jobqueue_storage::rules::limits;
-use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
     Blob, BlobName, BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, QueueName, StoreError,
     StoreErrorKind,
@@ -26,8 +25,8 @@ use jobqueue_storage::{
 /// tables live in the same file, under names that do not begin with `jobqueue_`. The caller waits for locks and
 /// commits: begin with [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate), set a busy
 /// timeout, and commit soon, since it blocks all other writers. Leave the connection's `synchronous` at `FULL`,
-/// SQLite's default: with less, a power cut may lose the commit and leave a log that looks damaged. The time is the
-/// system's.
+/// SQLite's default: with less, a power cut may lose the commit and leave a log that looks damaged. The time is that of the store, if this
+/// process has it open, and else the system's.
 ///
 /// ```no_run
 /// # fn order() -> Result<(), Box<dyn std::error::Error>> {
@@ -116,7 +115,7 @@ fn within<T>(
         let cause = Cause::new(StoreErrorKind::InvalidInput, WITHOUT_LOCK);
         return Err(cause.error(operation.as_str(), subject));
     }
-    let clock = StoreClock::new(Runtime::new());
+    let clock = StoreClock::of(connection.path());
     let result = Batch::begin(connection, &clock, None).map_err(Failure::Sql).and_then(|mut batch| {
         let value = work(&mut batch)?;
         batch.finish()?;

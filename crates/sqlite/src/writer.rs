@@ -220,7 +220,7 @@ impl Writer {
             if !is_joined {
                 return batch.finish();
             }
-            batch.look_at(&self.clock);
+            batch.look_at(&self.clock)?;
         }
     }
 

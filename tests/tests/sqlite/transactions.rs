@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use jobqueue::clock::{Clock as _, ManualClock};
 use jobqueue::sqlite::Options;
 use jobqueue::storage::{Operation, PutMessage};
 use jobqueue::{ErrorKind, Event, JobError, Queue, SendOptions, Storage, Worker};
@@ -52,6 +53,23 @@ async fn workers_keep_polling_during_an_open_transaction() {
     assert_eq!(ended.job.unwrap().id.to_string(), sent.id().to_owned());
     let report = worker.stop().await;
     assert_eq!(report.completed, 1);
+}
+
+// A clock of its own could not doubt a wall clock that is wrong for a moment, and all processes would follow it.
+#[tokio::test]
+async fn a_send_in_a_transaction_uses_the_time_of_the_open_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let clock = Arc::new(ManualClock::new());
+    let storage = Storage::open(Options::new(&path).clock(clock.clone())).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
+    clock.advance(Duration::from_secs(5));
+    let mut mine = Connection::open(&path).unwrap();
+    let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let _ = queue.send(&task("a")).in_transaction(&transaction).unwrap();
+    transaction.commit().unwrap();
+    let peeked = storage.queues().peek(queue.name(), 1).await.unwrap().remove(0);
+    assert_eq!(peeked.inserted, clock.now());
 }
 
 #[tokio::test]
