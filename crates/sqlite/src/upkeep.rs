@@ -31,6 +31,10 @@ const IDLE: Duration = Duration::from_secs(2);
 /// The period of the search for expired messages.
 const PURGE_EVERY: Duration = Duration::from_secs(1);
 
+/// While there are more to remove, the time between two removals, in multiples of the time that the last one took: a tenth of the
+/// writer's time goes to them.
+const PURGE_SHARE: u32 = 9;
+
 /// The period of the search while no operation is requested.
 const SLOW: Duration = Duration::from_secs(60);
 
@@ -40,7 +44,9 @@ pub(super) struct Upkeep {
     /// The number of those pages at which to checkpoint next.
     next_checkpoint: u32,
     next_warning: u32,
-    last_purge: Instant,
+    next_purge: Instant,
+    /// True if the last removal has left some.
+    has_more: bool,
     /// True if there is something to do as soon as no operation is requested.
     pending: bool,
     health: Arc<Health>,
@@ -55,7 +61,8 @@ impl Upkeep {
             uncopied: 0,
             next_checkpoint: space.checkpoint_pages(),
             next_warning: WARN_PAGES,
-            last_purge: Instant::now(),
+            next_purge: Instant::now() + PURGE_EVERY,
+            has_more: false,
             pending: true,
             health,
             space,
@@ -77,12 +84,16 @@ impl Upkeep {
 
     /// Returns the time that the writer may sleep when no operation is requested.
     pub(super) fn pause(&self) -> Duration {
-        if self.pending { IDLE } else { SLOW }
+        match (self.has_more, self.pending) {
+            (true, _) => self.next_purge.saturating_duration_since(Instant::now()),
+            (false, true) => IDLE,
+            (false, false) => SLOW,
+        }
     }
 
     /// Runs the chores: after each transaction, and when no operation was requested for [`pause`](Self::pause).
     pub(super) fn run(&mut self, idle: bool, connection: &mut Connection, clock: &StoreClock) {
-        if idle {
+        if idle && !self.has_more {
             self.pending = self.purge(connection, clock);
             if self.uncopied > 0 && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|log| !log.busy) {
                 self.cut(connection);
@@ -94,7 +105,7 @@ impl Upkeep {
         if self.uncopied >= self.next_checkpoint {
             self.checkpoint(connection);
         }
-        if self.last_purge.elapsed() >= PURGE_EVERY {
+        if Instant::now() >= self.next_purge {
             self.purge(connection, clock);
         }
     }
@@ -117,8 +128,12 @@ impl Upkeep {
 
     /// Removes some expired rows; returns true if there is more to do.
     fn purge(&mut self, connection: &Connection, clock: &StoreClock) -> bool {
-        self.last_purge = Instant::now();
-        purge::step(connection, clock).unwrap_or_else(|cause| {
+        let begun = Instant::now();
+        let removed = purge::step(connection, clock);
+        self.has_more = removed.as_ref().is_ok_and(|more| *more);
+        self.next_purge =
+            Instant::now() + if self.has_more { begun.elapsed() * PURGE_SHARE } else { PURGE_EVERY };
+        removed.unwrap_or_else(|cause| {
             let error = cause.error("remove expired messages", "");
             tracing::debug!(%error, "expired messages were not removed; the next round will try again");
             self.health.note(&cause);
@@ -220,6 +235,7 @@ mod tests {
             let connection = open(folder.path());
             connection.execute_batch("PRAGMA page_size = 512; PRAGMA journal_mode = wal").unwrap();
             connection.execute_batch(&MIGRATIONS.concat()).unwrap();
+            connection.pragma_update(None, "user_version", MIGRATIONS.len() as i64).unwrap();
             connection.execute_batch("CREATE TABLE own (x)").unwrap();
             connection.busy_timeout(Duration::ZERO).unwrap();
             let space = Space::new(&connection, folder.path().to_owned(), None).unwrap();
@@ -250,6 +266,27 @@ mod tests {
             self.upkeep.run(false, &mut self.connection, &StoreClock::new(Runtime::new()));
             other.join().unwrap();
         }
+    }
+
+    /// A time to live bounds a queue: what has expired goes faster than it can come.
+    #[test]
+    fn expired_messages_are_removed_without_a_pause_between() {
+        let mut shared = Shared::new();
+        let rows = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200) INSERT INTO jobqueue_message
+            (queue, visible_at, expires_at, inserted_at, dequeue_count, leased, waiting, receipt, text)
+            SELECT 1, 0, 1, 0, 0, 0, 0, x'', '' FROM n";
+        shared.connection.execute_batch(rows).unwrap();
+        let clock = StoreClock::new(Runtime::new());
+        let mut left = Vec::new();
+        for _ in 0..3 {
+            shared.upkeep.next_purge = Instant::now();
+            shared.upkeep.run(true, &mut shared.connection, &clock);
+            let count = "SELECT count(*) FROM jobqueue_message";
+            left.push(shared.connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap());
+            assert_eq!(shared.upkeep.has_more, left.len() < 3, "{left:?}");
+        }
+        assert_eq!(left, [700, 200, 0]);
+        assert!(shared.upkeep.pause() >= IDLE);
     }
 
     /// Another writer is in a transaction whenever a checkpoint ends, so that SQLite never begins the log anew by itself.
