@@ -22,7 +22,7 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// leaves `to.<process id>-<n>.part`, which can be deleted.
 ///
 /// # Errors
-/// `InvalidInput` when `to` exists or is not the path of a file (`:memory:`, a URI), or when `from` is not a store;
+/// `InvalidInput` when `to` exists, is not the path of a file (`:memory:`, a URI) or is not UTF-8, or when `from` is not a store;
 /// `Full` when the disk has no room.
 ///
 /// # Cancel safety
@@ -47,6 +47,9 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
         return Err(file::refuse("the target file exists; choose a new one"));
     }
     let to = file::resolve(to)?;
+    if to.to_str().is_none() {
+        return Err(file::refuse("SQLite cannot write to a path that is not UTF-8; choose another one"));
+    }
     let _guard = ProcessGuard::claim()?;
     let connection = open::existing(from)?;
     schema::require_current(&connection)?;

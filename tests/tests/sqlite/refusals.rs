@@ -266,6 +266,14 @@ async fn a_backup_goes_to_a_private_file_or_is_refused() {
         let error = jobqueue::sqlite::backup(&path, target).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{target:?}: {error}");
     }
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt as _;
+        let target = folder.path().join(std::ffi::OsStr::from_bytes(b"copy-\xff.db"));
+        let error = jobqueue::sqlite::backup(&path, &target).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
+        assert!(!target.exists());
+    }
     let copy = folder.path().join("copy.db");
     jobqueue::sqlite::backup(&path, &copy).await.unwrap();
     #[cfg(unix)]
