@@ -56,7 +56,7 @@ pub(super) struct ReceiptState {
     pub(super) receipt: PopReceipt,
     /// The time before which no other worker can lease the message, measured from before the request was sent.
     pub(super) deadline: Instant,
-    /// The length of the lease: the requested one, or less if the storage granted less.
+    /// The length of the lease: the requested one, or what the storage granted.
     pub(super) length: Duration,
     /// The time until which the message is hidden if the unanswered update was applied.
     pub(super) unanswered_until: Option<Instant>,
@@ -110,7 +110,7 @@ impl Lease {
         requested: Instant,
         terms: LeaseTerms,
     ) -> Arc<Self> {
-        let granted = leased.granted.map_or(terms.visibility, |granted| granted.min(terms.visibility));
+        let granted = leased.granted.unwrap_or(terms.visibility);
         let deadline = requested + granted;
         let lease = Arc::new_cyclic(|this| Self {
             queue: queue.name,

@@ -1,6 +1,7 @@
-//! Leases on the shards of one account while another account does not answer.
+//! Leases on the shards of one account while another account does not answer, or answers slowly.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::Operation;
@@ -12,31 +13,43 @@ use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 #[tokio::test(start_paused = true)]
 async fn shards_of_an_account_that_hangs_cost_the_others_no_lease() {
     for (shards, concurrency) in [(64, 8), (128, 64)] {
-        let accounts = [in_memory(), in_memory()];
-        let faulty = Faulty::new(&accounts[1]);
-        let sharded = Sharded::builder().shards("tasks", shards);
-        let sharded =
-            sharded.account("one", accounts[0].clone()).account("two", faulty.storage()).build().unwrap();
-        let storage = Storage::from(sharded.stores());
-        let _ = storage.queue::<Task>().await.unwrap();
-        let names = accounts[0].queues().list_queues("tasks").await.unwrap();
-        let names: Vec<_> = names.into_iter().filter(|name| !name.is_dead_letter()).collect();
-        for name in &names {
-            let queue = accounts[0].queue_named::<Task>(name.as_str()).await.unwrap();
-            let _ = queue.send(&task(name.as_str())).await.unwrap();
-        }
-        assert!(names.len() as u32 >= shards / 2, "{names:?}");
-        faulty.plan_always(Operation::Get, Fault::Hang);
-        let deliveries: Arc<Mutex<Vec<u32>>> = Arc::default();
-        let sink = Arc::clone(&deliveries);
-        let handler = move |_: Task, info: JobInfo| {
-            sink.lock().unwrap().push(info.dequeue_count);
-            async { Ok::<_, JobError>(()) }
-        };
-        let built = worker(&storage).concurrency(concurrency).handle(handler).build().unwrap();
-        let report = built.run_until(after(300)).await.unwrap();
-        assert_eq!(report.completed, names.len() as u64, "{shards} shards: {report:?}");
-        assert_eq!(report.lease_lost, 0, "{shards} shards");
-        assert!(deliveries.lock().unwrap().iter().all(|delivery| *delivery == 1), "{shards} shards");
+        no_lease_is_lost(Fault::Hang, shards, concurrency).await;
     }
+}
+
+// Each answer comes in time, and all of them together do not.
+#[tokio::test(start_paused = true)]
+async fn shards_of_an_account_that_is_slow_cost_the_others_no_lease() {
+    for delay in [Duration::from_millis(500), Duration::from_secs(4)] {
+        no_lease_is_lost(Fault::DelayAfter(delay), 256, 2).await;
+    }
+}
+
+async fn no_lease_is_lost(fault: Fault, shards: u32, concurrency: usize) {
+    let accounts = [in_memory(), in_memory()];
+    let faulty = Faulty::new(&accounts[1]);
+    let sharded = Sharded::builder().shards("tasks", shards);
+    let sharded =
+        sharded.account("one", accounts[0].clone()).account("two", faulty.storage()).build().unwrap();
+    let storage = Storage::from(sharded.stores());
+    let _ = storage.queue::<Task>().await.unwrap();
+    let names = accounts[0].queues().list_queues("tasks").await.unwrap();
+    let names: Vec<_> = names.into_iter().filter(|name| !name.is_dead_letter()).collect();
+    for name in &names {
+        let queue = accounts[0].queue_named::<Task>(name.as_str()).await.unwrap();
+        let _ = queue.send(&task(name.as_str())).await.unwrap();
+    }
+    assert!(names.len() as u32 >= shards / 2, "{names:?}");
+    faulty.plan_always(Operation::Get, fault);
+    let deliveries: Arc<Mutex<Vec<u32>>> = Arc::default();
+    let sink = Arc::clone(&deliveries);
+    let handler = move |_: Task, info: JobInfo| {
+        sink.lock().unwrap().push(info.dequeue_count);
+        async { Ok::<_, JobError>(()) }
+    };
+    let built = worker(&storage).concurrency(concurrency).handle(handler).build().unwrap();
+    let report = built.run_until(after(3_600)).await.unwrap();
+    assert_eq!(report.completed, names.len() as u64, "{shards} shards: {report:?}");
+    assert_eq!(report.lease_lost, 0, "{shards} shards");
+    assert!(deliveries.lock().unwrap().iter().all(|delivery| *delivery == 1), "{shards} shards");
 }

@@ -25,8 +25,8 @@ const LEASE_PART: u32 = 3;
 
 impl ShardedQueues {
     /// Gets messages from all shards that may be asked, a share from each. Of the shards that did not answer last time
-    /// it asks one. It ends early once it has waited for shards that do not answer: at once if it has messages, otherwise
-    /// after a part of the lease.
+    /// it asks one. It ends early once it has messages or has waited for shards that do not answer: after a part of the lease, and at once if
+    /// both are so. The next get asks the others first.
     pub(super) async fn gather(
         &self,
         queue: &QueueName,
@@ -37,23 +37,29 @@ impl ShardedQueues {
         shards.rotate_left(turn);
         let mut all = Gathered::default();
         let mut waiting = self.askable(queue, shards, &mut all);
-        let (began, limit) = (Instant::now(), options.visibility / LEASE_PART);
+        let (began, limit, mut asked) = (Instant::now(), options.visibility / LEASE_PART, 0);
         while !waiting.is_empty() && all.messages.len() < options.count as usize {
             let left = options.count as usize - all.messages.len();
             let wave: Vec<_> = waiting.drain(..WAVE.min(left).min(waiting.len())).collect();
             let width = wave.len();
             // Each shard gets a fair share; together the shares are not more than was asked for.
             let share = |place: usize| (left / width + usize::from(place < left % width)) as u32;
+            let late = began.elapsed();
             let gets = wave.into_iter().enumerate().map(|(place, shard)| {
                 self.get_from(queue, shard, GetMessages { count: share(place), ..options }, limit)
             });
             for (place, (shard, got)) in join_all(gets.collect::<Vec<_>>()).await.into_iter().enumerate() {
+                let got = got.map(|received| counted_from(late, options.visibility, received));
                 if all.add(&shard, share(place), got) {
                     waiting.push_back(shard);
                 }
             }
-            if all.has_waited && !waiting.is_empty() && (!all.messages.is_empty() || began.elapsed() >= limit)
+            asked += width;
+            // Nobody renews what has come yet: slow answers use up its leases, as missing ones do.
+            let (is_late, has_some) = (began.elapsed() >= limit, !all.messages.is_empty());
+            if !waiting.is_empty() && (is_late && (all.has_waited || has_some) || all.has_waited && has_some)
             {
+                self.turn.fetch_add(asked - 1, Ordering::Relaxed);
                 all.soonest(Some(Duration::ZERO));
                 all.is_cut = true;
                 all.is_partial = true;
@@ -126,6 +132,14 @@ impl ShardedQueues {
         }
         (shard, got)
     }
+}
+
+/// Counts the leases of an answer from the beginning of the whole get, as its caller does.
+fn counted_from(late: Duration, asked: Duration, mut received: Received) -> Received {
+    for message in received.messages.iter_mut().filter(|_| !late.is_zero()) {
+        message.granted = Some(message.granted.unwrap_or(asked) + late);
+    }
+    received
 }
 
 /// The joined answers of several gets.
