@@ -30,6 +30,10 @@ pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError 
         ErrorKind::Credential => call
             .error(StoreErrorKind::Unauthorized)
             .with_detail(format!("the credential returned no token: {error}")),
+        // No token, and so nothing was sent. The adapter's own connections fail with an `ExchangeError`.
+        ErrorKind::Io => call
+            .error(StoreErrorKind::Unavailable)
+            .with_detail(format!("the credential returned no token: {error}")),
         ErrorKind::DataConversion => {
             call.unreadable("the answer does not have the form of this operation's answers")
         }

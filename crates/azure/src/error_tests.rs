@@ -79,6 +79,18 @@ fn reading_leaves_nothing_open() {
     assert!(!answer(500, &[], false).is_ambiguous());
 }
 
+/// Without a token nothing was sent. Whether that passes, the credential says.
+#[test]
+fn an_outage_of_the_credential_is_no_refusal() {
+    let queue = "orders";
+    for (kind, expected) in [(ErrorKind::Io, K::Unavailable), (ErrorKind::Credential, K::Unauthorized)] {
+        let error = azure_core::Error::with_message(kind, "no token");
+        let error = from_sdk(Call::once("delete message", &queue), &error);
+        assert_eq!((error.kind(), error.is_ambiguous()), (expected, false), "{error}");
+        assert_eq!(error.is_retryable(), expected == K::Unavailable);
+    }
+}
+
 /// Neither the body nor the SDK's text, which repeats it, gets into the error.
 #[test]
 fn bodies_are_not_repeated() {

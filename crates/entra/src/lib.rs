@@ -148,7 +148,7 @@ impl TokenCredential for FirstThatWorks {
 }
 
 /// A credential that keeps its last token: while that is valid, an endpoint that hangs or fails delays no request for long. Failures are
-/// marked, so that an answer of Entra ID is not taken for one of the storage.
+/// marked by [`kind_of`], so that an answer of Entra ID is not taken for one of the storage.
 #[derive(Debug)]
 struct Kept {
     inner: Arc<dyn TokenCredential>,
@@ -202,8 +202,8 @@ impl TokenCredential for Kept {
         };
         let patience = if valid.is_some() { PATIENCE_FOR_ANOTHER } else { PATIENCE };
         let answer = match tokio::time::timeout(patience, self.inner.get_token(scopes, options)).await {
-            Ok(answer) => answer.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no token came within {patience:?}")),
+            Ok(answer) => answer.map_err(|error| (kind_of(&error), error.to_string())),
+            Err(_) => Err((ErrorKind::Io, format!("no token came within {patience:?}"))),
         };
         match (answer, valid) {
             (Ok(token), _) => {
@@ -211,14 +211,23 @@ impl TokenCredential for Kept {
                 *self.last() = Last { token: Some((scopes, token.clone())), again_at: None };
                 Ok(token)
             }
-            (Err(error), Some(valid)) => {
+            (Err((_, error)), Some(valid)) => {
                 tracing::warn!(error = shortened(&error), "no new token; the last one is used until it ends");
                 Ok(valid)
             }
-            (Err(error), None) => {
-                Err(azure_core::Error::with_message(ErrorKind::Credential, shortened(&error)))
-            }
+            (Err((kind, error)), None) => Err(azure_core::Error::with_message(kind, shortened(&error))),
         }
+    }
+}
+
+/// Returns `Io` for a failure that passes: the service that issues tokens cannot be reached or is busy. All others are `Credential`.
+fn kind_of(error: &azure_core::Error) -> ErrorKind {
+    match error.kind() {
+        ErrorKind::Io => ErrorKind::Io,
+        ErrorKind::HttpResponse { status, .. } if matches!(u16::from(*status), 408 | 429 | 500..) => {
+            ErrorKind::Io
+        }
+        _ => error.downcast_ref::<azure_core::Error>().map_or(ErrorKind::Credential, kind_of),
     }
 }
 
@@ -267,9 +276,25 @@ mod tests {
         let token = credential.get_token(&["scope"], None).await.unwrap();
         assert_eq!((token.token.secret(), inner.0.load(Ordering::Relaxed)), ("first", 3));
         let error = credential.get_token(&["another"], None).await.unwrap_err();
-        assert!(
-            matches!(error.kind(), ErrorKind::Credential) && error.to_string().contains("down"),
-            "{error}"
-        );
+        assert!(matches!(error.kind(), ErrorKind::Io) && error.to_string().contains("down"), "{error}");
+    }
+
+    #[test]
+    fn only_a_failure_that_passes_is_one_of_the_connection() {
+        let answered = |status: u16| {
+            let answer =
+                ErrorKind::HttpResponse { status: status.into(), error_code: None, raw_response: None };
+            let inner = azure_core::Error::with_message(answer, "from Entra");
+            azure_core::Error::with_error(ErrorKind::Credential, inner, "wrapped")
+        };
+        for (error, passes) in [
+            (answered(503), true),
+            (answered(429), true),
+            (answered(400), false),
+            (azure_core::Error::with_message(ErrorKind::Credential, "no identity"), false),
+            (azure_core::Error::with_message(ErrorKind::Io, "refused"), true),
+        ] {
+            assert_eq!(matches!(kind_of(&error), ErrorKind::Io), passes, "{error:?}");
+        }
     }
 }
