@@ -279,8 +279,10 @@ mod tests {
         let clock = StoreClock::new(Runtime::new());
         let mut left = Vec::new();
         for _ in 0..3 {
-            shared.upkeep.next_purge = Instant::now();
+            let begun = Instant::now();
+            shared.upkeep.next_purge = begun;
             shared.upkeep.run(true, &mut shared.connection, &clock);
+            assert!(!shared.upkeep.has_more || shared.upkeep.pause() <= begun.elapsed() * PURGE_SHARE);
             let count = "SELECT count(*) FROM jobqueue_message";
             left.push(shared.connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap());
             assert_eq!(shared.upkeep.has_more, left.len() < 3, "{left:?}");
