@@ -121,6 +121,28 @@ promises! { "receipt";
         one.delete(&message).await?;
     }
 
+    /// The receipt of a delayed put is good for its message only, in its queue, and not after the queue was deleted and created again.
+    async fn of_a_delayed_put_is_good_for_its_message_only(subject) {
+        let (one, other) = (subject.queue().await?, subject.queue().await?);
+        let later = || PutMessage::new("later").with_visibility_delay(LONG);
+        let (message, mate) = (one.put_with(later()).await?.message, one.put_with(later()).await?.message);
+        other.put_with(later()).await?;
+        refused(one.delete(&with_receipt(&message, &mate.receipt)).await, STALE)?;
+        refused(other.delete(&message).await, &[K::MessageNotFound])?;
+        ensure_eq!((one.count().await?, other.count().await?), (2, 1), "messages");
+        one.store.delete_queue(&one.name).await?;
+        match one.store.create_queue(&one.name, &Metadata::new()).await {
+            Ok(_) => {
+                let anew = TestQueue::new(&subject.storage().detached(), one.name);
+                anew.put_with(later()).await?;
+                refused(anew.delete(&message).await, &[K::MessageNotFound])?;
+                ensure_eq!(anew.count().await?, 1, "messages of the new queue");
+            }
+            // Azure takes a while to remove a queue.
+            Err(error) => ensure_eq!(error.kind(), K::QueueBeingDeleted, "creation"),
+        }
+    }
+
     /// An id that no message has finds nothing.
     async fn of_no_message_finds_nothing(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;

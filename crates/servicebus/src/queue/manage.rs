@@ -85,6 +85,30 @@ pub(super) async fn cancel(node: &Node, number: i64) -> Result<(), Fault> {
     node.call(request("com.microsoft:cancel-scheduled-message", body)).await.map(drop)
 }
 
+/// Returns up to `count` messages in any state, from a number on.
+pub(super) async fn peek(node: &Node, from: i64, count: i32) -> Result<Vec<Content>, Fault> {
+    let body = map([("from-sequence-number", Value::Long(from)), ("message-count", Value::Int(count))]);
+    let answer = match node.call(request("com.microsoft:peek-message", body)).await {
+        Ok(Some(answer)) => answer,
+        Ok(None) => return Ok(Vec::new()),
+        // Other clients take this for the end, too.
+        Err(fault) if fault.is_missing_message() => return Ok(Vec::new()),
+        Err(fault) => return Err(fault),
+    };
+    let Some(Value::List(entries)) = field(&answer, "messages") else {
+        return Err(unreadable("messages"));
+    };
+    let read = |entry| match field(entry, "message") {
+        Some(Value::Binary(bytes)) => {
+            let reader = serde_amqp::read::SliceReader::new(bytes);
+            let message = Body::<Value>::decode_message_from_reader(reader);
+            message.map(Content::read).map_err(Fault::unreadable)
+        }
+        _ => Err(unreadable("a message")),
+    };
+    entries.iter().map(read).collect()
+}
+
 /// The messages of a queue in every state, a page at a time.
 pub(super) struct Pages {
     node: Node,
@@ -98,27 +122,7 @@ impl Pages {
 
     /// Returns the next page; an empty one after the last.
     pub(super) async fn next(&mut self) -> Result<Vec<Content>, Fault> {
-        let from = ("from-sequence-number", Value::Long(self.from));
-        let body = map([from, ("message-count", Value::Int(PAGE))]);
-        let answer = match self.node.call(request("com.microsoft:peek-message", body)).await {
-            Ok(Some(answer)) => answer,
-            Ok(None) => return Ok(Vec::new()),
-            // Other clients take this for the end, too.
-            Err(fault) if fault.is_missing_message() => return Ok(Vec::new()),
-            Err(fault) => return Err(fault),
-        };
-        let Some(Value::List(entries)) = field(&answer, "messages") else {
-            return Err(unreadable("messages"));
-        };
-        let read = |entry| match field(entry, "message") {
-            Some(Value::Binary(bytes)) => {
-                let reader = serde_amqp::read::SliceReader::new(bytes);
-                let message = Body::<Value>::decode_message_from_reader(reader);
-                message.map(Content::read).map_err(Fault::unreadable)
-            }
-            _ => Err(unreadable("a message")),
-        };
-        let page = entries.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let page = peek(&self.node, self.from, PAGE).await?;
         self.from = page.last().map_or(self.from, |last| last.sequence.saturating_add(1));
         Ok(page)
     }

@@ -59,7 +59,11 @@ pub(super) async fn delete(
     let failed = |fault: Fault| fault.of_change(DELETE, queue);
     if let Some(Receipt::Scheduled(number)) = Receipt::read(&message.receipt) {
         let node = queues.node(queue).await.map_err(before(failed))?;
-        return manage::cancel(&node, number).await.map_err(failed);
+        let found = manage::peek(&node, number, 1).await.map_err(before(failed))?;
+        // Each queue has its own numbers, which begin anew when it is deleted and created again.
+        if found.first().is_some_and(|found| found.sequence == number && found.id == message.id) {
+            return manage::cancel(&node, number).await.map_err(failed);
+        }
     }
     let (token, held) = held(queues, queue, message, DELETE).await?;
     let lock = Lock { queues, queue, token, held };
