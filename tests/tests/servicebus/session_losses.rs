@@ -2,14 +2,16 @@
 //! or are killed.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use jobqueue::storage::{PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::clock::ManualClock;
+use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue::{Context, JobError, JobInfo, QueueName, SendOptions, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
 use serde_json::json;
-use tokio::time::{sleep, timeout};
+use tokio::time::{pause, resume, sleep, timeout};
 
 use super::cuts::{CuttingProxy, cut_until};
 use super::jobs::{Work, work};
@@ -112,6 +114,70 @@ async fn a_session_whose_connection_ends_cannot_be_renewed() {
     }
 }
 
+// Its sessions were released under their handlers, which went on beside their successors.
+#[tokio::test]
+async fn a_get_that_finds_no_queue_releases_no_session_under_a_message() {
+    let bench = Bench::of_sessions();
+    bench.put_in("a", "0").await;
+    let leased = bench.next().await;
+    let revoked = bench.store().lease_revoked(&bench.queue, &leased.message).unwrap();
+    for condition in ["amqp:not-found", "amqp:not-allowed"] {
+        let fields = json!({ "entity": "work", "condition": condition, "times": null });
+        let fault = bench.emulator.plant_with("attach-receiver", "error", fields);
+        bench.store().get(&bench.queue, GetMessages::new(1, MINUTE)).await.unwrap_err();
+        fault.remove();
+    }
+    pause();
+    timeout(MINUTE / 4, revoked).await.expect_err("the session was released");
+    resume();
+    bench.delete(&leased.message).await.unwrap();
+    assert_eq!(bench.count("active"), 0);
+}
+
+// I9: its lock is over, and the service does not say so.
+#[tokio::test]
+async fn a_handler_hears_that_its_session_was_released_because_nothing_renewed_it() {
+    let bench = Bench::of_sessions_with(json!({ "LockDuration": "PT5S" }));
+    bench.put_in("a", "0").await;
+    let leased = bench.next().await;
+    let revoked = bench.store().lease_revoked(&bench.queue, &leased.message).unwrap();
+    pause();
+    // Less than an idle connection lives.
+    timeout(MINUTE / 2, revoked).await.expect("it does not hear of it");
+}
+
+// The client waited for the peer's word of the end of the WebSocket before it told of the end of the connection.
+#[tokio::test]
+async fn a_web_socket_that_falls_silent_is_a_lost_session() {
+    let bench = Bench::of_sessions_with(json!({ "LockDuration": "PT5M" }));
+    let options = super::options(&bench.emulator).web_socket(true);
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+    bench.put_in("a", "0").await;
+    let leased = bench.get_all(&storage, 1).await.remove(0);
+    let revoked = storage.queues().lease_revoked(&bench.queue, &leased.message).unwrap();
+    assert!(bench.emulator.strike("freeze", None) > 0);
+    pause();
+    // Less than the lock lasts.
+    timeout(3 * MINUTE, revoked).await.expect("it does not hear of it");
+}
+
+// The hold of a session was measured by the wall clock.
+#[tokio::test]
+async fn a_clock_that_is_put_forward_releases_no_session() {
+    let bench = Bench::of_sessions();
+    let clock = Arc::new(ManualClock::at(SystemTime::now()));
+    let options = super::options(&bench.emulator).clock(clock.clone());
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+    bench.put_in("a", "0").await;
+    let leased = bench.get_all(&storage, 1).await.remove(0);
+    let revoked = storage.queues().lease_revoked(&bench.queue, &leased.message).unwrap();
+    clock.advance(MINUTE);
+    pause();
+    timeout(MINUTE / 2, revoked).await.expect_err("it was released long before the end of its lock");
+    resume();
+    storage.queues().delete(&bench.queue, &leased.message, Default::default()).await.unwrap();
+}
+
 // Two runs of a job never have the same fence.
 #[tokio::test]
 async fn a_delivery_that_followed_another_is_counted() {
@@ -186,7 +252,7 @@ async fn a_busy_service_is_told_when_a_session_is_asked_for() {
     bench.put_in("a", "0").await;
     assert!(bench.store().orders_groups(&bench.queue).await.unwrap());
     bench.emulator.plant_with("attach-receiver", "busy", json!({ "entity": "work" }));
-    let options = jobqueue::storage::GetMessages::new(1, MINUTE);
+    let options = GetMessages::new(1, MINUTE);
     let error = bench.store().get(&bench.queue, options).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Throttled, "{error:?}");
     assert_eq!(text(&bench.next().await), "0");
@@ -200,8 +266,7 @@ async fn a_session_of_a_process_that_stands_still_is_free_after_its_lock() {
     let leased = bench.next().await;
     assert!(bench.emulator.strike("freeze", None) > 0);
     let other = bench.another();
-    let none =
-        other.queues().get(&bench.queue, jobqueue::storage::GetMessages::new(1, MINUTE)).await.unwrap();
+    let none = other.queues().get(&bench.queue, GetMessages::new(1, MINUTE)).await.unwrap();
     assert!(none.messages.is_empty(), "the session is held");
     bench.emulator.advance(2 * MINUTE);
     let again = bench.get_all(&other, 1).await.remove(0);

@@ -95,7 +95,7 @@ async fn leased(
         }
     }
     let locked_until = session.locked_until();
-    let left = locked_until.duration_since(queues.links.now()).unwrap_or_default().min(MAX_LOCK);
+    let left = session.left().min(MAX_LOCK);
     let message = MessageRef { id: held.id.clone(), receipt: Receipt::Lock(token).write(token) };
     let text = (*held.text).clone();
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)

@@ -9,6 +9,7 @@ use super::manage::Pages;
 use super::{ServiceBusQueues, get, manage};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
+use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
     Access, Created, Metadata, Operation, PutBlob, QueueProperties, StoreError, StoreErrorKind as Kind,
 };
@@ -83,6 +84,7 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     }
     queues.forget_first_get(queue);
     queues.forget_sessions(queue);
+    lock(&queues.pools).remove(queue);
     queues.beside.remove_metadata(queue).await
 }
 

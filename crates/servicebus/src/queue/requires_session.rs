@@ -47,9 +47,9 @@ impl ServiceBusQueues {
         }
     }
 
-    /// Asks again with the next operation, because the queue is another one than before.
+    /// Asks again with the next operation, because the queue may be another one than before. Sessions that are held stay: if that is so,
+    /// their links say it.
     pub(super) fn forget_sessions(&self, queue: &QueueName) {
         lock(&self.with_sessions).remove(queue);
-        lock(&self.pools).remove(queue);
     }
 }

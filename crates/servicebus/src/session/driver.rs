@@ -50,8 +50,8 @@ impl Driver {
             state.last_session
         });
         let (session, outcomes) = Session::new(accepted, live, number, &shared);
-        let length = session.locked_until().duration_since(shared.links.now()).unwrap_or_default();
-        Self { shared, session: Arc::new(session), outcomes, half: length / 2 }
+        let half = session.left() / 2;
+        Self { shared, session: Arc::new(session), outcomes, half }
     }
 
     pub(super) async fn run(mut self) {
@@ -108,8 +108,6 @@ impl Driver {
         let mut is_early = true;
         let mut keep_alive = Instant::now() + self.shared.links.keep_alive;
         loop {
-            let left =
-                self.session.locked_until().duration_since(self.shared.links.now()).unwrap_or_default();
             tokio::select! {
                 biased;
                 outcome = self.outcomes.recv() => match outcome {
@@ -119,10 +117,7 @@ impl Driver {
                     Some(MessageOutcome::GivenBack) | None => return Next::Release,
                 },
                 () = self.shared.stop.cancelled() => break,
-                () = self.session.link.ended() => {
-                    self.session.lose();
-                    break;
-                }
+                () = self.session.link.ended() => break,
                 () = sleep_until(early), if is_early => {
                     is_early = false;
                     if self.retract(lock) {
@@ -135,13 +130,15 @@ impl Driver {
                     keep_alive = Instant::now() + self.shared.links.keep_alive;
                 }
                 // Its holder has not renewed it, and the service has not said that it is lost.
-                () = sleep(left + GRACE) => {
-                    if self.session.locked_until() + GRACE <= self.shared.links.now() {
+                () = sleep_until(self.session.ends() + GRACE) => {
+                    if self.session.ends() + GRACE <= Instant::now() {
                         break;
                     }
                 }
             }
         }
+        // Before the session is released: its message may be with a handler.
+        self.session.lose();
         self.retract(lock);
         Next::Release
     }
@@ -176,8 +173,7 @@ impl Driver {
         let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
         let until = Instant::now() + wait;
         loop {
-            let left =
-                self.session.locked_until().duration_since(self.shared.links.now()).unwrap_or_default();
+            let left = self.session.left();
             tokio::select! {
                 biased;
                 () = self.shared.stop.cancelled() => return false,
@@ -198,8 +194,7 @@ impl Driver {
 
     /// Renews the lock if the next message would get a short one.
     async fn renew_if_short(&self) {
-        let left = self.session.locked_until().duration_since(self.shared.links.now()).unwrap_or_default();
-        if left < self.half.min(LEAST)
+        if self.session.left() < self.half.min(LEAST)
             && let Err(error) = self.session.renew().await
         {
             tracing::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");

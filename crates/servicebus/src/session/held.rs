@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::primitives::Value;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -41,10 +42,11 @@ pub(crate) struct Session {
     link_name: String,
     live: Arc<Live>,
     queue: String,
-    until: Mutex<SystemTime>,
+    /// The end of the lock by the service's clock, and by the monotonic one of this process.
+    ends: Mutex<(SystemTime, Instant)>,
     outcomes: mpsc::UnboundedSender<MessageOutcome>,
     number: u64,
-    /// Fires when the link ends while a message is out: another receiver may get it.
+    /// Fires when the session is released while a message is out: another receiver may get it.
     lost: CancellationToken,
     /// Records the session's state before notifying the driver, so that a concurrent `get` does not report an empty
     /// queue.
@@ -65,17 +67,19 @@ impl Session {
     ) -> (Self, mpsc::UnboundedReceiver<MessageOutcome>) {
         let (outcomes, heard) = mpsc::unbounded_channel();
         let Accepted { id, link, link_name, locked_until } = accepted;
-        let until = Mutex::new(locked_until.unwrap_or_else(|| shared.links.now() + USUAL_LOCK));
+        let now = shared.links.now();
+        let until = locked_until.unwrap_or(now + USUAL_LOCK);
+        let ends = Mutex::new((until, Instant::now() + until.duration_since(now).unwrap_or_default()));
         let (queue, lost) = (shared.queue.clone(), CancellationToken::new());
         let shared = Arc::downgrade(shared);
-        (Self { id, link, link_name, live, queue, until, outcomes, number, lost, shared }, heard)
+        (Self { id, link, link_name, live, queue, ends, outcomes, number, lost, shared }, heard)
     }
 
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Notes that the link has ended under a message.
+    /// Notes that the session is lost under its message.
     pub(super) fn lose(&self) {
         self.lost.cancel();
     }
@@ -91,7 +95,16 @@ impl Session {
 
     /// Returns the end of the session's lock, by the service's clock.
     pub(crate) fn locked_until(&self) -> SystemTime {
-        *lock(&self.until)
+        lock(&self.ends).0
+    }
+
+    /// Returns the end of the session's lock by the monotonic clock, so that a step of the wall clock does not move it.
+    pub(super) fn ends(&self) -> Instant {
+        lock(&self.ends).1
+    }
+
+    pub(crate) fn left(&self) -> Duration {
+        self.ends().saturating_duration_since(Instant::now())
     }
 
     /// Renews the lock over the connection that holds the session; returns its new end.
@@ -120,7 +133,9 @@ impl Session {
         let until = until.map(|until| SystemTime::UNIX_EPOCH + Duration::from_millis(until));
         let until =
             until.ok_or_else(|| Fault::unreadable("the answer lacks the end of the session's lock"))?;
-        *lock(&self.until) = until;
+        let mut ends = lock(&self.ends);
+        let later = until.duration_since(ends.0).unwrap_or_default();
+        *ends = (until, ends.1 + later);
         Ok(until)
     }
 
