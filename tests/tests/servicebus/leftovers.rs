@@ -74,6 +74,23 @@ async fn texts_of_a_partitioned_queue_stay() {
     }
 }
 
+// Letters have no number that would say so, and a peek shows the dead letters of one partition.
+#[tokio::test]
+async fn dead_letters_keep_their_texts_while_nothing_says_that_there_are_no_partitions() {
+    let bench = Bench::with(json!({ "EnablePartitioning": true }), &[]);
+    for number in 0..4 {
+        let dead = bench.leased(&number.to_string()).await;
+        bench.store().dead_letter(&bench.queue, &dead.message, letter()).await.unwrap();
+    }
+    for fields in [json!({ "status": 401, "times": null }), json!({ "status": 500, "times": null })] {
+        let fault = bench.emulator.plant_with("http-get", "error", fields);
+        assert_eq!(bench.sweep(false).await, 0);
+        assert!(fault.hits() > 0);
+        fault.remove();
+    }
+    assert_eq!(bench.texts().await.len(), 4);
+}
+
 #[tokio::test]
 async fn texts_of_messages_that_are_gone_are_removed_after_the_grace() {
     let bench = Bench::new();

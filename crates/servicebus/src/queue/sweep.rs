@@ -1,7 +1,8 @@
 //! Removes texts that crashes have left behind in the blobs: of messages that are gone, and of dead letters that did not come
 //! about.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::time::SystemTime;
 
 use super::super::error::Fault;
@@ -24,6 +25,7 @@ pub(super) async fn sweep(
 ) -> Result<SweptLeftovers, StoreError> {
     let mut swept = SweptLeftovers::default();
     let container = Beside::blob("x")?.container().clone();
+    let mut known = BTreeMap::new();
     for kind in ["texts/", "letters/"] {
         let mut marker: Option<String> = None;
         loop {
@@ -33,10 +35,18 @@ pub(super) async fn sweep(
             };
             swept.seen += page.blobs.len() as u64;
             for (queue, blobs) in old_by_queue(page.blobs, leftovers.older_than) {
-                if is_partitioned(queues, &queue, &blobs).await {
+                let used = match known.entry(queue) {
+                    Entry::Vacant(entry) => {
+                        let used = in_use(queues, entry.key()).await?;
+                        entry.insert(used)
+                    }
+                    Entry::Occupied(entry) => entry.into_mut(),
+                };
+                let Some(used) =
+                    used.as_ref().filter(|_| !is_any_of_partition(blobs.iter().map(|(name, _)| name)))
+                else {
                     continue;
-                }
-                let used = in_use(queues, &queue).await?;
+                };
                 for (name, bytes) in blobs.into_iter().filter(|(name, _)| !used.contains(name)) {
                     if leftovers.limit.is_some_and(|limit| swept.removed >= limit) {
                         return Ok(swept);
@@ -66,19 +76,18 @@ fn old_by_queue(
     old
 }
 
-/// Returns whether a queue has, or may have, partitions. A peek returns the messages of any one of them and counts within it, so
-/// that no walk through such a queue is known to meet all messages: their texts stay.
-async fn is_partitioned(queues: &ServiceBusQueues, queue: &QueueName, blobs: &[(String, u64)]) -> bool {
-    let sequence = |name: &str| name.split(['/', '-']).rev().nth(1)?.parse::<i64>().ok();
-    if blobs.iter().filter_map(|(name, _)| sequence(name)).any(is_of_partition) {
-        return true;
-    }
-    matches!(queues.entities.describe(queue.as_str()).await, Ok(Some(description)) if description.is_partitioned)
-}
-
 /// Returns the blobs that messages of a queue and its dead letters may need. The dead letters are read last: messages move
-/// there from the queue, and never back.
-async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<HashSet<String>, StoreError> {
+/// there from the queue, and never back. `None` if the queue has, or may have, partitions: a peek returns the messages of any one of
+/// them and counts within it, so that no walk through such a queue is known to meet all messages.
+async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<HashSet<String>>, StoreError> {
+    match queues.entities.describe(queue.as_str()).await {
+        Ok(Some(description)) if description.is_partitioned => return Ok(None),
+        Ok(_) => {}
+        Err(error) => {
+            tracing::warn!(%queue, %error, "the texts of a queue are not swept, because its settings cannot be read");
+            return Ok(None);
+        }
+    }
     let mut used = HashSet::new();
     for queue in [Some(queue.clone()), queue.dead_letter().ok()].into_iter().flatten() {
         let mut tries = TRIES;
@@ -97,7 +106,12 @@ async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<HashSet<
             }
         }
     }
-    Ok(used)
+    Ok(Some(used).filter(|used| !is_any_of_partition(used)))
+}
+
+fn is_any_of_partition<'n>(names: impl IntoIterator<Item = &'n String>) -> bool {
+    let sequence = |name: &'n String| name.split(['/', '-']).rev().nth(1)?.parse::<i64>().ok();
+    names.into_iter().filter_map(sequence).any(is_of_partition)
 }
 
 async fn read_in_use(mut pages: Pages, queue: &QueueName, used: &mut HashSet<String>) -> Result<(), Fault> {
