@@ -1,7 +1,6 @@
 //! A connection, and the task that owns it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fe2o3_amqp::connection::ConnectionHandle;
 use fe2o3_amqp::sasl_profile::SaslProfile;
@@ -17,11 +16,9 @@ use super::super::tls::Trust;
 use super::channel::{Channel, LinkNames};
 use super::frame_inspector::{FrameEvents, FrameInspector};
 use super::stream;
-use super::values::{CLOSE_TIMEOUT, MAX_FRAME, REQUEST_TIMEOUT};
+use super::values::{CLOSE_TIMEOUT, IDLE_TIMEOUT, MAX_FRAME, REQUEST_TIMEOUT};
 use jobqueue_storage::runtime::Runtime;
 
-/// The time without a frame after which a connection is given up.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The greatest number of a channel, which is the service's.
 const MAX_CHANNEL: u16 = 4_999;
 

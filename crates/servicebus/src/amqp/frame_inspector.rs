@@ -20,11 +20,12 @@ use fe2o3_amqp::types::performatives::{Attach, Disposition, Flow, Transfer};
 use fe2o3_amqp::types::primitives::{Symbol, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
+use tokio::time::{Sleep, sleep};
 
 use super::super::error::Fault;
 use super::close_detector::CloseDetector;
 use super::settlement::{Waiter, settled};
-use super::values::MAX_FRAME;
+use super::values::{IDLE_TIMEOUT, MAX_FRAME};
 use jobqueue_storage::sync::lock;
 
 const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
@@ -203,7 +204,8 @@ fn instant(ticks: i64) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
 }
 
-/// A stream whose incoming frames are read.
+/// A stream whose incoming frames are read. The client waits for its writes and for its end without a limit, and reads nothing meanwhile: so
+/// a write without progress fails here, and an end is not awaited.
 pub(super) struct FrameInspector<S> {
     io: S,
     chunk: Box<[u8]>,
@@ -212,6 +214,8 @@ pub(super) struct FrameInspector<S> {
     complete: usize,
     events: FrameEvents,
     close: CloseDetector,
+    /// Runs while a write waits for the peer.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 /// The AMQP client asks for it. The bytes may be secret.
@@ -232,6 +236,7 @@ impl<S> FrameInspector<S> {
             complete: 0,
             events: events.clone(),
             close: CloseDetector::default(),
+            stalled: None,
         };
         (inspector, events)
     }
@@ -276,6 +281,20 @@ impl<S> FrameInspector<S> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame is longer than was agreed on"));
         }
         Ok(())
+    }
+
+    /// Returns the result of a step of writing; an error if none has come to its end for too long.
+    fn within_limit<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        step: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if step.is_ready() {
+            self.stalled = None;
+            return step;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(IDLE_TIMEOUT)));
+        stalled.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -346,15 +365,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameInspector<S> {
         if let Poll::Ready(Ok(count)) = written {
             self.close.written(&bytes[..count]);
         }
-        written
+        self.within_limit(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
+        let flushed = Pin::new(&mut self.io).poll_flush(context);
+        self.within_limit(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
+        // WebSocket waits for the peer's word of its end, which may never come.
+        Poll::Ready(match Pin::new(&mut self.io).poll_shutdown(context) {
+            Poll::Ready(ended) => ended,
+            Poll::Pending => Ok(()),
+        })
     }
 }
 
@@ -409,6 +433,22 @@ mod tests {
             let error = read.expect("waits for the rest").unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{head:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_the_peer_does_not_take_fails_in_the_end() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let (ours, mut peer) = tokio::io::duplex(64);
+        let (mut inspector, _) = FrameInspector::new(ours);
+        let begun = tokio::time::Instant::now();
+        let writing = tokio::time::timeout(IDLE_TIMEOUT * 10, inspector.write_all(&[0; 256]));
+        let (written, _) = tokio::join!(writing, async {
+            sleep(IDLE_TIMEOUT / 2).await;
+            peer.read_exact(&mut [0; 64]).await
+        });
+        assert_eq!(written.expect("waits for ever").unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed(), IDLE_TIMEOUT * 3 / 2, "from the last progress on");
+        assert!(inspector.write_all(&[0]).await.is_err(), "at once");
     }
 
     fn flow() -> Flow {

@@ -13,6 +13,8 @@ use super::super::error::Fault;
 
 /// The longest time for one exchange with the service.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time without a frame, and that of a write without progress, after which a connection is given up.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const MAX_FRAME: u32 = 65_536;
 
