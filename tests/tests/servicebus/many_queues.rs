@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use jobqueue::QueueName;
-use jobqueue::storage::{GetMessages, PutMessage, UpdateMessage};
+use jobqueue::storage::{Access, GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -35,6 +36,23 @@ async fn a_queue_whose_links_are_not_attached_holds_up_no_other() {
     };
     timeout(SOON, working).await.expect("waits for the other queue");
     assert_eq!(bench.count("scheduled"), 1);
+}
+
+// Each had an attempt of its own, one after the other: the last of many heard of an outage after half an hour.
+#[tokio::test]
+async fn all_who_wait_for_a_link_that_cannot_be_attached_share_the_refusal() {
+    let bench = Bench::new();
+    // The token is there, so that nothing but the link is missing.
+    bench.put(PutMessage::new("job")).await.unwrap();
+    let fault =
+        bench.emulator.plant_with("attach-receiver", "busy", json!({ "entity": "work", "times": null }));
+    let waiting = (0..8).map(|_| bench.store().check_access(&bench.queue, Access::Process));
+    for refused in join_all(waiting).await {
+        assert_eq!(refused.unwrap_err().kind(), StoreErrorKind::Throttled);
+    }
+    assert_eq!(fault.hits(), 2, "that of the first, and one for those who came meanwhile");
+    fault.remove();
+    bench.store().check_access(&bench.queue, Access::Process).await.unwrap();
 }
 
 #[tokio::test]

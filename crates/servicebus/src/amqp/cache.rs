@@ -1,9 +1,13 @@
 //! Things that a connection has once for each queue, and that are made anew when they are gone.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tokio::time::timeout;
+
 use super::super::error::Fault;
+use super::values::REQUEST_TIMEOUT;
 use jobqueue_storage::sync::lock;
 
 /// A thing that may come to its end at any time.
@@ -11,7 +15,8 @@ pub(super) trait Perishable: Clone {
     fn is_gone(&self) -> bool;
 }
 
-/// One thing for each queue. A queue for which one is being made holds up no other queue.
+/// One thing for each queue. A queue for which one is being made holds up no other queue, and an attempt that fails does so for all who
+/// waited when it began.
 #[derive(Debug)]
 pub(super) struct Cache<T> {
     entries: Mutex<HashMap<String, Arc<Entry<T>>>>,
@@ -20,7 +25,10 @@ pub(super) struct Cache<T> {
 #[derive(Debug)]
 struct Entry<T> {
     present: Mutex<Option<T>>,
-    making: tokio::sync::Mutex<()>,
+    /// The number of attempts to make one.
+    begun: AtomicU64,
+    /// Held by an attempt under way: the number and the fault of the last one that failed.
+    making: tokio::sync::Mutex<Option<(u64, Fault)>>,
 }
 
 impl<T> Default for Cache<T> {
@@ -31,7 +39,7 @@ impl<T> Default for Cache<T> {
 
 impl<T> Default for Entry<T> {
     fn default() -> Self {
-        Self { present: Mutex::default(), making: tokio::sync::Mutex::default() }
+        Self { present: Mutex::default(), begun: AtomicU64::default(), making: Default::default() }
     }
 }
 
@@ -43,19 +51,25 @@ impl<T: Perishable> Cache<T> {
         present.filter(|present| !present.is_gone())
     }
 
-    /// Returns what is there for a queue, or the result of `make`.
+    /// Returns what is there for a queue, or the result of `make`. Waits for the attempts of others for as long as a request takes.
     pub(super) async fn get(
         &self,
         queue: &str,
         make: impl Future<Output = Result<T, Fault>>,
     ) -> Result<T, Fault> {
         let entry = Arc::clone(lock(&self.entries).entry(queue.to_owned()).or_default());
-        let _turn = entry.making.lock().await;
+        let asked = entry.begun.load(Ordering::Relaxed);
+        let turn = timeout(REQUEST_TIMEOUT, entry.making.lock()).await;
+        let mut failed = turn.map_err(|_| Fault::not_sent("no answer in time"))?;
         let present = lock(&entry.present).clone();
         if let Some(present) = present.filter(|present| !present.is_gone()) {
             return Ok(present);
         }
-        let made = make.await?;
+        if let Some((_, fault)) = failed.as_ref().filter(|(number, _)| *number > asked) {
+            return Err(fault.clone());
+        }
+        let number = entry.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        let made = make.await.inspect_err(|fault| *failed = Some((number, fault.clone())))?;
         *lock(&entry.present) = Some(made.clone());
         Ok(made)
     }
@@ -70,5 +84,50 @@ impl<T: Perishable> Cache<T> {
         let made =
             |(queue, entry): (&String, &Arc<Entry<T>>)| Some((queue.clone(), lock(&entry.present).clone()?));
         entries.iter().filter_map(made).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    struct Never;
+
+    impl Perishable for Never {
+        fn is_gone(&self) -> bool {
+            false
+        }
+    }
+
+    // Each waited for the attempts of all before it.
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_what_cannot_be_made_waits_for_two_attempts_at_most() {
+        let cache = Cache::<Never>::default();
+        let failing = async || {
+            sleep(REQUEST_TIMEOUT / 2).await;
+            Err(Fault::Late)
+        };
+        let begun = Instant::now();
+        let failed = join_all((0..64).map(|_| cache.get("work", failing()))).await;
+        assert!(failed.iter().all(Result::is_err));
+        assert_eq!(begun.elapsed(), REQUEST_TIMEOUT);
+        // A later caller has an attempt of its own.
+        cache.get("work", async { Ok(Never) }).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_does_not_end_is_awaited_for_the_time_of_a_request() {
+        let cache = Cache::<Never>::default();
+        let begun = Instant::now();
+        tokio::select! {
+            biased;
+            _ = cache.get("work", std::future::pending()) => panic!("it has ended"),
+            late = cache.get("work", std::future::pending()) => assert!(late.is_err()),
+        }
+        assert_eq!(begun.elapsed(), REQUEST_TIMEOUT);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::messaging::{Data, Message};
 use fe2o3_amqp::types::primitives::Value;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::super::connection_string::Namespace;
@@ -31,6 +31,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 const RETRY_TOKEN: Duration = Duration::from_secs(5);
 const CBS: &str = "$cbs";
+const CONNECTION: &str = "";
 
 /// The connection of one handle, with its links.
 #[derive(Debug)]
@@ -41,7 +42,8 @@ pub(crate) struct Links {
     runtime: Runtime,
     /// The interval at which the link of a held session shows that it is in use.
     pub(crate) keep_alive: Duration,
-    live: Mutex<Option<Arc<Live>>>,
+    /// The connection, under one name for all queues.
+    live: Cache<Arc<Live>>,
     /// The notifiers of arrivals, by address. They outlive connections.
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
     /// Queues with pending updates.
@@ -207,8 +209,8 @@ impl Links {
     }
 
     /// Returns whether the link is up by which messages are sent to a queue, or scheduled. It ends when the queue is deleted.
-    pub(crate) async fn can_put(&self, queue: &str, is_delayed: bool) -> bool {
-        let Some(live) = self.live.lock().await.clone() else { return false };
+    pub(crate) fn can_put(&self, queue: &str, is_delayed: bool) -> bool {
+        let Some(live) = self.live.present(CONNECTION) else { return false };
         match is_delayed {
             true => live.nodes.present(queue).is_some(),
             false => live.senders.present(queue).is_some(),
@@ -218,8 +220,8 @@ impl Links {
     /// Returns the connection, with a token for the queue. The connection stays open if the caller stops waiting: a
     /// renewal of a short lease has less time for one try than a connection to a distant service takes.
     async fn live(self: &Arc<Self>, queue: &str) -> Result<Arc<Live>, Fault> {
-        let present = self.live.lock().await.clone();
-        if let Some(live) = present.filter(|live| !live.is_gone() && live.tokens.present(queue).is_some()) {
+        let present = self.live.present(CONNECTION);
+        if let Some(live) = present.filter(|live| live.tokens.present(queue).is_some()) {
             return Ok(live);
         }
         let (links, queue) = (Arc::clone(self), queue.to_owned());
@@ -228,16 +230,7 @@ impl Links {
     }
 
     async fn open(&self, queue: &str) -> Result<Arc<Live>, Fault> {
-        let mut present = self.live.lock().await;
-        let live = match present.as_ref().filter(|live| !live.is_gone()) {
-            Some(live) => Arc::clone(live),
-            None => {
-                let live = self.connect().await?;
-                *present = Some(Arc::clone(&live));
-                live
-            }
-        };
-        drop(present);
+        let live = self.live.get(CONNECTION, self.connect()).await?;
         live.authorize(queue).await?;
         Ok(live)
     }
@@ -263,11 +256,13 @@ impl Links {
     }
 }
 
-impl Live {
+impl Perishable for Arc<Live> {
     fn is_gone(&self) -> bool {
         self.connection.dead.is_cancelled() || self.is_deaf.load(Ordering::Relaxed)
     }
+}
 
+impl Live {
     async fn channel(&self, queue: &str) -> Result<Arc<Channel>, Fault> {
         self.channels.get(queue, self.connection.channel()).await
     }

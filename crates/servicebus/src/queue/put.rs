@@ -88,7 +88,7 @@ async fn session_for(
     message_id: &str,
 ) -> Result<Option<String>, StoreError> {
     let is_delayed = !message.visibility_delay.is_zero();
-    if !queues.links.can_put(&Place::of(queue).address(), is_delayed).await {
+    if !queues.links.can_put(&Place::of(queue).address(), is_delayed) {
         // The queue may be another one than before.
         lock(&queues.with_sessions).remove(queue);
     }
