@@ -27,6 +27,7 @@ pub(super) struct Token {
     /// The name of its kind, for `$cbs`.
     pub(super) kind: &'static str,
     pub(super) renewal: Instant,
+    pub(super) end: Instant,
 }
 
 impl Credential {
@@ -38,10 +39,10 @@ impl Credential {
     pub(super) async fn token(&self, audience: &str) -> Result<Token, Fault> {
         match self {
             Self::Key(key, validity, runtime) => {
-                let renewal = Instant::now() + validity.mul_f64(RENEW_AFTER);
+                let (renewal, end) = times(Instant::now(), *validity);
                 let text = key.sign(audience, runtime.now() + *validity);
                 let text = text.ok_or_else(|| Fault::not_sent("cannot create a token from this key"))?;
-                Ok(Token { text, kind: "servicebus.windows.net:sastoken", renewal })
+                Ok(Token { text, kind: "servicebus.windows.net:sastoken", renewal, end })
             }
             Self::Entra(source, chosen) => {
                 let credential =
@@ -49,8 +50,8 @@ impl Credential {
                 let asked = Instant::now();
                 let token = credential.get_token(&[SCOPE], None).await.map_err(none)?;
                 let left = SystemTime::from(token.expires_on).duration_since(SystemTime::now());
-                let renewal = asked + left.unwrap_or_default().mul_f64(RENEW_AFTER);
-                Ok(Token { text: token.token.secret().to_owned(), kind: "jwt", renewal })
+                let (renewal, end) = times(asked, left.unwrap_or_default());
+                Ok(Token { text: token.token.secret().to_owned(), kind: "jwt", renewal, end })
             }
         }
     }
@@ -63,6 +64,11 @@ impl Credential {
             Self::Entra(..) => format!("Bearer {}", token.text),
         })
     }
+}
+
+/// Returns when a token is to be renewed, and when it ends.
+fn times(begin: Instant, validity: Duration) -> (Instant, Instant) {
+    (begin + validity.mul_f64(RENEW_AFTER), begin + validity)
 }
 
 /// Shows no key.

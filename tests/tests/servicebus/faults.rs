@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use jobqueue::Storage;
 use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::{QueueName, Storage};
 use serde_json::json;
 
 use super::{Bench, ENDS, MINUTE, options};
@@ -180,6 +180,38 @@ async fn tokens_are_renewed_before_they_run_out() {
     assert!(calls >= 3, "{calls} tokens");
     assert_eq!(link(&bench.emulator.links()), before);
     storage.queues().put(&bench.queue, PutMessage::new("b")).await.unwrap();
+}
+
+// From three quarters of its life on it counted as none, and each operation sent one of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_used_until_it_ends_while_another_is_awaited() {
+    let bench = Bench::new();
+    let options = options(&bench.emulator).token_validity(Duration::from_secs(8));
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+    storage.queues().put(&bench.queue, PutMessage::new("a")).await.unwrap();
+    let fault = bench.emulator.plant_with("put-token", "hold", json!({ "times": null }));
+    tokio::task::block_in_place(|| assert_eq!(fault.wait(1), 1));
+    storage.queues().put(&bench.queue, PutMessage::new("b")).await.unwrap();
+    assert_eq!(fault.hits(), 1, "the put sent a token");
+}
+
+// Each operation opened a connection, and closed the one before under its deliveries.
+#[tokio::test]
+async fn a_busy_service_at_the_link_for_tokens_costs_no_connection() {
+    let bench = Bench::with(json!({}), &["--locks-end-with-links", "true"]);
+    let leased = bench.leased("job").await;
+    bench.detach("$cbs").await;
+    bench.emulator.create_queue("other", json!({}));
+    let other = QueueName::new("other").unwrap();
+    let put = || bench.store().put(&other, PutMessage::new("next"));
+    let fault = bench.emulator.plant_with("attach", "busy", json!({ "entity": "$cbs", "times": null }));
+    for _ in 0..3 {
+        assert_eq!(put().await.unwrap_err().kind(), StoreErrorKind::Throttled);
+    }
+    fault.remove();
+    put().await.unwrap();
+    assert_eq!(bench.emulator.calls("open", "", 0), 1, "connections");
+    bench.delete(&leased.message).await.unwrap();
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::messaging::{Data, Message};
 use fe2o3_amqp::types::primitives::Value;
+use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -72,13 +73,16 @@ pub(crate) struct Live {
     coordinators: Cache<Coordinator>,
 }
 
-/// A token that was sent, by the time at which it is to be renewed.
+/// A token that was sent. It is used until it ends; only the task that renews tokens asks whether it is due.
 #[derive(Debug, Clone, Copy)]
-struct Authorized(Instant);
+struct Authorized {
+    renewal: Instant,
+    end: Instant,
+}
 
 impl Perishable for Authorized {
     fn is_gone(&self) -> bool {
-        self.0 <= Instant::now()
+        self.end <= Instant::now()
     }
 }
 
@@ -286,8 +290,7 @@ impl Live {
 
     /// Sends a token for a queue, unless the last one is still good.
     async fn authorize(&self, queue: &str) -> Result<(), Fault> {
-        let sending = async { self.put_token(queue).await.map(Authorized) };
-        self.tokens.get(queue, sending).await?;
+        self.tokens.get(queue, self.put_token(queue)).await?;
         self.has_new_token.notify_one();
         Ok(())
     }
@@ -302,32 +305,38 @@ impl Live {
         }
     }
 
-    async fn put_token(&self, queue: &str) -> Result<Instant, Fault> {
+    async fn put_token(&self, queue: &str) -> Result<Authorized, Fault> {
         let audience = format!("sb://{}/{queue}", self.host);
-        let Token { text, kind, renewal } = self.credential.token(&audience).await?;
+        let Token { text, kind, renewal, end } = self.credential.token(&audience).await?;
         let properties = vec![("type", kind.to_owned()), ("name", audience)];
         let request = Request { operation: "put-token", properties, body: Value::String(text) };
-        let cbs = self.node(CBS).await.inspect_err(|_| self.is_deaf.store(true, Ordering::Relaxed))?;
+        // A refusal is an answer: links can be attached.
+        let cbs = self.node(CBS).await.inspect_err(|fault| {
+            self.is_deaf.fetch_or(!matches!(fault, Fault::Refused { .. }), Ordering::Relaxed);
+        })?;
         cbs.call(request).await?;
-        Ok(renewal)
+        Ok(Authorized { renewal, end })
     }
 
     /// Renews the tokens that are due; returns the time of the next renewal.
     async fn renew_due_tokens(&self) -> Instant {
-        let due = self.tokens.all().into_iter().filter(|(_, token)| token.is_gone());
-        for (queue, _) in due {
-            let renewal = match self.put_token(&queue).await {
+        let due = self.tokens.all().into_iter().filter(|(_, token)| token.renewal <= Instant::now());
+        let renewing = due.map(|(queue, last)| async move {
+            let token = match self.put_token(&queue).await {
                 // A credential may give the same token until shortly before its end.
-                Ok(renewal) => renewal.max(Instant::now() + SHORTEST_PAUSE),
+                Ok(token) => {
+                    Authorized { renewal: token.renewal.max(Instant::now() + SHORTEST_PAUSE), ..token }
+                }
                 Err(error) => {
                     tracing::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
-                    Instant::now() + RETRY_TOKEN
+                    Authorized { renewal: Instant::now() + RETRY_TOKEN, ..last }
                 }
             };
-            self.tokens.set(&queue, Some(Authorized(renewal)));
-        }
+            self.tokens.set(&queue, Some(token));
+        });
+        join_all(renewing).await;
         let latest = Instant::now() + LONGEST_PAUSE;
-        self.tokens.all().into_iter().map(|(_, Authorized(renewal))| renewal).fold(latest, Instant::min)
+        self.tokens.all().into_iter().map(|(_, token)| token.renewal).fold(latest, Instant::min)
     }
 }
 
