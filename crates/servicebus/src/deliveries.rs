@@ -1,8 +1,11 @@
-//! Numbers the deliveries of messages in sessions, and stores the state of messages that were put back there.
+//! Numbers the deliveries of messages, and stores the state of messages that were put back in sessions.
 //!
-//! The service does not count a delivery that ended with its link, so that the message of a process that is killed again and again would always
-//! come for the first time, and two of its runs would have the same fence. The blob of a message's text therefore also has the number of the last
-//! delivery, which is written before the message is handed on.
+//! In sessions the service does not count a delivery that ended with its link, so that the message of a process that is killed again and again
+//! would always come for the first time, and two of its runs would have the same fence. The blob of a message's text therefore also has the number
+//! of the last delivery, which is written before the message is handed on.
+//!
+//! Without sessions nothing says whether a delivery is counted whose lock the service drops with its connection. There the deliveries of those
+//! messages are numbered that have a blob, because a text was saved for them.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,13 +30,15 @@ impl Held {
 }
 
 impl Beside {
-    /// Counts a delivery in a session, and reads the text that was saved before.
+    /// Counts a delivery, and reads the text that was saved before. Without a session, a message that has no blob gets none.
     pub(super) async fn begin_delivery(&self, held: &mut Held) -> Result<Begun, StoreError> {
         let name = name_of(held)?;
         let counted = held.dequeue_count;
-        let mut present: Option<SavedText> = None;
+        let is_in_session = held.session.is_some();
+        let mut present: Option<SavedText> = if is_in_session { None } else { self.record(held).await? };
         for _ in 0..ROUNDS {
             let (condition, rest) = match &present {
+                None if !is_in_session => return Ok(Begun::Now),
                 None => {
                     held.begins(counted);
                     (Condition::IfAbsent, String::new())

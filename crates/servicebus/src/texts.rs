@@ -98,6 +98,15 @@ impl Beside {
         Ok(saved.and_then(|saved| Some((saved.text?, saved.tag))))
     }
 
+    /// Returns whether there are texts of a queue's messages.
+    pub(super) async fn has_any(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        let prefix = format!("texts/{queue}/");
+        match self.blobs.list_blobs(Self::blob("x")?.container(), &prefix, None).await {
+            Err(error) if error.kind() == Kind::ContainerNotFound => Ok(false),
+            page => Ok(!page?.blobs.is_empty()),
+        }
+    }
+
     pub(super) async fn record(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
         let name = name_of(held)?;
         let blob = match self.blobs.get_blob(&name, MAX_BLOB).await {

@@ -165,6 +165,25 @@ async fn a_lock_that_is_lost_with_its_link_revokes_the_lease_at_once() {
     }
 }
 
+// Nothing says that the service counts a delivery whose lock it drops: the job began anew, and two of its runs had one fence.
+#[tokio::test]
+async fn a_delivery_that_the_service_does_not_count_finds_the_saved_text() {
+    if is_excluded("locks::a_delivery_that_the_service_does_not_count_finds_the_saved_text") {
+        return;
+    }
+    let uncounted = ["--locks-end-with-links", "true", "--counts-dropped-locks", "false"];
+    let bench = Bench::with(json!({}), &uncounted);
+    let leased = bench.leased("job").await;
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("step 1".to_owned())).await.unwrap();
+    for delivery in 2..4 {
+        assert!(bench.emulator.strike("abort", None) > 0);
+        let again = bench.get_from(&bench.another()).await.unwrap();
+        assert_eq!((again.text.as_deref(), again.dequeue_count), (Ok("step 1"), delivery));
+    }
+    let stale = bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("stale".to_owned())).await;
+    assert!(stale.unwrap_err().is_lease_lost());
+}
+
 #[tokio::test]
 async fn a_delayed_message_can_be_cancelled_and_another_cannot() {
     let bench = Bench::new();

@@ -18,11 +18,14 @@ use super::receipt::Receipt;
 use super::{ServiceBusQueues, advice, in_session, lost_locks, replaced};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
+use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
     GetMessages, LeasedMessage, MessageRef, Operation, PeekedMessage, Received, StoreError,
 };
 
 pub(super) const MAX_LOCK: Duration = Duration::from_secs(300);
+/// The interval at which a process asks whether others save texts for messages of a queue.
+const TEXTS_CHECK: Duration = Duration::from_secs(60);
 /// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
 /// five seconds at least.
 pub(super) const BLOBS_PAUSE: Duration = Duration::from_secs(4);
@@ -78,23 +81,21 @@ async fn leased(
     let left = locked_until.duration_since(now).unwrap_or_default().min(MAX_LOCK);
     let is_dead = Place::of(queue).is_dead_letters;
     let mut held = Held { link: Some(link.clone()), ..Held::of(queue, &content, locked_until) };
-    // Nobody has saved a text before the first delivery.
-    let is_saved = content.delivered_here > 0 || is_dead;
-    let saved = match counted {
-        Ok(()) if is_saved => queues.beside.saved(&held).await,
-        counted => counted.map(|()| None),
+    let read = async {
+        counted?;
+        if is_dead {
+            if let Some((text, tag)) = queues.beside.saved(&held).await? {
+                (held.text, held.saved) = (Arc::new(Ok(text)), Some(tag));
+            }
+        } else if content.delivered_here > 0 || queues.saves_texts(queue).await? {
+            queues.beside.begin_delivery(&mut held).await?;
+        }
+        Ok::<_, StoreError>(())
     };
-    match saved {
-        Ok(Some((text, tag))) => {
-            held.text = Arc::new(Ok(text));
-            held.saved = Some(tag);
-        }
-        Ok(None) => {}
-        Err(error) => {
-            tracing::warn!(%queue, message = %held.id, %error, "what was saved for a message cannot be read");
-            release_later(queues, link.clone(), taken.lock);
-            return None;
-        }
+    if let Err(error) = read.await {
+        tracing::warn!(%queue, message = %held.id, %error, "what was saved for a message cannot be read");
+        release_later(queues, link.clone(), taken.lock);
+        return None;
     }
     let receipt = Receipt::Lock(taken.lock).write(taken.lock);
     let message = MessageRef { id: held.id.clone(), receipt };
@@ -203,6 +204,29 @@ impl Held {
 }
 
 impl ServiceBusQueues {
+    /// Returns whether a text may have been saved for a message of the queue that comes for the first time by the service's count.
+    async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        let known = lock(&self.texts).get(queue).copied();
+        match known {
+            Some(None) => return Ok(true),
+            Some(Some(asked)) if asked.elapsed() < TEXTS_CHECK => return Ok(false),
+            _ => {}
+        }
+        let asked = Instant::now();
+        let has_any = match self.beside.has_any(queue).await {
+            // While the blobs cannot be reached, nothing is saved there.
+            Err(_) if known.is_some() => false,
+            found => found?,
+        };
+        lock(&self.texts).insert(queue.clone(), (!has_any).then_some(asked));
+        Ok(has_any)
+    }
+
+    /// Notes that texts are saved for messages of the queue.
+    pub(super) fn note_text(&self, queue: &QueueName) {
+        lock(&self.texts).insert(queue.clone(), None);
+    }
+
     /// Warns of settings that contradict the framework; once for each queue.
     async fn check_settings(&self, queue: &QueueName) {
         if !Place::of(queue).is_dead_letters && self.is_first_get(queue) {

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
+use tokio::time::Instant;
 
 use self::receipt::Receipt;
 use super::amqp::Links;
@@ -59,14 +60,28 @@ pub(super) struct ServiceBusQueues {
     /// The queues of which it is known whether they require sessions; shared with handles that were detached.
     with_sessions: Arc<Mutex<HashMap<QueueName, bool>>>,
     pools: Mutex<HashMap<QueueName, Arc<Pool>>>,
+    /// The queues of which it is known whether texts are saved for their messages: `None` if so, else when that was asked. Shared with handles
+    /// that were detached.
+    texts: Arc<Mutex<HashMap<QueueName, Option<Instant>>>>,
 }
 
 impl ServiceBusQueues {
     pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside, wait: Duration) -> Self {
         let (held, first_gets, without_transactions) = Default::default();
-        let (with_sessions, pools) = Default::default();
+        let (with_sessions, pools, texts) = Default::default();
         let links = Arc::new(links);
-        Self { links, entities, beside, wait, held, first_gets, without_transactions, with_sessions, pools }
+        Self {
+            links,
+            entities,
+            beside,
+            wait,
+            held,
+            first_gets,
+            without_transactions,
+            with_sessions,
+            pools,
+            texts,
+        }
     }
 
     async fn node(&self, queue: &QueueName) -> Result<Node, Fault> {
@@ -291,6 +306,7 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
             without_transactions: Mutex::default(),
             with_sessions: Arc::clone(&self.with_sessions),
             pools: Mutex::default(),
+            texts: Arc::clone(&self.texts),
         })
     }
 }

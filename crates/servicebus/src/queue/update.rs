@@ -131,6 +131,7 @@ impl Lock<'_> {
         if let Some(text) = text {
             let tag = self.queues.beside.save(&self.held, text).await?;
             self.queues.held.saved(self.token, text.to_owned(), tag);
+            self.queues.note_text(self.queue);
         }
         let granted = until.duration_since(renewed).unwrap_or_default();
         let answer = Updated::new(message.receipt.clone(), until);

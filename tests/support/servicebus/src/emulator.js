@@ -32,6 +32,7 @@ const DEFAULTS = {
     linkIdleTimeout: 0,
     handleMax: 255,
     locksEndWithLinks: false,
+    countsDroppedLocks: true,
     sessionSearch: 0,
     virtualTime: false,
 };

@@ -142,9 +142,10 @@ class DeliveryLink {
         this.queue.links.delete(this);
         this.lane.drop(this);
         if (this.session?.receiver === this) this.session.unlock(0);
-        if (!this.broker.options.locksEndWithLinks || this.session) return;
+        const { locksEndWithLinks, countsDroppedLocks } = this.broker.options;
+        if (!locksEndWithLinks || this.session) return;
         const { locks } = this.queue;
-        for (const token of this.unsettled.values()) locks.drop(token);
+        for (const token of this.unsettled.values()) locks.drop(token, countsDroppedLocks ? 1 : 0);
     }
 }
 

@@ -15,6 +15,7 @@ const FLAGS = {
     linkIdleTimeout: '--link-idle-timeout',
     handleMax: '--handle-max',
     locksEndWithLinks: '--locks-end-with-links',
+    countsDroppedLocks: '--counts-dropped-locks',
     sessionSearch: '--session-search',
 };
 

@@ -30,6 +30,7 @@ const DEFAULTS = {
     linkIdleTimeout: undefined,
     handleMax: undefined,
     locksEndWithLinks: undefined,
+    countsDroppedLocks: undefined,
     sessionSearch: undefined,
 };
 const LONGEST_END = 5000;

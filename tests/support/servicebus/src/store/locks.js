@@ -54,10 +54,10 @@ class Locks {
         return stored.lock.until;
     }
 
-    /** Ends a lock before its time, if it is still held. */
-    drop(token) {
+    /** Ends a lock before its time, if it is still held, after `counted` deliveries more. */
+    drop(token, counted) {
         const stored = this.byToken.get(token.toString('hex'));
-        if (stored) this.release(stored, 1);
+        if (stored) this.release(stored, counted);
     }
 
     /** Ends the lock and gives the message back. */
