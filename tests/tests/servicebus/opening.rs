@@ -1,7 +1,7 @@
 //! Connection strings, TLS, and settings of queues that contradict the framework.
 
 use jobqueue::servicebus::Options;
-use jobqueue::storage::{PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::storage::{Access, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue::{ErrorKind, QueueName, Storage};
 use jobqueue_test_support::servicebus::ServiceBus;
 use jobqueue_tests::log;
@@ -232,6 +232,30 @@ async fn a_queue_that_is_being_deleted_is_not_taken_for_one_that_exists() {
     assert!(error.is_retryable(), "{error:?}");
     let created = storage.queues().create_queue(&queue, &Default::default()).await.unwrap();
     assert_eq!(created, jobqueue::storage::Created::New);
+}
+
+// It was called invalid input, which no try mends.
+#[tokio::test]
+async fn a_queue_that_is_being_created_can_be_deleted_later() {
+    let bench = Bench::new();
+    let text = "SubCode=40901. Another conflicting operation is in progress.";
+    bench.emulator.plant_with("http-delete", "error", json!({ "status": 409, "description": text }));
+    let error = bench.store().delete_queue(&bench.queue).await.unwrap_err();
+    assert!(error.is_retryable(), "{error:?}");
+    bench.store().delete_queue(&bench.queue).await.unwrap();
+}
+
+// Back-off is a copy, which was refused after the job had failed.
+#[tokio::test]
+async fn a_worker_that_may_not_put_jobs_back_says_so_at_its_start() {
+    let bench = Bench::new();
+    let fields = json!({ "entity": "work", "condition": "amqp:unauthorized-access", "times": null });
+    bench.emulator.plant_with("attach-sender", "error", fields);
+    let error = bench.store().check_access(&bench.queue, Access::Process).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unauthorized);
+    assert!(error.to_string().contains("claim Send"), "{error}");
+    let letters = bench.queue.dead_letter().unwrap();
+    bench.store().check_access(&letters, Access::Process).await.unwrap();
 }
 
 #[tokio::test]

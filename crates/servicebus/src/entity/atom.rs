@@ -22,9 +22,9 @@ pub(crate) struct Description {
     pub(crate) deleted_when_idle: Option<Duration>,
     pub(crate) forwards: bool,
     pub(crate) is_partitioned: bool,
-    /// Active and scheduled messages, leased ones included.
-    pub(crate) messages: u64,
-    pub(crate) dead_letters: u64,
+    /// Active and scheduled messages, leased ones included; `None` if the document does not say.
+    pub(crate) messages: Option<u64>,
+    pub(crate) dead_letters: Option<u64>,
 }
 
 /// Returns the queues of an entry or a feed; `None` if the text is no such document.
@@ -60,7 +60,7 @@ pub(super) fn read(body: &[u8]) -> Option<Vec<Description>> {
                 if name == "entry" {
                     all.extend(current.take());
                 } else if let Some(description) = &mut current {
-                    description.set(&path, &name, text.trim());
+                    description.set(&path, &name, text.trim())?;
                 }
                 text.clear();
             }
@@ -71,7 +71,8 @@ pub(super) fn read(body: &[u8]) -> Option<Vec<Description>> {
 }
 
 impl Description {
-    fn set(&mut self, path: &[String], name: &str, text: &str) {
+    /// Sets what an element says; `None` if it has a count that cannot be read.
+    fn set(&mut self, path: &[String], name: &str, text: &str) -> Option<()> {
         let parent = path.last().map(String::as_str);
         match name {
             "title" if parent == Some("entry") => text.clone_into(&mut self.name),
@@ -85,13 +86,14 @@ impl Description {
             "EnablePartitioning" => self.is_partitioned = text == "true",
             "RequiresSession" => self.requires_session = text == "true",
             "DeadLetterMessageCount" if parent == Some("CountDetails") => {
-                self.dead_letters = text.parse().unwrap_or_default();
+                self.dead_letters = Some(text.parse().ok()?);
             }
             "ActiveMessageCount" | "ScheduledMessageCount" if parent == Some("CountDetails") => {
-                self.messages = self.messages.saturating_add(text.parse().unwrap_or_default());
+                self.messages = Some(self.messages.unwrap_or_default().saturating_add(text.parse().ok()?));
             }
             _ => {}
         }
+        Some(())
     }
 }
 
@@ -152,12 +154,20 @@ mod tests {
                 deleted_when_idle: None,
                 forwards: true,
                 is_partitioned: true,
-                messages: 5,
-                dead_letters: 4,
+                messages: Some(5),
+                dead_letters: Some(4),
             }]
         );
         assert_eq!(super::read(b"<feed></feed>"), Some(Vec::new()));
         assert_eq!(super::read(b"<html>no</html>"), None);
         assert_eq!(super::read(b"<entry>"), None);
+        assert_eq!(super::read(b"<entry></entry>").unwrap()[0].messages, None);
+        let count = |count| {
+            format!(
+                "<entry><CountDetails><ActiveMessageCount>{count}</ActiveMessageCount></CountDetails></entry>"
+            )
+        };
+        assert_eq!(super::read(count("7").as_bytes()).unwrap()[0].messages, Some(7));
+        assert_eq!(super::read(count("many").as_bytes()), None);
     }
 }

@@ -18,7 +18,7 @@ use super::token::Credential;
 const API_VERSION: &str = "2021-05";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
-/// Part of the answer 409 that does not mean that the queue exists.
+/// Part of the answer 409 that means that trying again helps.
 const UNDER_WAY: &str = "SubCode=40901";
 const PAGE: usize = 100;
 /// The greatest number of deliveries that the service allows: our own bound strikes before.
@@ -65,11 +65,7 @@ impl Entities {
         let document = atom::new_queue(&self.new, MAX_DELIVERY_COUNT);
         match self.send(Method::PUT, queue, &[], Some(document)).await? {
             (StatusCode::CREATED | StatusCode::OK, _) => Ok(true),
-            // Another operation on the entity is under way, for instance its deletion.
-            (StatusCode::CONFLICT, body) if detail(&body).contains(UNDER_WAY) => {
-                Err(Fault::of_answer(503, None, detail(&body)))
-            }
-            (StatusCode::CONFLICT, _) => Ok(false),
+            (StatusCode::CONFLICT, body) if !detail(&body).contains(UNDER_WAY) => Ok(false),
             (status, body) => Err(refused(status, &body)),
         }
     }
@@ -173,8 +169,11 @@ fn read(body: &[u8]) -> Result<Vec<Description>, Fault> {
 }
 
 fn refused(status: StatusCode, body: &[u8]) -> Fault {
+    let detail = detail(body);
+    // Another operation on the entity is under way, for instance its creation or deletion.
+    let status = if detail.contains(UNDER_WAY) { StatusCode::SERVICE_UNAVAILABLE } else { status };
     // A missing queue is answered otherwise.
-    Fault::of_answer(i32::from(status.as_u16()), None, detail(body))
+    Fault::of_answer(i32::from(status.as_u16()), None, detail)
 }
 
 fn detail(body: &[u8]) -> String {

@@ -23,7 +23,7 @@ use jobqueue_storage::{
     GetMessages, LeasedMessage, MessageRef, Operation, PeekedMessage, Received, StoreError,
 };
 
-pub(super) const MAX_LOCK: Duration = Duration::from_secs(300);
+const MAX_LOCK: Duration = Duration::from_secs(300);
 /// The interval at which a process asks whether others save texts for messages of a queue.
 const TEXTS_CHECK: Duration = Duration::from_secs(60);
 /// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
@@ -78,7 +78,7 @@ async fn leased(
     let counted = replaced::count(&queues.beside, queue, &mut content).await;
     let now = queues.links.now();
     let locked_until = content.locked_until.unwrap_or(now);
-    let left = locked_until.duration_since(now).unwrap_or_default().min(MAX_LOCK);
+    let left = of_lock(queue, locked_until.duration_since(now).unwrap_or_default());
     let is_dead = Place::of(queue).is_dead_letters;
     let mut held = Held { link: Some(link.clone()), ..Held::of(queue, &content, locked_until) };
     let read = async {
@@ -107,6 +107,14 @@ async fn leased(
         .with_granted(Some(left));
     queues.held.insert(taken.lock, held, now);
     Some(lease)
+}
+
+/// Returns what is left of a lock that was just taken, within the service's bound.
+pub(super) fn of_lock(queue: &QueueName, left: Duration) -> Duration {
+    if left.is_zero() {
+        tracing::warn!(%queue, "a message came whose lock is over: this machine's clock may be ahead of the service's, and then no job runs");
+    }
+    left.min(MAX_LOCK)
 }
 
 /// Releases a message after a pause, so that the blobs are not asked for it again and again.

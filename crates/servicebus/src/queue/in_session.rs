@@ -14,7 +14,7 @@ use super::super::held::Held;
 use super::super::place::Place;
 use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed};
 use super::ServiceBusQueues;
-use super::get::{BLOBS_PAUSE, MAX_LOCK};
+use super::get::{BLOBS_PAUSE, of_lock};
 use super::message::Content;
 use super::put::before;
 use super::receipt::Receipt;
@@ -95,7 +95,7 @@ async fn leased(
         }
     }
     let locked_until = session.locked_until();
-    let left = session.left().min(MAX_LOCK);
+    let left = of_lock(queue, session.left());
     let message = MessageRef { id: held.id.clone(), receipt: Receipt::Lock(token).write(token) };
     let text = (*held.text).clone();
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)

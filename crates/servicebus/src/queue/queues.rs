@@ -85,6 +85,7 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     queues.forget_first_get(queue);
     queues.forget_sessions(queue);
     lock(&queues.pools).remove(queue);
+    lock(&queues.without_transactions).remove(queue);
     queues.beside.remove_metadata(queue).await
 }
 
@@ -96,7 +97,7 @@ pub(super) async fn list(queues: &ServiceBusQueues, prefix: &str) -> Result<Vec<
         // An entity with the name of a dead-letter queue cannot be reached under it.
         let Ok(name) = QueueName::new(description.name) else { continue };
         if !name.is_dead_letter() {
-            names.extend(name.dead_letter().ok().filter(|_| description.dead_letters > 0));
+            names.extend(name.dead_letter().ok().filter(|_| description.dead_letters != Some(0)));
             names.push(name);
         }
     }
@@ -113,8 +114,11 @@ pub(super) async fn properties(
     let operation = Operation::QueueProperties.as_str();
     let Place { queue: name, is_dead_letters } = Place::of(queue);
     let count = match queues.entities.describe(name).await {
-        Ok(Some(description)) if is_dead_letters => description.dead_letters,
-        Ok(Some(description)) => description.messages,
+        Ok(Some(description)) => {
+            let count = if is_dead_letters { description.dead_letters } else { description.messages };
+            let unknown = || Fault::unreadable("the description of a queue has no counts");
+            count.ok_or_else(unknown).map_err(|fault| fault.of_read(operation, queue))?
+        }
         Ok(None) => return Err(StoreError::new(Kind::QueueNotFound, operation, queue)),
         Err(fault) => {
             let error = fault.of_read(operation, queue);
@@ -216,8 +220,10 @@ pub(super) async fn check_access(
         Access::Send if Place::of(queue).is_dead_letters => return Ok(()),
         Access::Send => (queues.sender(queue).await.map(drop), "Send"),
         _ => match queues.receiver(queue).await {
-            // It requires sessions: the claim is there.
+            // It requires sessions: the claim is there. A message that is put back stays in its session.
             Err(fault) if fault.is_not_allowed() => (Ok(()), "Listen"),
+            // A message that is put back is replaced by a copy.
+            Ok(_) if !Place::of(queue).is_dead_letters => (queues.sender(queue).await.map(drop), "Send"),
             attached => (attached.map(drop), "Listen"),
         },
     };
