@@ -134,7 +134,7 @@ async fn a_get_that_finds_no_queue_releases_no_session_under_a_message() {
     assert_eq!(bench.count("active"), 0);
 }
 
-// I9: its lock is over, and the service does not say so.
+// Its lock is over, and the service does not say so.
 #[tokio::test]
 async fn a_handler_hears_that_its_session_was_released_because_nothing_renewed_it() {
     let bench = Bench::of_sessions_with(json!({ "LockDuration": "PT5S" }));
