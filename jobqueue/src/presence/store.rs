@@ -44,6 +44,10 @@ pub(super) struct Document {
     /// The number of times that an operator asked the worker to read the requests.
     #[serde(default)]
     pub(super) notifications: u64,
+    /// The time of the worker's own last write, by the storage's clock, if the blob was last written by an operator: a notification is no
+    /// sign of life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) alive: Option<SystemTime>,
 }
 
 /// A record as it was found.
@@ -51,7 +55,7 @@ pub(super) struct Document {
 pub struct FoundWorker {
     /// The record.
     pub record: WorkerRecord,
-    /// The time of its last write when it was listed, by the storage's clock.
+    /// The time at which its worker last wrote it when it was listed, by the storage's clock.
     pub modified: SystemTime,
 }
 
@@ -85,9 +89,10 @@ impl Records {
         let listed = self.recent().await?;
         let reads = listed.blobs.into_iter().map(|(blob, properties)| async move {
             let read = readable(self.document(blob).read().await)?.flatten();
-            Ok::<_, StoreError>(
-                read.map(|found| FoundWorker { record: found.value.record, modified: properties.modified }),
-            )
+            Ok::<_, StoreError>(read.map(|found| {
+                let Document { record, alive, .. } = found.value;
+                FoundWorker { record, modified: alive.unwrap_or(properties.modified) }
+            }))
         });
         let all: Vec<_> = stream::iter(reads).buffer_unordered(READS_AT_ONCE).try_collect().await?;
         Ok((all.into_iter().flatten().collect(), listed.now))
@@ -120,12 +125,15 @@ impl Records {
         let concerns = &concerns;
         let touches = listed.blobs.into_iter().map(|(blob, properties)| async move {
             let touch = |document: Option<Document>| match document {
-                Some(Document { record, notifications })
-                    if !is_stale(&record, properties.modified, now) && concerns(&record) =>
-                {
-                    Edit::Write(Document { record, notifications: notifications + 1 }, 1)
+                Some(Document { record, notifications, alive }) => {
+                    let alive = alive.unwrap_or(properties.modified);
+                    if is_stale(&record, alive, now) || !concerns(&record) {
+                        return Edit::Keep(0);
+                    }
+                    let notifications = notifications + 1;
+                    Edit::Write(Document { record, notifications, alive: Some(alive) }, 1)
                 }
-                _ => Edit::Keep(0),
+                None => Edit::Keep(0),
             };
             let touched = readable(self.document(blob).change(Known::Nothing, touch).await)?;
             Ok::<u64, StoreError>(touched.map_or(0, |changed| changed.result))

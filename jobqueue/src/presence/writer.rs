@@ -115,7 +115,7 @@ impl Writer {
         let change = |before: Option<Document>| {
             is_new = before.is_none();
             let notifications = before.map_or(0, |before| before.notifications);
-            Edit::Write(Document { record: self.record(), notifications }, ())
+            Edit::Write(Document { record: self.record(), notifications, alive: None }, ())
         };
         let Some(version) = self.document.change(known, change).await?.version else { return Ok(()) };
         // A request is stored before its notification.

@@ -103,6 +103,37 @@ async fn killed_worker_disappears_within_three_intervals() {
     assert!(admin.all_workers().await.unwrap().is_empty());
 }
 
+// K40
+#[tokio::test(start_paused = true)]
+async fn a_cancellation_is_no_sign_of_life_of_a_killed_worker() {
+    let storage = in_memory();
+    send(&storage, &["stuck"]).await;
+    let admin = operator(&storage);
+    let handler = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
+    let mut running = Box::pin(present(&storage).handle(handler).build().unwrap().run_until(after(100_000)));
+    let cancel = async || admin.cancel(&JobReference::new("tasks", "other")).await.unwrap().workers;
+    let age = async || admin.all_workers().await.unwrap()[0].age_seconds;
+    tokio::select! {
+        _ = &mut running => panic!("it runs"),
+        () = async {
+            sleep(Duration::from_secs(20)).await;
+            assert_eq!(cancel().await, 1);
+            assert!((4.0..=6.0).contains(&age().await), "{}", age().await);
+            sleep(EVERY).await;
+            assert!(age().await < 6.0, "its next record is one: {}", age().await);
+        } => {}
+    }
+    drop(running);
+    for seconds in [20.0, 35.0] {
+        sleep(EVERY).await;
+        assert_eq!(cancel().await, 1);
+        assert!((age().await - seconds).abs() < 1.0, "{}", age().await);
+    }
+    sleep(EVERY).await;
+    assert_eq!(cancel().await, 0);
+    assert!(admin.workers().await.unwrap().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn draining_is_shown_at_once() {
     let storage = in_memory();
