@@ -28,7 +28,7 @@ pub(crate) struct Throughput {
 }
 
 impl Throughput {
-    /// Adds the counts since the last snapshot.
+    /// Adds the counts since the last snapshot; the first says only where they begin.
     pub(crate) fn look(&mut self, snapshot: &Snapshot) {
         if self.taken.is_some_and(|taken| taken >= snapshot.taken) {
             return;
@@ -45,8 +45,11 @@ impl Throughput {
 
     fn add(&mut self, now: SystemTime, sums: BTreeMap<String, Minute>) {
         let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
-        let passed = self.current.map_or(0, |current| minute.saturating_sub(current));
-        self.current = Some(minute.max(self.current.unwrap_or_default()));
+        let Some(current) = self.current.replace(minute.max(self.current.unwrap_or_default())) else {
+            self.sums = sums;
+            return;
+        };
+        let passed = minute.saturating_sub(current);
         for minutes in self.queues.values_mut() {
             for _ in 0..passed.min(MINUTES as u64) {
                 minutes.pop_front();
@@ -85,9 +88,11 @@ impl Throughput {
     }
 }
 
-/// Spreads the counts of the last `passed` minutes evenly over them.
+/// Spreads the counts of the last `passed` minutes evenly over them. Those before the first minute that is kept are left out.
 fn spread(minutes: &mut VecDeque<Minute>, ended: Minute, passed: u64) {
     let parts = passed.clamp(1, MINUTES as u64);
+    let kept = |count: u64| (u128::from(count) * u128::from(parts) / u128::from(passed.max(1))) as u64;
+    let ended = Minute { completed: kept(ended.completed), failed: kept(ended.failed) };
     let (completed, failed) = (ended.completed / parts, ended.failed / parts);
     for minute in minutes.iter_mut().rev().take(usize::try_from(parts).unwrap_or(MINUTES)) {
         minute.completed += completed;
@@ -118,5 +123,24 @@ mod tests {
         assert_eq!(completed[MINUTES - 5..], [0, 2, 2, 2, 3]);
         throughput.add(at(6_000 + 200 * 60), mails(9));
         assert_eq!(throughput.of_all().iter().map(|minute| minute.completed).sum::<u64>(), 0);
+    }
+
+    // K41
+    #[test]
+    fn only_the_last_hour_of_a_longer_pause_is_shown() {
+        let at = |minutes| SystemTime::UNIX_EPOCH + Duration::from_secs(60 * minutes);
+        let mails = |completed| BTreeMap::from([("mails".to_owned(), Minute { completed, failed: 0 })]);
+        let mut throughput = Throughput::default();
+        let shown =
+            |throughput: &Throughput| throughput.of_all().iter().map(|minute| minute.completed).sum::<u64>();
+        // Others have read the storage for a week.
+        throughput.add(at(100), mails(700_000));
+        assert_eq!(shown(&throughput), 0);
+        throughput.add(at(101), mails(700_005));
+        assert_eq!(shown(&throughput), 5);
+        // A night without viewers.
+        throughput.add(at(101 + 840), mails(700_005 + 8_400));
+        assert_eq!(shown(&throughput), 600);
+        assert!(throughput.of_all().iter().all(|minute| minute.completed == 10));
     }
 }
