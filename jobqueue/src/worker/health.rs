@@ -12,6 +12,9 @@ use crate::lease::LeaseRenewer;
 use crate::storage::QueueName;
 use crate::sync::lock;
 
+/// The rest after which failures are forgotten.
+const LONG_REST: Duration = Duration::from_secs(60);
+
 /// A handle to the health of a worker. Cheap to clone. [`Worker::health`](crate::Worker::health) returns it.
 ///
 /// It outlives the worker, and then shows that the worker has ended.
@@ -53,9 +56,10 @@ pub enum WorkerPhase {
 pub struct QueueHealth {
     /// The queue.
     pub queue: QueueName,
-    /// The time for which every request for jobs has failed; `None` if the last one succeeded.
+    /// The time since the first of the requests for jobs that have failed in a row; `None` if the last one succeeded, and while the
+    /// worker sends none: the queue is paused or snoozed, its circuit is open, or all slots are in use.
     pub failing_for: Option<Duration>,
-    /// The error of the last request, if it failed.
+    /// The error of the last request, if it failed and [`failing_for`](Self::failing_for) is known.
     pub error: Option<String>,
     /// True if the circuit is open: so many attempts failed in a row that the worker pauses fetching.
     pub circuit_open: bool,
@@ -72,6 +76,8 @@ struct HealthState {
 #[derive(Debug, Default)]
 struct QueueState {
     failing: Option<(Instant, String)>,
+    /// The time at which the worker ceased to send requests for jobs.
+    resting: Option<Instant>,
     circuit_open: bool,
 }
 
@@ -79,11 +85,14 @@ impl WorkerHealth {
     /// Returns the current health. It sends no request, and is based on the results of the worker's own requests.
     pub fn report(&self) -> HealthReport {
         let state = lock(&self.0);
-        let queues = state.queues.iter().map(|(queue, state)| QueueHealth {
-            queue: queue.clone(),
-            failing_for: state.failing.as_ref().map(|(since, _)| since.elapsed()),
-            error: state.failing.as_ref().map(|(_, error)| error.clone()),
-            circuit_open: state.circuit_open,
+        let queues = state.queues.iter().map(|(queue, state)| {
+            let failing = state.failing.as_ref().filter(|_| state.resting.is_none());
+            QueueHealth {
+                queue: queue.clone(),
+                failing_for: failing.map(|(since, _)| since.elapsed()),
+                error: failing.map(|(_, error)| error.clone()),
+                circuit_open: state.circuit_open,
+            }
         });
         HealthReport {
             phase: state.phase,
@@ -117,11 +126,25 @@ impl WorkerHealth {
         self.change(queue, |state| state.failing = None);
     }
 
-    /// Notes a request for jobs that failed.
-    pub(super) fn failed(&self, queue: &QueueName, error: &str) {
+    /// Notes a request for jobs that was sent at `sent` and failed.
+    pub(super) fn failed(&self, queue: &QueueName, sent: Instant, error: &str) {
         self.change(queue, |state| {
-            let since = state.failing.take().map_or_else(Instant::now, |(since, _)| since);
+            let since = state.failing.take().map_or(sent, |(since, _)| since);
             state.failing = Some((since, error.to_owned()));
+        });
+    }
+
+    /// Notes that the worker sends no requests for jobs for now: nothing is known of the queue meanwhile.
+    pub(super) fn rests(&self, queue: &QueueName) {
+        self.change(queue, |state| state.resting = state.resting.or_else(|| Some(Instant::now())));
+    }
+
+    /// Notes that the worker sends requests for jobs. Failures before a long rest belong to another outage.
+    pub(super) fn asks(&self, queue: &QueueName) {
+        self.change(queue, |state| {
+            if state.resting.take().is_some_and(|since| since.elapsed() > LONG_REST) {
+                state.failing = None;
+            }
         });
     }
 
@@ -137,5 +160,40 @@ impl WorkerHealth {
         if let Some(state) = lock(&self.0).queues.get_mut(queue) {
             change(state);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    // K44
+    #[tokio::test(start_paused = true)]
+    async fn failures_count_from_the_first_request_and_while_requests_are_sent() {
+        let (health, queue) = (WorkerHealth::default(), "tasks".parse::<QueueName>().unwrap());
+        health.begin([queue.clone()].into_iter(), None);
+        let failing_for = || health.report().queues[0].failing_for.map(|time| time.as_secs());
+        let fail = async || {
+            let sent = Instant::now();
+            sleep(Duration::from_secs(40)).await;
+            health.failed(&queue, sent, "no answer");
+        };
+        fail().await;
+        assert_eq!(failing_for(), Some(40));
+        health.rests(&queue);
+        assert_eq!(failing_for(), None);
+        sleep(Duration::from_secs(20)).await;
+        health.asks(&queue);
+        assert_eq!(failing_for(), Some(60), "two queues that share a slot fail one after the other");
+        health.rests(&queue);
+        sleep(Duration::from_secs(3_600)).await;
+        health.rests(&queue);
+        health.asks(&queue);
+        fail().await;
+        assert_eq!(failing_for(), Some(40));
+        health.reached(&queue);
+        assert_eq!(failing_for(), None);
     }
 }

@@ -68,6 +68,7 @@ impl Poller {
         let mut pace = Pace { idle, failures: 0, was_full: false };
         // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.
         while let Some(settings) = self.unless_stopped(self.ready_settings(pace.was_full)).await {
+            state.health.rests(&core.name);
             if settings.paused {
                 activity.found_empty(self.number, activity.generation());
                 // Messages that arrive meanwhile are not for this worker.
@@ -86,7 +87,10 @@ impl Poller {
             if !may_fetch {
                 drop(slots);
                 self.slots.fetched();
-            } else if self.round(&settings, slots, permit, &mut pace).await.is_break() {
+                continue;
+            }
+            state.health.asks(&core.name);
+            if self.round(&settings, slots, permit, &mut pace).await.is_break() {
                 return;
             }
         }
@@ -118,7 +122,7 @@ impl Poller {
         let at_most = pacing.at_most();
         slots.truncate(pace.most_slots(permit, at_most));
         let generation = activity.generation();
-        let asked = slots.len();
+        let (asked, sent) = (slots.len(), Instant::now());
         let fetching = fetch(Arc::clone(core), asked as u32, at_most, Arc::clone(settings));
         let answer = self.with_stop_grace(fetching).await;
         self.slots.fetched();
@@ -134,7 +138,7 @@ impl Poller {
                 drop(slots);
                 pace.failures += 1;
                 pacing.request_failed(&error, settings.timeout);
-                self.unless_stopped(self.back_off(&error, pace.failures)).await;
+                self.unless_stopped(self.back_off(&error, sent, pace.failures)).await;
             }
             Some(Ok(fetched)) => {
                 state.health.reached(&core.name);
@@ -243,13 +247,13 @@ impl Poller {
         }
     }
 
-    async fn back_off(&self, error: &StoreError, failures: u32) {
+    async fn back_off(&self, error: &StoreError, sent: Instant, failures: u32) {
         let runtime = self.deliveries.worker.executor.core.runtime();
         let wait = error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures, runtime) + GATHER);
         let text = chain(error);
         let QueueWorker { state, executor, .. } = &self.deliveries.worker;
         let queue = executor.core.name.clone();
-        state.health.failed(&queue, &text);
+        state.health.failed(&queue, sent, &text);
         tracing::warn!(%queue, error = %text, ?wait, "fetching from the queue failed");
         executor.state.events.tell(|| Event::PollFailed { queue, error: text, retry_in: wait });
         tokio::time::sleep(wait).await;

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use jobqueue::JobError;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::worker::{CircuitBreaker, HealthReport};
+use jobqueue_admin::{AccessLevel, Admin};
 use jobqueue_dashboard::health::{self, Tolerance};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
@@ -54,6 +55,27 @@ async fn outage_makes_a_worker_unready_and_not_dead() {
     let (report, ()) = tokio::join!(running, checking);
     let _ = report.unwrap();
     assert_eq!(checks(&router).await, (UNAVAILABLE, UNAVAILABLE, "the worker has ended".to_owned()));
+}
+
+// K44
+#[tokio::test(start_paused = true)]
+async fn queue_that_is_paused_after_a_failure_is_not_unreachable() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let worker = worker(&storage).handle(async |_: Task| Ok::<_, JobError>(())).build().unwrap();
+    let router = health::router([worker.health()]);
+    let checking = async {
+        after(5).await;
+        faulty.plan_always(Operation::Get, Fault::LoseRequest(StoreErrorKind::Unavailable));
+        after(5).await;
+        let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+        admin.pause("tasks").await.unwrap();
+        after(300).await;
+        faulty.heal();
+        after(300).await;
+        assert_eq!(checks(&router).await, (OK, OK, String::new()));
+    };
+    let _ = tokio::join!(worker.run_until(after(620)), checking);
 }
 
 #[tokio::test(start_paused = true)]
