@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use jobqueue::storage::{MAX_MESSAGES, StoreError};
 use jobqueue::{Error, QueueName, Storage};
 use opentelemetry::KeyValue;
@@ -14,8 +15,10 @@ use crate::attributes::destination;
 use crate::conventions::{QUEUE_LENGTH, QUEUE_OLDEST};
 use crate::telemetry::Telemetry;
 
-/// The number of intervals after which unreadable figures are no longer reported.
+/// The number of intervals after which figures are no longer reported.
 const STALE: u32 = 3;
+/// The most queues that are read at the same time.
+const READS_AT_ONCE: usize = 16;
 
 /// The numbers of the queues, as they were last read.
 type Readings = Arc<Mutex<BTreeMap<QueueName, Reading>>>;
@@ -55,7 +58,7 @@ impl Telemetry {
         let queues = queues.iter().map(QueueName::new).collect::<Result<Vec<_>, _>>()?;
         let every = every.max(Duration::from_secs(1));
         let (storage, readings) = (storage.clone(), Readings::default());
-        let gauges = self.gauges(&readings);
+        let gauges = self.gauges(&readings, every * STALE);
         Ok(async move {
             // Dropped with the future, which ends the reports.
             let _told = Told { readings: Arc::clone(&readings), _gauges: gauges };
@@ -63,18 +66,19 @@ impl Telemetry {
             interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 interval.tick().await;
-                for queue in &queues {
-                    read(&storage, queue, every, &readings).await;
-                }
+                let read = |queue| read(&storage, queue, every, &readings);
+                stream::iter(&queues).for_each_concurrent(READS_AT_ONCE, read).await;
             }
         })
     }
 
-    fn gauges(&self, readings: &Readings) -> (ObservableGauge<u64>, ObservableGauge<f64>) {
+    fn gauges(&self, readings: &Readings, max_age: Duration) -> (ObservableGauge<u64>, ObservableGauge<f64>) {
         let meter = &self.shared().meter;
-        let all = |readings: &Readings| -> Vec<(KeyValue, Reading)> {
+        // Their age is judged here: a look at a storage that hangs takes long.
+        let all = move |readings: &Readings| -> Vec<(KeyValue, Reading)> {
             let readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
-            readings.iter().map(|(queue, reading)| (destination(queue), *reading)).collect()
+            let known = readings.iter().filter(|(_, reading)| reading.read.elapsed() < max_age);
+            known.map(|(queue, reading)| (destination(queue), *reading)).collect()
         };
         let lengths = Arc::clone(readings);
         let length = meter.u64_observable_gauge(QUEUE_LENGTH).with_unit("{message}");
@@ -97,16 +101,15 @@ impl Telemetry {
     }
 }
 
-/// Reads the numbers of a queue. Forgets the former ones if they are old and cannot be read again.
 async fn read(storage: &Storage, queue: &QueueName, every: Duration, readings: &Readings) {
-    let answer = tokio::time::timeout(every, look_at(storage, queue)).await;
-    let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
-    match answer {
-        Ok(Ok(reading)) => drop(readings.insert(queue.clone(), reading)),
+    match tokio::time::timeout(every, look_at(storage, queue)).await {
+        Ok(Ok(reading)) => {
+            let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
+            readings.insert(queue.clone(), reading);
+        }
         failed => {
             let error = failed.ok().and_then(Result::err);
             tracing::debug!(%queue, ?error, "the length of the queue cannot be read now");
-            readings.retain(|name, reading| name != queue || reading.read.elapsed() < every * STALE);
         }
     }
 }

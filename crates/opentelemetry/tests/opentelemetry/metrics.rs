@@ -154,6 +154,27 @@ async fn gauges_tell_length_and_age_and_never_an_unread_queue_as_empty() {
     watch.abort();
 }
 
+// K46
+#[tokio::test(start_paused = true)]
+async fn gauges_of_a_storage_that_hangs_end_together() {
+    let kept = Kept::new();
+    let faults = Faulty::new(&Storage::memory());
+    let telemetry = kept.builder().build();
+    let storage = telemetry.observe(faults.storage());
+    let names: Vec<String> = (0..20).map(|number| format!("orders-{number}")).collect();
+    for name in &names {
+        storage.queue_named::<Order>(name).await.unwrap();
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let watch = tokio::spawn(telemetry.watch_queues(&storage, &names, Duration::from_secs(10)).unwrap());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(kept.points("jobqueue.queue.length").len(), 20);
+    faults.on(Operation::QueueProperties, |_| Some(Fault::Hang));
+    tokio::time::sleep(Duration::from_secs(26)).await;
+    assert!(kept.points("jobqueue.queue.length").is_empty(), "all are older than three intervals");
+    watch.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn strangers_cannot_make_series() {
     let kept = Kept::new();
