@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::envelope::{Parsed, UNREADABLE_KIND, parse};
 use crate::storage::{
@@ -29,16 +30,17 @@ pub(super) async fn count(store: &Queues, queue: &QueueName) -> Result<u64, Stor
 }
 
 /// Returns the names of the blobs that the messages of a dead-letter queue refer to. Returns `None` if there are too many letters, if
-/// others hold some of them, or if one is no event: it may refer to any blob, in a form of another version.
+/// others hold some of them, if `stop` fires, or if one is no event: it may refer to any blob, in a form of another version.
 pub(super) async fn needed_by(
     storage: &Storage,
     letters: &QueueName,
+    stop: &CancellationToken,
 ) -> Result<Option<HashSet<String>>, StoreError> {
     let store = storage.queues();
     let mut held = Vec::new();
     let needed = match count(store, letters).await? {
         0 => Ok(Some(HashSet::new())),
-        1..=MAX_LETTERS => read(store, letters, &mut held).await,
+        1..=MAX_LETTERS => read(store, letters, stop, &mut held).await,
         _ => Ok(None),
     };
     let release = async |message: MessageRef| {
@@ -55,6 +57,7 @@ pub(super) async fn needed_by(
 async fn read(
     store: &Queues,
     letters: &QueueName,
+    stop: &CancellationToken,
     held: &mut Vec<MessageRef>,
 ) -> Result<Option<HashSet<String>>, StoreError> {
     let mut needed = HashSet::new();
@@ -77,7 +80,7 @@ async fn read(
                 _ => is_readable = false,
             }
         }
-        is_readable &= held.len() as u64 <= MAX_LETTERS;
+        is_readable &= held.len() as u64 <= MAX_LETTERS && !stop.is_cancelled();
     }
     let are_all = count(store, letters).await? <= held.len() as u64 && Instant::now() < held_until;
     Ok(Some(needed).filter(|_| is_readable && are_all))

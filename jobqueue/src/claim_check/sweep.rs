@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::letters::{count, needed_by};
 use super::{CONTAINER, EXPIRES};
@@ -77,12 +78,14 @@ pub struct SweepOptions {
     drained_queues: bool,
     dry_run: bool,
     limit: Option<u64>,
+    stop: CancellationToken,
     progress: Option<Arc<Progress>>,
 }
 
 impl Default for SweepOptions {
     fn default() -> Self {
-        Self { grace: GRACE, drained_queues: false, dry_run: false, limit: None, progress: None }
+        let stop = CancellationToken::new();
+        Self { grace: GRACE, drained_queues: false, dry_run: false, limit: None, stop, progress: None }
     }
 }
 
@@ -120,6 +123,18 @@ impl SweepOptions {
     /// Returns whether blobs are only counted.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
+    }
+
+    /// Returns whether the sweep may receive dead letters, also in a dry run.
+    pub fn receives_dead_letters(&self) -> bool {
+        self.drained_queues
+    }
+
+    /// Ends the sweep early once `token` fires: it makes the dead letters that it holds visible, and removes no further blobs.
+    #[must_use]
+    pub fn stop(mut self, token: CancellationToken) -> Self {
+        self.stop = token;
+        self
     }
 
     /// Sets the maximum number of blobs to remove.
@@ -251,7 +266,8 @@ impl Sweep<'_> {
     /// Lets the storage of the queues sweep its private data.
     async fn leftovers(&self, swept: &mut SweepReport) -> Result<(), Error> {
         let limit = self.options.limit.map(|limit| limit.saturating_sub(swept.removed));
-        let Some(older_than) = self.now.checked_sub(self.options.grace).filter(|_| limit != Some(0)) else {
+        let Some(older_than) = self.now.checked_sub(self.options.grace).filter(|_| !self.is_full(swept))
+        else {
             return Ok(());
         };
         let leftovers = SweepLeftovers::new(older_than).with_dry_run(self.options.dry_run).with_limit(limit);
@@ -264,7 +280,7 @@ impl Sweep<'_> {
     }
 
     fn is_full(&self, swept: &SweepReport) -> bool {
-        self.options.limit.is_some_and(|limit| swept.removed >= limit)
+        self.options.stop.is_cancelled() || self.options.limit.is_some_and(|limit| swept.removed >= limit)
     }
 
     async fn is_garbage(
@@ -282,7 +298,7 @@ impl Sweep<'_> {
         }
         let age = self.now.duration_since(properties.modified).unwrap_or_default();
         let asked = self.options.drained_queues && expires == "never" && container.as_str() == CONTAINER;
-        if !asked || age < HORIZON.max(self.options.grace) {
+        if !asked || age < HORIZON.max(self.options.grace) || self.options.stop.is_cancelled() {
             return Ok(false);
         }
         let Some(Ok(queue)) = name.split('/').nth(1).map(QueueName::new) else { return Ok(false) };
@@ -303,7 +319,7 @@ impl Sweep<'_> {
         }
         let needed = match &letters {
             Some(letters) if self.is_sharded(letters).await? => None,
-            Some(letters) => needed_by(self.storage, letters).await?,
+            Some(letters) => needed_by(self.storage, letters, &self.options.stop).await?,
             None => Some(HashSet::new()),
         };
         let is_still_empty = count(store, queue).await? == 0;

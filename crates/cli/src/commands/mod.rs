@@ -95,14 +95,12 @@ pub(crate) enum Command {
 pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failure> {
     let Cli { global, command } = cli;
     // These hold messages, are in the middle of many changes, or have requests to answer: they end by themselves once `stop` fires.
-    let ends_by_itself =
-        matches!(command, Command::Peek(_) | Command::Send(_) | Command::Dead(_) | Command::Serve(_));
+    let ends_by_itself = matches!(
+        command,
+        Command::Peek(_) | Command::Send(_) | Command::Dead(_) | Command::Sweep(_) | Command::Serve(_)
+    );
     let interrupted = match command {
-        Command::Queue(_)
-        | Command::Schedules(_)
-        | Command::Cancel(_)
-        | Command::RunNow(_)
-        | Command::Sweep(_) => {
+        Command::Queue(_) | Command::Schedules(_) | Command::Cancel(_) | Command::RunNow(_) => {
             "interrupted; a change that had begun may have been made: look before you repeat it"
         }
         _ => "interrupted",

@@ -24,7 +24,7 @@ pub(crate) struct SweepArguments {
     /// Removes at most this many
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
-    /// Only counts
+    /// Only counts; with --drained-queues, dead letters are invisible to others meanwhile
     #[arg(long)]
     dry_run: bool,
 }
@@ -43,14 +43,18 @@ pub(crate) async fn run(
     arguments: SweepArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let session = match arguments.dry_run {
-        true => Session::open(global, Need::Read).await?,
-        false => confirm::change(global, Need::Change, "remove expired payloads and records", stop).await?,
+    let session = match (arguments.dry_run, arguments.drained_queues) {
+        (true, false) => Session::open(global, Need::Read).await?,
+        (true, true) => Session::open(global, Need::Inspect).await?,
+        (false, _) => {
+            confirm::change(global, Need::Change, "remove expired payloads and records", stop).await?
+        }
     };
     let options = SweepOptions::new()
         .grace(arguments.grace)
         .drained_queues(arguments.drained_queues)
         .dry_run(arguments.dry_run)
+        .stop(stop.clone())
         .given(arguments.limit, SweepOptions::limit);
     let report = session.admin.sweep(options).await?;
     let swept = SweepSummary {
@@ -60,15 +64,18 @@ pub(crate) async fn run(
         bytes: report.bytes,
         failed: report.failed,
     };
-    global.output.value(&swept, || {
+    let printed = global.output.value(&swept, || {
         let verb = if swept.dry_run { "would be removed" } else { "removed" };
         format!(
             "{} of {} blobs {verb} ({} bytes), {} failed",
             swept.removed, swept.seen, swept.bytes, swept.failed
         )
-    })?;
+    });
+    if stop.is_cancelled() {
+        return Err(Failure::Interrupted("interrupted before all blobs were examined".to_owned()));
+    }
     match swept.failed {
-        0 => Ok(()),
+        0 => printed,
         failed => Err(Failure::Failed(format!("{failed} blobs could not be removed"))),
     }
 }

@@ -12,6 +12,7 @@ use jobqueue::{Context, JobError, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 use proptest::prelude::*;
+use tokio_util::sync::CancellationToken;
 
 const DAY: u64 = 86_400;
 
@@ -162,6 +163,22 @@ async fn orphan_is_swept_although_its_queue_has_dead_letters() {
     // The letter is visible again, and its payload is there.
     let letters = queue.dead_letters().unwrap();
     assert_eq!(letters.message(&letters.peek().await.unwrap()[0]).await.unwrap(), large("dies"));
+}
+
+// K45
+#[tokio::test(start_paused = true)]
+async fn stopped_sweep_releases_the_dead_letters_and_removes_nothing() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = letter_and_orphan(&faulty).await;
+    let stop = CancellationToken::new();
+    let stops = stop.clone();
+    faulty.on(Operation::Get, move |_| {
+        stops.cancel();
+        None
+    });
+    let stopped = options().drained_queues(true).stop(stop);
+    assert_eq!(sweep(&faulty.storage(), stopped).await.unwrap().removed, 0);
+    assert_eq!(queue.dead_letters().unwrap().peek().await.unwrap().len(), 1);
 }
 
 // I15

@@ -1,7 +1,7 @@
 //! Sweeping as an action, and the clocks.
 
-use jobqueue::ErrorKind;
 use jobqueue::maintenance::SweepOptions;
+use jobqueue::{ErrorKind, Storage};
 use jobqueue_admin::{AccessLevel, Action, Admin};
 
 use crate::admin::support::{storages, watched};
@@ -19,6 +19,18 @@ async fn sweep_is_told_and_its_dry_run_is_not_a_change() {
         assert!(reader.sweep(SweepOptions::new().dry_run(true)).await.is_ok());
         assert_eq!(reader.sweep(SweepOptions::new()).await.unwrap_err().kind(), ErrorKind::Forbidden);
     }
+}
+
+// K45
+#[tokio::test]
+async fn dry_sweep_that_receives_dead_letters_is_an_inspection() {
+    let (storage, receives) = (Storage::memory(), SweepOptions::new().drained_queues(true).dry_run(true));
+    let (reader, refused) = watched(&storage, AccessLevel::ReadOnly);
+    assert_eq!(reader.sweep(receives.clone()).await.unwrap_err().kind(), ErrorKind::Forbidden);
+    assert_eq!(refused.lock().unwrap()[0].action, Action::Inspect);
+    let (inspector, told) = watched(&storage, AccessLevel::only([Action::Inspect]));
+    assert_eq!(inspector.sweep(receives).await.unwrap().removed, 0);
+    assert_eq!(told.lock().unwrap()[0].action, Action::Inspect);
 }
 
 #[tokio::test]
