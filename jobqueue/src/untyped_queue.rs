@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::message::MessageDefaults;
 use crate::queue_core::{QueueCore, QueueCoreOptions, payload_error};
+use crate::runtime::Runtime;
 use crate::send::{Purpose, SendOptions, Sent, dispatch, new_id, prepare_envelope};
 use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName, Storage};
 
@@ -41,13 +42,17 @@ impl UntypedQueue {
     }
 
     /// Returns the event with the id, the source and the key of the options, and with a new id if it has none.
-    pub fn identify(&self, mut event: Envelope, options: &SendOptions) -> Result<Envelope, Error> {
+    pub fn identify(
+        runtime: &Runtime,
+        mut event: Envelope,
+        options: &SendOptions,
+    ) -> Result<Envelope, Error> {
         let (id, source, key) = options.identity();
         event.id = id.map(Into::into).unwrap_or(event.id);
         event.source = source.unwrap_or(event.source);
         event.key = key.map(str::to_owned).or(event.key);
         if event.id.is_empty() {
-            event.id = new_id(self.core.runtime());
+            event.id = new_id(runtime);
         }
         if event.id.len() > MAX_ID_BYTES || event.source.is_empty() {
             let text = format!("an id has at most {MAX_ID_BYTES} bytes, and a source is not empty");

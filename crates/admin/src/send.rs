@@ -1,10 +1,11 @@
 //! Sending a job without its type.
 
 use bytes::Bytes;
+use jobqueue::__internals::UntypedQueue;
 use jobqueue::{Error, ErrorKind, SendOptions};
 use jobqueue_message::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
 
-use super::event::Changes;
+use super::event::{Changes, Deed};
 use super::{Action, Admin, JobReference};
 
 /// A job to be sent by [`Admin::send`]: an event, checked as one. Whether its payload fits the type is known only to the worker.
@@ -126,17 +127,24 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the job may or may not be sent.
     pub async fn send(&self, queue: &str, job: RawSend) -> Result<JobReference, Error> {
+        // Before the first request: the audit, and the error of a send in doubt, name the id under which it can be repeated.
+        let event = UntypedQueue::identify(self.storage.runtime(), job.envelope, &job.options)?;
+        let reference = JobReference::new(queue, &*event.id).with_source(event.source.to_string());
+        let deed = Deed { jobs: vec![reference.clone()], ..format!("queue {queue}").into() };
         let work = async {
-            let to = self.open(queue).await?;
-            let event = to.identify(job.envelope, &job.options)?;
-            let source = event.source.to_string();
-            let sent = to.send(event, job.options).await?;
-            Ok(JobReference::new(queue, sent.id()).with_source(source))
+            match self.open(queue).await?.send(event, job.options).await {
+                Err(error) if error.is_outcome_unknown() => {
+                    let id = reference.id.escape_debug();
+                    let named = Error::new(ErrorKind::Unknown, format!("the job `{id}` may have been sent"));
+                    Err(named.with_retryable(error.is_retryable()).with_source(error))
+                }
+                sent => sent.map(|_| reference),
+            }
         };
         let changes = |sent: &JobReference| Changes {
             detail: format!("sent {}", sent.id.escape_debug()),
             jobs: vec![sent.clone()],
         };
-        self.act_on_jobs(Action::Send, format!("queue {queue}").into(), work, changes).await
+        self.act_on_jobs(Action::Send, deed, work, changes).await
     }
 }

@@ -93,13 +93,16 @@ pub(crate) async fn run(
     let result = send_all(&session, &arguments, &mut sent, stop).await;
     if arguments.dry_run {
         say("the input is valid as far as it can be checked without the types; nothing was sent");
-    } else {
-        global.output.list(&sent, "jobs", || overview(&sent))?;
+        return result;
     }
-    result
+    let printed = global.output.list(&sent, "jobs", || overview(&sent));
+    result.and(printed)
 }
 
+/// The most jobs that are sent at once.
 const TOGETHER: usize = 64;
+/// The number of bytes of input beyond which no further job is sent at once.
+const BYTES_TOGETHER: usize = 16 * 1024 * 1024;
 
 /// Sends all jobs of the input. After an error, `sent` has the jobs sent so far.
 async fn send_all(
@@ -119,23 +122,25 @@ async fn send_all(
     }
     // What has an order is sent one by one.
     let together = if arguments.options.in_order { 1 } else { TOGETHER };
-    let mut jobs = Vec::new();
+    let (mut jobs, mut bytes) = (Vec::new(), 0);
     for number in 1_u64.. {
         let line = input.next(stop, sent).await?;
         let text = line.as_deref().filter(|line| !line.trim_ascii().is_empty());
         let wrong = match text.map(|line| job(arguments, line)) {
             Some(Ok(job)) => {
                 jobs.push((number, job));
+                bytes += text.map_or(0, <[u8]>::len);
                 None
             }
             Some(Err(failure)) => Some(failure),
             None => None,
         };
-        if line.is_none() || wrong.is_some() || jobs.len() == together {
+        if line.is_none() || wrong.is_some() || jobs.len() == together || bytes > BYTES_TOGETHER {
+            bytes = 0;
             send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
         }
         if let Some(failure) = wrong {
-            return Err(at_line(failure, number, sent.len()));
+            return Err(at_line(failure, number, sent.len(), number));
         }
         if line.is_none() {
             break;
@@ -153,7 +158,7 @@ impl Input {
             say("reading from the terminal; Ctrl-D ends the input");
         }
         let mut input = open(file)?;
-        let (parts, received) = channel(TOGETHER);
+        let (parts, received) = channel(1);
         tokio::task::spawn_blocking(move || {
             loop {
                 let mut part = Vec::new();
@@ -186,7 +191,7 @@ impl Input {
     }
 }
 
-/// Sends jobs at once, each with the number of its line.
+/// Sends jobs at once, each with the number of its line. Each that fails is named.
 async fn send_lines(
     session: &Session,
     arguments: &SendArguments,
@@ -197,14 +202,16 @@ async fn send_lines(
         return Ok(());
     }
     let send = |(number, job)| async move { (number, session.admin.send(&arguments.queue, job).await) };
+    let last = jobs.last().map_or(0, |(number, _)| *number);
     let mut failed = None;
     for (number, answer) in join_all(jobs.into_iter().map(send)).await {
         match answer {
             Ok(job) => sent.push(job),
-            Err(error) => failed = failed.or(Some((number, error))),
+            Err(error) if failed.is_some() => say(&format!("line {number}: {error:?}")),
+            Err(error) => failed = Some((number, error)),
         }
     }
-    failed.map_or(Ok(()), |(number, error)| Err(at_line(error.into(), number, sent.len())))
+    failed.map_or(Ok(()), |(number, error)| Err(at_line(error.into(), number, sent.len(), last)))
 }
 
 /// Names the option for many jobs, if the input has several lines and is not one JSON document.
@@ -252,9 +259,10 @@ fn open(file: &Path) -> Result<Box<dyn BufRead + Send>, Failure> {
     Ok(Box::new(BufReader::new(opened)))
 }
 
-/// Adds the line and the number of jobs that were sent to an error.
-fn at_line(failure: Failure, number: u64, sent: usize) -> Failure {
-    let more = |text: String| format!("line {number}: {text} ({sent} jobs were sent)");
+/// Adds the line, the number of jobs that were sent, and the last line whose job may be among them to an error.
+fn at_line(failure: Failure, number: u64, sent: usize, last: u64) -> Failure {
+    let more =
+        |text: String| format!("line {number}: {text} ({sent} jobs were sent, none after line {last})");
     match failure {
         Failure::Failed(text) => Failure::Failed(more(text)),
         Failure::Usage(text) => Failure::Usage(more(text)),

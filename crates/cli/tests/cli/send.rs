@@ -50,6 +50,39 @@ fn lines_are_sent_until_one_is_wrong() {
     assert_eq!(place.counts().0, 2);
 }
 
+// K43
+#[test]
+fn each_line_that_fails_is_named() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    let event = |id: &str, bytes| {
+        let tenant = "t".repeat(bytes);
+        format!(
+            r#"{{"specversion":"1.0","id":"{id}","source":"/s","type":"mail","tenant":"{tenant}","data":0}}"#
+        )
+    };
+    // Attributes do not move into a blob.
+    let large = 100_000;
+    let lines = [event("1", 1), event("2", large), event("3", 1), event("4", large)].join("\n");
+    let output = send(&place, &["--ndjson"], &lines);
+    let error = error_text(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("line 2") && error.contains("line 4"), "{error}");
+    assert!(error.contains("(2 jobs were sent, none after line 4)"), "{error}");
+    assert_eq!(place.counts().0, 2);
+}
+
+// K43
+#[test]
+fn large_lines_are_not_sent_together() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    let lines = format!("\"{}\"\n{{}}\n", "x".repeat(33 * 1024 * 1024));
+    let output = send(&place, &["--kind", "mail", "--ndjson"], &lines);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error_text(&output).contains("(0 jobs were sent, none after line 1)"), "{}", error_text(&output));
+}
+
 #[test]
 fn events_keep_their_identity() {
     let place = Place::new();

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use jobqueue::maintenance::SweepOptions;
-use jobqueue::storage::{BlobName, PutBlob};
+use jobqueue::storage::{BlobName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, JobError, Storage, Worker};
 use jobqueue_admin::{
     AccessLevel, Action, Admin, DeadLetterFilter, JobReference, OperatorEvent, OperatorResult, RawSend,
 };
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::Task;
 use tokio::sync::Notify;
 
@@ -174,6 +175,23 @@ async fn what_an_audit_cannot_record_is_not_done() {
     assert!(error.to_string().contains("the change was made (3 deleted, 0 skipped)"), "{error}");
     assert_eq!(admin.queue("mails").await.unwrap().dead_letters, Some(0));
     assert_eq!(events.lock().unwrap().len(), 1, "its beginning is recorded");
+}
+
+// K43
+#[tokio::test]
+async fn send_in_doubt_names_the_job_in_its_error_and_in_the_audit() {
+    let faulty = Faulty::new(&storage().await);
+    let (admin, events) = audited(&faulty.storage(), |_| false);
+    faulty.plan_always(Operation::Put, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let job = RawSend::json("task", "{}").unwrap();
+    let error = admin.send("mails", job).await.unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error:?}");
+    let events = events.lock().unwrap();
+    for event in &*events {
+        assert_eq!(event.jobs.len(), 1, "{event:?}");
+        assert!(error.to_string().contains(&event.jobs[0].id), "{error}: {event:?}");
+    }
+    assert!(matches!(events[1].result, OperatorResult::Failed(_)));
 }
 
 #[tokio::test]
