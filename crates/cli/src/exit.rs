@@ -25,7 +25,7 @@ pub(crate) enum Failure {
     Differs(String),
     /// A signal ended the command; the text contains the changes made so far.
     Interrupted(String),
-    /// The reader of the output has gone away.
+    /// The reader of the output has gone away. The result of the work has priority: a command returns it before that of printing.
     ClosedPipe,
 }
 

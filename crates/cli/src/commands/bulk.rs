@@ -79,8 +79,8 @@ pub(crate) async fn run(
     if let (true, Some(path)) = (arguments.dry_run, &arguments.plan) {
         write_plan(path, &report)?;
     }
-    global.output.value(&report, || text(&report, purges))?;
-    verdict(&report, stop)
+    let printed = global.output.value(&report, || text(&report, purges));
+    verdict(&report, stop).and(printed)
 }
 
 enum Selection {

@@ -84,13 +84,13 @@ pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(
     }
     // What needs attention is not buried under what is well.
     checks.sort_by_key(|check| std::cmp::Reverse(check.verdict));
-    global.output.list(&checks, "checks", || overview(&checks))?;
+    let printed = global.output.list(&checks, "checks", || overview(&checks));
     let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     match (count(Verdict::Failed), count(Verdict::Warning)) {
         (0, warnings) if warnings > 0 && arguments.strict => {
             Err(Failure::Failed(format!("{}, and --strict allows none", things(warnings, "warning"))))
         }
-        (0, _) => Ok(()),
+        (0, _) => printed,
         (failed, _) => Err(Failure::Failed(format!("{} failed", things(failed, "check")))),
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct HistoryArguments {
 pub(crate) async fn run(global: &Global, arguments: HistoryArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let page = session.admin.history(&filter(&arguments)).await?;
-    global.output.page(&page, &page.jobs, "ended jobs", || overview(&page.jobs))?;
+    let printed = global.output.page(&page, &page.jobs, "ended jobs", || overview(&page.jobs));
     if let Some(time) = &page.searched_to {
         say(&format!("searched all jobs that ended after {time}; add --until {time} for more"));
     }
@@ -57,7 +57,7 @@ pub(crate) async fn run(global: &Global, arguments: HistoryArguments) -> Result<
         Some(id) if page.jobs.is_empty() && page.complete => {
             Err(Failure::NothingMatched(format!("the journal has no job `{id}` that the filter selects")))
         }
-        _ => Ok(()),
+        _ => printed,
     }
 }
 

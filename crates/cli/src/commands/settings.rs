@@ -54,10 +54,10 @@ pub(crate) async fn run(
         SettingsCommand::Plan(PlanArguments { wanted, check }) => {
             let session = Session::open(global, Need::Read).await?;
             let plan = plan(&session, &wanted).await?;
-            global.output.value(&plan, || show(&plan))?;
+            let printed = global.output.value(&plan, || show(&plan));
             match check && !plan.is_empty() {
                 true => Err(Failure::Differs(format!("{} settings differ", plan.changes.len()))),
-                false => Ok(()),
+                false => printed,
             }
         }
         SettingsCommand::Apply(wanted) => {

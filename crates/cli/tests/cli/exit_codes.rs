@@ -38,6 +38,32 @@ fn exit_codes_tell_what_went_wrong() {
     assert_eq!(place.counts(), (1, 1));
 }
 
+// K42
+#[test]
+fn closed_pipe_hides_no_failure() {
+    let place = Place::with_mails(1, 1);
+    let plan = place.path("plan");
+    let plan = plan.to_str().unwrap();
+    place.ok(&["dead", "purge", "mails", "--all", "--dry-run", "--plan", plan]);
+    place.ok(&["dead", "purge", "mails", "--all", "--yes"]);
+    let cases: &[(i32, &[&str])] = &[
+        (0, &["queues"]),
+        (1, &["doctor", "--strict", "--queue", "no-such-queue"]),
+        (3, &["explain", "mails", "no-such-job"]),
+        (3, &["history", "--id", "no-such-job"]),
+        (3, &["dead", "purge", "mails", "--yes", "--plan", plan]),
+        (5, &["queue", "settings", "plan", "mails", "poisonthreshold=9", "--check"]),
+        (2, &["send", "mails", "--ndjson", "--kind", "mail", "--file", "/bin/sh"]),
+    ];
+    for (code, arguments) in cases {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = place.command(&[arguments, &["-o", "json"][..]].concat());
+        let output = command.stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(*code), "{arguments:?}: {}", error_text(&output));
+    }
+}
+
 #[test]
 fn missing_storage_is_told_with_what_to_do() {
     let place = Place::new();
