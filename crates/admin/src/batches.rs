@@ -89,6 +89,8 @@ pub struct BatchDetail {
     pub continuation_queue: Option<String>,
     /// The children that have not ended: the first 100.
     pub open: Vec<OpenChild>,
+    /// The queues that could not be looked at: children that are `unseen` may be there.
+    pub unread: Vec<String>,
 }
 
 /// A child that has not ended.
@@ -200,7 +202,10 @@ impl Admin {
         let missing =
             || Error::new(ErrorKind::NotFound, format!("there is no batch `{}`", id.escape_debug()));
         let open = open_children(&self.storage, id, MOST).await?.ok_or_else(missing)?;
-        let places = if open.first.is_empty() { BTreeMap::new() } else { self.children_of(id).await? };
+        let (places, unread) = match open.first.is_empty() {
+            true => Default::default(),
+            false => self.children_of(id).await?,
+        };
         let child = |index: u64| {
             let batch = open.nested.get(&index).cloned();
             let elsewhere = if batch.is_some() { "fanned_out" } else { "unseen" };
@@ -220,22 +225,28 @@ impl Admin {
             finished: progress.finished,
             continuation_queue: open.continuation_queue,
             open: open.first.iter().copied().map(child).collect(),
+            unread,
         })
     }
 
-    /// Returns the children of a batch that can be seen anywhere, by their numbers.
-    async fn children_of(&self, id: &str) -> Result<BTreeMap<u64, FoundChild>, Error> {
-        let mut places = BTreeMap::new();
+    /// Returns the children of a batch that can be seen anywhere, by their numbers, and the queues that could not be looked at.
+    async fn children_of(&self, id: &str) -> Result<(BTreeMap<u64, FoundChild>, Vec<String>), Error> {
+        let (mut places, mut unread) = (BTreeMap::new(), Vec::new());
         for queue in self.queue_names().await?.iter().filter(|queue| !queue.is_dead_letter()) {
-            let (waiting, dead) = match (self.peek(queue.as_str()).await, queue.dead_letter()) {
-                (Err(e), _) if e.kind() == ErrorKind::NotFound => continue,
-                (waiting, Ok(_)) => {
-                    let dead = self.dead_letters(queue.as_str(), &DeadLetterFilter::new()).await?;
-                    (waiting?, dead.letters)
-                }
-                (waiting, Err(_)) => (waiting?, Vec::new()),
+            let waiting = self.peek(queue.as_str()).await;
+            let dead = match queue.dead_letter() {
+                Ok(_) => self.dead_letters(queue.as_str(), &DeadLetterFilter::new()).await,
+                Err(too_long) => Err(too_long.into()),
             };
-            for (jobs, place) in [(waiting, "waiting"), (dead, "dead")] {
+            let dead = dead.map(|page| page.letters);
+            // A queue that was deleted since, or whose name is too long for dead letters, has none.
+            let is_read = |e: &Error| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid);
+            if [&waiting, &dead].iter().any(|jobs| jobs.as_ref().is_err_and(|e| !is_read(e))) {
+                unread.push(queue.to_string());
+            }
+            for (jobs, place) in
+                [(waiting.unwrap_or_default(), "waiting"), (dead.unwrap_or_default(), "dead")]
+            {
                 for job in jobs {
                     let Some(index) = job.batch.filter(|batch| batch.id == id).and_then(|batch| batch.index)
                     else {
@@ -257,7 +268,7 @@ impl Admin {
                 }
             }
         }
-        Ok(places)
+        Ok((places, unread))
     }
 }
 

@@ -19,6 +19,9 @@ pub(crate) async fn run(global: &Global, arguments: BatchesArguments) -> Result<
     let session = Session::open(global, Need::Read).await?;
     if let Some(id) = arguments.id {
         let batch = session.admin.batch(&id).await?;
+        if !batch.unread.is_empty() {
+            say(&format!("these queues cannot be read, and were not looked at: {}", batch.unread.join(", ")));
+        }
         return global.output.value(&batch, || detail(&batch));
     }
     let found = session.admin.batches().await?;

@@ -4,9 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::schedule::Schedule;
 use jobqueue::settings::Metadata;
-use jobqueue::storage::{BlobName, ContainerName, PutBlob};
+use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{Context, ErrorKind, JobError, JobInfo, SendOptions, Storage};
 use jobqueue_admin::DeadLetterFilter;
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::sleep;
 
@@ -129,6 +130,15 @@ async fn batch_names_the_dead_child_that_holds_it_up() {
     assert_eq!(child.place, "dead");
     assert_eq!(child.queue.as_deref(), Some("tasks"));
     assert_eq!(child.error.as_deref(), Some("tile is missing"));
+    // K47: a queue that cannot be read hides no child of another.
+    admin.create_queue("secret").await.unwrap();
+    let faulty = Faulty::new(&storage);
+    faulty.on(Operation::Peek, |call| {
+        call.subject.contains("secret").then_some(Fault::Refuse(StoreErrorKind::Unauthorized))
+    });
+    let partial = operator(&faulty.storage()).batch("mosaic").await.unwrap();
+    assert_eq!(partial.open, detail.open);
+    assert_eq!(partial.unread, ["secret"]);
     // Redriven and done, it holds up nothing.
     let _ = admin.redrive("tasks").filter(DeadLetterFilter::all()).run().await.unwrap();
     let handler = async |_: Task| Ok::<_, JobError>(());

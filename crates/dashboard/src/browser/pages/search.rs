@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use askama::Template;
 use futures_util::{StreamExt, stream};
+use jobqueue::{Error, ErrorKind};
 use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryRecord};
 
 use super::rows::{job_path, shown};
@@ -25,6 +26,8 @@ struct Search<'a> {
     layout: Layout,
     fields: &'a Fields,
     found: Option<Vec<Found>>,
+    /// The queues in which the job may be, and which could not be read.
+    unread: Vec<String>,
     /// The jobs that have ended, each with its error.
     ended: Vec<(&'a HistoryRecord, String)>,
     /// The time back to which the jobs are shown, and the page with older ones, if there may be any.
@@ -46,8 +49,9 @@ struct Found {
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let look = request.app.poller.latest().await?;
     let (id, queue) = (fields.exact("id").map(str::trim), fields.text("queue"));
+    let mut unread = Vec::new();
     let found = match id {
-        Some(id) => Some(find(&request, &look, id, queue).await?),
+        Some(id) => Some(find(&request, &look, id, queue, &mut unread).await),
         None => None,
     };
     let journal = request.app.admin.history(&filter(&request, &fields, id)?).await?;
@@ -61,6 +65,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         fields: &fields,
         explain: id.zip(queue).map(|(id, queue)| job_path(queue, "", id)),
         found,
+        unread,
         ended: journal.jobs.iter().map(|record| (record, error(record))).collect(),
         older: journal.searched_to.as_deref().map(|time| (When::read(time), older(&fields, time))),
         requests: 3 * look.queues().len() as u64,
@@ -107,7 +112,8 @@ async fn find(
     look: &Look,
     id: &str,
     only: Option<&str>,
-) -> Result<Vec<Found>, PageError> {
+    unread: &mut Vec<String>,
+) -> Vec<Found> {
     let mut found = Vec::new();
     for job in look.present().flat_map(|worker| &worker.record.running) {
         if job.id == id && only.is_none_or(|queue| job.queue == queue) {
@@ -118,22 +124,29 @@ async fn find(
     let names: Vec<String> = names.filter(|name| only.is_none_or(|only| only == name)).collect();
     let looks = names.into_iter().map(|name| {
         let (request, id) = (request.clone(), id.to_owned());
-        async move { in_queue(&request, &name, &id).await }
+        async move { in_queue(&request, name, &id).await }
     });
     let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
-    for look in looks {
-        found.extend(look?);
+    for (more, failed) in looks {
+        found.extend(more);
+        unread.extend(failed);
     }
-    Ok(found)
+    found
 }
 
-async fn in_queue(request: &AuthorizedRequest, queue: &str, id: &str) -> Result<Vec<Found>, PageError> {
+/// Returns the jobs with this id, and the name of the queue if it could not be read to the end.
+async fn in_queue(request: &AuthorizedRequest, queue: String, id: &str) -> (Vec<Found>, Option<String>) {
     let (reads, admin) = (&request.app.reads, &request.app.admin);
-    let waiting = reads.get(queue, admin.peek(queue)).await?;
-    let dead = reads.get(queue, async { admin.dead_letters(queue, &DeadLetterFilter::new()).await }).await?;
-    let waiting = waiting.iter().map(|job| (job, "waiting"));
-    let all = waiting.chain(dead.letters.iter().map(|job| (job, "dead"))).filter(|(job, _)| job.id == id);
-    Ok(all.map(|(job, place)| Found::new(&job.queue, &job.source, &job.id, &job.kind, place)).collect())
+    let waiting = reads.get(&queue, admin.peek(&queue)).await;
+    let dead = reads.get(&queue, async { admin.dead_letters(&queue, &DeadLetterFilter::new()).await }).await;
+    // A queue that was deleted since, or whose name is too long for dead letters, has none.
+    let has_failed = |e: &Error| !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid);
+    let failed = waiting.as_ref().is_err_and(has_failed) || dead.as_ref().is_err_and(has_failed);
+    let waiting = waiting.iter().flat_map(|jobs| jobs.iter()).map(|job| (job, "waiting"));
+    let dead = dead.iter().flat_map(|page| &page.letters).map(|job| (job, "dead"));
+    let all = waiting.chain(dead).filter(|(job, _)| job.id == id);
+    let found = all.map(|(job, place)| Found::new(&job.queue, &job.source, &job.id, &job.kind, place));
+    (found.collect(), failed.then(|| queue.clone()))
 }
 
 impl Found {
