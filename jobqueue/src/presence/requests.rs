@@ -119,8 +119,9 @@ impl Requests {
         id: &str,
         source: Option<&str>,
     ) -> Result<(Option<StoredRequest>, Option<(Answer, SystemTime)>), Error> {
-        let answer = self.newest::<Answer>("answers", queue, id, source).await?;
+        // In this order: a worker stores its answer before it removes the request.
         let request = self.newest::<CancelRequest>("requests", queue, id, source).await?;
+        let answer = self.newest::<Answer>("answers", queue, id, source).await?;
         let stored = request.map(|(request, made)| StoredRequest { request, made });
         Ok((stored, answer))
     }

@@ -68,7 +68,7 @@ impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
     /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs eleven requests, one for each worker, and for a job in
     /// order those of
-    /// [`groups`](Self::groups).
+    /// [`groups`](Self::groups). A job that is not found costs them twice.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when something cannot be read.
@@ -76,6 +76,15 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
+        let found = self.look_for(job).await?;
+        // A job that moved meanwhile may have been missed in both places.
+        match found.reasons.iter().any(|reason| reason.code == "not_found") {
+            true => self.look_for(job).await,
+            false => Ok(found),
+        }
+    }
+
+    async fn look_for(&self, job: &JobReference) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
         let (workers, now) = self.workers_at().await?;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
@@ -96,7 +105,8 @@ impl Admin {
         if found.place == JobPlace::Unseen {
             found.find_lost_run(&gone, &queue);
         }
-        let is_certain = found.place != JobPlace::Unseen || self.find_anywhere(&mut found, sees_dead).await?;
+        let sees_all = sees_dead && (self.shows_all_jobs() || queue.length == Some(0));
+        let is_certain = found.place != JobPlace::Unseen || self.find_anywhere(&mut found, sees_all).await?;
         if answered.is_some_and(|answered| found.began_after(answered)) {
             found.cancellation = Cancellation::None;
         }
@@ -125,8 +135,8 @@ impl Admin {
     }
 
     /// Finds a job among all messages, if the storage shows them, and in the history. Returns false if it may be somewhere else, for
-    /// instance among the dead letters, unless the caller `sees_dead` letters to the last.
-    async fn find_anywhere(&self, found: &mut Explanation, sees_dead: bool) -> Result<bool, Error> {
+    /// instance among the dead letters, unless the caller and this look together `sees_all`.
+    async fn find_anywhere(&self, found: &mut Explanation, sees_all: bool) -> Result<bool, Error> {
         let states = [
             (JobState::Delayed, JobPlace::Delayed),
             (JobState::BackingOff, JobPlace::BackingOff),
@@ -134,7 +144,7 @@ impl Admin {
             (JobState::Running, JobPlace::Running),
         ];
         let filter = JobFilter::of(&found.job, SEARCHED);
-        let mut is_certain = sees_dead && self.shows_all_jobs();
+        let mut is_certain = sees_all;
         for (state, place) in states.into_iter().filter(|_| self.shows_all_jobs()) {
             let page = self.jobs(&found.job.queue, state, &filter).await?;
             if !page.jobs.is_empty() {
@@ -147,10 +157,17 @@ impl Admin {
         // The operator may not be allowed to read the history: then nothing is known of it.
         let jobs = self.history(&of_job).await.map_or_else(|_| Vec::new(), |page| page.jobs);
         if let Some(end) = jobs.into_iter().find(|end| found.job.is(&end.source, &end.id)) {
-            // A dead letter may have been put back since, or be among those that were not looked at.
-            if is_certain || end.outcome != "dead_lettered" {
+            // A dead letter may have been put back since, or be among those that were not looked at; the message of an uncertain
+            // completion may be delivered again.
+            if is_certain || end.outcome == "completed" {
                 found.place = JobPlace::Ended;
-                is_certain = true;
+            }
+            if !is_certain && end.outcome != "dead_lettered" {
+                let text = format!(
+                    "it ended at {}; the storage does not show whether a message of the same id is in the queue",
+                    end.ended.escape_debug()
+                );
+                found.reasons.push(Obstacle::new("ended_once", text));
             }
             found.ended = Some(end);
         }

@@ -215,6 +215,27 @@ async fn jobs_of_two_senders_with_one_id_are_cancelled_both() {
     assert_eq!(admin.cancellation(&anybody).await.unwrap(), Cancellation::Cancelled);
 }
 
+// K48
+#[tokio::test(start_paused = true)]
+async fn answer_that_is_written_during_a_look_is_seen() {
+    let storage = in_memory();
+    let job = send(&storage, "one", SendOptions::new()).await.with_source("/s");
+    let _ = operator(&storage).cancel(&JobReference::new("tasks", "one")).await.unwrap();
+    let faulty = Faulty::new(&storage);
+    let mut reads = 0;
+    // Two for the job of its sender, and for that of any.
+    faulty.on(Operation::GetBlob, move |_| {
+        reads += 1;
+        (reads == 3).then_some(Fault::DelayBefore(Duration::from_secs(120)))
+    });
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(60));
+    let admin = operator(&faulty.storage());
+    let (report, found) = tokio::join!(running, admin.cancellation(&job));
+    assert_eq!(report.unwrap().dead_lettered, 1);
+    assert_eq!(found.unwrap(), Cancellation::Cancelled);
+}
+
 #[tokio::test(start_paused = true)]
 async fn job_behind_another_of_its_key_is_cancelled_before_its_turn() {
     let storage = in_memory();

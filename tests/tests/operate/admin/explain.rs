@@ -6,7 +6,7 @@ use jobqueue::storage::Operation;
 use jobqueue::worker::{HandlerLimits, QueueLimits, RateLimit};
 use jobqueue::{JobError, QueueMessage, SendOptions, Storage};
 use jobqueue_admin::{DeadLetterFilter, Explanation, JobPlace, JobReference, RawSend};
-use jobqueue_testing::faults::{Call, Faulty};
+use jobqueue_testing::faults::{Call, Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use tokio::time::sleep;
 
@@ -81,6 +81,45 @@ async fn a_dead_letter_behind_those_looked_at_has_not_ended() {
     let _ = operator(&storage).purge("tasks").filter(DeadLetterFilter::all()).run().await.unwrap();
     let (_, codes) = explain(&storage, &JobReference::new("tasks", "never")).await;
     assert_eq!(codes, ["not_found"]);
+}
+
+// K48
+#[tokio::test(start_paused = true)]
+async fn job_that_dies_during_a_look_is_found() {
+    let storage = in_memory();
+    let job = send(&storage, "one", SendOptions::new()).await;
+    let faulty = Faulty::new(&storage);
+    faulty.on(Operation::ListBlobs, |_| Some(Fault::DelayBefore(Duration::from_secs(60))));
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("never"));
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(30));
+    let watched = faulty.storage();
+    let (report, (found, _)) = tokio::join!(running, explain(&watched, &job));
+    assert_eq!(report.unwrap().dead_lettered, 1);
+    assert_eq!(found.place, JobPlace::Dead, "{}", found.summary);
+}
+
+// K48
+#[tokio::test(start_paused = true)]
+async fn end_in_the_journal_is_no_proof_while_messages_are_not_shown() {
+    let storage = in_memory();
+    let done = send(&storage, "done", SendOptions::new()).await;
+    let handler = async |task: Task| match task.name.as_str() {
+        "done" => Ok(()),
+        _ => Err(JobError::dead_letter("never")),
+    };
+    let run = async || {
+        let worker = present(&storage).history(Duration::from_secs(86_400)).circuit_breaker(None);
+        let _ = worker.handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    };
+    run().await;
+    let (found, codes) = explain(&storage, &done).await;
+    assert!(found.place == JobPlace::Ended && codes.is_empty(), "{codes:?}");
+    for number in 0..40 {
+        send(&storage, &number.to_string(), SendOptions::new()).await;
+    }
+    run().await;
+    let (found, codes) = explain(&storage, &done).await;
+    assert!(found.place == JobPlace::Ended && codes == ["ended_once"], "{codes:?}");
 }
 
 #[tokio::test(start_paused = true)]

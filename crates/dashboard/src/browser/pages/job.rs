@@ -83,7 +83,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let wanted = fields.text("show") == Some("content");
     let (payload, checkpoint) = contents(&request, message, wanted).await;
     let access = request.admin.access();
-    let has_ended = found.place == JobPlace::Ended;
+    let has_ended =
+        found.place == JobPlace::Ended && !found.reasons.iter().any(|reason| reason.code == "ended_once");
     let (place, summary, reasons) = standing(&request, &found, has_ended);
     let layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
