@@ -78,7 +78,25 @@ impl Output {
 
 fn json<T: Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
     let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-    text.map_err(|error| Failure::Failed(format!("the result is not JSON: {error}")))
+    let text = text.map_err(|error| Failure::Failed(format!("the result is not JSON: {error}")))?;
+    Ok(inert(&text))
+}
+
+/// Escapes the characters in the strings of a JSON text that control a terminal or change the direction of writing. Its values stay the
+/// same.
+pub(crate) fn inert(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\u{7f}'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200e}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            _ => escaped.push(c),
+        }
+    }
+    escaped
 }
 
 /// Prints lines. A closed pipe ends the program without an error.
@@ -125,4 +143,16 @@ pub(crate) fn lines(table: &Table) -> String {
 pub(crate) fn fields(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    // K49
+    #[test]
+    fn json_controls_no_terminal_and_has_the_same_values() {
+        let text = "a\u{9b}2J\u{7f}\u{202e}b ä\n";
+        let json = super::json(&text, true).unwrap();
+        assert_eq!(json, "\"a\\u009b2J\\u007f\\u202eb ä\\n\"");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
 }

@@ -11,7 +11,7 @@ use super::bulk;
 use crate::args::{Given, Global};
 use crate::exit::{Failure, or_stop};
 use crate::filter::Filter;
-use crate::output::{Output, fields, print, say, table};
+use crate::output::{Output, fields, inert, print, say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, clean, optional};
 
@@ -78,6 +78,9 @@ async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToke
     let ListArguments { queue, filter, deep, limit } = arguments;
     let (_, page) = look(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
     global.output.page(&page, &page.letters, "dead letters", || overview(&page.letters))?;
+    if page.matching > page.letters.len() as u64 {
+        say(&format!("{} dead letters match; add --limit to list more", page.matching));
+    }
     if !page.complete {
         say(&format!("showing {} dead letters only; add --deep to list all", page.looked_at));
     }
@@ -189,8 +192,7 @@ fn details(letter: &RawJob) -> String {
 fn payload_text(payload: &RawPayload) -> String {
     match payload {
         RawPayload::None => String::new(),
-        // JSON has no raw control characters but blanks, and is meant to be piped.
-        RawPayload::Json(json) => json.get().to_owned(),
+        RawPayload::Json(json) => inert(json.get()),
         RawPayload::Text(text) => clean(text),
         other => format!("{} bytes that are not a text; --output json prints them in base64", other.bytes()),
     }
