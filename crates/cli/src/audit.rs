@@ -1,7 +1,7 @@
 //! The file in which an operator's changes are recorded.
 
-use std::fs::OpenOptions;
-use std::io::{Error, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use jobqueue_admin::OperatorEvent;
@@ -29,8 +29,9 @@ impl AuditFile {
     /// may have moved it away to begin a new one.
     fn write(&self, line: &[u8]) -> Result<(), Error> {
         let write = || {
+            let end = if self.is_cut() && !line.is_empty() { &b"\n"[..] } else { b"" };
             let mut file = OpenOptions::new().create(true).append(true).open(&self.0)?;
-            file.write_all(line)?;
+            file.write_all(&[end, line].concat())?;
             file.sync_data()
         };
         let explain = |error: Error| {
@@ -40,5 +41,18 @@ impl AuditFile {
             )
         };
         write().map_err(explain)
+    }
+
+    /// Returns whether the last line has no end, because a disk was full when it was written.
+    fn is_cut(&self) -> bool {
+        let mut last = [b'\n'];
+        // The opening of a pipe would wait for its other end.
+        if self.0.is_file()
+            && let Ok(mut file) = File::open(&self.0)
+            && file.seek(SeekFrom::End(-1)).is_ok()
+        {
+            let _ = file.read(&mut last);
+        }
+        last != [b'\n']
     }
 }

@@ -57,6 +57,18 @@ fn a_killed_change_is_in_the_audit_file() {
     );
 }
 
+/// K50: a line that a full disk has cut spoils none behind it.
+#[test]
+fn line_that_was_cut_spoils_no_other() {
+    let place = Place::with_mails(0, 0);
+    let file = place.path("audit.ndjson");
+    std::fs::write(&file, "{\"at\":\"2026").unwrap();
+    place.ok(&["queue", "pause", "mails", "--audit-file", file.to_str().unwrap()]);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let told: Vec<_> = text.lines().map(serde_json::from_str::<serde_json::Value>).collect();
+    assert!(told[0].is_err() && told[1].is_ok() && told[2].is_ok() && told.len() == 3, "{text}");
+}
+
 /// A file that was moved away is begun anew.
 #[test]
 fn a_rotated_audit_file_is_begun_anew() {
