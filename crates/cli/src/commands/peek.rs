@@ -85,7 +85,7 @@ pub(crate) async fn run(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let PeekArguments { queue, deep, limit, state, selection } = arguments;
-    let jobs = if let Some(state) = state {
+    let mut jobs = if let Some(state) = state {
         let session = Session::open(global, Need::Read).await?;
         let filter = selection.filter(limit);
         let search = async { Ok(session.admin.jobs(&queue, state.into(), &filter).await?) };
@@ -111,6 +111,7 @@ pub(crate) async fn run(
         let session = Session::open(global, Need::Read).await?;
         or_stop(async { Ok(session.admin.peek(&queue).await?) }, stop, "interrupted").await?
     };
+    jobs.truncate(limit);
     global.output.list(&jobs, "visible jobs", || overview(&jobs))
 }
 

@@ -47,6 +47,15 @@ fn interrupted_redrive_loses_nothing() {
     assert_eq!(left["matching"], 40 - moved, "{left}");
 }
 
+// K51
+#[test]
+fn lists_say_what_a_limit_leaves_out() {
+    let place = Place::with_mails(2, 3);
+    let output = place.run(&["dead", "list", "mails", "--deep", "--limit", "2"]);
+    assert!(error_text(&output).contains("3 dead letters match"), "{}", error_text(&output));
+    assert_eq!(place.json(&["peek", "mails", "--limit", "1"]).as_array().unwrap().len(), 1);
+}
+
 // D1
 #[test]
 fn plan_of_a_dry_run_bounds_the_purge() {
