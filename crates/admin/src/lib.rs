@@ -187,7 +187,11 @@ impl Admin {
         let result = work.await;
         match pending.ended(result.as_ref().map(changes)) {
             Err(unrecorded) if result.is_ok() => Err(unrecorded),
-            _ => result,
+            Err(unrecorded) => {
+                tracing::error!(error = %chain(&unrecorded), "the end of an action that failed could not be recorded");
+                result
+            }
+            Ok(()) => result,
         }
     }
 

@@ -141,9 +141,12 @@ async fn make(
 ) -> Result<Answer, PageError> {
     let access = request.admin.access();
     if !change.needs.iter().any(|action| access.allows(*action)) {
+        let posted = form.iter().flat_map(|Form(values)| values);
+        let queue = query.iter().chain(posted).find(|(name, _)| *name == "queue");
+        let queue = queue.map(|(_, queue)| format!(" for queue {queue}")).unwrap_or_default();
         // The first one notifies the listeners.
         for action in change.needs.iter().take(1) {
-            request.admin.require(*action, change.path)?;
+            request.admin.require(*action, &format!("{}{queue}", change.path))?;
         }
         return Err(PageError::forbidden("your access does not include this change"));
     }

@@ -31,7 +31,7 @@ pub use figures::{Demand, QueueFigures};
 pub use refresh::Snapshot;
 pub use totals::{KindTotals, Totals};
 
-/// The time that the first caller of [`Snapshots::latest`] waits for the first snapshot.
+/// The time that a caller of [`Snapshots::latest`] waits for a snapshot.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// The time for which a refresh that failed is not repeated by [`Snapshots::within`].
@@ -206,8 +206,8 @@ impl Snapshots {
         self.last().filter(is_new).ok_or_else(|| self.unavailable("the storage cannot be read"))
     }
 
-    /// Returns the last snapshot at once, and sees to it that it is refreshed at the [interval](Self::every) for the next 5 minutes. Only
-    /// while there is no snapshot at all does a call wait, for at most a second.
+    /// Returns the last snapshot at once, and sees to it that it is refreshed at the [interval](Self::every) for the next 5 minutes. A call
+    /// waits for at most a second, and only while there is no snapshot that is young enough.
     ///
     /// # Errors
     /// There is no snapshot yet, or it is older than the [greatest age](Self::max_age), since the storage could not be read.
@@ -216,14 +216,15 @@ impl Snapshots {
     /// If the future is dropped, the refresh goes on.
     pub async fn latest(&self) -> Result<Arc<Snapshot>, Unavailable> {
         self.keep_polling();
-        if self.last().is_none() {
-            let _ = tokio::time::timeout(FIRST_WAIT, self.refresh()).await;
+        let max_age = self.0.options.max_age;
+        if self.last().is_none_or(|last| last.taken.elapsed() > max_age) {
+            let _ = tokio::time::timeout(FIRST_WAIT, self.within(max_age)).await;
         }
         let Some(snapshot) = self.last() else {
             return Err(self.unavailable("no figures yet"));
         };
         let age = snapshot.taken.elapsed();
-        if age > self.0.options.max_age {
+        if age > max_age {
             return Err(self.unavailable(&format!("the figures are {} s old", age.as_secs())));
         }
         Ok(snapshot)

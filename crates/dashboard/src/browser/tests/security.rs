@@ -108,6 +108,7 @@ async fn changing_routes_are_forbidden_to_those_who_only_read() {
     let events = events.lock().unwrap();
     assert_eq!(events.len(), CHANGES.len());
     assert!(events.iter().all(|event| matches!(event.result, OperatorResult::Refused(_))), "{events:?}");
+    assert!(events.iter().all(|event| event.subject.ends_with(" for queue mails")), "{events:?}");
 }
 
 #[tokio::test]

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jobqueue::settings::Metadata;
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{JobError, Storage, Worker};
 use jobqueue_admin::{Admin, HistoryFilter};
+use jobqueue_testing::faults::{Fault, Faulty};
 use tokio_util::sync::CancellationToken;
 
 use super::support::{Browser, Mail, filled, operate, send};
@@ -31,6 +34,35 @@ async fn pages_show_what_waits_and_what_died() {
     assert!(job.contains("<code>no_worker</code>") && job.contains("do/cancel"), "{job}");
     let found = browser.page("/search?id=dead").await;
     assert!(found.contains("job?queue=mails&#38;id=dead"), "{found}");
+}
+
+// K52
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_figures_rarely_gets_new_ones() {
+    let snapshots = Snapshots::new(operate(&filled().await));
+    for _ in 0..3 {
+        let snapshot = snapshots.latest().await.unwrap();
+        assert!(snapshot.taken.elapsed() < Duration::from_secs(60));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+    }
+}
+
+// K47
+#[tokio::test]
+async fn job_is_found_although_another_queue_cannot_be_read() {
+    let storage = filled().await;
+    let admin = operate(&storage);
+    admin.create_queue("secret").await.unwrap();
+    // The name of another program's queue: that of its dead letters would be too long.
+    let long = "a".repeat(60).parse().unwrap();
+    storage.queues().create_queue(&long, &Metadata::new()).await.unwrap();
+    let faulty = Faulty::new(&storage);
+    faulty.on(Operation::Peek, |call| {
+        call.subject.contains("secret").then_some(Fault::Refuse(StoreErrorKind::Unauthorized))
+    });
+    let found = Browser::operating(&faulty.storage()).page("/search?id=dead").await;
+    assert!(found.contains("job?queue=mails&#38;id=dead"), "{found}");
+    assert!(found.contains("Not looked at, because they cannot be read: secret."), "{found}");
 }
 
 #[tokio::test]
