@@ -139,7 +139,8 @@ pub async fn load_blob(
     queue: &QueueName,
     reference: &StoredReference,
 ) -> Result<Bytes, Error> {
-    claim_checks(storage)?.load(queue, reference).await.map_err(payload_error)
+    let data = claim_checks(storage)?.load(queue, reference, DEFAULT_MAX_PAYLOAD_BYTES).await;
+    data.map_err(payload_error)
 }
 
 /// Checks that the blob with a payload of a message in `queue` is there and has its length.

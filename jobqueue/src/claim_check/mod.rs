@@ -39,6 +39,9 @@ const BUDGET: Duration = Duration::from_secs(30);
 /// The default maximum size of a payload: 32 MiB.
 pub(crate) const DEFAULT_MAX_PAYLOAD_BYTES: u64 = 32 * 1024 * 1024;
 
+/// The maximum size of a checkpoint, whatever the size of payloads that a worker accepts.
+pub(crate) const MAX_CHECKPOINT_BYTES: u64 = 32 * 1024 * 1024;
+
 /// Stores, loads and removes the blobs that messages refer to.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimChecks {
@@ -46,6 +49,8 @@ pub(crate) struct ClaimChecks {
     runtime: Runtime,
     container: ContainerName,
     max_bytes: u64,
+    /// Locked while a blob is copied that is larger than `max_bytes`, so that the memory for one of them is enough.
+    pub(crate) copying: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl ClaimChecks {
@@ -54,7 +59,8 @@ impl ClaimChecks {
         runtime: Runtime,
         max_bytes: u64,
     ) -> Result<Self, NameError> {
-        Ok(Self { blobs, runtime, container: ContainerName::new(CONTAINER)?, max_bytes })
+        let container = ContainerName::new(CONTAINER)?;
+        Ok(Self { blobs, runtime, container, max_bytes, copying: Arc::default() })
     }
 
     pub(crate) fn max_bytes(&self) -> u64 {
@@ -117,7 +123,7 @@ impl ClaimChecks {
     /// Returns the payload of a message of `queue`, from the message or its blob. A missing payload is JSON's `null`.
     pub(crate) async fn payload(&self, queue: &QueueName, payload: &Payload) -> Result<Bytes, PayloadError> {
         match payload {
-            Payload::Stored(reference) => self.check_size(self.load(queue, reference).await?),
+            Payload::Stored(reference) => self.load(queue, reference, self.max_bytes).await,
             inline => self.inline(inline).unwrap_or(Ok(Bytes::new())),
         }
     }
@@ -146,28 +152,34 @@ impl ClaimChecks {
         queue: &QueueName,
         reference: &StoredReference,
     ) -> Result<(), PayloadError> {
-        let name = self.name_of(queue, reference)?;
+        let name = self.name_of(queue, reference, self.max_bytes)?;
         let found = self.blobs.blob_properties(&name).await.map_err(PayloadError::from_store)?;
         (found.length == reference.size).then_some(()).ok_or(PayloadError::Corrupt)
     }
 
-    fn name_of(&self, queue: &QueueName, reference: &StoredReference) -> Result<BlobName, PayloadError> {
+    fn name_of(
+        &self,
+        queue: &QueueName,
+        reference: &StoredReference,
+        limit: u64,
+    ) -> Result<BlobName, PayloadError> {
         if !is_own(queue, reference) {
             return Err(PayloadError::OtherQueue);
         }
-        if reference.size > self.max_bytes {
-            return Err(PayloadError::TooLarge { limit: self.max_bytes });
+        if reference.size > limit {
+            return Err(PayloadError::TooLarge { limit });
         }
         self.blob(reference, None).map(|(name, _)| name).map_err(|_| PayloadError::OtherQueue)
     }
 
-    /// Reads and verifies the blob of `reference`, for a message of `queue`.
+    /// Reads and verifies the blob of `reference`, of at most `limit` bytes, for a message of `queue`.
     pub(crate) async fn load(
         &self,
         queue: &QueueName,
         reference: &StoredReference,
+        limit: u64,
     ) -> Result<Bytes, PayloadError> {
-        let name = self.name_of(queue, reference)?;
+        let name = self.name_of(queue, reference, limit)?;
         let blob = match self.blobs.get_blob(&name, reference.size).await {
             Ok(blob) => blob,
             Err(e) => return Err(PayloadError::from_store(e)),

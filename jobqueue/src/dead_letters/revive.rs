@@ -135,7 +135,7 @@ impl DeadLetterQueue {
             return Ok(as_it_is(&text));
         }
         let mut envelope = self.reset(envelope);
-        let copied = copy_blobs(&self.core, &self.name, &mut envelope).await?;
+        let copied = copy_blobs(&self.core, &self.name, &mut envelope, u64::MAX).await?;
         let mut blobs = copied.new;
         let fitted = match copied.lacking {
             Some(lacking) => Err(payload_error(lacking)),
@@ -200,8 +200,8 @@ impl DeadLetterQueue {
                 Err(error) => return Err(error),
                 Ok((text, blob)) => {
                     if let Some((reference, data)) = blob {
+                        blobs.push(reference.clone());
                         self.core.claim_checks.store(&reference, data, None).await?;
-                        blobs.push(reference);
                     }
                     return Ok(text);
                 }

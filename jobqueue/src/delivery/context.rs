@@ -150,6 +150,7 @@ impl Context {
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost): stop, another worker may have the message.
+    /// [`TooLarge`](ErrorKind::TooLarge): with the results of steps it has more than 32 MiB, and is not saved.
     /// [`Storage`](ErrorKind::Storage): it is not saved, and the lease is still held.
     ///
     /// # Cancel safety

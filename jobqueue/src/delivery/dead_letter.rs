@@ -19,7 +19,7 @@ use crate::event::Event;
 use crate::group_log::EndState;
 use crate::job::outcome::chain;
 use crate::lease::LeaseError;
-use crate::queue_core::{copy_blobs, ensure, remove_blobs};
+use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, ensure, remove_blobs};
 use crate::storage::QueueName;
 use crate::storage::{Certainty, MAX_MESSAGES, PutMessage, Queues, StoreErrorKind};
 
@@ -145,13 +145,13 @@ async fn copy_to(
     dead_letter_queue: &QueueName,
     mut envelope: Envelope,
 ) -> Result<Vec<StoredReference>, Error> {
-    let mut blobs = copy_blobs(&job.core, &job.core.name, &mut envelope).await?;
+    let mut blobs = copy_blobs(&job.core, &job.core.name, &mut envelope, MAX_COPIED_BYTES).await?;
     let stored = async {
         let rendered = job.render(&mut envelope).map_err(|error| (Certainty::NotApplied, error))?;
         for (reference, data) in rendered.blobs {
+            blobs.new.push(reference.clone());
             let stored = job.core.claim_checks.store(&reference, data, None).await;
             stored.map_err(|error| (Certainty::NotApplied, error.into()))?;
-            blobs.new.push(reference);
         }
         // A process that was stopped for a while would add a letter beside the one that the next owner has written.
         job.lease.check_not_ended().map_err(|error| (Certainty::NotApplied, error.into()))?;

@@ -57,7 +57,8 @@ impl Context {
     ///
     /// # Errors
     /// Returns the error of `work`; nothing is saved then. Returns [`is_lease_lost`](Error::is_lease_lost) if the
-    /// result cannot be saved because another worker has the message.
+    /// result cannot be saved because another worker has the message. Returns [`TooLarge`](ErrorKind::TooLarge) if the
+    /// checkpoint would have more than 32 MiB.
     ///
     /// # Cancel safety
     /// If the future is dropped while `work` runs, `work` is dropped. If it is dropped later, the result may or may
@@ -94,7 +95,7 @@ impl Context {
     /// # Errors
     /// Returns the error of `effect`; nothing is recorded then. [`is_lease_lost`](Error::is_lease_lost) if the lease ended
     /// before the record was written. [`Storage`](ErrorKind::Storage) if the record cannot be read, or if the storage refuses
-    /// to write it.
+    /// to write it. A result of more than 32 MiB is recorded, and each retry fails with `Storage` instead of repeating the effect.
     ///
     /// # Cancel safety
     /// If the future is dropped, the effect may have happened without a record.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::leased_job::{Content, LeasedJob, Rendered};
 use super::order_position::extend_due;
-use crate::claim_check::PayloadError;
+use crate::claim_check::{MAX_CHECKPOINT_BYTES, PayloadError};
 use crate::envelope::{Checkpoint, Deferral, Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
@@ -114,6 +114,10 @@ impl LeasedJob {
 
     /// Saves a checkpoint (JSON text) with the message, and renews the lease.
     pub(crate) async fn checkpoint(&self, json: String) -> Result<(), Error> {
+        if json.len() as u64 > MAX_CHECKPOINT_BYTES {
+            let text = format!("the checkpoint has {} bytes; {MAX_CHECKPOINT_BYTES} are allowed", json.len());
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
         let _saving = self.saving.lock().await;
         let Some(mut envelope) = self.envelope() else {
             return Err(LeaseError::Closed.into());
@@ -141,7 +145,8 @@ impl LeasedJob {
             Some(Checkpoint::Inline(json)) => Ok(Some(json)),
             Some(Checkpoint::Stored(reference)) => {
                 let undecodable = |text: &str| Error::new(ErrorKind::Undecodable, text);
-                let data = match self.core.claim_checks.load(&self.core.name, &reference).await {
+                let checks = &self.core.claim_checks;
+                let data = match checks.load(&self.core.name, &reference, MAX_CHECKPOINT_BYTES).await {
                     Ok(data) => data,
                     Err(PayloadError::Unreadable(failed)) => return Err(unreadable(failed)),
                     Err(error) => return Err(undecodable("the checkpoint cannot be read").with_source(error)),
@@ -155,7 +160,11 @@ impl LeasedJob {
     pub(super) async fn render_and_store_blobs(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
         let rendered = self.render(envelope)?;
         for (reference, data) in &rendered.blobs {
-            self.core.claim_checks.store(reference, data.clone(), self.expires).await?;
+            if let Err(error) = self.core.claim_checks.store(reference, data.clone(), self.expires).await {
+                let unused = rendered.blobs.into_iter().map(|(reference, _)| reference).collect();
+                remove_blobs(&self.core, &self.core.name, unused).await;
+                return Err(error.into());
+            }
         }
         Ok(rendered)
     }

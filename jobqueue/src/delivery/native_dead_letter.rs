@@ -7,7 +7,7 @@ use super::rejection::Rejection;
 use crate::envelope::Envelope;
 use crate::error::Error;
 use crate::lease::LeaseError;
-use crate::queue_core::{copy_blobs, remove_blobs};
+use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, remove_blobs};
 use crate::storage::{Certainty, DeadLetterCause, DeadLetterMessage};
 
 /// Moves the message, with its reason, its history and blobs that never expire; then deletes the blobs of the message. The
@@ -16,7 +16,7 @@ use crate::storage::{Certainty, DeadLetterCause, DeadLetterMessage};
 /// The message stays where it is if the storage refuses, or if its blobs cannot be copied now.
 pub(super) async fn move_in_one_step(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
     let mut envelope = dead_envelope(job, rejection, u32::from(rejection.attempted))?;
-    let mut copied = copy_blobs(&job.core, &job.core.name, &mut envelope).await?;
+    let mut copied = copy_blobs(&job.core, &job.core.name, &mut envelope, MAX_COPIED_BYTES).await?;
     let text = match store_dead_text(job, &mut envelope, &mut copied.new).await {
         Ok(text) => text,
         Err(error) => {
@@ -47,8 +47,8 @@ async fn store_dead_text(
 ) -> Result<String, Error> {
     let rendered = job.render(envelope)?;
     for (reference, data) in rendered.blobs {
+        new.push(reference.clone());
         job.core.claim_checks.store(&reference, data, None).await?;
-        new.push(reference);
     }
     Ok(rendered.text)
 }

@@ -12,12 +12,15 @@ pub(crate) struct CopiedBlobs {
     /// The blobs of the original, which the copy does not need.
     pub(crate) old: Vec<StoredReference>,
     pub(crate) new: Vec<StoredReference>,
-    /// The reason why the payload could not be copied. The copy then refers to the blob of the original.
+    /// The reason why a blob can never be copied. The copy then refers to the blob of the original.
     pub(crate) lacking: Option<PayloadError>,
 }
 
-/// Copies the blobs of `envelope`, a message of `queue`, and makes it refer to the copies, which never expire. A
-/// blob that can never be read stays as it is, as evidence.
+/// The maximum size of a blob that a delivery copies: a payload of any producer must not fill its memory.
+pub(crate) const MAX_COPIED_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Copies the blobs of `envelope`, a message of `queue`, of at most `limit` bytes each or as many as the payloads
+/// of `core` may have, and makes it refer to the copies, which never expire. A blob that can never be read stays as it is, as evidence.
 ///
 /// # Errors
 /// A blob cannot be read or written now; no copy is left behind.
@@ -25,23 +28,20 @@ pub(crate) async fn copy_blobs(
     core: &QueueCore,
     queue: &QueueName,
     envelope: &mut Envelope,
+    limit: u64,
 ) -> Result<CopiedBlobs, Error> {
     let mut copied = CopiedBlobs::default();
     for old in envelope.references() {
         if copied.old.contains(&old) {
             continue;
         }
-        match copy_blob(core, queue, &old).await {
+        match copy_blob(core, queue, &old, limit).await {
             Ok(Ok(new)) => {
                 refer(envelope, &old, &new);
                 copied.old.push(old);
                 copied.new.push(new);
             }
-            Ok(Err(never)) => {
-                if matches!(&envelope.payload, Payload::Stored(payload) if *payload == old) {
-                    copied.lacking = Some(never);
-                }
-            }
+            Ok(Err(never)) => copied.lacking = Some(never),
             Err(error) => {
                 remove_blobs(core, queue, copied.new).await;
                 return Err(error);
@@ -56,14 +56,23 @@ async fn copy_blob(
     core: &QueueCore,
     queue: &QueueName,
     old: &StoredReference,
+    limit: u64,
 ) -> Result<Result<StoredReference, PayloadError>, Error> {
-    let data = match core.claim_checks.load(queue, old).await {
+    let checks = &core.claim_checks;
+    let _copying = match old.size > checks.max_bytes() {
+        true => Some(checks.copying.lock().await),
+        false => None,
+    };
+    let data = match checks.load(queue, old, limit.max(checks.max_bytes())).await {
         Ok(data) => data,
         Err(PayloadError::Unreadable(error)) => return Err(error.into()),
         Err(never) => return Ok(Err(never)),
     };
-    let new = core.claim_checks.reference(&core.name, &data);
-    core.claim_checks.store(&new, data, None).await?;
+    let new = checks.reference(&core.name, &data);
+    if let Err(error) = checks.store(&new, data, None).await {
+        remove_blobs(core, &core.name, vec![new]).await;
+        return Err(error.into());
+    }
     Ok(Ok(new))
 }
 

@@ -11,7 +11,7 @@ use jobqueue::{
     Context, ErrorKind, JobError, Queue, QueueMessage, Reason, SendOptions, Storage, WorkerBuilder,
 };
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, worker};
+use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, payloads, task, worker};
 use serde::{Deserialize, Serialize};
 
 const LARGE: usize = 100_000;
@@ -315,4 +315,96 @@ async fn a_message_that_shares_the_blob_of_a_recorded_job_is_a_duplicate() {
     assert!(reasons(&queue).await.is_empty());
     assert_eq!(queue.approximate_len().await.unwrap(), 0);
     assert_eq!(*log.lock().unwrap(), ["duplicate"]);
+}
+
+// L1
+#[tokio::test(start_paused = true)]
+async fn dead_letter_of_a_payload_over_the_workers_limit_keeps_it() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&large("a")).ttl(Duration::from_secs(3600)).await.unwrap();
+    let handler = async |task: Task| {
+        assert_eq!(task.data.len(), LARGE);
+        Ok::<_, JobError>(())
+    };
+    run_for(worker(&storage).max_payload_bytes(50_000).handle(handler), 60).await;
+    assert_eq!(reasons(&queue).await, [Reason::PAYLOAD_TOO_LARGE]);
+    // Long after the message would have expired.
+    after(30 * 86_400).await;
+    let _ = sweep(&storage, SweepOptions::new()).await.unwrap();
+    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!(redriven.moved.len(), 1, "{redriven:?}");
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, payloads(&storage).await), (1, 0));
+}
+
+// L2
+#[tokio::test(start_paused = true)]
+async fn checkpoint_over_the_limit_of_payloads_is_read_again() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let handler = async |_: Task, ctx: Context| match ctx.resume::<String>().await? {
+        Some(saved) => Ok(assert_eq!(saved.len(), LARGE)),
+        None => {
+            let _ = ctx.checkpoint(&"x".repeat(LARGE)).await?;
+            Err(JobError::retry("planted"))
+        }
+    };
+    let (log, listen) = outcomes();
+    run_for(worker(&storage).max_payload_bytes(1_000).handle(handler).on_event(listen), 60).await;
+    assert_eq!(*log.lock().unwrap(), ["retried", "completed"]);
+}
+
+// L2
+#[tokio::test(start_paused = true)]
+async fn checkpoint_that_no_delivery_could_read_is_refused() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let handler = async |_: Task, ctx: Context| {
+        let refused = ctx.checkpoint(&"x".repeat(32 << 20)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TooLarge);
+        Ok::<_, JobError>(())
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, faulty.calls_of(Operation::PutBlob)), (1, 0));
+}
+
+// L10
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_whose_second_blob_is_refused_leaves_no_first_one() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let container = "jobqueue-payloads".parse().unwrap();
+    storage.blobs().create_container(&container).await.unwrap();
+    // The largest payload that stays in its message.
+    let mut data = "x".repeat(64_000);
+    loop {
+        let _ = queue.send(&Task { name: "a".into(), data: data.clone() }).await.unwrap();
+        if payloads(&storage).await == 0 {
+            break;
+        }
+        queue.receive(Duration::ZERO).await.unwrap().unwrap().complete().await.unwrap();
+        data.truncate(data.len() - 50);
+    }
+    let writes = faulty.calls_of(Operation::PutBlob);
+    let faults = faulty.clone();
+    let handler = move |_: Task, ctx: Context| {
+        let faults = faults.clone();
+        async move {
+            if ctx.info().attempt == 1 {
+                return Err(JobError::retry("e".repeat(1_900)));
+            }
+            // The checkpoint has a blob, and then the payload needs one.
+            faults.plan(Operation::PutBlob, 2, Fault::Refuse(StoreErrorKind::Unauthorized));
+            let refused = ctx.checkpoint(&"x".repeat(20_000)).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Storage);
+            Ok(())
+        }
+    };
+    run_for(worker(&storage).handle(handler), 60).await;
+    assert_eq!((faulty.calls_of(Operation::PutBlob) - writes, payloads(&storage).await), (2, 0));
 }

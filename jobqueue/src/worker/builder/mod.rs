@@ -185,7 +185,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the maximum size of a payload that the worker reads, in bytes. The default is 32 MiB.
+    /// Sets the maximum size of a payload that a handler is given, in bytes. The default is 32 MiB. A larger one, of up to 256 MiB, is
+    /// read only to copy it for its dead letter, and one at a time.
     pub fn max_payload_bytes(mut self, bytes: u64) -> Self {
         self.core.max_payload_bytes = bytes;
         self
