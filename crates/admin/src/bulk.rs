@@ -42,6 +42,10 @@ pub struct BulkReport {
     pub jobs: Vec<JobReference>,
     /// The dead letters that were selected and with which it failed.
     pub skipped: Vec<SkippedJob>,
+    /// The number of dead letters that were deleted as copies: of one that was dealt with, or of the same job in another message.
+    pub copies: u64,
+    /// The number of deleted dead letters with a payload that could not be deleted: it stays until a sweep of drained queues.
+    pub payloads_left: u64,
     /// The number of dead letters that were looked at and left.
     pub left: u64,
     /// The number of these that came after [`before`](Self::before), at least.
@@ -49,10 +53,16 @@ pub struct BulkReport {
     /// The number of dead letters of its plan that it did not meet: they are gone, or other operations or programs hold them. 0 without a
     /// plan, and if it ended early.
     pub missing: u64,
+    /// About how many dead letters are there that it did not meet: other readers hold them for up to 10 minutes, they came meanwhile, or
+    /// it ended before. `None` if the storage did not return their number.
+    pub unseen: Option<u64>,
     /// The cause, if it ended before it had looked at all.
     pub stopped: Option<String>,
     #[serde(skip)]
     letters: Vec<PlannedLetter>,
+    /// The skipped jobs that it may have changed.
+    #[serde(skip)]
+    maybe_changed: Vec<JobReference>,
 }
 
 /// A dead letter that was selected and not dealt with.
@@ -63,7 +73,7 @@ pub struct SkippedJob {
     pub id: String,
     /// The error with its causes, in one line.
     pub error: String,
-    /// True if the job was put back, or perhaps was: then it is in both queues.
+    /// True if the job was put back, or perhaps was: then it is in both queues. In a purge, true if its dead letter may be deleted.
     pub maybe_moved: bool,
 }
 
@@ -182,9 +192,14 @@ impl<'a> Bulk<'a> {
         };
         let verb = if self.purges { "deleted" } else { "put back" };
         let would = if self.dry_run { "would be " } else { "" };
-        let changes = |report: &BulkReport| Changes {
-            detail: format!("{} {would}{verb}, {} skipped", report.count, report.skipped.len()),
-            jobs: if report.dry_run { Vec::new() } else { report.jobs.clone() },
+        let changes = |report: &BulkReport| {
+            let stopped =
+                report.stopped.as_ref().map(|why| format!("; it ended early: {why}")).unwrap_or_default();
+            let jobs = report.jobs.iter().chain(&report.maybe_changed).filter(|_| !report.dry_run);
+            Changes {
+                detail: format!("{} {would}{verb}, {} skipped{stopped}", report.count, report.skipped.len()),
+                jobs: jobs.cloned().collect(),
+            }
         };
         admin.act_on_jobs(action, deed, self.pass(), changes).await
     }
@@ -268,7 +283,13 @@ impl BulkReport {
         dry_run: bool,
         stopped: Option<String>,
     ) -> Self {
-        let RedriveReport { skipped, left, newer, began, stopped: failed, .. } = report;
+        let RedriveReport {
+            skipped, left, newer, copies, payloads_left, unseen, began, stopped: failed, ..
+        } = report;
+        let maybe_changed = skipped.iter().filter(|skipped| skipped.maybe_moved);
+        let maybe_changed = maybe_changed
+            .map(|skipped| JobReference::new(&queue, &skipped.id).with_source(&skipped.source))
+            .collect();
         let skipped = skipped.into_iter().map(|skipped| SkippedJob {
             id: skipped.id,
             error: skipped.why,
@@ -277,7 +298,23 @@ impl BulkReport {
         let (count, skipped) = (letters.len() as u64, skipped.collect());
         let jobs = letters.iter().map(|letter| letter.job.clone()).collect();
         let (stopped, missing) = (failed.or(stopped), 0);
-        Self { queue, before: began, dry_run, count, jobs, skipped, left, newer, missing, stopped, letters }
+        Self {
+            queue,
+            before: began,
+            dry_run,
+            count,
+            jobs,
+            skipped,
+            copies,
+            payloads_left,
+            left,
+            newer,
+            missing,
+            unseen,
+            stopped,
+            letters,
+            maybe_changed,
+        }
     }
 }
 

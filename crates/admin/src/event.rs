@@ -32,7 +32,7 @@ pub struct OperatorEvent {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub selection: String,
     /// Before the action and where it failed, the jobs that are meant, as far as they are named; when it is done, the jobs that it has
-    /// changed.
+    /// changed, or perhaps has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobReference>,
     /// The result.

@@ -15,7 +15,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore};
 use crate::receive::read_text;
@@ -173,10 +173,10 @@ impl<M: QueueMessage> DeadLetters<M> {
 
     /// Reads all dead letters, each with its text of at most 64 KiB. If there are many, [`for_each`](Self::for_each)
     /// needs less memory. The dead letters are invisible to others while this reads, for at most 10 minutes, and
-    /// visible again afterwards.
+    /// visible again afterwards. Dead letters that another reader holds are not among them.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue, or a part of it, cannot be read.
     ///
     /// # Cancel safety
     /// If the future is dropped, dead letters that it held become visible again after at most 10 minutes.
@@ -205,13 +205,17 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read; `look` may have seen some of
-    /// the dead letters.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue, or a part of it, cannot be read; `look` may have
+    /// seen some of the dead letters.
     ///
     /// # Cancel safety
     /// As for [`list`](Self::list).
     pub async fn for_each(&self, mut look: impl FnMut(&DeadLetter) + Send) -> Result<(), Error> {
-        self.letters.pass(&RedriveOptions::new(), PassAction::Tell, &mut look).await.map(drop)
+        let report = self.letters.pass(&RedriveOptions::new(), PassAction::Tell, &mut look).await?;
+        match report.stopped {
+            Some(why) => Err(Error::new(ErrorKind::Storage, why).with_retryable(true)),
+            None => Ok(()),
+        }
     }
 
     /// Puts dead letters back into their queue. Returns a report.

@@ -111,6 +111,14 @@ pub struct RedriveReport {
     pub left: u64,
     /// The number of these that came after the pass had begun, at least.
     pub newer: u64,
+    /// The number of dead letters that were deleted as copies: of one that was handled, or of the same job in another message.
+    pub copies: u64,
+    /// The number of deleted dead letters with a payload that could not be deleted: it stays until a sweep of
+    /// [drained queues](crate::maintenance::SweepOptions::drained_queues).
+    pub payloads_left: u64,
+    /// About how many dead letters are there that the pass did not meet: other readers hold them for up to 10 minutes, they came
+    /// meanwhile, or the pass ended before. `None` if the storage did not return their number.
+    pub unseen: Option<u64>,
     /// The time at which the pass began, by the storage's clock; none if there was no dead letter. What came later was left alone.
     pub began: Option<SystemTime>,
     /// The cause, if the redrive ended early: the storage failed several times in a row, or a part of it did not answer.
@@ -128,25 +136,33 @@ pub struct PurgeReport {
     pub skipped: Vec<SkippedLetter>,
     /// The number of dead letters that were read but not selected.
     pub left: u64,
+    /// The number of dead letters that were deleted as copies of one that was handled.
+    pub copies: u64,
+    /// As in [`RedriveReport`].
+    pub payloads_left: u64,
+    /// As in [`RedriveReport`].
+    pub unseen: Option<u64>,
     /// The cause, if the purge ended early: the storage failed several times in a row, or a part of it did not answer.
     pub stopped: Option<String>,
 }
 
-/// A selected dead letter with which a redrive or a purge failed. It stays in the dead-letter queue.
+/// A selected dead letter with which a redrive or a purge failed. It stays in the dead-letter queue, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SkippedLetter {
     /// The id of the job.
     pub id: String,
+    /// The sender of the job.
+    pub source: String,
     /// The error with its causes, in one line.
     pub why: String,
-    /// True if the job was put back, or may have been: it is then in both queues.
+    /// True if a redrive has put the job back, or may have: it is then in both queues. In a purge, true if the dead letter may be deleted.
     pub maybe_moved: bool,
 }
 
 impl From<RedriveReport> for PurgeReport {
     fn from(report: RedriveReport) -> Self {
-        let RedriveReport { moved, skipped, left, stopped, .. } = report;
-        Self { deleted: moved, skipped, left, stopped }
+        let RedriveReport { moved, skipped, left, copies, payloads_left, unseen, stopped, .. } = report;
+        Self { deleted: moved, skipped, left, copies, payloads_left, unseen, stopped }
     }
 }

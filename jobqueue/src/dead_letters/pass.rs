@@ -80,19 +80,18 @@ impl Pass<'_> {
         self.held.push(message);
     }
 
-    /// Records a letter with which the action failed. Several failures of the storage in a row end the pass; failures
-    /// of single letters do not.
-    fn skip(&mut self, held: Held, error: &Error, maybe_moved: bool) {
+    /// Counts a failure, and returns its text. Several failures of the storage in a row end the pass; failures of
+    /// single letters do not.
+    fn fail(&mut self, letter: &DeadLetter, error: &Error) -> String {
         let why = chain(error);
-        tracing::warn!(job = %held.letter.id.escape_debug(), error = %why, "a dead letter was skipped");
+        tracing::warn!(job = %letter.id.escape_debug(), error = %why, "a dead letter was not handled completely");
         let is_of_storage =
             matches!(error.kind(), ErrorKind::Storage | ErrorKind::Rejected | ErrorKind::Unknown);
         self.failures = if is_of_storage { self.failures + 1 } else { 0 };
         if self.failures >= MAX_FAILURES {
             self.report.stopped = Some(why.clone());
         }
-        self.report.skipped.push(SkippedLetter { id: held.letter.id, why, maybe_moved });
-        self.held.push(held.message);
+        why
     }
 
     /// Takes the next letters that can be handled at the same time: of different jobs and groups, and with payloads that fit into memory.
@@ -134,13 +133,23 @@ impl Pass<'_> {
         tasks
     }
 
-    /// Records the result of a letter: whether it was more than a copy.
-    fn record(&mut self, held: Held, handled: Result<bool, (Put, Error)>, tell: &mut Listener<'_>) {
+    fn record(&mut self, held: Held, handled: Result<Handled, (Put, Error)>, tell: &mut Listener<'_>) {
         match handled {
-            Ok(is_first) => {
-                if is_first {
-                    self.failures = 0;
-                    self.at_once = (self.at_once * 2).min(MAX_AT_ONCE);
+            Ok(Handled { is_copy, payload_left }) => {
+                match payload_left {
+                    Some(error) => {
+                        self.report.payloads_left += 1;
+                        self.fail(&held.letter, &error);
+                    }
+                    None if !is_copy => {
+                        self.failures = 0;
+                        self.at_once = (self.at_once * 2).min(MAX_AT_ONCE);
+                    }
+                    None => {}
+                }
+                if is_copy {
+                    self.report.copies += 1;
+                } else {
                     self.seen.done(&held, self.action);
                     tell(&held.letter);
                     self.report.moved.push(held.letter.id);
@@ -153,10 +162,30 @@ impl Pass<'_> {
                 if put == Put::Yes {
                     self.seen.done(&held, self.action);
                 }
-                self.skip(held, &error, put != Put::No);
+                let why = self.fail(&held.letter, &error);
+                let DeadLetter { id, source, .. } = held.letter;
+                self.report.skipped.push(SkippedLetter { id, source, why, maybe_moved: put != Put::No });
+                self.held.push(held.message);
             }
         }
     }
+
+    /// Returns how many of `there` letters the pass did not meet.
+    fn unseen(&self, there: u64) -> u64 {
+        let gone = match self.action {
+            PassAction::Tell => 0,
+            PassAction::PutBack | PassAction::Delete => self.report.moved.len() as u64 + self.report.copies,
+        };
+        there.saturating_sub((self.looked_at.len() as u64).saturating_sub(gone))
+    }
+}
+
+/// The result of a letter that was reported, put back or deleted.
+struct Handled {
+    /// True for a copy of a letter that was handled.
+    is_copy: bool,
+    /// The error of a blob that stays although its letter is deleted.
+    payload_left: Option<Error>,
 }
 
 /// A letter that is handled now.
@@ -190,6 +219,7 @@ impl DeadLetterQueue {
         };
         let done = self.pages(&mut pass, tell).await;
         pass.report.began = pass.began;
+        pass.report.unseen = self.count().await.ok().map(|there| pass.unseen(there));
         self.release(pass.held).await;
         match done {
             Err(error) if pass.looked_at.is_empty() || action == PassAction::Tell => return Err(error),
@@ -302,14 +332,14 @@ impl DeadLetterQueue {
         Some(Held { message, until, entry, letter, inserted, group })
     }
 
-    /// Acts on a letter. Returns false for a copy of another one, which is deleted.
+    /// Acts on a letter. A copy of another one is deleted.
     ///
     /// # Errors
-    /// The error, and whether the job is in its queue all the same.
-    async fn handle(&self, task: &Task, action: PassAction) -> Result<bool, (Put, Error)> {
+    /// The error, and whether the action had its effect all the same.
+    async fn handle(&self, task: &Task, action: PassAction) -> Result<Handled, (Put, Error)> {
         let (held, not_put) = (&task.held, |error| (Put::No, error));
         if action == PassAction::Tell {
-            return Ok(!task.is_copy);
+            return Ok(Handled { is_copy: task.is_copy, payload_left: None });
         }
         // Another pass may have claimed another copy of the letter.
         let is_claimed = match &held.entry {
@@ -319,7 +349,8 @@ impl DeadLetterQueue {
             _ => false,
         };
         if task.is_copy || is_claimed {
-            return self.discard(held).await.map(|()| false).map_err(not_put);
+            let payload_left = self.discard(held).await.map_err(|(_, error)| not_put(error))?;
+            return Ok(Handled { is_copy: true, payload_left });
         }
         if action == PassAction::PutBack
             && let Some(problem) = held.letter.text_problem()
@@ -327,11 +358,11 @@ impl DeadLetterQueue {
             return Err((Put::No, unreadable(problem)));
         }
         sleep_until(task.begin).await;
-        match action {
+        let payload_left = match action {
             PassAction::PutBack => self.put_back(held).await?,
-            PassAction::Delete | PassAction::Tell => self.discard(held).await.map_err(not_put)?,
-        }
-        Ok(true)
+            PassAction::Delete | PassAction::Tell => self.discard(held).await?,
+        };
+        Ok(Handled { is_copy: false, payload_left })
     }
 
     /// Makes the letters visible again that were only read.

@@ -6,20 +6,22 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::held::Held;
-use super::letter::DeadLetterEntry;
+use super::letter::{DeadLetter, DeadLetterEntry};
 use super::untyped::DeadLetterQueue;
 use crate::delivery::{HistoryTrim, add_past_dead_letter, unwrap_unreadable};
-use crate::envelope::{Envelope, StoredReference, UNREADABLE_KIND};
+use crate::envelope::{DeadLetterNote, Envelope, StoredReference, UNREADABLE_KIND};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{is_in_order, restamp};
 use crate::queue_core::{copy_blobs, fit, payload_error, remove_blobs};
 use crate::send::send_error;
-use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind, Tries};
+use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries};
 
 /// The time after which a letter is given up.
 const BUDGET: Duration = Duration::from_secs(30);
+/// The time that must be left of the hold of a letter when its job is put back.
+const SPARE: Duration = Duration::from_secs(2);
 
-/// The effect of a put-back on the queue.
+/// The effect of a put-back or a deletion that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Put {
     No,
@@ -37,20 +39,26 @@ struct Revived {
 }
 
 impl DeadLetterQueue {
-    /// Puts a job back into its queue, with blobs of its own, and then deletes its dead letter.
+    /// Puts a job back into its queue, with blobs of its own, and then deletes its dead letter. Returns the error of a
+    /// blob of the dead letter that is not deleted.
     ///
     /// # Errors
     /// The error, and whether the job is in its queue all the same.
-    pub(crate) async fn put_back(&self, held: &Held) -> Result<(), (Put, Error)> {
+    pub(crate) async fn put_back(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
         let mut tries = Tries::until(self.core.runtime(), Instant::now() + BUDGET, 1, 2);
         // Not the id of the job: a storage that detects duplicates would drop a job that was sent a moment ago.
         let identity: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
         loop {
-            let revived = self.revived(held).await;
-            let Revived { text, key, group, blobs } = revived.map_err(|error| match tries.is_in_doubt() {
+            let failed = |error| match tries.is_in_doubt() {
                 true => (Put::Perhaps, error),
                 false => (Put::No, error),
-            })?;
+            };
+            let Revived { text, key, group, blobs } = self.revived(held).await.map_err(failed)?;
+            if Instant::now() + SPARE >= held.until {
+                remove_blobs(&self.core, &self.core.name, blobs).await;
+                let text = "the dead letter was held for too long: another pass may have it";
+                return Err(failed(Error::new(ErrorKind::LeaseLost, text)));
+            }
             let put = PutMessage::new(text).with_shard_key(key).with_group(group);
             let put = put.with_job(Arc::clone(&identity));
             let error = match self.core.store().put(&self.core.name, put).await {
@@ -66,38 +74,36 @@ impl DeadLetterQueue {
                 certainty => (Put::Perhaps, send_error(error, certainty)),
             })?;
         }
-        let deleted = self.delete(&held.message).await.map_err(|error| {
+        self.discard(held).await.map_err(|(_, error)| {
             let text = "the job is put back, but its dead letter may not be deleted";
             (Put::Yes, Error::new(error.kind(), text).with_source(error))
-        })?;
-        if deleted {
-            remove_blobs(&self.core, &self.name, held.references()).await;
-        }
-        Ok(())
+        })
     }
 
-    /// Deletes a dead letter, then its blobs.
+    /// Deletes a dead letter, then its blobs. Returns the error of a blob that is not deleted.
     ///
     /// # Errors
-    /// Either the dead letter may not be deleted, or it is deleted and a blob is not.
-    pub(crate) async fn discard(&self, held: &Held) -> Result<(), Error> {
-        if !self.delete(&held.message).await? {
-            return Ok(());
+    /// The dead letter is not deleted, or only perhaps.
+    pub(crate) async fn discard(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
+        let deleted = self.delete(&held.message).await.map_err(|error| match error.certainty() {
+            Certainty::NotApplied => (Put::No, error.into()),
+            _ => (Put::Perhaps, error.into()),
+        })?;
+        let mut payload_left = None;
+        for reference in held.references().into_iter().filter(|_| deleted) {
+            if let Err(error) = self.core.claim_checks.remove(&self.name, &reference).await {
+                let text = "the dead letter is deleted, but its payload is not";
+                payload_left = Some(Error::new(ErrorKind::Storage, text).with_source(error));
+            }
         }
-        for reference in held.references() {
-            self.core.claim_checks.remove(&self.name, &reference).await.map_err(|error| {
-                let text = "the dead letter is deleted, but its payload is not; a sweep will delete it";
-                Error::new(ErrorKind::Storage, text).with_source(error)
-            })?;
-        }
-        Ok(())
+        Ok(payload_left)
     }
 
     /// Deletes a message. Returns false if another client has deleted it.
     ///
     /// # Errors
     /// Also if another client has leased it: then it is still there.
-    async fn delete(&self, message: &MessageRef) -> Result<bool, Error> {
+    async fn delete(&self, message: &MessageRef) -> Result<bool, StoreError> {
         let mut tries = Tries::until(self.core.runtime(), Instant::now() + BUDGET, 1, 2);
         loop {
             match self.core.store().delete(&self.name, message, ExpiredReceipt::Allow).await {
@@ -134,7 +140,7 @@ impl DeadLetterQueue {
         if let Some(text) = self.kept_text(envelope).await? {
             return Ok(as_it_is(&text));
         }
-        let mut envelope = self.reset(envelope);
+        let mut envelope = self.reset(envelope, &held.letter);
         let copied = copy_blobs(&self.core, &self.name, &mut envelope, u64::MAX).await?;
         let mut blobs = copied.new;
         let fitted = match copied.lacking {
@@ -165,13 +171,20 @@ impl DeadLetterQueue {
     }
 
     /// Returns the event with all its attempts again.
-    fn reset(&self, dead: &Envelope) -> Envelope {
+    fn reset(&self, dead: &Envelope, letter: &DeadLetter) -> Envelope {
         let mut envelope = dead.clone();
-        let deliveries = dead.dead_letter.as_ref().map_or(0, |note| note.deliveries);
-        envelope.fence_base = fence_base(dead.fence_base, deliveries, self.core.now());
-        if let Some(note) = envelope.dead_letter.take() {
-            add_past_dead_letter(&mut envelope.history, note);
-        }
+        // A message that the storage or another program has moved has no note. Without a past, its checkpoint would be
+        // taken for a producer's.
+        let note = envelope.dead_letter.take().unwrap_or_else(|| DeadLetterNote {
+            reason: letter.reason.to_string(),
+            queue: letter.queue.clone(),
+            message: None,
+            time: letter.time_text().unwrap_or_default(),
+            deliveries: letter.deliveries,
+            worker: None,
+        });
+        envelope.fence_base = fence_base(dead.fence_base, note.deliveries, self.core.now());
+        add_past_dead_letter(&mut envelope.history, note);
         // The new message must be distinguishable from the old one, which may still exist.
         restamp(&mut envelope, self.core.runtime());
         // The deliveries of the new message are counted from zero.

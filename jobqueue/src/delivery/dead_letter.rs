@@ -129,9 +129,12 @@ fn tell_dead(job: &LeasedJob, rejection: &Rejection) {
 }
 
 /// Returns the copy of this message that an earlier delivery has made, if it is among the first messages that a
-/// peek returns.
+/// peek returns. There is none of an end that this delivery has recorded.
 async fn copy_among(job: &LeasedJob, dead_letter_queue: &QueueName, envelope: &Envelope) -> Option<Envelope> {
-    if job.dequeue_count <= 1 {
+    let is_recorded_now = |event: &Envelope| {
+        event.dead_letter.as_ref().is_some_and(|note| note.deliveries == job.dequeue_count)
+    };
+    if job.dequeue_count <= 1 || job.with_envelope(is_recorded_now).unwrap_or(false) {
         return None;
     }
     let lying = job.core.store().peek(dead_letter_queue, MAX_MESSAGES).await.ok()?;

@@ -174,7 +174,11 @@ fn text(report: &BulkReport, purges: bool) -> String {
         }
     }
     for skipped in report.skipped.iter().take(NAMED) {
-        let moved = if skipped.maybe_moved { " (perhaps in both queues)" } else { "" };
+        let moved = match (skipped.maybe_moved, purges) {
+            (false, _) => "",
+            (true, false) => " (perhaps in both queues)",
+            (true, true) => " (perhaps deleted)",
+        };
         text.push_str(&format!("  skipped {}: {}{moved}\n", clean(&skipped.id), clean(&skipped.error)));
     }
     text

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use jobqueue::storage::PutMessage;
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{JobError, JobInfo, Storage, Worker};
-use jobqueue_admin::{Admin, BulkReport, DeadLetterFilter, JobState, RawSend};
+use jobqueue_admin::{AccessLevel, Admin, BulkReport, DeadLetterFilter, JobState, OperatorResult, RawSend};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::Task;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::support::{operator, send, storages};
+use crate::admin::support::{operator, send, storages, watched};
 
 const QUEUE: &str = "tasks";
 
@@ -207,4 +208,53 @@ async fn dead_letter_without_a_readable_text_is_listed_and_can_be_purged() {
     let purge = admin.purge("tasks").filter(unreadable).run().await.unwrap();
     assert_eq!(purge.count, 1);
     assert_eq!(admin.queue("tasks").await.unwrap().dead_letters, Some(0));
+}
+
+/// Dead-letters jobs whose payloads are in blobs.
+async fn with_large_dead_letters(storage: &Storage, jobs: u32) {
+    let queue = storage.queue_named::<Task>(QUEUE).await.unwrap();
+    for n in 0..jobs {
+        let _ = queue.send(&Task { name: n.to_string(), data: "x".repeat(100_000) }).await.unwrap();
+    }
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("planted"));
+    let worker = Worker::builder(storage.clone()).handle_on(QUEUE, handler).circuit_breaker(None);
+    assert_eq!(worker.build().unwrap().run_until_idle().await.unwrap().dead_lettered, u64::from(jobs));
+}
+
+// L9
+#[tokio::test]
+async fn purge_names_what_it_deletes_although_payloads_stay() {
+    let faulty = Faulty::new(&Storage::memory());
+    let storage = faulty.storage();
+    with_large_dead_letters(&storage, 5).await;
+    let (admin, events) = watched(&storage, AccessLevel::Operate);
+    faulty.plan_always(Operation::DeleteBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let one = admin.purge(QUEUE).filter(DeadLetterFilter::all()).limit(1).run().await.unwrap();
+    assert_eq!((one.count, one.jobs.len(), one.skipped.len(), one.payloads_left), (1, 1, 0, 1));
+    assert_eq!(counts(&admin).await, (0, 4));
+    let all = admin.purge(QUEUE).filter(DeadLetterFilter::all()).run().await.unwrap();
+    assert_eq!((all.count, all.payloads_left, all.left), (3, 3, 1), "it stops after three refusals");
+    assert!(all.stopped.is_some());
+    let events = events.lock().unwrap();
+    assert_eq!((&events[0].jobs, &events[1].jobs), (&one.jobs, &all.jobs));
+    let OperatorResult::Done(detail) = &events[1].result else { panic!("{events:?}") };
+    assert!(detail.starts_with("3 deleted, 0 skipped; it ended early: "), "{detail}");
+}
+
+// L9
+#[tokio::test]
+async fn audit_names_jobs_that_may_be_changed() {
+    let faulty = Faulty::new(&Storage::memory());
+    let storage = faulty.storage();
+    with_large_dead_letters(&storage, 1).await;
+    let (admin, events) = watched(&storage, AccessLevel::Operate);
+    faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Timeout));
+    let purge = admin.purge(QUEUE).filter(DeadLetterFilter::all()).run().await.unwrap();
+    let redrive = admin.redrive(QUEUE).filter(DeadLetterFilter::all()).run().await.unwrap();
+    for report in [purge, redrive] {
+        assert_eq!((report.count, report.skipped.len()), (0, 1));
+        assert!(report.skipped[0].maybe_moved);
+    }
+    let events = events.lock().unwrap();
+    assert_eq!((events[0].jobs.len(), events[1].jobs.len()), (1, 1));
 }
