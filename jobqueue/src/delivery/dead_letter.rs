@@ -26,37 +26,34 @@ use crate::storage::{Certainty, MAX_MESSAGES, PutMessage, Queues, StoreErrorKind
 /// The pause before the next attempt for a message that could not be moved.
 pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
 
-/// Records in the message that its last attempt has failed and that it must be dead-lettered, so that no later
-/// delivery runs it, even if the dead letter cannot be stored. Does nothing for a message that was not run.
+/// Records in the message that it must be dead-lettered, so that no later delivery runs it: whatever has changed until then, and
+/// whether or not the dead letter can be stored.
 ///
 /// # Errors
 /// The lease is lost or uncertain: a letter would lie beside a message that runs again. If the storage refuses the change, the next change
 /// of the message writes the record.
 pub(crate) async fn record_end(job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
-    if job.is_unwritable || !std::mem::take(&mut rejection.attempted) {
-        return Ok(());
-    }
-    match write_end(job, rejection, 1).await {
+    match record_end_for_others(job, rejection).await {
         Err(error) if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) => Err(error),
         Err(error) => {
-            tracing::debug!(queue = %job.core.name, error = %chain(&error), "a failed attempt cannot be recorded");
+            tracing::debug!(queue = %job.core.name, error = %chain(&error), "the end of a job cannot be recorded");
             Ok(())
         }
         Ok(()) => Ok(()),
     }
 }
 
-/// Records the same for certain, also of a message that was not run: for a job whose end others act upon, the next of its key or
-/// the continuation of its batch. They must not start while it may still run.
+/// Records the same for certain: for a job whose end others act upon, the next of its key or the continuation of its batch. They must
+/// not start while it may still run.
 ///
 /// # Errors
 /// The lease is lost, or the end is not recorded for certain; it is written together with the next change of the message.
 pub(crate) async fn record_end_for_others(job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
-    let attempted = std::mem::take(&mut rejection.attempted);
     let is_recorded = job.with_envelope(|event| event.dead_letter.is_some()).unwrap_or(true);
-    if job.is_unwritable || (is_recorded && !attempted) {
+    if job.is_unwritable || (is_recorded && !rejection.attempted) {
         return Ok(());
     }
+    let attempted = std::mem::take(&mut rejection.attempted);
     write_end(job, rejection, u32::from(attempted)).await
 }
 

@@ -126,7 +126,6 @@ impl Executor {
             return release(leased_job, wait).await;
         }
         let Some(hooked) = job.as_deref().filter(|job| self.state.has_hooks(job)) else {
-            record_end(leased_job, &mut rejection).await?;
             return self.dead_letter(leased_job, job, rejection).await;
         };
         match record_end_for_others(leased_job, &mut rejection).await {
@@ -158,8 +157,9 @@ impl Executor {
         &self,
         leased_job: &LeasedJob,
         job: Option<Arc<JobInfo>>,
-        rejection: Rejection,
+        mut rejection: Rejection,
     ) -> Result<Outcome, Error> {
+        record_end(leased_job, &mut rejection).await?;
         if let Err(error) = dead_letter(leased_job, &rejection).await {
             return stay(leased_job, error).await;
         }

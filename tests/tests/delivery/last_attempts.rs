@@ -1,15 +1,17 @@
 //! The last attempt of a job while its dead-letter queue cannot be written or its worker dies: the handler does not
-//! run again.
+//! run again. Nor does a job that was rejected without a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::handler::Handler;
-use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{JobError, Storage};
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::{JobError, QueueMessage, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use serde::{Deserialize, Serialize};
 
 /// A handler that counts its runs and fails by `error`.
 fn failing(runs: &Arc<AtomicU32>, error: fn() -> JobError) -> impl Handler<(Task,), Message = Task> {
@@ -96,4 +98,55 @@ async fn a_delivery_rejected_by_hand_is_not_delivered_again() {
     faulty.heal();
     assert!(queue.receive(Duration::from_secs(120)).await.unwrap().is_none());
     assert_eq!(counts(&storage).await, (0, 1));
+}
+
+/// The task of a later release, which accepts any name.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "tasks", kind = "task")]
+struct AnyName {
+    #[message(key)]
+    name: String,
+}
+
+/// The worker dies between the copy of a job that it rejected without a run and the deletion of its message.
+async fn rejected_and_not_deleted() -> Storage {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let event = serde_json::json!({
+        "specversion": "1.0", "id": "1", "source": "/shop", "type": "task",
+        "datacontenttype": "application/json", "data": { "name": "" },
+    });
+    storage.queues().put(queue.name(), PutMessage::new(event.to_string())).await.unwrap();
+    faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Unavailable));
+    let old = worker(&storage).handle(failing(&Arc::default(), || JobError::retry("it ran")));
+    let report = old.build().unwrap().run_until(after(10)).await.unwrap();
+    faulty.heal();
+    assert_eq!(report.dead_lettered, 1);
+    assert_eq!(counts(&storage).await, (1, 1), "the job is in both queues");
+    storage
+}
+
+/// Runs a worker of the later release. Returns the number of jobs that it ran.
+async fn run_later_release(storage: &Storage) -> u64 {
+    let handler = async |_: AnyName| Ok::<_, JobError>(());
+    let report = worker(storage).handle(handler).build().unwrap().run_until(after(300)).await.unwrap();
+    assert_eq!(counts(storage).await, (0, 0));
+    report.completed
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_an_older_release_rejected_runs_once_after_its_redrive() {
+    let storage = rejected_and_not_deleted().await;
+    let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
+    assert_eq!(letters.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(run_later_release(&storage).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_purged_job_that_an_older_release_rejected_does_not_run() {
+    let storage = rejected_and_not_deleted().await;
+    let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
+    assert_eq!(letters.purge(|_| true).await.unwrap().deleted.len(), 1);
+    assert_eq!(run_later_release(&storage).await, 0);
 }
