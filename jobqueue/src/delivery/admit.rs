@@ -88,12 +88,14 @@ impl Executor {
         waiting: Waiting<'_>,
     ) -> Result<Readable<'_>, NotRun> {
         match self.read(leased_job, decoded, info).await {
-            // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it.
-            Err(later)
-                if matches!(*later, Disposition::Defer { .. }) && position_of(leased_job).is_some() =>
+            // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it. A handler that
+            // has finished needs nothing of the message.
+            Err(not_run)
+                if (matches!(*not_run, Disposition::Defer { .. }) && position_of(leased_job).is_some())
+                    || HandlerOutput::is_kept(leased_job) =>
             {
                 self.ask_hooks(leased_job, info, waiting).await?;
-                Err(later)
+                Err(not_run)
             }
             Err(not_run) => Err(not_run),
             Ok(readable) => {
@@ -141,7 +143,10 @@ impl Executor {
         info: &mut Arc<JobInfo>,
     ) -> Result<Readable<'_>, NotRun> {
         let data = match decoded {
-            Err(never) if matches!(*never, Disposition::DeadLetter(_)) => return Err(never),
+            Err(never) if matches!(*never, Disposition::DeadLetter(_)) => {
+                let is_done = self.is_done(leased_job, info).await;
+                return Err(if is_done { Box::new(Disposition::Discard) } else { never });
+            }
             Err(later)
                 if matches!(*later, Disposition::Release(_)) && self.state.cancelled(info).is_none() =>
             {

@@ -14,6 +14,7 @@ use super::progress::{CheckpointOutcome, load_saved, save_progress};
 use super::saved::{from_json, json_text, to_json};
 use super::snooze::Snooze;
 use super::state::DeliveryState;
+use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 use crate::handler::{ExtractError, FromJob, Job};
 use crate::job::JobInfo;
@@ -83,9 +84,10 @@ impl HandlerOutput {
         }
     }
 
-    /// Returns whether the handler of an earlier delivery has finished.
+    /// Returns whether the handler of an earlier delivery has finished, and the job is not to be dead-lettered all the same.
     pub(super) fn is_kept(leased_job: &LeasedJob) -> bool {
-        leased_job.with_envelope(|event| event.history.finished.is_some()).unwrap_or(false)
+        let is_kept = |event: &Envelope| event.history.finished.is_some() && event.dead_letter.is_none();
+        leased_job.with_envelope(is_kept).unwrap_or(false)
     }
 
     /// Returns the output of an earlier delivery whose handler has finished.

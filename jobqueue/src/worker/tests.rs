@@ -18,7 +18,7 @@ use crate::job::JobInfo;
 use crate::job::outcome::JobError;
 use crate::memory;
 use crate::runtime::Runtime;
-use crate::storage::Storage;
+use crate::storage::{Metadata, Storage};
 
 #[derive(Serialize, Deserialize, crate::QueueMessage)]
 #[message(crate = "crate", queue = "parts", kind = "part", poison_threshold = 3)]
@@ -77,6 +77,32 @@ impl Hook for Failing {
 fn failing(call: HookCall, retryable: bool, mended_after: u32) -> Arc<Failing> {
     let (failures, told) = (AtomicU32::new(0), Mutex::default());
     Arc::new(Failing { call, retryable, failures, mended_after, told })
+}
+
+// The attempts before it became done do not count, whatever the limit is by then.
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_handler_has_finished_is_not_dead_lettered_for_its_attempts() {
+    let storage: Storage = memory::open_on(Runtime::paused());
+    let queue = storage.queue::<Part>().await.unwrap();
+    let _ = queue.send(&Part {}).await.unwrap();
+    let runs: Arc<AtomicU32> = Arc::default();
+    let run_for_a_minute = async |hook: Arc<Failing>| {
+        let runs = Arc::clone(&runs);
+        let handler = move |_: Part| {
+            let is_first = runs.fetch_add(1, Ordering::Relaxed) == 0;
+            async move { if is_first { Err(JobError::retry("once")) } else { Ok(()) } }
+        };
+        let builder = WorkerBuilder::new(storage.clone(), vec![hook as Arc<dyn Hook>], &[]);
+        let worker = builder.handle(handler).build().unwrap();
+        worker.run_until(tokio::time::sleep(Duration::from_secs(60))).await.unwrap()
+    };
+    let report = run_for_a_minute(failing(HookCall::Completing, true, u32::MAX)).await;
+    assert_eq!((report.retried, report.completed), (1, 0));
+    let one_attempt = Metadata::new().with("poisonthreshold", "1");
+    storage.queues().set_queue_metadata(queue.name(), &one_attempt).await.unwrap();
+    let report = run_for_a_minute(failing(HookCall::Completing, true, 0)).await;
+    assert_eq!((report.completed, report.dead_lettered), (1, 0));
+    assert_eq!(runs.load(Ordering::Relaxed), 2);
 }
 
 /// Runs one job for some hours. Returns the number of handler runs, the report, and the dead letters.

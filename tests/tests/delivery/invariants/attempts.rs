@@ -154,6 +154,22 @@ async fn job_that_kills_its_worker_is_bounded_by_deliveries() {
     assert_eq!(letters[0].attempts, 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn job_that_is_remembered_as_done_is_not_dead_lettered_for_its_deliveries() {
+    let faulty = Faulty::deleting_one_by_one(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let terms = SettingOverrides::new().with_max_deliveries(1);
+    faulty.plan(Operation::Delete, 1, Fault::LoseRequest(StoreErrorKind::Unavailable));
+    faulty.plan(Operation::Delete, 2, Fault::LoseRequest(StoreErrorKind::Unavailable));
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let worker = worker(&storage).overrides(terms).handle(handler).build().unwrap();
+    let report = worker.run_until(after(120)).await.unwrap();
+    assert_eq!((report.uncertain, report.dead_lettered), (1, 0));
+    assert_eq!(queue.approximate_len().await.unwrap(), 0);
+}
+
 async fn stored(storage: &Storage) -> BlobName {
     let container: ContainerName = ContainerName::new("jobqueue-payloads").unwrap();
     let page = storage.blobs().list_blobs(&container, "", None).await.unwrap();

@@ -5,7 +5,7 @@
 //! | an acknowledged job is lost | [`ForgetsPuts`](Defect::ForgetsPuts), for a job of the scenario and for a follow-up |
 //! | a refused job runs | [`StoresRefused`](Defect::StoresRefused), for a job of the scenario and for a follow-up |
 //! | a job ran twice without a cause | [`KeepsDeleted`](Defect::KeepsDeleted), for a job of the scenario and for a follow-up |
-//! | a job that was done is dead-lettered | `KeepsDeleted`, with a handler that rejects the job the second time |
+//! | a job that was done is dead-lettered | `KeepsDeleted`, with a handler that rejects the job the second time; after a deletion without an answer, a history (`checks/doubled.rs`) |
 //! | a job is done, and its dead letter is left | a history that no storage can cause (`checks/doubled.rs`) |
 //! | an effect happened twice without a cause | `KeepsDeleted` |
 //! | an effect happened twice in one run | a handler that repeats it |

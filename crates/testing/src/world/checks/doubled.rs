@@ -52,7 +52,7 @@ fn died(job: &Job<'_>) -> Option<Finding> {
         let is_before = |run: &&Run<'_>| run.is_done() && run.has_ended(entry.number);
         let done = job.runs.iter().find(is_before)?;
         let is_explained = match *inserted == Some(done.message) {
-            true => job.may_lose_lease(done, entry.number),
+            true => job.may_lose_lease(done, entry.number) && !is_remembered(job, done, entry),
             false => job.has_copies(entry.number),
         };
         (!is_explained && !job.is_about_to_expire(entry)).then(|| {
@@ -64,6 +64,20 @@ fn died(job: &Job<'_>) -> Option<Finding> {
                 ),
             )
         })
+    })
+}
+
+/// Returns whether the process of an entry has reported before that the message of a run is done: it remembers that, whatever became of
+/// the deletion.
+fn is_remembered(job: &Job<'_>, done: &Run<'_>, entry: &Entry) -> bool {
+    job.entries.iter().any(|earlier| {
+        earlier.number < entry.number
+            && earlier.node == entry.node
+            && matches!(&earlier.fact, Fact::Settled {
+                inserted: Some(inserted),
+                outcome: Outcome::Completed | Outcome::CompletedUncertain,
+                ..
+            } if *inserted == done.message)
     })
 }
 
@@ -91,28 +105,62 @@ fn left_behind(job: &Job<'_>) -> Option<Finding> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
+    use jobqueue::Reason;
+    use jobqueue::storage::Operation;
+
     use super::*;
     use crate::world::ledger::RunEnd;
 
+    fn evidence(facts: Vec<(&str, Fact)>) -> Evidence {
+        let entry = |(number, (node, fact)): (usize, (&str, _))| Entry {
+            number,
+            at: Duration::ZERO,
+            node: node.into(),
+            fact,
+        };
+        let history = facts.into_iter().enumerate().map(entry).collect();
+        Evidence { history, ..Evidence::default() }
+    }
+
+    /// Returns the facts of a job that is done in process `w`.
+    fn done() -> [(&'static str, Fact); 2] {
+        let began = Fact::RunBegan {
+            run: 1,
+            id: "j".into(),
+            inserted: SystemTime::UNIX_EPOCH,
+            delivery: 2,
+            attempt: 2,
+            max_attempts: 3,
+        };
+        [("w", began), ("w", Fact::RunEnded { run: 1, id: "j".into(), end: RunEnd::Done })]
+    }
+
     #[test]
     fn dead_letter_of_a_job_that_is_done_is_found() {
-        let facts = [
-            Fact::PutBegan { id: "j".into(), queue: "orders-poison".into() },
-            Fact::RunBegan {
-                run: 1,
-                id: "j".into(),
-                inserted: SystemTime::UNIX_EPOCH,
-                delivery: 2,
-                attempt: 2,
-                max_attempts: 3,
-            },
-            Fact::RunEnded { run: 1, id: "j".into(), end: RunEnd::Done },
-        ];
-        let entry = |(number, fact)| Entry { number, at: Duration::ZERO, node: "w".into(), fact };
-        let history = facts.into_iter().enumerate().map(entry).collect();
-        let mut evidence = Evidence { history, ..Evidence::default() };
+        let letter = ("w", Fact::PutBegan { id: "j".into(), queue: "orders-poison".into() });
+        let mut evidence = evidence([letter].into_iter().chain(done()).collect());
         assert!(check(&evidence).is_empty());
         evidence.dead.insert("j".to_owned());
         assert_eq!(check(&evidence)[0].what, "a job is done, and its dead letter is left");
+    }
+
+    #[test]
+    fn death_of_a_job_that_its_process_remembers_as_done_is_found() {
+        let settled = |outcome| Fact::Settled {
+            id: "j".into(),
+            inserted: Some(SystemTime::UNIX_EPOCH),
+            delivery: 2,
+            outcome,
+        };
+        let no_answer = Fact::CallFailed { id: "j".into(), operation: Operation::Delete, how: "failed" };
+        let died_in = |node| {
+            let mut facts: Vec<_> = done().into();
+            facts.push(("w", no_answer.clone()));
+            facts.push(("w", settled(Outcome::CompletedUncertain)));
+            facts.push((node, settled(Outcome::DeadLettered(Reason::MAX_DELIVERIES))));
+            check(&evidence(facts))
+        };
+        assert!(died_in("another").is_empty());
+        assert_eq!(died_in("w")[0].what, "a job that was done is dead-lettered");
     }
 }
