@@ -3,28 +3,47 @@
 //! A send whose answer is lost makes a second message. So does a continuation that two children send at once. The
 //! first copy delivered runs. Other copies *wait*; none is deleted for not being the first, because the first may
 //! have been dead-lettered by hand, or may be the same message under the id that another handle of the storage gives
-//! it. Only the record that the child is done ends a copy. A copy that has waited for about a minute runs too:
-//! running twice is allowed, never running is not.
+//! it. Only the record that the child is done ends a copy.
+//!
+//! A copy that is put back counts that in the claim, and the one that runs strikes the counts out at intervals. A copy
+//! that was put back four times without such a sign of life, which takes one to four minutes, takes the turn over.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{Ledger, MAX_BYTES};
+use crate::delivery::HookContext;
 use crate::error::Error;
 use crate::json_blob::{Edit, JsonBlob, Known};
-use crate::storage::{MessageId, StoreError, StoreErrorKind as K};
+use crate::storage::{BlobStore, MessageId, StoreError, StoreErrorKind as K};
 
-/// The delay of a copy that is put back while another one runs.
+/// The delay of a copy that is put back for the first time while another one runs.
 const WAIT: Duration = Duration::from_secs(5);
-/// The delivery from which a copy waits no longer. A count, because the clocks of several machines may differ.
-const TAKE_OVER: u32 = 12;
+/// The delivery from which this delay no longer grows.
+const LONGEST_WAIT: u32 = 12;
+/// The number of waits without a sign of life after which a copy takes the turn over. A count, because the clocks of several machines
+/// may differ.
+const PATIENCE: u32 = 4;
+/// The interval between two signs of life: a third of the shortest time in which a copy has waited that often.
+const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The record of the copy that runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Claim {
     /// The copy's message; `None` if it was dead-lettered.
     message: Option<String>,
+    /// How often each other copy was put back since the last sign of life.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    waits: BTreeMap<String, u32>,
+}
+
+impl Claim {
+    fn of(message: &MessageId) -> Self {
+        Self { message: Some(message.as_str().to_owned()), ..Self::default() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +57,36 @@ pub(super) enum Turn {
 }
 
 impl Ledger<'_> {
+    /// Gives the turn of `who` to this delivery until its lease ends, unless another copy has it. The delivery loses its lease if
+    /// another copy takes the turn over.
+    pub(super) async fn turn_of(&self, who: &str, delivery: HookContext<'_>) -> Result<Turn, Error> {
+        let turn = self.take_turn(who, delivery.message, delivery.job.dequeue_count).await?;
+        if let Turn::Wait(_) = turn {
+            return Ok(turn);
+        }
+        let (claim, own) = (self.claim(who, &self.storage.blobs_apart())?, Claim::of(delivery.message));
+        let lease = Arc::downgrade(&delivery.leased_job.lease);
+        let keep = async move {
+            let sign_of_life = |found: Option<Claim>| match found {
+                Some(found) if found.message == own.message && found != own => Edit::Write(own.clone(), true),
+                found => Edit::Keep(found.is_none_or(|found| found.message.is_none() || found == own)),
+            };
+            loop {
+                tokio::time::sleep(HEARTBEAT).await;
+                let Some(lease) = lease.upgrade().filter(|lease| lease.check_not_ended().is_ok()) else {
+                    return;
+                };
+                match claim.change(Known::Nothing, sign_of_life).await {
+                    Ok(kept) if !kept.result => return lease.expire(),
+                    Ok(_) => {}
+                    Err(error) => tracing::debug!(%error, "the claim of a copy was not renewed"),
+                }
+            }
+        };
+        delivery.leased_job.core.renewer().spawn(keep);
+        Ok(turn)
+    }
+
     /// Gives the turn of `who` to delivery number `delivery` of `message`, unless another copy has it.
     pub(super) async fn take_turn(
         &self,
@@ -45,14 +94,21 @@ impl Ledger<'_> {
         message: &MessageId,
         delivery: u32,
     ) -> Result<Turn, Error> {
-        let own = Claim { message: Some(message.as_str().to_owned()) };
+        let own = Claim::of(message);
         let take = |claim: Option<Claim>| match claim {
             None => Edit::Write(own.clone(), Turn::First),
             Some(claim) if claim == own => Edit::Keep(Turn::Again),
-            Some(Claim { message: Some(_) }) if delivery < TAKE_OVER => Edit::Keep(Turn::Wait(WAIT)),
+            Some(mut claim) if claim.message.is_some() && claim.message != own.message => {
+                let waits = claim.waits.entry(message.as_str().to_owned()).or_default();
+                if *waits >= PATIENCE {
+                    return Edit::Write(own.clone(), Turn::Again);
+                }
+                *waits += 1;
+                Edit::Write(claim, Turn::Wait(WAIT * delivery.min(LONGEST_WAIT)))
+            }
             Some(_) => Edit::Write(own.clone(), Turn::Again),
         };
-        match self.claim(who)?.change(Known::Absent, take).await {
+        match self.claim(who, self.storage.blobs())?.change(Known::Absent, take).await {
             Ok(taken) => Ok(taken.result),
             // Other copies were faster, or a sweep has just removed the claim.
             Err(e) if is_conflict(&e) => Ok(Turn::Wait(WAIT)),
@@ -60,14 +116,14 @@ impl Ledger<'_> {
         }
     }
 
-    fn claim(&self, who: &str) -> Result<JsonBlob<Claim>, Error> {
+    fn claim(&self, who: &str, blobs: &Arc<dyn BlobStore>) -> Result<JsonBlob<Claim>, Error> {
         let blob = self.id.blob(&format!("claim/{who}"))?;
-        Ok(JsonBlob::new(self.storage.blobs(), self.storage.runtime(), blob, MAX_BYTES))
+        Ok(JsonBlob::new(blobs, self.storage.runtime(), blob, MAX_BYTES))
     }
 
     /// Returns whether no other copy has the turn of `who`.
     pub(super) async fn may_end(&self, who: &str, message: &MessageId) -> Result<bool, Error> {
-        let claim = self.claim(who)?.read().await?;
+        let claim = self.claim(who, self.storage.blobs())?.read().await?;
         let holder = claim.and_then(|claim| claim.value.message);
         Ok(holder.is_none_or(|holder| holder == message.as_str()))
     }
@@ -75,10 +131,10 @@ impl Ledger<'_> {
     /// Ends the turn of `message`, which is being dead-lettered and would return as another message.
     pub(super) async fn end_turn(&self, who: &str, message: &MessageId) -> Result<(), Error> {
         let end = |claim: Option<Claim>| match claim.and_then(|claim| claim.message) {
-            Some(holder) if holder == message.as_str() => Edit::Write(Claim { message: None }, ()),
+            Some(holder) if holder == message.as_str() => Edit::Write(Claim::default(), ()),
             _ => Edit::Keep(()),
         };
-        self.claim(who)?.change(Known::Nothing, end).await?;
+        self.claim(who, self.storage.blobs())?.change(Known::Nothing, end).await?;
         Ok(())
     }
 }

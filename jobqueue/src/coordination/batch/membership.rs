@@ -104,10 +104,9 @@ impl Hook for Membership {
         hook_context: HookContext<'_>,
         _: Waiting<'_>,
     ) -> Result<Option<Disposition>, Error> {
-        let (message, delivery) = (hook_context.message, hook_context.job.dequeue_count);
         if let Some(ledger) = self.continued(hook_context).await? {
             // Its membership in a batch above is that of the job it continues; it takes no turn of its own there.
-            return Ok(match ledger.take_turn(THEN, message, delivery).await? {
+            return Ok(match ledger.turn_of(THEN, hook_context).await? {
                 Turn::First => None,
                 _ if ledger.read::<bool>(&ledger.id.blob("done")?).await?.is_some() => {
                     Some(Disposition::Discard)
@@ -119,7 +118,7 @@ impl Hook for Membership {
         let Some(Child { ledger, index, .. }) = self.child(hook_context).await? else {
             return Ok(None);
         };
-        let turn = ledger.take_turn(&claim(index), message, delivery).await?;
+        let turn = ledger.turn_of(&claim(index), hook_context).await?;
         if turn == Turn::First {
             return Ok(None);
         }

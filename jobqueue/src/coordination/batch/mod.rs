@@ -10,7 +10,7 @@
 //! - **Restartable.** Children have the ids `<batch>/<n>`. A cursor holds how many were certainly sent, and a restart
 //!   begins there.
 //! - **Copies wait for a record.** If a child was sent twice, one message runs and the other waits. The record that the
-//!   child is done ends both. A message that has waited for a minute runs too.
+//!   child is done ends both. The one that runs renews its claim; if it cannot for a minute, the other takes over.
 //! - **Once.** The end of a child is recorded before its message is deleted. If the process crashes in between, the
 //!   next delivery does not run the handler again, but continues from the marker. The continuation may be put twice:
 //!   by two children that end together, or by a crash between the put and its record. Its copies take turns like

@@ -5,7 +5,7 @@
 //! <id>/names/<leaf>         digests of the children with these numbers, written before they are sent
 //! <id>/plan                 the number of children and the continuation, written once when the batch is sealed
 //! <id>/cursor               the number of children that were certainly sent
-//! <id>/sent                 a process is sending the continuation, or has sent it
+//! <id>/sent                 the continuation was certainly sent
 //! <id>/done                 the continuation has run
 //! <id>/claim/<who>          the copy of a child, or of the continuation (`then`), that runs
 //! <id>/handover/<index>     the batches through which this child ends, in their order

@@ -11,9 +11,11 @@ use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
-use jobqueue::{Context, JobError, QueueMessage, QueueName, Reason, State, Storage, WorkerBuilder, memory};
+use jobqueue::{
+    Context, JobError, QueueMessage, QueueName, Reason, State, Storage, Worker, WorkerBuilder, memory,
+};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{clock, in_memory, worker};
+use jobqueue_tests::jobs::{after, clock, in_memory, worker};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -214,7 +216,44 @@ async fn duplicate_of_a_child_with_a_blob_does_not_end_it() {
     a_copy_ends_nothing(70_000, false).await;
 }
 
-/// A copy whose payload is gone ends as a dead letter, and does not count as the child.
+/// Returns a worker whose handlers log that they begin, and then take an hour.
+fn slow(storage: &Storage, log: &Log) -> Worker {
+    let slice = async |slice: Slice, State(log): State<Log>| {
+        *log.runs.lock().unwrap().entry(slice.n).or_default() += 1;
+        after(3_600).await;
+        Ok::<_, JobError>(())
+    };
+    let join = async |_: Join, ctx: Context, State(log): State<Log>| {
+        let ends = ends(&ctx).await?;
+        log.joins.lock().unwrap().push(ends);
+        after(3_600).await;
+        Ok::<_, JobError>(())
+    };
+    worker(storage).state(log.clone()).handle(slice).handle(join).build().unwrap()
+}
+
+// I1, I12a
+#[tokio::test(start_paused = true)]
+async fn copies_of_child_and_continuation_wait_as_long_as_the_first_runs() {
+    let (storage, log) = (in_memory(), Log::default());
+    let mut interrupted = storage.batch("b").await.unwrap();
+    interrupted.send_all([Slice { n: 0 }]).await.unwrap();
+    drop(interrupted);
+    storage.blobs().delete_blob(&blob("b/cursor"), None).await.unwrap();
+    fan_out(&storage, 1, OnDeadLetters::Wait).await;
+    let time = async {
+        after(3_700).await;
+        // As if two children had ended together.
+        storage.blobs().delete_blob(&blob("b/sent"), None).await.unwrap();
+        fan_out(&storage, 1, OnDeadLetters::Wait).await;
+        after(5_000).await;
+    };
+    let report = slow(&storage, &log).run_until(time).await.unwrap();
+    assert_eq!((&*log.runs.lock().unwrap(), log.joins.lock().unwrap().len()), (&BTreeMap::from([(0, 1)]), 1));
+    assert_eq!(report.completed + report.duplicates, 4, "{report:?}");
+}
+
+/// A copy whose payload is gone ends as/// A copy whose payload is gone ends as a dead letter, and does not count as the child.
 // I1, I12a
 #[tokio::test(start_paused = true)]
 async fn dead_lettered_duplicate_does_not_end_the_child() {
