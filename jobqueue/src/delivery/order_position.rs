@@ -45,8 +45,9 @@ pub(crate) async fn end_turn(job: &LeasedJob, end: EndState) -> Result<(), Error
     job.core.groups.end(position, end, job.core.now()).await
 }
 
-/// Confirms at intervals, while the handler runs, that the message exists: on the renewer's runtime, which a handler cannot block. If
-/// that fails for so long that the next job of the key may start soon, the delivery loses its lease.
+/// Confirms at intervals, from when the delivery has its turn until its lease ends, that the message exists: on the renewer's runtime,
+/// which a handler cannot block. If the turn is lost, or cannot be confirmed for so long that the next job of the key may start soon, the
+/// delivery loses its lease.
 pub(crate) fn keep_expected(job: &LeasedJob) {
     let Some(position) = position_of(job) else { return };
     let core = &job.core;
@@ -79,7 +80,8 @@ impl Heartbeat {
             let begun = Instant::now();
             let due = Millis::from(self.runtime.now()).after(GRACE);
             match timeout_at(lost_at, self.log.change(move |log| log.extend(&entry, turn, due))).await {
-                Ok(Ok(())) => (lost_at, pause) = (begun + GRACE + OVERDUE_MARGIN, HEARTBEAT),
+                Ok(Ok(true)) => (lost_at, pause) = (begun + GRACE + OVERDUE_MARGIN, HEARTBEAT),
+                Ok(Ok(false)) => lost_at = begun,
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "the group log does not show that the job is running");
                     pause = NOTE_PAUSE.min(lost_at.saturating_duration_since(Instant::now()));
@@ -88,7 +90,9 @@ impl Heartbeat {
             }
             if Instant::now() >= lost_at {
                 if let Some(lease) = self.lease.upgrade() {
-                    tracing::warn!("a job in order lost its turn: its group log could not be changed");
+                    tracing::warn!(
+                        "a job in order lost its turn: its group log could not be changed in time"
+                    );
                     lease.expire();
                 }
                 return;
@@ -107,7 +111,7 @@ pub(super) async fn extend_due(job: &LeasedJob, delay: Duration) {
             let due = Millis::from(job.core.now()).after(delay + GRACE);
             match log.change(move |log| log.extend(&entry, turn, due)).await {
                 Err(error) if error.is_retryable() => tokio::time::sleep(NOTE_PAUSE).await,
-                noted => return noted,
+                noted => return noted.map(drop),
             }
         }
     };

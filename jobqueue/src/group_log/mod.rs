@@ -23,11 +23,11 @@
 //! - A message is deleted without having run only if `ended` says that this job (source, id, kind, key, digest of the
 //!   payload) is done or cancelled. A message without an entry joins at the tail: late rather than never.
 //! - A stored entry blocks its group until its message arrives. The sender first confirms that the message exists.
-//!   Every delivery that finds its position here, every put-back for a long time, and a running handler every 100
-//!   seconds confirm it again by moving `due` on. Once `due` has passed, each waiting delivery marks every
+//!   Every delivery that finds its position here, every put-back for a long time, and every 100 seconds the delivery
+//!   that has the turn, also while it waits for a slot, confirm it again by moving `due` on. Once `due` has passed, each waiting delivery marks every
 //!   overdue entry ahead of it. A message that has not arrived although the whole queue had time to go round
 //!   is given up: its entry is *skipped*, not removed. Time alone can cost a message its position, but never its run.
-//! - A running handler that cannot confirm its turn loses its lease before the jobs behind it may give its message up.
+//! - A delivery that cannot confirm its turn loses its lease before the jobs behind it may give its message up.
 //! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record of it.
 //!   Every other delivery records its copy number and its dequeue count; an older delivery can then end nothing. A
 //!   number in the message distinguishes copies. The storage's id cannot, because it differs between handles. A copy

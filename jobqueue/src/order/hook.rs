@@ -141,6 +141,7 @@ impl Delivery<'_> {
 
     /// Lets the handler run, unless the worker stopped or the queue was paused while the delivery waited.
     async fn begin(&self, has_waited: bool) -> Result<Option<Disposition>, Error> {
+        keep_expected(self.leased_job);
         if has_waited {
             if !self.take_slot().await {
                 return self.interrupted();
@@ -150,7 +151,6 @@ impl Delivery<'_> {
                 return Ok(Some(Disposition::Release(Duration::ZERO)));
             }
         }
-        keep_expected(self.leased_job);
         Ok(None)
     }
 
@@ -215,17 +215,19 @@ impl Delivery<'_> {
         }
     }
 
-    /// Waits for a slot. Returns false if the delivery must end first.
+    /// Waits for a slot. Returns false if the delivery must end first. A worker that has none for long leaves the message to others.
     async fn take_slot(&self) -> bool {
+        let patience = patience(self.leased_job.core.options.max_run_time, self.waiting.until_idle);
         tokio::select! {
             biased;
             () = self.leased_job.lease.lost().cancelled() => false,
             () = self.waiting.stop.cancelled() => false,
             () = self.waiting.take_slot() => true,
+            () = tokio::time::sleep(patience) => false,
         }
     }
 
-    /// Decides about a waiting delivery whose lease was lost or whose worker is stopping.
+    /// Decides about a waiting delivery whose lease was lost, or whose worker is stopping or has no slot.
     fn interrupted(&self) -> Result<Option<Disposition>, Error> {
         if self.leased_job.lease.loss().is_some() {
             Err(superseded())

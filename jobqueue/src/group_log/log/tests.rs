@@ -175,6 +175,7 @@ fn an_overdue_message_is_passed_by_only_after_all_had_time_to_come() {
     assert!(!came.mark_overdue(&next, turn(2, 1), PATIENCE, later(801)), "it has come");
     assert!(log.mark_overdue(&next, turn(2, 1), PATIENCE, later(801)));
     assert_eq!(claim_position(&mut log, 801), Position::First);
+    assert!(!log.extend(&gone, turn(1, 1), later(1_101).0), "its turn is lost");
     assert_eq!(log.claim_position(&gone, turn(1, 1), later(802)), behind(1), "late rather than never");
 }
 
@@ -243,6 +244,7 @@ fn a_copy_whose_other_does_not_come_back_gets_the_turn() {
     assert!(!log.mark_overdue(&job, turn(2, 1), PATIENCE, later(400)));
     assert!(log.mark_overdue(&job, turn(2, 1), PATIENCE, later(502)));
     assert_eq!(log.claim_position(&job, turn(2, 1), later(502)), Position::First);
+    assert!(!log.extend(&job, turn(1, 1), later(803).0) && log.extend(&job, turn(2, 1), later(803).0));
     assert!(!log.end(&job, turn(1, 1), EndState::Done, later(503)));
 }
 

@@ -45,7 +45,7 @@ impl GroupLog {
         }
         // The message is here, so that it is not overdue.
         if self.entries[at].overdue.is_some() {
-            self.extend(entry, turn, now.after(GRACE));
+            self.extend(entry, self.entries[at].turn.unwrap_or(turn), now.after(GRACE));
         }
         Position::Behind { ahead, overdue: self.entries[head].due < now.0 }
     }
@@ -121,15 +121,21 @@ impl GroupLog {
         false
     }
 
-    /// Records that a delivery has the message, and that it may stay away until `due`. It can no longer be cancelled.
-    pub(crate) fn extend(&mut self, entry: &EntryRef, turn: Turn, due: u64) {
-        let Some(at) = self.find(entry) else { return };
+    /// Records that a delivery has the message, and that it may stay away until `due`. It can no longer be cancelled. Returns
+    /// false if the delivery has lost its turn to the jobs behind it, to another copy or to a newer delivery.
+    pub(crate) fn extend(&mut self, entry: &EntryRef, turn: Turn, due: u64) -> bool {
+        let Some(at) = self.find(entry) else { return true };
         let found = &mut self.entries[at];
+        let is_others = |held: Turn| held.copy != turn.copy || held.delivery > turn.delivery;
+        if found.state == EntryState::Skipped || found.turn.is_some_and(is_others) {
+            return false;
+        }
         if found.due < due || found.overdue.is_some() || found.cancelling.is_some() {
             (found.due, found.overdue, found.cancelling) = (found.due.max(due), None, None);
             found.turn.get_or_insert(turn);
             self.changed = true;
         }
+        true
     }
 
     /// Returns how long the message may stay away before the jobs behind it call it overdue; `None` if it has no entry.

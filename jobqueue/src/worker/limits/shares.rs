@@ -132,10 +132,11 @@ impl<W> Shares<W> {
         (own + self.common.limit - self.common.now).min(share.running.limit - share.running.now)
     }
 
-    /// Adds a waiting caller. One that has its message already is ahead of the poller.
+    /// Adds a waiting caller. Those that have their messages already are ahead of the poller, first come first served.
     pub(super) fn wait(&mut self, queue: usize, has_message: bool, caller: W) {
         let waiting = &mut self.queues[queue].waiting;
-        if has_message { waiting.push_front((true, caller)) } else { waiting.push_back((false, caller)) }
+        let at = if has_message { waiting.partition_point(|(has, _)| *has) } else { waiting.len() };
+        waiting.insert(at, (has_message, caller));
     }
 
     /// Removes the callers that wait no more.
@@ -334,10 +335,12 @@ mod tests {
 
     #[test]
     fn who_has_a_message_already_goes_first() {
-        let mut shares = Shares::new(1, vec![queue(1)], vec![]);
+        let mut shares = Shares::new(2, vec![queue(1)], vec![]);
         shares.wait(0, false, "fetches");
         shares.wait(0, true, "has waited in order");
+        shares.wait(0, true, "has waited less");
         assert_eq!(shares.grant_next().unwrap().1, "has waited in order");
+        assert_eq!(shares.grant_next().unwrap().1, "has waited less");
         shares.forget(|who| *who == "fetches");
         assert!(shares.grant_next().is_none());
     }

@@ -158,6 +158,37 @@ async fn next_of_a_key_waits_for_the_run_of_a_job_that_was_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn job_that_waits_for_a_slot_keeps_its_turn_and_goes_to_a_free_worker() {
+    let storage = logged();
+    let queue = steps(&storage).await;
+    let trail = Trail::new();
+    let log = trail.clone();
+    let handler = move |step: Step| {
+        let log = log.clone();
+        async move {
+            log.note(format!("begin {}{}", step.of, step.number));
+            sleep(SECOND * step.number).await;
+            log.note(format!("end {}{}", step.of, step.number));
+            Ok::<_, JobError>(())
+        }
+    };
+    let full = worker(&storage).concurrency(2).handle(handler.clone()).build().unwrap();
+    let full = tokio::spawn(full.run_until(after(4_000)));
+    for (of, seconds) in [("a", 10), ("a", 11), ("b", 3_600), ("c", 3_601)] {
+        queue.send(&step(of, seconds)).in_order().await.unwrap();
+        sleep(SECOND).await;
+    }
+    sleep(SECOND * 400).await;
+    let free = worker(&storage).handle(handler).build().unwrap();
+    let free = tokio::spawn(free.run_until(after(3_000)));
+    queue.send(&step("a", 12)).in_order().await.unwrap();
+    let _ = (full.await.unwrap().unwrap(), free.await.unwrap().unwrap());
+    assert!(trail.at("begin c3601") < trail.at("end a10") + 1.0, "the slot of the first goes to another key");
+    assert!(trail.at("begin a12") >= trail.at("end a11"), "{trail:?}");
+    assert!(trail.at("begin a11") < 700.0, "the free worker runs it: {trail:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn probe_of_a_circuit_is_no_job_that_waits_for_its_turn() {
     let storage = logged();
     let queue = steps(&storage).await;
