@@ -19,12 +19,13 @@ pub(crate) struct CancelError {
 
 impl CancelError {
     fn of_deletion(error: StoreError) -> Self {
-        if !error.is_ambiguous() {
-            return Self { perhaps: false, error: error.into() };
-        }
-        let retryable = error.is_retryable();
+        let (perhaps, retryable) = (error.is_ambiguous(), error.is_retryable());
+        if perhaps { Self::unknown(error, retryable) } else { Self { perhaps, error: error.into() } }
+    }
+
+    fn unknown(source: impl std::error::Error + Send + Sync + 'static, retryable: bool) -> Self {
         let text = "the outcome of the cancellation is unknown: the job may run or have completed; try again";
-        let error = Error::new(ErrorKind::Unknown, text).with_retryable(retryable).with_source(error);
+        let error = Error::new(ErrorKind::Unknown, text).with_retryable(retryable).with_source(source);
         Self { perhaps: true, error }
     }
 }
@@ -70,6 +71,7 @@ async fn cancel_in_order(
     let copies = match log.change(move |log| log.begin_cancel(&entry, nonce, &message, now)).await {
         Ok(CancelBegun::Marked { copies }) => copies,
         Ok(CancelBegun::TooLate) => return Ok(false),
+        Err(error) if error.is_outcome_unknown() => return Err(CancelError::unknown(error, true)),
         Err(error) => return Err(untouched(error)),
     };
     let deleted = match delete_undelivered(store, &logs.queue, &logs.runtime, stored).await {
@@ -77,8 +79,11 @@ async fn cancel_in_order(
         // The send whose answer was lost may still have stored another copy; only a later delivery can show it.
         Err(error) if error.is_ambiguous() => return Err(CancelError::of_deletion(error)),
         Err(error) => {
-            drop(log.change(move |log| log.end_cancel(&entry, nonce, false, now)).await);
-            return Err(CancelError::of_deletion(error));
+            // While the mark stands, the next job of the key may delete the message.
+            return Err(match log.change(move |log| log.end_cancel(&entry, nonce, false, now)).await {
+                Ok(_) => CancelError::of_deletion(error),
+                Err(error) => CancelError::unknown(error, true),
+            });
         }
     };
     match log.change(move |log| log.end_cancel(&entry, nonce, deleted, now)).await {

@@ -255,13 +255,16 @@ impl LogBlob {
         let text = "the group log of a key cannot be read or changed";
         let failed = |error: Arc<StoreError>| {
             let retryable = error.is_retryable() || error.is_ambiguous() || is_raced(error.kind());
-            let kind =
-                if error.kind() == Kind::Corrupt { ErrorKind::Undecodable } else { ErrorKind::Storage };
+            let kind = match error.kind() {
+                Kind::Corrupt => ErrorKind::Undecodable,
+                _ if error.is_ambiguous() => ErrorKind::Unknown,
+                _ => ErrorKind::Storage,
+            };
             Error::new(kind, text).with_retryable(retryable).with_source(error)
         };
         match answer.await {
             Ok(answer) => answer.map_err(failed)?,
-            Err(_) => return Err(Error::new(ErrorKind::Storage, text).with_retryable(true)),
+            Err(_) => return Err(Error::new(ErrorKind::Unknown, text).with_retryable(true)),
         }
         let result = lock(&result).take();
         result.ok_or_else(|| Error::new(ErrorKind::Storage, text))

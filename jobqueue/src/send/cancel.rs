@@ -15,8 +15,8 @@ impl<M: QueueMessage> Queue<M> {
     /// # Errors
     /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not. Either an answer to the
     ///   cancellation was lost, or an answer to the send, so that a second message may be stored. Of a job [in
-    ///   order](crate::SendOptions::in_order) no second message runs; after a lost answer to its cancellation, the
-    ///   next job of its key completes the cancellation.
+    ///   order](crate::SendOptions::in_order) no second message runs; if its cancellation was not certainly ended, the
+    ///   next job of its key completes it.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed, and the job is not cancelled.
     ///
     /// # Cancel safety

@@ -279,6 +279,21 @@ async fn crash_at_any_step_of_a_cancel_loses_no_job() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn key_held_by_a_canceller_that_died_is_cancelled_by_the_next() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    delayed(&queue).await;
+    let faulty = Faulty::new(&storage);
+    faulty.plan(Operation::PutBlob, 1, Fault::HangAfter);
+    let doomed = reports(&faulty.storage()).await;
+    assert!(timeout(Duration::from_secs(20), doomed.cancel_unique("may")).await.is_err());
+    assert!(queue.cancel_unique("may").await.unwrap_err().is_retryable(), "it is held for a while");
+    sleep(Duration::from_secs(60)).await;
+    assert!(queue.cancel_unique("may").await.unwrap());
+    assert!(queue.is_empty().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
 async fn unanswered_deletion_is_retried_and_doubt_reported() {
     const LOST: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
     const UNSENT: Fault = Fault::LoseRequest(StoreErrorKind::Timeout);

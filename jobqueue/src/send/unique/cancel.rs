@@ -28,7 +28,7 @@ impl<M: QueueMessage> Queue<M> {
     /// - [`Conflict`](ErrorKind::Conflict), retryable: another process is sending or cancelling under the key. Not retryable: the
     ///   job is a [child of a batch](crate::batch::Batch::send), which would wait for it forever.
     /// - [`Unknown`](ErrorKind::Unknown): an answer was lost, and the message may be deleted or not. The key is held
-    ///   for 45 seconds; then the next sender sends under the same id.
+    ///   for 45 seconds; then the next sender sends under the same id, and another cancellation can be tried.
     /// - [`Storage`](ErrorKind::Storage): the storage failed, and nothing was cancelled.
     ///
     /// # Cancel safety

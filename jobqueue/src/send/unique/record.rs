@@ -207,8 +207,9 @@ impl Records {
             match (found.sent, this < found.until, this < found.pending_until) {
                 (false, ..) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
                 (false, _, true) => Edit::Keep(Ownership::Other(ClaimState::Busy)),
-                (true, true, _) if found.child.is_some() => Edit::Keep(Ownership::Other(ClaimState::OfBatch)),
-                (true, true, _) if found.message.is_some() => {
+                (_, true, _) if found.child.is_some() => Edit::Keep(Ownership::Other(ClaimState::OfBatch)),
+                // Sent, or held by a canceller that died or got no answer.
+                (_, true, _) if found.message.is_some() => {
                     let held = Record { sent: false, nonce: nonce.clone(), pending_until: until, ..found };
                     Edit::Write(held, Ownership::Mine)
                 }
@@ -278,6 +279,8 @@ fn not_cancelled(error: StoreError) -> Error {
             .with_source(error);
     }
     let retryable = error.is_retryable() || error.is_ambiguous();
+    // A key that is held sends again when the hold ends.
+    let kind = if error.is_ambiguous() { ErrorKind::Unknown } else { ErrorKind::Storage };
     let text = "the job is not cancelled: its unique key could not be read or locked; try again";
-    Error::new(ErrorKind::Storage, text).with_retryable(retryable).with_source(error)
+    Error::new(kind, text).with_retryable(retryable).with_source(error)
 }

@@ -151,6 +151,36 @@ async fn a_job_whose_send_was_repeated_is_not_called_cancelled_and_no_copy_of_it
     assert_eq!(watch.begun("a"), [1, 0]);
 }
 
+/// The mark of the cancellation may stand: the next job of the key would delete the message.
+#[tokio::test(start_paused = true)]
+async fn a_cancellation_whose_mark_may_stand_is_not_called_failed() {
+    const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unavailable);
+    for loses_mark in [true, false] {
+        let storage = logged();
+        let faulty = Faulty::new(&storage);
+        let queue = steps(&faulty.storage()).await;
+        let first = step("a", 0);
+        let sent = queue.send(&first).with(id("first").delay(MINUTE * 5)).await.unwrap();
+        send(&queue, &step("a", 1)).await;
+        let written = faulty.calls_of(Operation::PutBlob);
+        let puts = faulty.clone();
+        faulty.on(Operation::PutBlob, move |_| match puts.calls_of(Operation::PutBlob) - written {
+            0 | 1 => loses_mark.then_some(LOST),
+            _ => Some(REFUSED),
+        });
+        let puts = faulty.clone();
+        faulty.on(Operation::GetBlob, move |_| {
+            (puts.calls_of(Operation::PutBlob) > written).then_some(REFUSED)
+        });
+        faulty.plan_always(Operation::Delete, REFUSED);
+        let error = queue.cancel(&sent).await.unwrap_err();
+        let watch = Watch::default();
+        run_for(&storage, &watch, MINUTE * 10).await;
+        assert_eq!(watch.begun("a"), [1], "the next of the key has completed the cancellation");
+        assert!(error.is_outcome_unknown(), "{error:?}");
+    }
+}
+
 // B25
 #[tokio::test(start_paused = true)]
 async fn a_send_whose_answers_were_lost_is_not_called_refused() {
