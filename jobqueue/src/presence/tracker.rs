@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
 use super::requests::{Answer, StoredRequest};
@@ -37,6 +38,8 @@ pub(crate) struct Tracker {
     urgent: Notify,
     /// Wakes the waiters for a cancellation, whenever a run is cancelled.
     cancelled: Notify,
+    /// Fires when the requests were read for the first time.
+    has_requests: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -194,7 +197,13 @@ impl Tracker {
             run.is_cancelled.store(true, Ordering::Release);
         }
         drop(state);
+        self.has_requests.cancel();
         self.cancelled.notify_waiters();
+    }
+
+    /// Returns the token that fires when the requests were read for the first time.
+    pub(crate) fn has_requests(&self) -> &CancellationToken {
+        &self.has_requests
     }
 
     pub(super) fn next_answer(&self) -> Option<(StoredRequest, Answer)> {

@@ -59,6 +59,7 @@ pub(crate) async fn keep(
         started,
         known: Known::Absent,
         read: None,
+        written: Instant::now(),
     };
     let _ = ended.run_until_cancelled(writer.run()).await;
     // What it answered last, and that it is gone.
@@ -83,6 +84,8 @@ struct Writer {
     known: Known<Document>,
     /// The notifications up to which the requests were read; `None` before the first time.
     read: Option<u64>,
+    /// The beginning of the last write that succeeded.
+    written: Instant,
 }
 
 impl Writer {
@@ -90,8 +93,12 @@ impl Writer {
         let mut sweep = Instant::now();
         loop {
             let written = Instant::now();
-            if let Err(error) = self.round().await {
-                tracing::debug!(error = %chain(&error), "the worker's record was not written");
+            match self.round().await {
+                Err(error) if self.read.is_none() => {
+                    tracing::warn!(error = %chain(&error), "the requests to cancel jobs cannot be read; the worker waits for them for a while");
+                }
+                Err(error) => tracing::debug!(error = %chain(&error), "the worker's record was not written"),
+                Ok(()) => {}
             }
             if sweep <= written {
                 sweep = written + SWEEP_EVERY;
@@ -117,10 +124,16 @@ impl Writer {
             let notifications = before.map_or(0, |before| before.notifications);
             Edit::Write(Document { record: self.record(), notifications, alive: None }, ())
         };
+        let begun = Instant::now();
         let Some(version) = self.document.change(known, change).await?.version else { return Ok(()) };
         // A request is stored before its notification.
         let told = Some(version.value.notifications);
         self.known = Known::Version(version);
+        // No operator notifies a worker that has not written for three intervals.
+        if begun.duration_since(self.written) > self.about.interval * 2 {
+            self.read = None;
+        }
+        self.written = begun;
         if is_new || told != self.read {
             let queues = self.about.queues.iter().map(|queue| &*queue.name).collect();
             self.tracker.set_requests(self.requests.all(&queues).await?);

@@ -21,6 +21,8 @@ use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 
 /// The pause after a request to the queue has failed: doubling, up to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
+/// The time that a starting worker waits for the requests to cancel jobs.
+const FIRST_REQUESTS: Duration = Duration::from_secs(30);
 /// The time that a stopping worker waits for the answer to a request under way.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// The time that a full worker gathers free slots, so that it asks for many messages at once instead of one by one.
@@ -63,6 +65,11 @@ impl Poller {
     pub(super) async fn run(self) {
         let QueueWorker { state, executor, pacing, activity, .. } = &self.deliveries.worker;
         let core = &executor.core;
+        if let Some(tracker) = executor.state.tracker() {
+            // A waiting job that an operator has cancelled does not start.
+            let known = tokio::time::timeout(FIRST_REQUESTS, tracker.has_requests().cancelled());
+            let _ = self.unless_stopped(known).await;
+        }
         executor.state.events.tell(|| Event::Listening { queue: core.name.clone() });
         let idle = core.idle(state.options.max_idle_delay);
         let mut pace = Pace { idle, failures: 0, was_full: false };

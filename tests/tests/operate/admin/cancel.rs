@@ -8,7 +8,7 @@ use jobqueue::{Context, JobError, SendOptions, Storage};
 use jobqueue_admin::{Admin, Cancellation, DeadLetterFilter, JobPlace, JobReference, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::admin::presence::{operator, present};
 
@@ -154,6 +154,61 @@ async fn waiting_job_never_runs_and_others_do() {
     assert_eq!(report.dead_lettered, 3);
     assert_eq!(*ran.lock().unwrap(), ["mine"]);
     assert!(dead(&admin).await.iter().all(|(reason, _)| reason == "cancelled"));
+}
+
+/// Returns the seconds after which the handler of a cancelled job began whose worker starts while its blobs behave like this.
+async fn begins_after(fault: Fault) -> Option<u64> {
+    let storage = in_memory();
+    let job = send(&storage, "waiting", SendOptions::new()).await;
+    assert_eq!(operator(&storage).cancel(&job).await.unwrap().workers, 0);
+    let faulty = Faulty::quiet(&storage);
+    faulty.plan_always(Operation::ListBlobs, fault);
+    let (start, began) = (Instant::now(), Arc::<Mutex<Option<u64>>>::default());
+    let sink = Arc::clone(&began);
+    let handler = move |_: Task| {
+        *sink.lock().unwrap() = Some(start.elapsed().as_secs());
+        async { Ok::<_, JobError>(()) }
+    };
+    let _ = present(&faulty.storage()).handle(handler).build().unwrap().run_until(after(100)).await.unwrap();
+    let began = began.lock().unwrap().take();
+    began
+}
+
+#[tokio::test(start_paused = true)]
+async fn starting_worker_reads_the_requests_before_it_fetches() {
+    assert_eq!(begins_after(Fault::DelayBefore(Duration::from_secs(5))).await, None);
+    // Not for ever: an outage of the blobs stops no worker.
+    let refused = begins_after(Fault::Refuse(StoreErrorKind::Unavailable)).await.unwrap();
+    assert!((30..60).contains(&refused), "{refused} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_that_is_cancelled_while_its_worker_cannot_write_is_told_after_it() {
+    let storage = in_memory();
+    let job = send(&storage, "long", SendOptions::new()).await;
+    let faulty = Faulty::quiet(&storage);
+    let (start, stopped) = (Instant::now(), Arc::<Mutex<Option<u64>>>::default());
+    let sink = Arc::clone(&stopped);
+    let handler = move |_: Task, ctx: Context| {
+        let sink = Arc::clone(&sink);
+        async move {
+            ctx.token().cancelled().await;
+            *sink.lock().unwrap() = Some(start.elapsed().as_secs());
+            Ok::<_, JobError>(())
+        }
+    };
+    let running = present(&faulty.storage()).handle(handler).build().unwrap().run_until(after(300));
+    let cancelling = async {
+        after(20).await;
+        faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+        after(60).await;
+        assert_eq!(operator(&storage).cancel(&job).await.unwrap().workers, 0, "its record is stale");
+        faulty.heal();
+    };
+    let (report, ()) = tokio::join!(running, cancelling);
+    let _ = report.unwrap();
+    let stopped = stopped.lock().unwrap().expect("the job is told");
+    assert!(stopped < 110, "{stopped} s");
 }
 
 #[tokio::test(start_paused = true)]
