@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jobqueue::Runtime;
 use jobqueue::storage::{
-    BlobLeases, BlobName, BlobPowers, BlobStore, Detach, Intercepted, Interceptor, LeaseDuration, LeaseId,
-    Storage, StoreError,
+    BlobLeases, BlobName, BlobPowers, BlobStore, Detach, Intercepted, Interceptor, LeaseId, Storage,
+    StoreError,
 };
 
 /// Passes every call on, except for the changed ones.
@@ -78,7 +78,7 @@ impl BlobLeases for PatchedLeases {
     async fn acquire_lease(
         &self,
         blob: &BlobName,
-        duration: LeaseDuration,
+        duration: Duration,
         proposed: &LeaseId,
     ) -> Result<LeaseId, StoreError> {
         let taken = self.inner.acquire_lease(blob, duration, proposed).await?;
@@ -95,21 +95,8 @@ impl BlobLeases for PatchedLeases {
         }
     }
 
-    async fn change_lease(
-        &self,
-        blob: &BlobName,
-        lease: &LeaseId,
-        proposed: &LeaseId,
-    ) -> Result<LeaseId, StoreError> {
-        self.inner.change_lease(blob, lease, proposed).await
-    }
-
     async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
         self.inner.release_lease(blob, lease).await
-    }
-
-    async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
-        self.inner.break_lease(blob, period).await
     }
 }
 

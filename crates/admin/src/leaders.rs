@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use jobqueue::__internals::{LEADER_HOLDER, LEADER_TERM, LEADERS};
 use jobqueue::Error;
-use jobqueue::storage::{BlobName, BlobProperties, ContainerName, LeaseState};
+use jobqueue::storage::{BlobName, BlobProperties, ContainerName};
 use jobqueue_storage::list_all;
 use serde::Serialize;
 
@@ -41,7 +41,7 @@ impl Admin {
         let overview = |(blob, properties): (BlobName, BlobProperties)| LeaderOverview {
             name: blob.name().to_owned(),
             term: properties.metadata.get(LEADER_TERM).and_then(|term| term.parse().ok()),
-            held: matches!(properties.lease, LeaseState::Leased | LeaseState::Breaking),
+            held: properties.is_leased,
             holder: properties.metadata.get(LEADER_HOLDER).map(ToString::to_string),
             since: properties.modified,
         };

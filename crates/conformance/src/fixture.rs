@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::Broken;
 use jobqueue::storage::BlobName;
 use jobqueue::storage::{
-    BlobLeases, BlobProperties, BlobStore, ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, LeaseState,
-    LeasedMessage, MessageRef, PeekedMessage, PopReceipt, PutBlob, PutMessage, PutOutcome, Queues, Storage,
-    StoreError, StoreErrorKind, UpdateMessage, Updated,
+    BlobLeases, BlobProperties, BlobStore, ExpiredReceipt, GetMessages, LeaseId, LeasedMessage, MessageRef,
+    PeekedMessage, PopReceipt, PutBlob, PutMessage, PutOutcome, Queues, Storage, StoreError, StoreErrorKind,
+    UpdateMessage, Updated,
 };
 use jobqueue::{QueueName, Runtime};
 
@@ -191,8 +191,8 @@ impl TestBlob {
         self.store.blob_properties(&self.name).await
     }
 
-    pub(super) async fn lease_state(&self) -> Result<LeaseState, StoreError> {
-        Ok(self.properties().await?.lease)
+    pub(super) async fn is_leased(&self) -> Result<bool, StoreError> {
+        Ok(self.properties().await?.is_leased)
     }
 
     pub(super) fn leases(&self) -> Result<&dyn BlobLeases, StoreError> {
@@ -200,47 +200,21 @@ impl TestBlob {
     }
 
     pub(super) async fn acquire(&self, seconds: u64, id: LeaseId) -> Result<LeaseId, StoreError> {
-        self.leases()?.acquire_lease(&self.name, LeaseDuration::Finite(secs(seconds)), &id).await
-    }
-
-    pub(super) async fn acquire_forever(&self, id: LeaseId) -> Result<LeaseId, StoreError> {
-        self.leases()?.acquire_lease(&self.name, LeaseDuration::Infinite, &id).await
+        self.leases()?.acquire_lease(&self.name, secs(seconds), &id).await
     }
 
     pub(super) async fn renew(&self, id: LeaseId) -> Result<LeaseId, StoreError> {
         self.leases()?.renew_lease(&self.name, &id).await
     }
 
-    pub(super) async fn change(&self, id: LeaseId, to: LeaseId) -> Result<LeaseId, StoreError> {
-        self.leases()?.change_lease(&self.name, &id, &to).await
-    }
-
     pub(super) async fn release(&self, id: LeaseId) -> Result<(), StoreError> {
         self.leases()?.release_lease(&self.name, &id).await
-    }
-
-    pub(super) async fn break_in(&self, seconds: u64) -> Result<Duration, StoreError> {
-        self.leases()?.break_lease(&self.name, Some(secs(seconds))).await
     }
 
     /// Takes the lease for a minute; returns its id.
     pub(super) async fn leased(&self) -> Result<LeaseId, Broken> {
         let id = lease_id();
         self.acquire(60, id).await?;
-        Ok(id)
-    }
-
-    /// Takes the lease and begins a break of a minute; returns the id.
-    pub(super) async fn breaking(&self) -> Result<LeaseId, Broken> {
-        let id = self.leased().await?;
-        self.break_in(50).await?;
-        Ok(id)
-    }
-
-    /// Takes the lease and breaks it; returns the former id.
-    pub(super) async fn broken(&self) -> Result<LeaseId, Broken> {
-        let id = self.leased().await?;
-        self.break_in(0).await?;
         Ok(id)
     }
 }

@@ -3,8 +3,8 @@
 pub(super) use futures_util::future::join_all;
 pub(super) use jobqueue::settings::Metadata;
 pub(super) use jobqueue::storage::{
-    ExpiredReceipt, GetMessages, LeaseState, MAX_VISIBILITY, MessageRef, PutBlob, PutMessage,
-    StoreErrorKind as K, UpdateMessage,
+    ExpiredReceipt, GetMessages, MAX_VISIBILITY, MessageRef, PutBlob, PutMessage, StoreErrorKind as K,
+    UpdateMessage,
 };
 
 pub(super) use super::check::{refused, refused_unless};

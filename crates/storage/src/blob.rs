@@ -180,22 +180,6 @@ impl PutBlob {
     }
 }
 
-/// The state of a blob's lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LeaseState {
-    /// The blob has no lease.
-    Available,
-    /// The blob has an active lease.
-    Leased,
-    /// The lease has expired.
-    Expired,
-    /// The lease is active until a break takes effect.
-    Breaking,
-    /// A break has ended the lease.
-    Broken,
-}
-
 /// The properties of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -208,22 +192,22 @@ pub struct BlobProperties {
     pub modified: SystemTime,
     /// The blob's metadata.
     pub metadata: Metadata,
-    /// The state of the blob's lease.
-    pub lease: LeaseState,
+    /// True if the blob has an active lease.
+    pub is_leased: bool,
 }
 
 impl BlobProperties {
     /// Returns the properties of a blob without metadata and without lease.
     pub fn new(length: u64, etag: ETag, modified: SystemTime) -> Self {
-        Self { length, etag, modified, metadata: Metadata::new(), lease: LeaseState::Available }
+        Self { length, etag, modified, metadata: Metadata::new(), is_leased: false }
     }
 
     setters! {
         /// Sets the metadata.
         with_metadata(metadata: Metadata);
 
-        /// Sets the state of the lease.
-        with_lease(lease: LeaseState);
+        /// Sets whether the blob has an active lease.
+        with_active_lease(is_leased: bool);
     }
 }
 

@@ -52,9 +52,7 @@ mod throttle;
 pub use access::Access;
 pub use advice::Advice;
 pub use backoff::Backoff;
-pub use blob::{
-    Blob, BlobListing, BlobPowers, BlobProperties, BlobStore, Condition, ETag, LeaseState, PutBlob,
-};
+pub use blob::{Blob, BlobListing, BlobPowers, BlobProperties, BlobStore, Condition, ETag, PutBlob};
 pub use error::{StoreError, StoreErrorKind};
 pub use intercept::{Call, Intercepted, Interceptor, Subject};
 pub use journal::{JournalEntry, JournalPage, JournalQuery, JournalStore, MAX_JOURNAL_SEARCH};
@@ -67,9 +65,9 @@ pub use notifier::{Notifier, Subscription};
 pub use observer::{StorageObserver, StorageRequest};
 pub use operation::Operation;
 pub use powers::{
-    Arrivals, Batches, BlobLeases, Detach, Guarantees, LeaseDuration, LeaseId, LeaseLinks, LeaseRevoked,
-    MessageIndex, MessagePage, MessageState, MetadataReader, NativeDeadLetters, OrderedGroups, Permissions,
-    StateCounter, StateCounts, Upkeep, WarmUp,
+    Arrivals, Batches, BlobLeases, Detach, Guarantees, LeaseId, LeaseLinks, LeaseRevoked, MessageIndex,
+    MessagePage, MessageState, MetadataReader, NativeDeadLetters, OrderedGroups, Permissions, StateCounter,
+    StateCounts, Upkeep, WarmUp,
 };
 pub use queue::{Created, QueuePowers, QueueProperties, QueueStore};
 pub use queues::Queues;

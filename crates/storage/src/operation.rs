@@ -77,12 +77,8 @@ operations! {
     AcquireLease = "acquire lease",
     /// [`BlobLeases::renew_lease`](super::BlobLeases::renew_lease).
     RenewLease = "renew lease",
-    /// [`BlobLeases::change_lease`](super::BlobLeases::change_lease).
-    ChangeLease = "change lease",
     /// [`BlobLeases::release_lease`](super::BlobLeases::release_lease).
     ReleaseLease = "release lease",
-    /// [`BlobLeases::break_lease`](super::BlobLeases::break_lease).
-    BreakLease = "break lease",
     /// [`Permissions::check_access`](super::Permissions::check_access) of a container.
     CheckBlobAccess = "check permissions for blobs",
     /// [`JournalStore::append`](super::JournalStore::append).

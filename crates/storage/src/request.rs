@@ -252,8 +252,7 @@ impl Updated {
 
 /// The treatment of a receipt after its visibility timeout, while no other client has received the message.
 ///
-/// The enum is exhaustive, as [`Condition`](super::Condition) and [`LeaseDuration`](super::LeaseDuration) are: an
-/// adapter must treat every variant.
+/// The enum is exhaustive, as [`Condition`](super::Condition) is: an adapter must treat every variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExpiredReceipt {
     /// Refuses the receipt: an expired lease is lost.

@@ -18,9 +18,7 @@ use super::{CONTAINER, EXPIRES};
 use crate::error::Error;
 use crate::sharded::MAPS;
 use crate::storage::{BlobName, ContainerName, QueueName};
-use crate::storage::{
-    BlobProperties, LeaseDuration, LeaseId, Storage, StoreError, StoreErrorKind, SweepLeftovers, Tries,
-};
+use crate::storage::{BlobProperties, LeaseId, Storage, StoreError, StoreErrorKind, SweepLeftovers, Tries};
 
 /// The time that a blob is kept after its expiry: clocks differ, and a job that has just expired may still run.
 const GRACE: Duration = Duration::from_secs(86_400);
@@ -378,7 +376,7 @@ async fn delete(storage: &Storage, blob: &BlobName) -> bool {
 /// Deletes a blob under a lease, provided that its expiry has not changed since it was listed. Returns `None` if that
 /// is not possible now.
 async fn delete_unchanged(storage: &Storage, blob: &BlobName, listed: &BlobProperties) -> Option<bool> {
-    let duration = LeaseDuration::Finite(Duration::from_secs(15));
+    let duration = Duration::from_secs(15);
     let (blobs, leases) = (storage.blobs(), storage.leases().ok()?);
     let lease = leases.acquire_lease(blob, duration, &LeaseId::random(storage.runtime())).await.ok()?;
     let found = blobs.blob_properties(blob).await.ok()?;

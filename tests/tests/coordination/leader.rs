@@ -122,12 +122,41 @@ async fn late_renew_answer_does_not_restore_leadership() {
     assert!(!a.has_control() && b.has_control() && next.term() > held.term());
 }
 
+/// An operator breaks the lease.
+// F80
+#[tokio::test(start_paused = true)]
+async fn broken_lease_ends_the_work_and_backs_off() {
+    let (_, faulty, leader, _) = pair();
+    let began = Instant::now();
+    let mut runs = 0;
+    let again = leader
+        .run_while_leader(|_| {
+            runs += 1;
+            let (faulty, run) = (faulty.clone(), runs);
+            async move {
+                if run == 1 {
+                    faulty.plan(Operation::RenewLease, 1, Fault::Refuse(StoreErrorKind::LeaseBroken));
+                    std::future::pending::<()>().await;
+                }
+                Instant::now()
+            }
+        })
+        .await
+        .unwrap();
+    assert_eq!(runs, 2);
+    assert!(again - began >= LEASE * 2, "led again after {:?}", again - began);
+}
+
 #[tokio::test(start_paused = true)]
 async fn deleting_the_leader_blob_ends_the_term() {
-    let (storage, _, a, b) = pair();
+    let storage = Storage::memory();
+    let taken = Arc::new(Mutex::new(None));
+    let newest = Arc::clone(&taken);
+    let patched = Patched::new().on_taken(move |lease| *newest.lock().unwrap() = Some(lease));
+    let (a, b) = (candidate(&patched.storage(&storage, &storage)), candidate(&storage));
     let first = a.lead().await.unwrap();
-    storage.leases().unwrap().break_lease(&lease_blob(), Some(Duration::ZERO)).await.unwrap();
-    storage.blobs().delete_blob(&lease_blob(), None).await.unwrap();
+    let lease = *taken.lock().unwrap();
+    storage.blobs().delete_blob(&lease_blob(), lease.as_ref()).await.unwrap();
     first.token().cancelled().await;
     assert!(!a.has_control());
     let second = b.lead().await.unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
 use jobqueue::schedule::{CatchUp, Schedule};
-use jobqueue::storage::{BlobName, Operation};
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError, QueueMessage, Runtime, Storage, Worker, WorkerBuilder, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::death;
@@ -167,12 +167,11 @@ async fn workers_with_many_schedules_watch_one_lease() {
 #[tokio::test(start_paused = true)]
 async fn broken_lease_of_one_schedule_gives_all_to_the_other_worker() {
     let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:10Z"));
-    let (_, first) = start_many(&storage, &wall);
+    let (leader, first) = start_many(&storage, &wall);
     sleep(Duration::from_secs(5)).await;
     let (waiting, second) = start_many(&storage, &wall);
     sleep(Duration::from_secs(10)).await;
-    let lease = BlobName::new("jobqueue-leaders".parse().unwrap(), "schedules/tick/2").unwrap();
-    storage.leases().unwrap().break_lease(&lease, Some(Duration::ZERO)).await.unwrap();
+    leader.plan(Operation::RenewLease, 1, Fault::Refuse(StoreErrorKind::LeaseBroken));
     // 12:00:25
     sleep(minutes(5)).await;
     assert_eq!(sent(&storage).await.len(), 20);

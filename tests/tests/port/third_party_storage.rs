@@ -13,8 +13,8 @@ use jobqueue::clock::ManualClock;
 use jobqueue::leader::Leader;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{
-    Blob, BlobListing, BlobProperties, ETag, LeaseState, LeasedMessage, MessageId, MessageRef, PeekedMessage,
-    PopReceipt, PutOutcome, QueueProperties, Received, Storage, StoreError, StoreErrorKind, Updated,
+    Blob, BlobListing, BlobProperties, ETag, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt,
+    PutOutcome, QueueProperties, Received, Storage, StoreError, StoreErrorKind, Updated,
 };
 use jobqueue::{JobError, QueueMessage, Runtime, Worker, memory};
 use jobqueue_conformance::{Subject, exercise};
@@ -102,11 +102,11 @@ fn what_the_port_returns_can_be_made_outside_the_crate() {
     assert_eq!(Updated::new(message.receipt, later).next_visible, later);
     assert_eq!(QueueProperties::new(Metadata::new(), 3).approximate_count, 3);
 
-    let properties = BlobProperties::new(4, ETag::new("e"), now).with_lease(LeaseState::Leased);
+    let properties = BlobProperties::new(4, ETag::new("e"), now).with_active_lease(true);
     let properties = properties.with_metadata(Metadata::new().with("a", "b"));
     let blob = Blob::new(Bytes::from_static(b"text"), properties.clone());
     assert_eq!(blob.properties.length, 4);
-    assert_eq!(blob.properties.lease, LeaseState::Leased);
+    assert!(blob.properties.is_leased);
     let page =
         BlobListing::new(vec![("name".into(), properties)]).with_next("marker".to_owned()).with_now(later);
     assert_eq!(page.next.as_deref(), Some("marker"));

@@ -217,9 +217,8 @@ async fn a_blob_that_is_deleted_under_its_lease_leaves_no_file() {
     let files = || std::fs::read_dir(folder.path()).unwrap().count();
     let before = files();
     let lease = LeaseId::random(&Runtime::new());
-    let duration = LeaseDuration::Finite(Duration::from_secs(15));
     let leases = storage.leases().unwrap();
-    leases.acquire_lease(&name, duration, &lease).await.unwrap();
+    leases.acquire_lease(&name, Duration::from_secs(15), &lease).await.unwrap();
     assert_eq!(files(), before + 1);
     blobs.delete_blob(&name, Some(&lease)).await.unwrap();
     assert_eq!(files(), before);

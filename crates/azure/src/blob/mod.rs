@@ -13,7 +13,7 @@ use azure_core::http::pager::PagerOptions;
 use azure_storage_blob::BlobClient;
 use azure_storage_blob::models::{
     BlobClientDeleteOptions, BlobClientDownloadOptions, BlobClientUploadOptions,
-    BlobContainerClientListBlobsOptions, BlobItem, DeleteSnapshotsOptionType, LeaseState as SdkLeaseState,
+    BlobContainerClientListBlobsOptions, BlobItem, DeleteSnapshotsOptionType, LeaseState,
     ListBlobsIncludeItem,
 };
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use super::convert::{from_headers, http_date, to_headers};
 use super::probe;
 use jobqueue_storage::{
     Access, Blob, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, Condition, ContainerName,
-    Detach, ETag, LeaseId, LeaseState, Permissions, PutBlob, StoreError, StoreErrorKind,
+    Detach, ETag, LeaseId, Permissions, PutBlob, StoreError, StoreErrorKind,
 };
 
 /// The greatest size of a page of 5,000 blobs with their metadata, in bytes.
@@ -104,9 +104,8 @@ impl BlobStore for AzureBlobs {
             };
             self.client(blob).upload(data.into(), Some(request)).await
         });
-        let lease = if options.lease.is_some() { LeaseState::Leased } else { LeaseState::Available };
         let properties = read_properties(call, answer.await?.raw_response.headers(), length)?;
-        Ok(properties.with_metadata(options.metadata).with_lease(lease))
+        Ok(properties.with_metadata(options.metadata).with_active_lease(options.lease.is_some()))
     }
 
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
@@ -212,16 +211,9 @@ fn read_properties(call: Call<'_>, headers: &Headers, length: u64) -> Result<Blo
     else {
         return Err(call.unreadable("the answer has no ETag or Last-Modified"));
     };
-    let lease = match text(headers, "x-ms-lease-state") {
-        Some("leased") => LeaseState::Leased,
-        Some("expired") => LeaseState::Expired,
-        Some("breaking") => LeaseState::Breaking,
-        Some("broken") => LeaseState::Broken,
-        _ => LeaseState::Available,
-    };
     Ok(BlobProperties::new(length, ETag::new(etag), modified)
         .with_metadata(from_headers(headers))
-        .with_lease(lease))
+        .with_active_lease(matches!(text(headers, "x-ms-lease-state"), Some("leased" | "breaking"))))
 }
 
 fn text<'a>(headers: &'a Headers, name: &'static str) -> Option<&'a str> {
@@ -236,13 +228,7 @@ fn listed(item: BlobItem) -> Option<(String, BlobProperties)> {
     let etag = properties.etag?.to_string();
     let etag = if etag.starts_with('"') { etag } else { format!("\"{etag}\"") };
     let (length, modified) = (properties.content_length?, properties.last_modified?.into());
-    let lease = match properties.lease_state {
-        Some(SdkLeaseState::Leased) => LeaseState::Leased,
-        Some(SdkLeaseState::Expired) => LeaseState::Expired,
-        Some(SdkLeaseState::Breaking) => LeaseState::Breaking,
-        Some(SdkLeaseState::Broken) => LeaseState::Broken,
-        _ => LeaseState::Available,
-    };
+    let is_leased = matches!(properties.lease_state, Some(LeaseState::Leased | LeaseState::Breaking));
     let properties = BlobProperties::new(length, ETag::new(etag), modified);
-    Some((item.name?, properties.with_metadata(metadata.into_iter().collect()).with_lease(lease)))
+    Some((item.name?, properties.with_metadata(metadata.into_iter().collect()).with_active_lease(is_leased)))
 }

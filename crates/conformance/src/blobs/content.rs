@@ -27,7 +27,7 @@ promises! { "blob";
         ensure_eq!(&*read.data, b"content", "content");
         ensure_eq!(read.properties.etag, written.etag, "tag");
         ensure_eq!(read.properties.length, 7, "length");
-        ensure_eq!(read.properties.lease, LeaseState::Available, "lease");
+        ensure!(!read.properties.is_leased, "leased");
     }
 
     /// Any bytes are content.

@@ -52,7 +52,7 @@ promises! { "listing";
         let listed = listed.first().map(|(_, properties)| properties);
         ensure_eq!(listed.map(|p| p.length), Some(known.length), "length");
         ensure_eq!(listed.map(|p| p.etag.as_str().trim_matches('"')), Some(known.etag.as_str().trim_matches('"')), "tag");
-        ensure_eq!(listed.map(|p| p.lease), Some(known.lease), "lease");
+        ensure_eq!(listed.map(|p| p.is_leased), Some(known.is_leased), "lease");
     }
 
     /// A deleted blob is no longer listed.

@@ -3,29 +3,26 @@
 use std::time::Duration;
 
 use crate::prelude::*;
-use jobqueue::storage::LeaseDuration;
 
 promises! { "acquire" if crate::leases::are_granted;
     /// An available lease is taken under the proposed id.
     async fn takes_an_available_lease(subject, blob) {
         let id = lease_id();
         ensure_eq!(blob.acquire(60, id).await?, id, "id");
-        ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
+        ensure!(blob.is_leased().await?, "not leased");
     }
 
     /// The holder may acquire again, with another duration, so that a lost answer can be repeated.
     async fn can_be_repeated_by_the_holder(subject, blob) {
         let id = blob.leased().await?;
         ensure_eq!(blob.acquire(15, id).await?, id, "id");
-        ensure_eq!(blob.acquire_forever(id).await?, id, "id");
-        ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
+        ensure!(blob.is_leased().await?, "not leased");
     }
 
     /// A lease that is held cannot be taken by another, who learns nothing of its id.
     async fn is_refused_while_another_holds(subject, blob) {
         let id = blob.leased().await?;
         refused(blob.acquire(60, lease_id()).await, &[K::LeaseAlreadyPresent])?;
-        refused(blob.acquire_forever(lease_id()).await, &[K::LeaseAlreadyPresent])?;
         blob.renew(id).await?;
     }
 
@@ -42,35 +39,17 @@ promises! { "acquire" if crate::leases::are_granted;
         refused(blob.acquire(60, lease_id()).await, &[K::BlobNotFound])?;
     }
 
-    /// A lease lasts 15 to 60 whole seconds, or is infinite; other durations are refused.
+    /// A lease lasts 15 to 60 whole seconds; other durations are refused.
     async fn takes_15_to_60_seconds(subject, blob) {
         let id = lease_id();
         for bad in [0, 14_000, 15_500, 61_000, 4_294_967_295_000] {
-            let duration = LeaseDuration::Finite(Duration::from_millis(bad));
+            let duration = Duration::from_millis(bad);
             refused(blob.leases()?.acquire_lease(&blob.name, duration, &id).await, &[K::InvalidInput])?;
         }
-        ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state after refusals");
+        ensure!(!blob.is_leased().await?, "still leased");
         for good in [15, 60] {
             blob.acquire(good, id).await?;
         }
-        blob.acquire_forever(id).await?;
-    }
-
-    /// A lease that is being broken cannot be acquired, not even by its holder.
-    async fn is_refused_while_breaking(subject, blob) {
-        let id = blob.breaking().await?;
-        for proposed in [id, lease_id()] {
-            refused(blob.acquire(60, proposed).await, &[K::LeaseAlreadyPresent, K::LeaseBroken])?;
-        }
-    }
-
-    /// A broken lease can be taken by the former holder and by others.
-    async fn takes_a_broken_lease(subject, blob) {
-        let former = blob.broken().await?;
-        blob.acquire(60, former).await?;
-        blob.break_in(0).await?;
-        blob.acquire(60, lease_id()).await?;
-        ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
     }
 
     /// Acquiring changes neither tag nor content.
@@ -90,6 +69,6 @@ promises! { "acquire" if crate::leases::are_granted;
         other.write("x").await?;
         other.acquire(60, id).await?;
         blob.release(id).await?;
-        ensure_eq!(other.lease_state().await?, LeaseState::Leased, "state of the other");
+        ensure!(other.is_leased().await?, "not leased");
     }
 }

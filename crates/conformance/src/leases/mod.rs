@@ -1,8 +1,6 @@
-//! The promises of blob leases: each cell of Azure's table of lease states.
+//! The promises of blob leases: each cell of Azure's table of lease states, without breaks.
 
 mod acquire;
-mod breaking;
-mod change;
 mod expiry;
 mod release;
 mod renew;
@@ -17,14 +15,5 @@ fn are_granted(storage: &Storage) -> bool {
 }
 
 pub(super) fn all() -> Vec<Promise> {
-    [
-        acquire::PROMISES,
-        renew::PROMISES,
-        change::PROMISES,
-        release::PROMISES,
-        breaking::PROMISES,
-        writes::PROMISES,
-        expiry::PROMISES,
-    ]
-    .concat()
+    [acquire::PROMISES, renew::PROMISES, release::PROMISES, writes::PROMISES, expiry::PROMISES].concat()
 }

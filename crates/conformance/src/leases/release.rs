@@ -7,7 +7,7 @@ promises! { "release" if crate::leases::are_granted;
     async fn frees_the_lease(subject, blob) {
         let id = blob.leased().await?;
         blob.release(id).await?;
-        ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state");
+        ensure!(!blob.is_leased().await?, "still leased");
         blob.leased().await?;
     }
 
@@ -25,20 +25,5 @@ promises! { "release" if crate::leases::are_granted;
         let id = blob.leased().await?;
         blob.release(id).await?;
         refused(blob.release(id).await, kinds)?;
-    }
-
-    /// The holder can release a lease that is being broken; it is available at once.
-    async fn ends_a_break(subject, blob) {
-        let id = blob.breaking().await?;
-        refused(blob.release(lease_id()).await, &[K::LeaseIdMismatch, K::LeaseBroken])?;
-        blob.release(id).await?;
-        ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state");
-    }
-
-    /// The former holder can release a broken lease; it is available then.
-    async fn frees_a_broken_lease(subject, blob) {
-        let id = blob.broken().await?;
-        blob.release(id).await?;
-        ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state");
     }
 }

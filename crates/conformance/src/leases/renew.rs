@@ -10,14 +10,6 @@ promises! { "renew" if crate::leases::are_granted;
         ensure_eq!(blob.renew(id).await?, id, "id");
     }
 
-    /// An infinite lease can be renewed, and stays infinite.
-    async fn is_for_infinite_leases_too(subject, blob) {
-        let id = lease_id();
-        blob.acquire_forever(id).await?;
-        ensure_eq!(blob.renew(id).await?, id, "id");
-        ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
-    }
-
     /// Nobody but the holder can renew.
     async fn is_refused_to_others(subject, blob) {
         blob.leased().await?;
@@ -34,20 +26,6 @@ promises! { "renew" if crate::leases::are_granted;
         let id = blob.leased().await?;
         blob.release(id).await?;
         refused(blob.renew(id).await, &[K::LeaseNotPresent, K::LeaseIdMismatch])?;
-    }
-
-    /// A lease that is being broken cannot be renewed, not even by its holder.
-    async fn is_refused_while_breaking(subject, blob) {
-        let id = blob.breaking().await?;
-        refused(blob.renew(id).await, &[K::LeaseBroken])?;
-        refused(blob.renew(lease_id()).await, &[K::LeaseBroken, K::LeaseIdMismatch])?;
-    }
-
-    /// A broken lease cannot be renewed, not even by its former holder.
-    async fn is_refused_when_broken(subject, blob) {
-        let id = blob.broken().await?;
-        refused(blob.renew(id).await, &[K::LeaseBroken])?;
-        refused(blob.renew(lease_id()).await, &[K::LeaseBroken, K::LeaseIdMismatch])?;
     }
 
     /// A blob that does not exist has no lease to renew.

@@ -15,7 +15,7 @@ promises! { "write" if crate::leases::are_granted;
         let id = blob.leased().await?;
         blob.write_as(id, "second").await?;
         ensure_eq!(&*blob.read().await?, b"second", "content");
-        ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
+        ensure!(blob.is_leased().await?, "not leased");
         blob.renew(id).await?;
     }
 
@@ -36,37 +36,6 @@ promises! { "write" if crate::leases::are_granted;
         ensure_eq!(&*blob.read().await?, b"first", "content");
     }
 
-    /// A blob whose lease is being broken can still be written by the holder.
-    async fn by_the_holder_succeeds_while_breaking(subject, blob) {
-        let id = blob.breaking().await?;
-        blob.write_as(id, "second").await?;
-        ensure_eq!(&*blob.read().await?, b"second", "content");
-        ensure_eq!(blob.lease_state().await?, LeaseState::Breaking, "state");
-    }
-
-    /// A blob whose lease is being broken can be written by the holder only.
-    async fn by_others_is_refused_while_breaking(subject, blob) {
-        blob.breaking().await?;
-        refused(blob.write("second").await, &[K::LeaseIdMissing])?;
-        refused(blob.write_as(lease_id(), "second").await, &[K::LeaseIdMismatch])?;
-    }
-
-    /// A blob whose lease was broken can be written by all, which makes the lease available.
-    async fn after_a_break_is_free(subject, blob) {
-        blob.broken().await?;
-        blob.write("second").await?;
-        ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state");
-    }
-
-    /// A blob whose lease was broken cannot be written under the broken lease, nor under another.
-    async fn under_a_broken_lease_is_refused(subject, blob) {
-        let id = blob.broken().await?;
-        for lease in [id, lease_id()] {
-            refused(blob.write_as(lease, "second").await, &[K::LeaseNotPresent, K::LeaseIdMismatch])?;
-        }
-        ensure_eq!(&*blob.read().await?, b"first", "content");
-    }
-
     /// A blob that does not exist cannot be written under a lease.
     async fn to_a_missing_blob_has_no_lease(subject, blob: missing_blob) {
         let written = blob.write_with("x", PutBlob::new().with_lease(lease_id())).await;
@@ -78,7 +47,7 @@ promises! { "write" if crate::leases::are_granted;
     async fn is_not_what_a_read_is(subject, blob) {
         blob.leased().await?;
         ensure_eq!(&*blob.read().await?, b"first", "content");
-        ensure_eq!(blob.properties().await?.lease, LeaseState::Leased, "state");
+        ensure!(blob.is_leased().await?, "not leased");
     }
 
     /// A leased blob is deleted by its holder only.
@@ -96,6 +65,6 @@ promises! { "write" if crate::leases::are_granted;
         let id = blob.leased().await?;
         blob.store.delete_blob(&blob.name, Some(&id)).await?;
         blob.write("new").await?;
-        ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state");
+        ensure!(!blob.is_leased().await?, "still leased");
     }
 }

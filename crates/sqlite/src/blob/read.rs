@@ -7,10 +7,9 @@ use super::row::{BlobRow, container, select_blob};
 use crate::clock::to_instant;
 use crate::error::{Applied, Failure};
 use crate::reader::View;
-use jobqueue_storage::rules::lease::BlobLease;
 use jobqueue_storage::rules::limits::MAX_LISTED_BLOBS;
 use jobqueue_storage::{
-    Blob, BlobListing, BlobName, ContainerName, LeaseDuration, LeaseId, Operation, StoreError, StoreErrorKind,
+    Blob, BlobListing, BlobName, ContainerName, LeaseId, Operation, StoreError, StoreErrorKind,
 };
 
 /// Reads a blob of at most `max_bytes` bytes; the content of a longer one is not read.
@@ -37,13 +36,9 @@ pub(crate) fn content(
     Ok(Blob::new(Bytes::from(data), row.properties(now)))
 }
 
-/// Returns the holder of a blob's lease that has an end.
+/// Returns the holder of a blob's lease.
 pub(super) fn holder(view: &View<'_>, blob: &BlobName) -> Applied<Option<LeaseId>> {
-    let row = BlobRow::require(&view.connection, Operation::AcquireLease, blob)?;
-    Ok(match row.lease {
-        BlobLease::Held { id, duration: LeaseDuration::Finite(_), .. } => Some(id),
-        _ => None,
-    })
+    Ok(BlobRow::require(&view.connection, Operation::AcquireLease, blob)?.lease.id())
 }
 
 pub(crate) const LIST: &str = select_blob!("WHERE container = ?1 AND name >= ?2 AND name > ?3 ORDER BY name");

@@ -1,7 +1,5 @@
 //! The row of a blob without its content.
 
-use std::time::Duration;
-
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -11,15 +9,14 @@ use crate::error::Applied;
 use crate::metadata;
 use jobqueue_storage::rules::lease::BlobLease;
 use jobqueue_storage::{
-    BlobName, BlobProperties, ContainerName, ETag, LeaseDuration, LeaseId, Metadata, Operation,
-    StoreErrorKind,
+    BlobName, BlobProperties, ContainerName, ETag, LeaseId, Metadata, Operation, StoreErrorKind,
 };
 
 /// Builds a query whose columns [`BlobRow::read`] reads, in its order.
 macro_rules! select_blob {
     ($rest:literal) => {
         concat!(
-            "SELECT id, name, etag, modified_at, metadata, length, lease_id, lease_breaking, lease_millis, lease_until
+            "SELECT id, name, etag, modified_at, metadata, length, lease_id, lease_millis, lease_until
              FROM jobqueue_blob ",
             $rest
         )
@@ -71,7 +68,7 @@ impl BlobRow {
     pub(super) fn properties(&self, now: i64) -> BlobProperties {
         BlobProperties::new(self.length, tag(self.etag), to_instant(self.modified_at))
             .with_metadata(self.metadata.clone())
-            .with_lease(self.lease.state(to_instant(now)))
+            .with_active_lease(self.lease.is_active(to_instant(now)))
     }
 }
 
@@ -79,39 +76,26 @@ pub(super) fn tag(number: i64) -> ETag {
     ETag::new(format!("\"0x{number:016X}\""))
 }
 
-/// The lease columns of a row: `lease_id`, `lease_breaking`, `lease_millis`, `lease_until`.
-pub(super) type LeaseColumns = (Option<String>, bool, Option<i64>, Option<i64>);
+/// The lease columns of a row: `lease_id`, `lease_millis`, `lease_until`. `lease_breaking` is always 0.
+pub(super) type LeaseColumns = (Option<String>, Option<i64>, Option<i64>);
 
 pub(super) fn write_lease(lease: &BlobLease) -> LeaseColumns {
     match lease {
-        BlobLease::Available => (None, false, None, None),
+        BlobLease::Available => (None, None, None),
         BlobLease::Held { id, duration, until } => {
-            let millis = match duration {
-                LeaseDuration::Finite(time) => i64::try_from(time.as_millis()).ok(),
-                LeaseDuration::Infinite => None,
-            };
-            (Some(id.expose()), false, millis, until.map(to_millis))
+            (Some(id.expose()), i64::try_from(duration.as_millis()).ok(), Some(to_millis(*until)))
         }
-        BlobLease::Breaking { id, until } => (Some(id.expose()), true, None, Some(to_millis(*until))),
     }
 }
 
 fn read_lease(row: &Row<'_>) -> rusqlite::Result<BlobLease> {
-    let (id, breaking, millis, until): LeaseColumns = (row.get(6)?, row.get(7)?, row.get(8)?, row.get(9)?);
+    let (id, millis, until): LeaseColumns = (row.get(6)?, row.get(7)?, row.get(8)?);
     let Some(id) = id else { return Ok(BlobLease::Available) };
     let malformed = || rusqlite::Error::InvalidColumnType(6, "lease_id".to_owned(), Type::Text);
-    let id = LeaseId::parse(&id).ok_or_else(malformed)?;
-    let until = until.map(to_instant);
-    Ok(if breaking {
-        BlobLease::Breaking { id, until: until.ok_or_else(malformed)? }
-    } else {
-        let duration = match millis.map(to_duration) {
-            Some(Duration::ZERO) => return Err(malformed()),
-            Some(time) => LeaseDuration::Finite(time),
-            None => LeaseDuration::Infinite,
-        };
-        BlobLease::Held { id, duration, until }
-    })
+    let (Some(id), Some(millis @ 1..), Some(until)) = (LeaseId::parse(&id), millis, until) else {
+        return Err(malformed());
+    };
+    Ok(BlobLease::Held { id, duration: to_duration(millis), until: to_instant(until) })
 }
 
 /// Returns the row id of a container.

@@ -12,8 +12,8 @@ use crate::error::Subject;
 use crate::store::Store;
 use jobqueue_storage::rules::{lease::BlobLease, limits};
 use jobqueue_storage::{
-    Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName,
-    LeaseDuration, LeaseId, Operation, PutBlob, StoreError, StoreErrorKind,
+    Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, LeaseId,
+    Operation, PutBlob, StoreError, StoreErrorKind,
 };
 
 /// The approximate number of bytes that an operation writes besides content.
@@ -103,13 +103,11 @@ impl BlobLeases for Store {
     async fn acquire_lease(
         &self,
         blob: &BlobName,
-        duration: LeaseDuration,
+        duration: Duration,
         proposed: &LeaseId,
     ) -> Result<LeaseId, StoreError> {
         limits::check_lease_duration(blob, duration)?;
-        if duration != LeaseDuration::Infinite {
-            self.holders.hold(proposed);
-        }
+        self.holders.hold(proposed);
         let acquired = self.acquire(blob, duration, *proposed).await;
         if acquired.as_ref().is_err_and(|error| !error.is_ambiguous()) {
             self.holders.let_go(proposed);
@@ -128,37 +126,12 @@ impl BlobLeases for Store {
         renewed
     }
 
-    async fn change_lease(
-        &self,
-        blob: &BlobName,
-        lease: &LeaseId,
-        proposed: &LeaseId,
-    ) -> Result<LeaseId, StoreError> {
-        let (id, proposed) = (*lease, *proposed);
-        self.holders.hold(&proposed);
-        let changed = self.lease(Operation::ChangeLease, blob, move |lease, now| {
-            Ok((lease.change(now, id, proposed)?, proposed))
-        });
-        let changed = changed.await;
-        match &changed {
-            Ok(_) if id != proposed => self.holders.let_go(lease),
-            Err(error) if !error.is_ambiguous() => self.holders.let_go(&proposed),
-            _ => {}
-        }
-        changed
-    }
-
     async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
         let id = *lease;
         let released =
             self.lease(Operation::ReleaseLease, blob, move |lease, _| Ok((lease.release(id)?, ()))).await;
         self.note_end(&released, Some(lease));
         released
-    }
-
-    async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
-        limits::check_break_period(blob, period)?;
-        self.lease(Operation::BreakLease, blob, move |lease, now| lease.break_within(now, period)).await
     }
 }
 
@@ -176,7 +149,7 @@ impl Store {
     async fn acquire(
         &self,
         blob: &BlobName,
-        duration: LeaseDuration,
+        duration: Duration,
         proposed: LeaseId,
     ) -> Result<LeaseId, StoreError> {
         let take = move |lease: &BlobLease, now| Ok((lease.acquire(now, duration, proposed)?, proposed));

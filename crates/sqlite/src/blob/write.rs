@@ -20,9 +20,9 @@ pub(crate) const MAX_BLOB_BYTES: usize = 1_000_000_000 - 64 * 1024;
 
 const PUT: &str = "INSERT INTO jobqueue_blob (container, name, etag, modified_at, metadata, length, lease_id,
         lease_breaking, lease_millis, lease_until, content)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, ?10)
     ON CONFLICT (container, name) DO UPDATE SET etag = ?3, modified_at = ?4, metadata = ?5, length = ?6, lease_id = ?7,
-        lease_breaking = ?8, lease_millis = ?9, lease_until = ?10, content = ?11";
+        lease_millis = ?8, lease_until = ?9, content = ?10";
 
 /// Writes a whole blob. The caller has checked the arguments.
 pub(crate) fn put(
@@ -38,7 +38,7 @@ pub(crate) fn put(
     let lease = lease.write(to_instant(batch.now()), options.lease).map_err(refused)?;
     let etag = batch.next()?;
     let now = batch.now();
-    let (lease_id, breaking, millis, until) = write_lease(&lease);
+    let (lease_id, millis, until) = write_lease(&lease);
     let container = container(batch.connection(), Operation::PutBlob, blob.container())?;
     batch.connection().prepare_cached(PUT)?.execute(params![
         container,
@@ -48,7 +48,6 @@ pub(crate) fn put(
         metadata::to_text(&options.metadata),
         data.len() as i64,
         lease_id,
-        breaking,
         millis,
         until,
         &data[..],
@@ -85,14 +84,13 @@ pub(super) fn change_lease<T>(
     let row = BlobRow::require(batch.connection(), operation, blob)?;
     let (lease, answer) =
         rule(&row.lease, to_instant(batch.now())).map_err(|kind| refuse(kind, operation, blob))?;
-    let (id, breaking, millis, until) = write_lease(&lease);
+    let (id, millis, until) = write_lease(&lease);
     let changed = batch
         .connection()
         .prepare_cached(
-            "UPDATE jobqueue_blob SET lease_id = ?2, lease_breaking = ?3, lease_millis = ?4, lease_until = ?5
-             WHERE id = ?1",
+            "UPDATE jobqueue_blob SET lease_id = ?2, lease_millis = ?3, lease_until = ?4 WHERE id = ?1",
         )?
-        .execute(params![row.id, id, breaking, millis, until])?;
+        .execute(params![row.id, id, millis, until])?;
     if changed != 1 {
         return Err(rusqlite::Error::StatementChangedRows(changed).into());
     }

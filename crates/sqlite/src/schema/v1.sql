@@ -39,7 +39,7 @@ CREATE TABLE jobqueue_container (
     name TEXT    NOT NULL UNIQUE
 ) STRICT;
 
--- No `lease_id`: available. No `lease_millis`: taken for ever. `content` is last, so that the rest is read without it.
+-- No `lease_id`: available. `lease_breaking` is 0. `content` is last, so that the rest is read without it.
 CREATE TABLE jobqueue_blob (
     id             INTEGER PRIMARY KEY,
     container      INTEGER NOT NULL,

@@ -12,8 +12,8 @@ use crate::name::{BlobName, ContainerName, QueueName};
 use crate::{
     Access, Batches, Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, Created,
     DeadLetterMessage, Detach, ExpiredReceipt, GetMessages, JournalEntry, JournalPage, JournalQuery,
-    JournalStore, LeaseDuration, LeaseId, MessageId, MessageIndex, MessagePage, MessageRef, MessageState,
-    Metadata, MetadataReader, NativeDeadLetters, Operation, PeekedMessage, Permissions, PutBlob, PutMessage,
+    JournalStore, LeaseId, MessageId, MessageIndex, MessagePage, MessageRef, MessageState, Metadata,
+    MetadataReader, NativeDeadLetters, Operation, PeekedMessage, Permissions, PutBlob, PutMessage,
     PutOutcome, QueuePowers, QueueProperties, QueueStore, Received, StateCounter, StateCounts, StoreError,
     UpdateMessage, Updated,
 };
@@ -170,11 +170,9 @@ forward! {
 
 forward! {
     BlobLeases {
-        Other AcquireLease: acquire_lease(blob: &BlobName, duration: LeaseDuration, proposed: &LeaseId) -> LeaseId;
+        Other AcquireLease: acquire_lease(blob: &BlobName, duration: Duration, proposed: &LeaseId) -> LeaseId;
         Other RenewLease: renew_lease(blob: &BlobName, lease: &LeaseId) -> LeaseId;
-        Other ChangeLease: change_lease(blob: &BlobName, lease: &LeaseId, proposed: &LeaseId) -> LeaseId;
         Other ReleaseLease: release_lease(blob: &BlobName, lease: &LeaseId) -> ();
-        Other BreakLease: break_lease(blob: &BlobName, period: Option<Duration>) -> Duration;
     }
 }
 

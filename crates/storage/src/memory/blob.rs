@@ -13,8 +13,8 @@ use crate::name::{BlobName, ContainerName};
 use crate::rules::{lease::BlobLease, limits};
 use crate::sync::lock;
 use crate::{
-    Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, Condition, ETag, LeaseDuration,
-    LeaseId, Metadata, Operation, PutBlob, StoreError, StoreErrorKind,
+    Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, Condition, ETag, LeaseId, Metadata,
+    Operation, PutBlob, StoreError, StoreErrorKind,
 };
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Row {
             etag: self.etag.clone(),
             modified: self.modified,
             metadata: self.metadata.clone(),
-            lease: self.lease.state(now),
+            is_leased: self.lease.is_active(now),
         }
     }
 }
@@ -182,7 +182,7 @@ impl BlobLeases for MemoryBlobs {
     async fn acquire_lease(
         &self,
         blob: &BlobName,
-        duration: LeaseDuration,
+        duration: Duration,
         proposed: &LeaseId,
     ) -> Result<LeaseId, StoreError> {
         limits::check_lease_duration(blob, duration)?;
@@ -199,31 +199,10 @@ impl BlobLeases for MemoryBlobs {
         })
     }
 
-    async fn change_lease(
-        &self,
-        blob: &BlobName,
-        lease: &LeaseId,
-        proposed: &LeaseId,
-    ) -> Result<LeaseId, StoreError> {
-        self.with_blob(Operation::ChangeLease, blob, |row, now| {
-            row.lease = row.lease.change(now, *lease, *proposed)?;
-            Ok(*proposed)
-        })
-    }
-
     async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
         self.with_blob(Operation::ReleaseLease, blob, |row, _| {
             row.lease = row.lease.release(*lease)?;
             Ok(())
-        })
-    }
-
-    async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
-        limits::check_break_period(blob, period)?;
-        self.with_blob(Operation::BreakLease, blob, |row, now| {
-            let (lease, left) = row.lease.break_within(now, period)?;
-            row.lease = lease;
-            Ok(left)
         })
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use self::blobs::{BlobLeases, LeaseDuration, LeaseId};
+pub use self::blobs::{BlobLeases, LeaseId};
 pub use self::index::{MessageIndex, MessagePage, MessageState};
 pub use self::queues::{
     Arrivals, Batches, LeaseLinks, LeaseRevoked, MetadataReader, NativeDeadLetters, OrderedGroups,

@@ -8,15 +8,12 @@ use std::time::{Duration, SystemTime};
 use super::xml::{MAX_ESCAPED_BYTES, escaped_bytes, illegal_character};
 use crate::name::{BlobName, QueueName};
 use crate::{
-    GetMessages, LeaseDuration, MAX_MESSAGES, MAX_TEXT_BYTES, MAX_VISIBILITY, Metadata, Operation,
-    PutMessage, StoreError, StoreErrorKind, UpdateMessage,
+    GetMessages, MAX_MESSAGES, MAX_TEXT_BYTES, MAX_VISIBILITY, Metadata, Operation, PutMessage, StoreError,
+    StoreErrorKind, UpdateMessage,
 };
 
-/// The shortest and the longest finite blob lease.
+/// The shortest and the longest blob lease.
 pub const BLOB_LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(15)..=Duration::from_secs(60);
-
-/// The longest break period of a blob lease.
-pub const MAX_BREAK_PERIOD: Duration = Duration::from_secs(60);
 
 /// The greatest number of blobs in a page of a listing.
 pub const MAX_LISTED_BLOBS: usize = 5_000;
@@ -119,27 +116,12 @@ pub fn check_metadata(
 /// Checks the duration of a blob lease.
 ///
 /// # Errors
-/// `InvalidInput` unless it is infinite or 15–60 whole seconds.
-pub fn check_lease_duration(blob: &BlobName, duration: LeaseDuration) -> Result<(), StoreError> {
-    match duration {
-        LeaseDuration::Finite(time) if !BLOB_LEASE.contains(&time) || time.subsec_nanos() != 0 => Err(
-            invalid(Operation::AcquireLease, blob, "a lease lasts 15 to 60 whole seconds, or is infinite"),
-        ),
-        _ => Ok(()),
+/// `InvalidInput` unless it is 15–60 whole seconds.
+pub fn check_lease_duration(blob: &BlobName, duration: Duration) -> Result<(), StoreError> {
+    if !BLOB_LEASE.contains(&duration) || duration.subsec_nanos() != 0 {
+        return Err(invalid(Operation::AcquireLease, blob, "a lease lasts 15 to 60 whole seconds"));
     }
-}
-
-/// Checks the period of a break.
-///
-/// # Errors
-/// `InvalidInput` unless it is 0–60 whole seconds, or not given.
-pub fn check_break_period(blob: &BlobName, period: Option<Duration>) -> Result<(), StoreError> {
-    match period {
-        Some(time) if time > MAX_BREAK_PERIOD || time.subsec_nanos() != 0 => {
-            Err(invalid(Operation::BreakLease, blob, "a break takes 0 to 60 whole seconds"))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Checks the text of a message: its characters, its size, its size in XML.

@@ -10,8 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::process::host;
 use crate::settings::Metadata;
 use crate::storage::{
-    BlobLeases, BlobStore, Condition, LeaseDuration, LeaseId, LeaseState, PutBlob, Storage, StoreError,
-    StoreErrorKind as Kind,
+    BlobLeases, BlobStore, Condition, LeaseId, PutBlob, Storage, StoreError, StoreErrorKind as Kind,
 };
 use crate::storage::{BlobName, ContainerName, NameError};
 
@@ -55,7 +54,7 @@ impl LeaderBlob {
     /// Returns whether a candidate has the lease, by a read, which costs a storage in the cloud less than an attempt to acquire it.
     pub(super) async fn is_held(&self) -> Result<bool, Error> {
         match self.in_time("look at the lease", self.blobs.blob_properties(&self.name)).await {
-            Ok(found) => Ok(matches!(found.lease, LeaseState::Leased | LeaseState::Breaking)),
+            Ok(found) => Ok(found.is_leased),
             Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Ok(false),
             Err(e) => Err(unavailable(e)),
         }
@@ -72,7 +71,7 @@ impl LeaderBlob {
         // Up to five attempts: a missing container, a missing blob, a lost answer, and one of them again.
         for _ in 0..5 {
             let requested = Instant::now();
-            let call = self.leases.acquire_lease(&self.name, LeaseDuration::Finite(self.lease), &proposed);
+            let call = self.leases.acquire_lease(&self.name, self.lease, &proposed);
             match self.in_time("acquire lease", call).await {
                 Ok(id) if id == proposed => match self.raise_term(proposed, seen, now).await {
                     Ok(term) => return Ok(Attempt::Acquired { requested, term }),

@@ -12,8 +12,8 @@ use jobqueue::azure::Options;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{
-    ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, MessageRef, PutBlob, PutMessage, Storage,
-    StoreError, StoreErrorKind, UpdateMessage,
+    ExpiredReceipt, GetMessages, LeaseId, MessageRef, PutBlob, PutMessage, Storage, StoreError,
+    StoreErrorKind, UpdateMessage,
 };
 use jobqueue_tests::azurite::{self, Azurite, LogOnFailure};
 use jobqueue_tests::proxy::{Fault, Proxy};
@@ -247,7 +247,7 @@ async fn a_lost_blob_write_is_ambiguous() {
 async fn lost_lease_answers_are_retried_under_one_id() {
     let bench = Bench::new().await;
     let (blobs, leases) = (bench.storage.blobs(), bench.storage.leases().unwrap());
-    let finite = LeaseDuration::Finite(Duration::from_secs(15));
+    let finite = Duration::from_secs(15);
     for (at, loss) in losses().into_iter().enumerate() {
         let (blob, mine) = (bench.blob(&format!("lease{at}")), LeaseId::random(&Runtime::new()));
         blobs.put_blob(&blob, Bytes::new(), PutBlob::new()).await.unwrap();

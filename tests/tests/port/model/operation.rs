@@ -53,11 +53,9 @@ pub enum BlobOp {
     Get { max: u64 },
     Properties,
     Delete { lease: Option<u8> },
-    Acquire { lease: u8, duration: Option<u64> },
+    Acquire { lease: u8, duration: u64 },
     Renew { lease: u8 },
-    Change { lease: u8, to: u8 },
     Release { lease: u8 },
-    Break { period: Option<u64> },
 }
 
 /// Any operation may follow any other, so the state is empty.
@@ -157,14 +155,8 @@ fn on_blobs() -> impl Strategy<Value = BlobOp> {
     let optional = || prop::option::of(0..2_u8);
     let condition = prop_oneof![3 => Just(None), 2 => Just(Some(None)), 2 => (0..4_usize).prop_map(|tag| Some(Some(tag)))];
     let duration = prop_oneof![
-        6 => prop::sample::select(&[15_000_u64, 20_000, 60_000][..]).prop_map(Some),
-        2 => Just(None),
-        1 => prop::sample::select(&[0_u64, 14_999, 15_500, 61_000][..]).prop_map(Some),
-    ];
-    let period = prop_oneof![
-        2 => Just(None),
-        6 => prop::sample::select(&[0_u64, 1_000, 10_000, 60_000][..]).prop_map(Some),
-        1 => prop::sample::select(&[1_500_u64, 61_000][..]).prop_map(Some),
+        8 => prop::sample::select(&[15_000_u64, 20_000, 60_000][..]),
+        1 => prop::sample::select(&[0_u64, 14_999, 15_500, 61_000][..]),
     ];
     prop_oneof![
         6 => (any::<u8>(), condition, optional(), prop::bool::weighted(0.05)).prop_map(
@@ -175,9 +167,7 @@ fn on_blobs() -> impl Strategy<Value = BlobOp> {
         1 => optional().prop_map(|lease| BlobOp::Delete { lease }),
         4 => (lease(), duration).prop_map(|(lease, duration)| BlobOp::Acquire { lease, duration }),
         3 => lease().prop_map(|lease| BlobOp::Renew { lease }),
-        2 => (lease(), lease()).prop_map(|(lease, to)| BlobOp::Change { lease, to }),
         2 => lease().prop_map(|lease| BlobOp::Release { lease }),
-        2 => period.prop_map(|period| BlobOp::Break { period }),
     ]
 }
 

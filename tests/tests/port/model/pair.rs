@@ -201,16 +201,10 @@ impl Side {
             }
             BlobOp::Delete { lease: held } => plain(blobs.delete_blob(blob, held.map(lease).as_ref()).await),
             BlobOp::Acquire { lease: id, duration } => {
-                let duration =
-                    duration.map_or(LeaseDuration::Infinite, |time| LeaseDuration::Finite(ms(time)));
-                plain(grants.acquire_lease(blob, duration, &lease(*id)).await.map(same))
+                plain(grants.acquire_lease(blob, ms(*duration), &lease(*id)).await.map(same))
             }
             BlobOp::Renew { lease: id } => plain(grants.renew_lease(blob, &lease(*id)).await.map(same)),
-            BlobOp::Change { lease: id, to } => {
-                plain(grants.change_lease(blob, &lease(*id), &lease(*to)).await.map(same))
-            }
             BlobOp::Release { lease: id } => plain(grants.release_lease(blob, &lease(*id)).await),
-            BlobOp::Break { period } => plain(grants.break_lease(blob, period.map(ms)).await),
         }
     }
 
@@ -233,7 +227,7 @@ impl Side {
     fn properties(&mut self, properties: BlobProperties) -> impl Debug + use<> {
         let next = self.tag_numbers.len();
         let tag = *self.tag_numbers.entry(properties.etag.as_str().to_owned()).or_insert(next);
-        (tag, properties.length, properties.modified, properties.metadata, properties.lease)
+        (tag, properties.length, properties.modified, properties.metadata, properties.is_leased)
     }
 
     fn number(&mut self, id: &MessageId) -> usize {
