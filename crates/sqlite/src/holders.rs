@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::open::file::create;
 use jobqueue_storage::LeaseId;
+use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::sync::lock;
 
 /// The age from which a file without a holder is removed.
@@ -124,10 +125,8 @@ impl Holders {
 
     fn path(&self, lease: &LeaseId) -> PathBuf {
         // The id is a secret; a digest does not reveal it.
-        let digest = Sha256::digest(lease.expose());
-        let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
         let mut name = self.prefix();
-        name.push(hex);
+        name.push(to_hex(&Sha256::digest(lease.expose())[..12]));
         self.database.with_file_name(name)
     }
 

@@ -230,6 +230,11 @@ impl StoreError {
         )
     }
 
+    /// Returns whether the error means that a blob or its container does not exist.
+    pub fn is_missing_blob(&self) -> bool {
+        matches!(self.kind(), StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound)
+    }
+
     /// Returns whether the error means that the lease of a message is lost.
     pub fn is_lease_lost(&self) -> bool {
         use StoreErrorKind as K;

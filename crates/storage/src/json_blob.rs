@@ -27,7 +27,8 @@ use serde::de::DeserializeOwned;
 use crate::name::BlobName;
 use crate::runtime::Runtime;
 use crate::{
-    Blob, BlobStore, Condition, ETag, Metadata, PutBlob, StoreError, StoreErrorKind as Kind, put_creating,
+    Blob, BlobStore, Condition, ETag, Metadata, PutBlob, StoreError, StoreErrorKind as Kind, get_if_present,
+    put_creating,
 };
 
 #[cfg(test)]
@@ -130,12 +131,8 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     /// # Errors
     /// Those of the storage; [`Corrupt`](Kind::Corrupt) if the blob is not JSON of the type.
     pub async fn read(&self) -> Result<Option<Version<T>>, StoreError> {
-        let blob = match self.blobs.get_blob(&self.name, self.max_bytes).await {
-            Ok(blob) => blob,
-            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => return Ok(None),
-            Err(e) => return Err(e),
-        };
-        self.parse(&blob).map(Some)
+        let found = get_if_present(&*self.blobs, &self.name, self.max_bytes).await?;
+        found.map(|blob| self.parse(&blob)).transpose()
     }
 
     fn parse(&self, blob: &Blob) -> Result<Version<T>, StoreError> {

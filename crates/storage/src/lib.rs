@@ -78,7 +78,7 @@ pub use request::{
 pub use stores::{OpenStores, Stores};
 pub use throttle::Throttle;
 
-pub use listing::{Listed, list_all, put_creating};
+pub use listing::{Listed, delete_if_present, get_if_present, list_all, put_creating};
 
 pub use certainty::{Certainty, Tries};
 

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::{BlobProperties, BlobStore, PutBlob, StoreError, StoreErrorKind};
+use super::{Blob, BlobProperties, BlobStore, PutBlob, StoreError, StoreErrorKind};
 use crate::name::{BlobName, ContainerName};
 
 /// Writes a blob, and creates its container if it is missing.
@@ -20,6 +20,26 @@ pub async fn put_creating(
             blobs.put_blob(blob, data, options).await
         }
         written => written,
+    }
+}
+
+/// Reads a blob of at most `max_bytes`; `None` if it does not exist.
+pub async fn get_if_present(
+    blobs: &dyn BlobStore,
+    blob: &BlobName,
+    max_bytes: u64,
+) -> Result<Option<Blob>, StoreError> {
+    match blobs.get_blob(blob, max_bytes).await {
+        Err(e) if e.is_missing_blob() => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Deletes a blob, if it exists.
+pub async fn delete_if_present(blobs: &dyn BlobStore, blob: &BlobName) -> Result<(), StoreError> {
+    match blobs.delete_blob(blob, None).await {
+        Err(e) if e.is_missing_blob() => Ok(()),
+        deleted => deleted,
     }
 }
 

@@ -26,7 +26,7 @@ use crate::envelope::{Payload, Sha256Digest, StoredReference};
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::{BlobName, ContainerName, NameError, QueueName};
-use crate::storage::{BlobStore, PutBlob, StoreError, StoreErrorKind, Tries};
+use crate::storage::{BlobStore, PutBlob, StoreError, StoreErrorKind, Tries, delete_if_present};
 
 pub(crate) const CONTAINER: &str = "jobqueue-payloads";
 
@@ -201,16 +201,8 @@ impl ClaimChecks {
             return Ok(());
         }
         let (name, _) = self.blob(reference, None).map_err(|e| invalid(e, reference))?;
-        let is_missing =
-            |kind| matches!(kind, StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound);
-        let mut tries = Tries::until(&self.runtime, Instant::now() + BUDGET, 2, 2);
-        loop {
-            match self.blobs.delete_blob(&name, None).await {
-                Ok(()) => return Ok(()),
-                Err(e) if is_missing(e.kind()) => return Ok(()),
-                Err(e) => tries.failed(e).await?,
-            }
-        }
+        let tries = Tries::until(&self.runtime, Instant::now() + BUDGET, 2, 2);
+        tries.run(|| delete_if_present(&*self.blobs, &name)).await
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum PayloadError {
 impl PayloadError {
     pub(super) fn from_store(error: StoreError) -> Self {
         match error.kind() {
-            StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound => Self::Missing(error),
+            _ if error.is_missing_blob() => Self::Missing(error),
             // The blob is longer than the message says.
             StoreErrorKind::TooLarge => Self::Corrupt,
             _ => Self::Unreadable(error),

@@ -332,11 +332,7 @@ impl Sweep<'_> {
             BlobName::new(ContainerName::new(MAPS).map_err(invalid)?, queue.as_str()).map_err(invalid)?;
         match self.storage.blobs().blob_properties(&map).await {
             Ok(_) => Ok(true),
-            Err(e)
-                if matches!(e.kind(), StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound) =>
-            {
-                Ok(false)
-            }
+            Err(e) if e.is_missing_blob() => Ok(false),
             Err(e) => Err(e),
         }
     }

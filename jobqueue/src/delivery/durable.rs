@@ -21,7 +21,8 @@ use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::{BlobName, ContainerName, QueueName};
-use crate::storage::{BlobStore, PutBlob, StoreErrorKind, Tries, put_creating};
+use crate::storage::{BlobStore, PutBlob, StoreErrorKind, Tries, get_if_present, put_creating};
+use jobqueue_storage::fast::hex::to_hex;
 
 /// The container of recorded effects.
 pub(crate) const ONCE: &str = "jobqueue-once";
@@ -156,7 +157,7 @@ pub(super) async fn is_recorded(
 ) -> Result<bool, Error> {
     match blobs.blob_properties(&digest_name(COMPLETED, [queue.as_str(), &event.to_string()])?).await {
         Ok(_) => Ok(true),
-        Err(e) if is_missing(e.kind()) => Ok(false),
+        Err(e) if e.is_missing_blob() => Ok(false),
         Err(e) => Err(e.into()),
     }
 }
@@ -168,8 +169,7 @@ pub(super) fn digest_name<const N: usize>(container: &str, parts: [&str; N]) -> 
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
-    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(BlobName::new(ContainerName::new(container)?, hex)?)
+    Ok(BlobName::new(ContainerName::new(container)?, to_hex(&hash.finalize()))?)
 }
 
 pub(super) fn expiry(now: SystemTime, message: Option<SystemTime>) -> SystemTime {
@@ -177,16 +177,8 @@ pub(super) fn expiry(now: SystemTime, message: Option<SystemTime>) -> SystemTime
     message.map_or(least, |message| message.max(least))
 }
 
-fn is_missing(kind: StoreErrorKind) -> bool {
-    matches!(kind, StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound)
-}
-
 pub(super) async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<String>, Error> {
-    let blob = match blobs.get_blob(name, MAX_RESULT).await {
-        Ok(blob) => blob,
-        Err(e) if is_missing(e.kind()) => return Ok(None),
-        Err(e) => return Err(e.into()),
-    };
+    let Some(blob) = get_if_present(blobs, name, MAX_RESULT).await? else { return Ok(None) };
     let text = String::from_utf8(blob.data.into());
     Ok(Some(text.map_err(|e| Error::new(ErrorKind::Undecodable, "a record is not text").with_source(e))?))
 }

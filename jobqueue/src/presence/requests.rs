@@ -14,8 +14,10 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::Outcome;
 use crate::storage::{BlobName, ContainerName};
 use crate::storage::{
-    BlobProperties, BlobStore, Listed, PutBlob, StoreErrorKind as Kind, list_all, put_creating,
+    BlobProperties, BlobStore, Listed, PutBlob, StoreErrorKind as Kind, delete_if_present, list_all,
+    put_creating,
 };
+use jobqueue_storage::fast::hex::to_hex;
 
 const CONTAINER: &str = "jobqueue-cancellations";
 /// The most bytes of a request or an answer.
@@ -92,12 +94,7 @@ impl Requests {
     pub async fn make(&self, request: &CancelRequest) -> Result<(), Error> {
         let answer = request.name("answers")?;
         // That of an earlier life of the job.
-        match self.blobs.delete_blob(&answer, None).await {
-            Err(e) if !matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
-                return Err(e.into());
-            }
-            _ => {}
-        }
+        delete_if_present(&*self.blobs, &answer).await?;
         self.put(&request.name("requests")?, request).await
     }
 
@@ -105,10 +102,7 @@ impl Requests {
     pub(super) async fn answer(&self, request: &CancelRequest, answer: Answer) -> Result<(), Error> {
         self.put(&request.name("answers")?, &answer).await?;
         let request = request.name("requests")?;
-        match self.blobs.delete_blob(&request, None).await {
-            Err(e) if e.kind() != Kind::BlobNotFound => Err(e.into()),
-            _ => Ok(()),
-        }
+        Ok(delete_if_present(&*self.blobs, &request).await?)
     }
 
     /// Returns the open request for a job, and the answer with its time, if they exist. Without a sender those of any sender's job,
@@ -203,9 +197,7 @@ impl Requests {
     ) -> Result<Option<(T, BlobProperties)>, Error> {
         match self.blobs.get_blob(blob, MAX_BYTES).await {
             Ok(found) => Ok(serde_json::from_slice(&found.data).ok().map(|value| (value, found.properties))),
-            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound | Kind::TooLarge) => {
-                Ok(None)
-            }
+            Err(e) if e.is_missing_blob() || e.kind() == Kind::TooLarge => Ok(None),
             Err(e) => Err(e.into()),
         }
     }
@@ -220,9 +212,7 @@ impl CancelRequest {
 /// Returns the name of a blob for a job. Producers choose ids and senders, so the name has digests of them; that of the id is first, so
 /// that the jobs of all senders with one id are listed together.
 fn name(folder: &str, queue: &str, id: &str, source: Option<&str>) -> Result<BlobName, Error> {
-    let digest = |text: &str| -> String {
-        Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
-    };
+    let digest = |text: &str| -> String { to_hex(&Sha256::digest(text)) };
     let sender = source.map(|source| format!("-{}", digest(source))).unwrap_or_default();
     let name = format!("{folder}/{queue}/{}{sender}", digest(id));
     Ok(BlobName::new(ContainerName::new(CONTAINER)?, name)?)

@@ -23,4 +23,6 @@ pub use jobqueue_storage::{
     Received, StateCounter, StateCounts, StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores,
     Subject, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp, rules,
 };
-pub(crate) use jobqueue_storage::{Certainty, Listed, Throttle, Tries, list_all, put_creating};
+pub(crate) use jobqueue_storage::{
+    Certainty, Listed, Throttle, Tries, delete_if_present, get_if_present, list_all, put_creating,
+};

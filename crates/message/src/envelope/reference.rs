@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use jobqueue_storage::QueueName;
-use jobqueue_storage::fast::hex::read_hex;
+use jobqueue_storage::fast::hex::{read_hex, to_hex};
 
 /// A reference to a payload: its blob, its length and its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl From<Sha256> for Sha256Digest {
 
 impl fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&to_hex(&self.0))
     }
 }
 

@@ -10,6 +10,13 @@ pub fn write_hex(bytes: &[u8], text: &mut [u8]) {
     }
 }
 
+/// Returns two lower-case hexadecimal digits for each byte.
+pub fn to_hex(bytes: &[u8]) -> String {
+    let mut text = vec![0; 2 * bytes.len()];
+    write_hex(bytes, &mut text);
+    text.into_iter().map(char::from).collect()
+}
+
 /// Reads digits that [`write_hex`] wrote; returns `None` for anything else, including upper-case digits and another
 /// length.
 pub fn read_hex<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
@@ -47,6 +54,7 @@ mod tests {
         let mut text = [0; 6];
         write_hex(&[0x00, 0xa9, 0xff], &mut text);
         assert_eq!(&text, b"00a9ff");
+        assert_eq!(to_hex(&[0x00, 0xa9, 0xff]), "00a9ff");
         assert_eq!(read_hex(&text), Some([0x00, 0xa9, 0xff]));
         assert_eq!(read_hex::<2>(&text), None);
         assert_eq!(read_hex::<3>(b"00A9ff"), None);

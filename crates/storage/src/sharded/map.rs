@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::fast::hex::to_hex;
 use crate::name::{DEAD_LETTER_SUFFIX, NameError, QueueName};
 
 /// One physical queue.
@@ -35,8 +36,7 @@ fn stem(logical: &QueueName) -> String {
     if name.len() <= MAX_STEM {
         return name.to_owned();
     }
-    let hash: String =
-        Sha256::digest(name.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let hash = to_hex(&Sha256::digest(name.as_bytes())[..8]);
     format!("{}-{hash}", name[..MAX_STEM - 17].trim_end_matches('-'))
 }
 

@@ -13,7 +13,7 @@ use super::{Builder, MAX_SHARDS, Unpolled};
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, QueueName};
 use crate::sync::lock;
-use crate::{MAX_MESSAGES, Metadata, StoreError, StoreErrorKind as K, Stores};
+use crate::{MAX_MESSAGES, Metadata, StoreError, StoreErrorKind as K, Stores, delete_if_present};
 
 /// The container of the shard maps.
 pub const CONTAINER: &str = "jobqueue-shards";
@@ -294,10 +294,7 @@ impl Maps {
         shards.retain(|shard| shard.generation > 0);
         self.delete(queue, &shards).await?;
         self.forget(queue);
-        match self.home().blobs.delete_blob(&Self::blob(queue)?, None).await {
-            Err(e) if !matches!(e.kind(), K::BlobNotFound | K::ContainerNotFound) => Err(e),
-            _ => Ok(()),
-        }
+        delete_if_present(&*self.home().blobs, &Self::blob(queue)?).await
     }
 
     async fn delete(&self, queue: &QueueName, shards: &[Shard]) -> Result<(), StoreError> {

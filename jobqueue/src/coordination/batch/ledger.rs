@@ -18,7 +18,7 @@ use super::names::{BatchId, CHILDREN, FAN, container, group_size, width};
 use crate::error::{Error, ErrorKind};
 use crate::settings::Metadata;
 use crate::storage::{
-    BlobListing, BlobName, BlobProperties, ETag, PutBlob, Storage, StoreError, StoreErrorKind as K, Tries,
+    BlobListing, BlobName, BlobProperties, ETag, PutBlob, Storage, Tries, delete_if_present, get_if_present,
     put_creating,
 };
 
@@ -102,10 +102,9 @@ impl<'a> Ledger<'a> {
 
     /// Reads a blob and the tag for changing it; `None` if it does not exist.
     async fn read_tagged<T: DeserializeOwned>(&self, blob: &BlobName) -> Result<Option<(T, ETag)>, Error> {
-        let found = match tries(self.storage).run(|| self.storage.blobs().get_blob(blob, MAX_BYTES)).await {
-            Err(e) if is_missing(&e) => return Ok(None),
-            found => found?,
-        };
+        let blobs = &**self.storage.blobs();
+        let found = tries(self.storage).run(|| get_if_present(blobs, blob, MAX_BYTES)).await?;
+        let Some(found) = found else { return Ok(None) };
         let text = "a blob of the batch is damaged; the batch cannot continue";
         let value = serde_json::from_slice(&found.data)
             .map_err(|e| Error::new(ErrorKind::Undecodable, text).with_source(e))?;
@@ -113,10 +112,8 @@ impl<'a> Ledger<'a> {
     }
 
     pub(super) async fn remove(&self, blob: &BlobName) -> Result<(), Error> {
-        match tries(self.storage).run(|| self.storage.blobs().delete_blob(blob, None)).await {
-            Err(e) if !is_missing(&e) => Err(e.into()),
-            _ => Ok(()),
-        }
+        let blobs = &**self.storage.blobs();
+        Ok(tries(self.storage).run(|| delete_if_present(blobs, blob)).await?)
     }
 
     pub(super) async fn plan(&self) -> Result<Option<Plan>, Error> {
@@ -246,7 +243,7 @@ pub(super) async fn for_each_blob(
 pub(super) async fn page(storage: &Storage, prefix: &str, from: Option<&str>) -> Result<BlobListing, Error> {
     let container = container()?;
     match tries(storage).run(|| storage.blobs().list_blobs(&container, prefix, from)).await {
-        Err(e) if is_missing(&e) => Ok(BlobListing::default()),
+        Err(e) if e.is_missing_blob() => Ok(BlobListing::default()),
         page => Ok(page?),
     }
 }
@@ -254,8 +251,4 @@ pub(super) async fn page(storage: &Storage, prefix: &str, from: Option<&str>) ->
 /// Returns the attempts of a request. None of them does harm when it is repeated.
 fn tries(storage: &Storage) -> Tries {
     Tries::until(storage.runtime(), Instant::now() + BUDGET, RESENDS, RESENDS)
-}
-
-fn is_missing(error: &StoreError) -> bool {
-    matches!(error.kind(), K::BlobNotFound | K::ContainerNotFound)
 }

@@ -50,6 +50,7 @@ use crate::send;
 use crate::send::{Purpose, SendOptions};
 use crate::storage::Storage;
 use crate::worker::Context;
+use jobqueue_storage::fast::hex::to_hex;
 
 pub use children::{Child, ChildFuture, Children, UniqueChild};
 pub(crate) use membership::Membership;
@@ -65,8 +66,7 @@ pub(crate) const SOURCES: &str = "/jobqueue/batch";
 /// same job, and another one for a batch that has the id of a former one: its children are other jobs to all records of jobs.
 fn source(token: &str) -> String {
     // The token is a secret, and sources are shown.
-    let digest = Sha256::digest(token);
-    digest.iter().take(8).fold(format!("{SOURCES}/"), |source, byte| format!("{source}{byte:02x}"))
+    format!("{SOURCES}/{}", to_hex(&Sha256::digest(token)[..8]))
 }
 
 /// The effect of a dead-lettered child on its batch.

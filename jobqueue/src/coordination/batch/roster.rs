@@ -19,6 +19,7 @@ use super::names::{BatchId, FAN};
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::message::QueueMessage;
+use jobqueue_storage::fast::hex::to_hex;
 
 /// An announced child. Digests in hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,7 +109,7 @@ fn part(hash: &mut Sha256, text: &str) {
 }
 
 fn digits(hash: Sha256, bytes: usize) -> String {
-    hash.finalize().iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
+    to_hex(&hash.finalize()[..bytes])
 }
 
 impl Ledger<'_> {

@@ -55,7 +55,7 @@ impl LeaderBlob {
     pub(super) async fn is_held(&self) -> Result<bool, Error> {
         match self.in_time("look at the lease", self.blobs.blob_properties(&self.name)).await {
             Ok(found) => Ok(found.is_leased),
-            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Ok(false),
+            Err(e) if e.is_missing_blob() => Ok(false),
             Err(e) => Err(unavailable(e)),
         }
     }
@@ -82,7 +82,7 @@ impl LeaderBlob {
                 },
                 Ok(_) => return Ok(Attempt::Taken),
                 Err(e) if e.kind() == Kind::LeaseAlreadyPresent => return Ok(Attempt::Taken),
-                Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
+                Err(e) if e.is_missing_blob() => {
                     self.create(seen, now).await.map_err(unavailable)?;
                     failure = Some(e);
                 }

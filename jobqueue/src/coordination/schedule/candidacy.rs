@@ -17,6 +17,7 @@ use crate::job::outcome::chain;
 use crate::storage::Storage;
 use crate::sync::lock;
 use crate::worker::BackgroundContext;
+use jobqueue_storage::fast::hex::to_hex;
 
 /// The pause after an error.
 pub(super) const RETRY: Duration = Duration::from_secs(5);
@@ -82,8 +83,7 @@ impl Candidacy {
 
     async fn lead(&self, storage: &Storage) -> Result<(), Error> {
         let names = lock(&self.names).iter().map(|name| format!("{name}\n")).collect::<String>();
-        let digest: String =
-            Sha256::digest(names).iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let digest = to_hex(&Sha256::digest(names)[..12]);
         let leader = Leader::new(storage, format!("schedule-sets/{digest}"))?;
         let leader = match *lock(&self.lease) {
             Some(lease) => leader.lease(lease),

@@ -26,6 +26,7 @@ use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::worker::WorkerBuilder;
 use candidacy::Candidacy;
+use jobqueue_storage::fast::hex::to_hex;
 use run::Runner;
 use state::About;
 use timetable::Timetable;
@@ -150,8 +151,7 @@ impl Schedule {
     ) -> Result<Runner<M>, Error> {
         let name = self.name.unwrap_or_else(|| {
             let digest = Sha256::digest(format!("{}\n{}", M::original_kind(), self.definition));
-            let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-            format!("unnamed-{hex}")
+            format!("unnamed-{}", to_hex(&digest[..12]))
         });
         let wrong = |text: String| {
             let text = format!("the schedule `{name}` for `{}` is wrong: {text}", M::KIND);

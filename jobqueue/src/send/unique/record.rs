@@ -17,6 +17,7 @@ use crate::settings::Metadata;
 use crate::storage::{BlobName, ContainerName};
 use crate::storage::{StoreError, StoreErrorKind};
 use crate::undelivered::{StoredMessage, UndeliveredRef};
+use jobqueue_storage::fast::hex::to_hex;
 
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
 /// The maximum size of a record in bytes: an id of 1,024 bytes, all of them escaped, and some hundred bytes more.
@@ -142,7 +143,7 @@ impl Records {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        let digest: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = to_hex(&hash.finalize());
         let name = BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{digest}", core.name))?;
         let blob = JsonBlob::new(core.storage.blobs(), core.runtime(), name, MAX_BYTES);
         // Tells a sweep when the record is obsolete.
