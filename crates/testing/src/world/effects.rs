@@ -20,6 +20,6 @@ impl Effects {
     pub fn happened(&self, name: &str, job: &JobInfo) {
         let (name, id) = (name.into(), subject(&job.source, &job.id));
         let (inserted, delivery) = (job.inserted, job.dequeue_count);
-        self.shared.ledger.note(&self.node, Fact::Effect { name, id, inserted, delivery });
+        self.shared.ledger.note_of(&self.node, &id, Fact::Effect { name, inserted, delivery });
     }
 }

@@ -12,42 +12,21 @@ use crate::simulation::Process;
 /// A simulated process, as the connections of its storage see it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Host {
-    pub(super) name: Arc<str>,
-    pub(super) process: Process,
-    pub(super) runtime: Runtime,
+    /// The name of the process.
+    pub name: Arc<str>,
+    /// The process itself: its connections must end when it is killed, and receive nothing while it is stopped.
+    pub process: Process,
+    /// The runtime of the process: its tasks, and its clock, which may be wrong.
+    pub runtime: Runtime,
+    /// A seed of its own for the randomness of its connections.
+    pub seed: u64,
+    /// True for the world's own look at the storage, which nothing disturbs.
+    pub is_judge: bool,
     pub(super) ledger: Arc<Ledger>,
     pub(super) quiet: Arc<AtomicBool>,
-    pub(super) seed: u64,
-    /// True for the world's own look at the storage, which nothing disturbs.
-    pub(super) is_judge: bool,
 }
 
 impl Host {
-    /// Returns the name of the process.
-    pub fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    /// Returns the process itself: its connections must end when it is killed, and receive nothing while it is stopped.
-    pub fn process(&self) -> &Process {
-        &self.process
-    }
-
-    /// Returns the runtime of the process: its tasks, and its clock, which may be wrong.
-    pub fn runtime(&self) -> &Runtime {
-        &self.runtime
-    }
-
-    /// Returns a seed of its own for the randomness of its connections.
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    /// Returns whether this is the world's own look at the storage.
-    pub fn is_judge(&self) -> bool {
-        self.is_judge
-    }
-
     /// Returns whether its connections may be disturbed now.
     pub fn may_fail(&self) -> bool {
         !self.is_judge && !self.quiet.load(Ordering::Relaxed)

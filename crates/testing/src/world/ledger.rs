@@ -44,21 +44,17 @@ pub enum RunEnd {
     Dropped,
 }
 
-/// An event in a world.
+/// An event in a world. The [entry](Entry) names the process and the job.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Fact {
     /// A send began.
     SendBegan {
-        /// The job.
-        id: Arc<str>,
         /// The queue it is for.
         queue: Arc<str>,
     },
     /// A send returned.
     Sent {
-        /// The job.
-        id: Arc<str>,
         /// The answer to the send.
         verdict: Verdict,
         /// The earliest time at which the message may expire.
@@ -66,15 +62,11 @@ pub enum Fact {
     },
     /// A process puts a message of a job into a queue: a sender, or the library itself.
     PutBegan {
-        /// The job.
-        id: Arc<str>,
         /// The queue as the storage knows it: a shard, or a dead-letter queue.
         queue: Arc<str>,
     },
     /// The storage answered a put.
     Put {
-        /// The job.
-        id: Arc<str>,
         /// The queue as the storage knows it.
         queue: Arc<str>,
         /// The answer to the put.
@@ -84,8 +76,6 @@ pub enum Fact {
     },
     /// A process received a message of a job.
     Received {
-        /// The job.
-        id: Arc<str>,
         /// The queue as the storage knows it.
         queue: Arc<str>,
         /// The time at which the message was inserted. It distinguishes the messages of one job.
@@ -97,15 +87,11 @@ pub enum Fact {
     },
     /// The storage acknowledged the deletion of a message of a job.
     Deleted {
-        /// The job.
-        id: Arc<str>,
         /// The queue as the storage knows it.
         queue: Arc<str>,
     },
     /// A change of a message of a job failed, was late or was given up, as its process sees it.
     CallFailed {
-        /// The job.
-        id: Arc<str>,
         /// The operation.
         operation: Operation,
         /// The way in which it failed.
@@ -115,8 +101,6 @@ pub enum Fact {
     RunBegan {
         /// The number of the run in this world.
         run: u64,
-        /// The job.
-        id: Arc<str>,
         /// The time at which its message was inserted.
         inserted: SystemTime,
         /// The dequeue count of its message.
@@ -130,15 +114,11 @@ pub enum Fact {
     RunEnded {
         /// The number of the run.
         run: u64,
-        /// The job.
-        id: Arc<str>,
         /// The end.
         end: RunEnd,
     },
     /// A worker reported the outcome of a delivery.
     Settled {
-        /// The job; empty if the message could not be read.
-        id: Arc<str>,
         /// The time at which the message was inserted; `None` if it could not be read.
         inserted: Option<SystemTime>,
         /// The dequeue count.
@@ -150,22 +130,15 @@ pub enum Fact {
     Effect {
         /// The name of the effect.
         name: Arc<str>,
-        /// The job.
-        id: Arc<str>,
         /// The time at which the message was inserted whose handler had the effect.
         inserted: SystemTime,
         /// The dequeue count of that message.
         delivery: u32,
     },
     /// A dead letter is put back: its job may run again.
-    Redriven {
-        /// The job.
-        id: Arc<str>,
-    },
+    Redriven,
     /// A job was removed on purpose: it was cancelled, purged or cleared.
     TakenAway {
-        /// The job.
-        id: Arc<str>,
         /// The operation that removed it.
         why: &'static str,
     },
@@ -184,28 +157,6 @@ pub enum Fact {
     Noted(String),
 }
 
-impl Fact {
-    /// Returns the id of the job that the fact concerns; `None` if it concerns no single job.
-    pub fn job(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::SendBegan { id, .. }
-            | Self::Sent { id, .. }
-            | Self::PutBegan { id, .. }
-            | Self::Put { id, .. }
-            | Self::Received { id, .. }
-            | Self::Deleted { id, .. }
-            | Self::CallFailed { id, .. }
-            | Self::RunBegan { id, .. }
-            | Self::RunEnded { id, .. }
-            | Self::Settled { id, .. }
-            | Self::Effect { id, .. }
-            | Self::Redriven { id }
-            | Self::TakenAway { id, .. } => Some(id),
-            Self::Fault { .. } | Self::Incident(_) | Self::Noted(_) => None,
-        }
-    }
-}
-
 /// A fact, with its time and its process.
 #[derive(Debug, Clone)]
 pub struct Entry {
@@ -215,6 +166,8 @@ pub struct Entry {
     pub at: Duration,
     /// The process that it concerns.
     pub node: Arc<str>,
+    /// The job that it concerns; `None` if it concerns no single job.
+    pub job: Option<Arc<str>>,
     /// The fact.
     pub fact: Fact,
 }
@@ -235,11 +188,20 @@ impl Ledger {
         self.begun.elapsed()
     }
 
+    /// Adds a fact that concerns no single job; returns its number.
     pub(super) fn note(&self, node: &Arc<str>, fact: Fact) -> usize {
+        self.add(node, None, fact)
+    }
+
+    pub(super) fn note_of(&self, node: &Arc<str>, job: &Arc<str>, fact: Fact) {
+        self.add(node, Some(Arc::clone(job)), fact);
+    }
+
+    pub(super) fn add(&self, node: &Arc<str>, job: Option<Arc<str>>, fact: Fact) -> usize {
         let at = self.now();
         let mut entries = lock(&self.entries);
         let number = entries.len();
-        entries.push(Entry { number, at, node: Arc::clone(node), fact });
+        entries.push(Entry { number, at, node: Arc::clone(node), job, fact });
         number
     }
 

@@ -179,22 +179,26 @@ impl Node {
 
     /// Records the start of a send that is not made by [`send`](Self::send).
     pub fn send_begins(&self, id: &str, queue: &str) {
-        self.shared.ledger.note(&self.name, Fact::SendBegan { id: id.into(), queue: queue.into() });
+        self.note(id, Fact::SendBegan { queue: queue.into() });
     }
 
     /// Records that a dead letter is redriven.
     pub fn redriven(&self, id: &str) {
-        self.shared.ledger.note(&self.name, Fact::Redriven { id: id.into() });
+        self.note(id, Fact::Redriven);
     }
 
     /// Records that a job is removed on purpose, so that it may be gone without having run.
     pub fn account_for(&self, id: &str, why: &'static str) {
-        self.shared.ledger.note(&self.name, Fact::TakenAway { id: id.into(), why });
+        self.note(id, Fact::TakenAway { why });
     }
 
     /// Records the answer that the sender of a message received.
     pub fn was_told(&self, id: &str, verdict: Verdict, expires: Option<Duration>) {
-        self.shared.ledger.note(&self.name, Fact::Sent { id: id.into(), verdict, expires });
+        self.note(id, Fact::Sent { verdict, expires });
+    }
+
+    fn note(&self, job: &str, fact: Fact) {
+        self.shared.ledger.note_of(&self.name, &job.into(), fact);
     }
 }
 

@@ -25,13 +25,14 @@ impl Observer {
     /// Records the outcome of a delivery.
     pub(super) fn hear(&self, event: &Event) {
         let Event::Finished { job, outcome, .. } = event else { return };
-        let (id, inserted, delivery) = match job {
-            Some(job) => (subject(&job.source, &job.id), Some(job.inserted), job.dequeue_count),
-            None => ("".into(), None, 0),
-        };
-        self.shared
-            .ledger
-            .note(&self.node, Fact::Settled { id, inserted, delivery, outcome: outcome.clone() });
+        let id = job.as_ref().map(|job| subject(&job.source, &job.id));
+        let (inserted, delivery) =
+            job.as_ref().map_or((None, 0), |job| (Some(job.inserted), job.dequeue_count));
+        self.shared.ledger.add(
+            &self.node,
+            id,
+            Fact::Settled { inserted, delivery, outcome: outcome.clone() },
+        );
     }
 }
 
@@ -67,13 +68,12 @@ impl Service<Job> for Observed<JobService> {
         let id = subject(&info.source, &info.id);
         let began = Fact::RunBegan {
             run,
-            id: Arc::clone(&id),
             inserted: info.inserted,
             delivery: info.dequeue_count,
             attempt: info.attempt,
             max_attempts: info.max_attempts,
         };
-        shared.ledger.note(&node, began);
+        shared.ledger.note_of(&node, &id, began);
         let running = self.inner.call(job);
         let ending = Ending { shared, node, run, id, end: RunEnd::Dropped };
         Box::pin(async move {
@@ -102,6 +102,6 @@ struct Ending {
 impl Drop for Ending {
     fn drop(&mut self) {
         let end = if std::thread::panicking() { RunEnd::Failed } else { self.end };
-        self.shared.ledger.note(&self.node, Fact::RunEnded { run: self.run, id: Arc::clone(&self.id), end });
+        self.shared.ledger.note_of(&self.node, &self.id, Fact::RunEnded { run: self.run, end });
     }
 }

@@ -23,23 +23,22 @@ pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
         !subject.is_empty() && findings.iter().any(|finding| finding.subject.contains(subject))
     };
     let of_jobs: Vec<&Entry> =
-        history.iter().filter(|entry| entry.fact.job().is_some_and(|id| concerns(id))).collect();
+        history.iter().filter(|entry| entry.job.as_ref().is_some_and(|id| concerns(id))).collect();
     let nodes: BTreeSet<&Arc<str>> = of_jobs.iter().map(|entry| &entry.node).collect();
     let first = of_jobs.first().map_or(0, |entry| entry.number);
-    let is_kept = |entry: &&Entry| match entry.fact.job() {
+    let is_kept = |entry: &&Entry| match &entry.job {
         Some(id) => concerns(id),
         None => match &entry.fact {
             Fact::Fault { operation, .. } => {
                 entry.number >= first && nodes.contains(&entry.node) && is_telling(*operation)
             }
             Fact::Incident(_) => entry.number >= first || entry.at.is_zero(),
-            _ => true,
+            fact => matches!(fact, Fact::Noted(_)),
         },
     };
     let kept: Vec<&Entry> = history.iter().filter(is_kept).collect();
     for entry in kept.iter().take(MOST) {
-        let _ =
-            writeln!(text, "{:>5} {:>12?} {:<10} {}", entry.number, entry.at, entry.node, line(&entry.fact));
+        let _ = writeln!(text, "{:>5} {:>12?} {:<10} {}", entry.number, entry.at, entry.node, line(entry));
     }
     if kept.len() > MOST {
         let _ = writeln!(text, "… and {} more", kept.len() - MOST);
@@ -55,25 +54,24 @@ fn is_telling(operation: Operation) -> bool {
         || matches!(operation, Operation::GetBlob | Operation::ListBlobs)
 }
 
-fn line(fact: &Fact) -> String {
-    match fact {
-        Fact::SendBegan { id, queue } => format!("sends {id} to {queue}"),
-        Fact::Sent { id, verdict, .. } => format!("sent {id}: {verdict:?}"),
-        Fact::PutBegan { id, queue } => format!("puts {id} into {queue}"),
-        Fact::Put { id, queue, verdict, .. } => format!("put {id} into {queue}: {verdict:?}"),
-        Fact::Received { id, queue, delivery, .. } => format!("got {id} from {queue}, delivery {delivery}"),
-        Fact::Deleted { id, queue } => format!("deleted {id} from {queue}"),
-        Fact::CallFailed { id, operation, how } => format!("  ! {operation} of {id} {how}"),
-        Fact::RunBegan { run, id, delivery, attempt, .. } => {
+fn line(entry: &Entry) -> String {
+    let id = entry.job.as_deref().unwrap_or_default();
+    match &entry.fact {
+        Fact::SendBegan { queue } => format!("sends {id} to {queue}"),
+        Fact::Sent { verdict, .. } => format!("sent {id}: {verdict:?}"),
+        Fact::PutBegan { queue } => format!("puts {id} into {queue}"),
+        Fact::Put { queue, verdict, .. } => format!("put {id} into {queue}: {verdict:?}"),
+        Fact::Received { queue, delivery, .. } => format!("got {id} from {queue}, delivery {delivery}"),
+        Fact::Deleted { queue } => format!("deleted {id} from {queue}"),
+        Fact::CallFailed { operation, how } => format!("  ! {operation} of {id} {how}"),
+        Fact::RunBegan { run, delivery, attempt, .. } => {
             format!("run {run} of {id} begins, attempt {attempt}, delivery {delivery}")
         }
-        Fact::RunEnded { run, id, end } => format!("run {run} of {id}: {end:?}"),
-        Fact::Settled { id, delivery, outcome, .. } => {
-            format!("settled {id}, delivery {delivery}: {outcome:?}")
-        }
-        Fact::Effect { name, id, .. } => format!("effect {name} of {id}"),
-        Fact::Redriven { id } => format!("{id} redriven"),
-        Fact::TakenAway { id, why } => format!("{id} {why}"),
+        Fact::RunEnded { run, end } => format!("run {run} of {id}: {end:?}"),
+        Fact::Settled { delivery, outcome, .. } => format!("settled {id}, delivery {delivery}: {outcome:?}"),
+        Fact::Effect { name, .. } => format!("effect {name} of {id}"),
+        Fact::Redriven => format!("{id} redriven"),
+        Fact::TakenAway { why } => format!("{id} {why}"),
         Fact::Fault { operation, subject, fault } => format!("  ! {operation} {subject}: {fault:?}"),
         Fact::Incident(text) => format!("  ! {text}"),
         Fact::Noted(text) => format!("  {text}"),

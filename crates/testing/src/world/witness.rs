@@ -40,8 +40,8 @@ impl Witness {
         stores.with_runtime(storage.runtime().clone()).into()
     }
 
-    fn note(&self, fact: Fact) {
-        self.shared.ledger.note(&self.node, fact);
+    fn note(&self, job: &Arc<str>, fact: Fact) {
+        self.shared.ledger.note_of(&self.node, job, fact);
     }
 
     fn job(&self, queue: &QueueName, message: &MessageRef) -> Option<Arc<str>> {
@@ -51,7 +51,7 @@ impl Witness {
     fn put_begins(&self, queue: &QueueName, message: &PutMessage) -> Option<Put> {
         let id = job_of(&message.text)?;
         let queue: Arc<str> = queue.as_str().into();
-        self.note(Fact::PutBegan { id: Arc::clone(&id), queue: Arc::clone(&queue) });
+        self.note(&id, Fact::PutBegan { queue: Arc::clone(&queue) });
         Some(Put { id, queue, expires: message.ttl.map(|ttl| self.shared.ledger.now() + ttl) })
     }
 
@@ -65,7 +65,7 @@ impl Witness {
             Err(error) if error.is_ambiguous() => Verdict::Unknown,
             Err(_) => Verdict::Refused,
         };
-        self.note(Fact::Put { id, queue: name, verdict, expires });
+        self.note(&id, Fact::Put { queue: name, verdict, expires });
     }
 
     fn change(&self, operation: Operation, jobs: Vec<Option<Arc<str>>>) -> Change<'_> {
@@ -74,7 +74,7 @@ impl Witness {
 
     fn deleted(&self, queue: &QueueName, job: Option<&Arc<str>>, answer: &Result<(), StoreError>) {
         if let (Some(id), Ok(())) = (job, answer) {
-            self.note(Fact::Deleted { id: Arc::clone(id), queue: queue.as_str().into() });
+            self.note(id, Fact::Deleted { queue: queue.as_str().into() });
         }
     }
 }
@@ -116,8 +116,7 @@ impl Change<'_> {
     }
 
     fn failed(&self, id: &Arc<str>, how: &'static str) {
-        let (id, operation) = (Arc::clone(id), self.operation);
-        self.witness.note(Fact::CallFailed { id, operation, how });
+        self.witness.note(id, Fact::CallFailed { operation: self.operation, how });
     }
 }
 
@@ -145,13 +144,8 @@ impl QueueStore for Witness {
         for message in &received.messages {
             let Some(id) = message.text.as_deref().ok().and_then(job_of) else { continue };
             self.shared.messages.add((self.account, queue), &message.message, &id);
-            self.note(Fact::Received {
-                id,
-                queue: queue.as_str().into(),
-                inserted: message.inserted,
-                delivery: message.dequeue_count,
-                asked,
-            });
+            let (inserted, delivery) = (message.inserted, message.dequeue_count);
+            self.note(&id, Fact::Received { queue: queue.as_str().into(), inserted, delivery, asked });
         }
         Ok(received)
     }

@@ -85,36 +85,29 @@ fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::SystemTime;
 
     use super::*;
 
     /// Returns the history of job `j` in process `w`: these facts, a second apart.
     fn history(facts: Vec<Fact>) -> Evidence {
-        let entry =
-            |(number, fact)| Entry { number, at: Duration::from_secs(number as u64), node: "w".into(), fact };
+        let entry = |(number, fact)| {
+            let at = Duration::from_secs(number as u64);
+            Entry { number, at, node: "w".into(), job: Some("j".into()), fact }
+        };
         let history = facts.into_iter().enumerate().map(entry).collect();
         Evidence { history, ..Evidence::default() }
     }
 
     fn began(run: u64, attempt: u32) -> Fact {
-        Fact::RunBegan {
-            run,
-            id: "j".into(),
-            inserted: SystemTime::UNIX_EPOCH,
-            delivery: 1,
-            attempt,
-            max_attempts: 3,
-        }
+        Fact::RunBegan { run, inserted: SystemTime::UNIX_EPOCH, delivery: 1, attempt, max_attempts: 3 }
     }
 
     fn failed_and_released() -> [Fact; 2] {
-        let id: Arc<str> = "j".into();
         let outcome = Outcome::Released(Duration::ZERO);
         [
-            Fact::RunEnded { run: 1, id: Arc::clone(&id), end: RunEnd::Failed },
-            Fact::Settled { id, inserted: Some(SystemTime::UNIX_EPOCH), delivery: 1, outcome },
+            Fact::RunEnded { run: 1, end: RunEnd::Failed },
+            Fact::Settled { inserted: Some(SystemTime::UNIX_EPOCH), delivery: 1, outcome },
         ]
     }
 

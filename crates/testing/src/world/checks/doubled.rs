@@ -116,6 +116,7 @@ mod tests {
             number,
             at: Duration::ZERO,
             node: node.into(),
+            job: Some("j".into()),
             fact,
         };
         let history = facts.into_iter().enumerate().map(entry).collect();
@@ -126,18 +127,17 @@ mod tests {
     fn done() -> [(&'static str, Fact); 2] {
         let began = Fact::RunBegan {
             run: 1,
-            id: "j".into(),
             inserted: SystemTime::UNIX_EPOCH,
             delivery: 2,
             attempt: 2,
             max_attempts: 3,
         };
-        [("w", began), ("w", Fact::RunEnded { run: 1, id: "j".into(), end: RunEnd::Done })]
+        [("w", began), ("w", Fact::RunEnded { run: 1, end: RunEnd::Done })]
     }
 
     #[test]
     fn dead_letter_of_a_job_that_is_done_is_found() {
-        let letter = ("w", Fact::PutBegan { id: "j".into(), queue: "orders-poison".into() });
+        let letter = ("w", Fact::PutBegan { queue: "orders-poison".into() });
         let mut evidence = evidence([letter].into_iter().chain(done()).collect());
         assert!(check(&evidence).is_empty());
         evidence.dead.insert("j".to_owned());
@@ -147,12 +147,11 @@ mod tests {
     #[test]
     fn death_of_a_job_that_its_process_remembers_as_done_is_found() {
         let settled = |outcome| Fact::Settled {
-            id: "j".into(),
             inserted: Some(SystemTime::UNIX_EPOCH),
             delivery: 2,
             outcome,
         };
-        let no_answer = Fact::CallFailed { id: "j".into(), operation: Operation::Delete, how: "failed" };
+        let no_answer = Fact::CallFailed { operation: Operation::Delete, how: "failed" };
         let died_in = |node| {
             let mut facts: Vec<_> = done().into();
             facts.push(("w", no_answer.clone()));

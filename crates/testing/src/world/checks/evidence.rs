@@ -27,7 +27,7 @@ impl Evidence {
     pub(super) fn jobs(&self) -> Vec<Job<'_>> {
         let mut jobs: BTreeMap<&Arc<str>, Vec<&Entry>> = BTreeMap::new();
         for entry in &self.history {
-            if let Some(id) = entry.fact.job().filter(|id| !id.is_empty()) {
+            if let Some(id) = &entry.job {
                 jobs.entry(id).or_default().push(entry);
             }
         }
@@ -155,7 +155,7 @@ impl Job<'_> {
         meanwhile.iter().any(|entry| {
             entry.node == run.began.node
                 && match &entry.fact {
-                    Fact::CallFailed { id, .. } => id == self.id,
+                    Fact::CallFailed { .. } => entry.job.as_ref() == Some(self.id),
                     Fact::Incident(text) => stops(text),
                     _ => false,
                 }

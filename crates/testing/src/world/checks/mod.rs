@@ -23,11 +23,8 @@ pub(super) use quiet::{drained, waiting};
 /// Returns the findings of all promises.
 pub(super) async fn all(shared: &Shared) -> Vec<Finding> {
     let history = shared.ledger.entries();
-    let accounted = history.iter().filter_map(|entry| match &entry.fact {
-        Fact::TakenAway { id, .. } => Some(id.to_string()),
-        _ => None,
-    });
-    let accounted = accounted.collect();
+    let taken = history.iter().filter(|entry| matches!(entry.fact, Fact::TakenAway { .. }));
+    let accounted = taken.filter_map(|entry| Some(entry.job.as_ref()?.to_string())).collect();
     let (dead, left) = stored(&shared.accounts).await;
     let evidence = Evidence { history, dead, left, accounted };
     let mut findings = lost::check(&evidence);

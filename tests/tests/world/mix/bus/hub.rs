@@ -191,7 +191,7 @@ impl State {
     }
 
     fn notice_deaths(&mut self, at: Instant) {
-        for end in self.wires.values_mut().filter(|end| end.host.process().is_killed()) {
+        for end in self.wires.values_mut().filter(|end| end.host.process.is_killed()) {
             let noticed = *end.noticed.get_or_insert_with(|| at + unnoticed(&mut self.rng));
             end.is_closed |= noticed <= at;
             end.to_service.clear();
@@ -253,7 +253,7 @@ impl End {
     }
 
     fn is_cut_off(&self) -> bool {
-        let process = self.host.process();
+        let process = &self.host.process;
         process.is_stopped() || process.is_killed() || self.is_mute(Instant::now())
     }
 
@@ -265,7 +265,7 @@ impl End {
     /// Tells the client that there is something to read.
     fn wake(&mut self, at: Instant) {
         // The judge sleeps for months, and connects again afterwards.
-        if at > self.heard + SILENT && !self.is_ended && !self.is_cut_off() && !self.host.is_judge() {
+        if at > self.heard + SILENT && !self.is_ended && !self.is_cut_off() && !self.host.is_judge {
             self.to_client.extend(HEARTBEAT);
             self.heard = at;
         }

@@ -40,7 +40,7 @@ pub(super) fn of(world: Builder, plan: &Plan, sessions: bool) -> Builder {
                 options = options.duplicate_detection(Duration::from_secs(600)).unwrap();
             }
             let line = Line { hub: Arc::clone(&hub), host: host.clone() };
-            open(options.runtime(host.runtime().clone()).network(Arc::new(line)), &blobs)
+            open(options.runtime(host.runtime.clone()).network(Arc::new(line)), &blobs)
         }
     })
 }

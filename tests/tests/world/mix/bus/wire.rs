@@ -31,7 +31,7 @@ impl Network for Line {
 
 impl fmt::Debug for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Line").field(self.host.name()).finish()
+        f.debug_tuple("Line").field(&self.host.name).finish()
     }
 }
 

@@ -35,14 +35,14 @@ fn end_of(record: &HistoryRecord) -> End {
 
 /// Returns the end of a job in an entry of the history, with its reason.
 fn told(entry: &Entry) -> Option<(End, Option<&str>)> {
-    let Fact::Settled { id, outcome, .. } = &entry.fact else { return None };
+    let (Fact::Settled { outcome, .. }, Some(id)) = (&entry.fact, &entry.job) else { return None };
     let (name, reason) = match outcome {
         Outcome::Completed => ("completed", None),
         Outcome::CompletedUncertain => ("completed_uncertain", None),
         Outcome::DeadLettered(reason) => ("dead_lettered", Some(reason.as_str())),
         _ => return None,
     };
-    Some(((id.to_string(), name.to_owned(), entry.node.to_string()), reason)).filter(|_| !id.is_empty())
+    Some(((id.to_string(), name.to_owned(), entry.node.to_string()), reason))
 }
 
 /// Searches the journal in a process of the world. Whatever is found has happened.

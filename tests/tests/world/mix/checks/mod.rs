@@ -35,8 +35,7 @@ struct Run {
 impl Evidence {
     /// Returns the first entry of a job for which `is` returns true.
     fn first(&self, id: &str, is: impl Fn(&Fact) -> bool) -> Option<usize> {
-        let of_job = |fact: &Fact| fact.job().is_some_and(|job| **job == *id);
-        self.history.iter().find(|entry| of_job(&entry.fact) && is(&entry.fact)).map(|entry| entry.number)
+        self.history.iter().find(|entry| is_of(entry, id) && is(&entry.fact)).map(|entry| entry.number)
     }
 
     fn began(&self, id: &str) -> Option<usize> {
@@ -61,14 +60,14 @@ impl Evidence {
 
     /// The last end of a run of the job before an entry.
     fn ended_before(&self, id: &str, number: usize) -> Option<usize> {
-        let is_end = |entry: &&Entry| matches!(&entry.fact, Fact::RunEnded { id: of, .. } if **of == *id);
+        let is_end = |entry: &&Entry| is_of(entry, id) && matches!(entry.fact, Fact::RunEnded { .. });
         self.history[..number].iter().rev().find(is_end).map(|entry| entry.number)
     }
 
     /// Returns the end of the last run that began before an entry. A process that was frozen may report the end of an earlier one later.
     fn last_run_ended(&self, id: &str, number: usize) -> Option<usize> {
         let last = self.history[..number].iter().rev().find_map(|entry| match &entry.fact {
-            Fact::RunBegan { run, id: of, .. } if **of == *id => Some(*run),
+            Fact::RunBegan { run, .. } if is_of(entry, id) => Some(*run),
             _ => None,
         })?;
         self.first(id, |fact| matches!(fact, Fact::RunEnded { run, .. } if *run == last))
@@ -79,7 +78,7 @@ impl Evidence {
         let mut runs: Vec<Run> = Vec::new();
         for entry in &self.history {
             match &entry.fact {
-                Fact::RunBegan { run, id: of, .. } if **of == *id => {
+                Fact::RunBegan { run, .. } if is_of(entry, id) => {
                     runs.push(Run { number: *run, began: entry.number, ended: None });
                 }
                 Fact::RunEnded { run, .. } => {
@@ -96,7 +95,7 @@ impl Evidence {
     fn run_at(&self, id: &str, number: usize) -> Option<u64> {
         let node = &self.history[number].node;
         self.history[..number].iter().rev().find_map(|entry| match &entry.fact {
-            Fact::RunBegan { run, id: of, .. } if **of == *id && entry.node == *node => Some(*run),
+            Fact::RunBegan { run, .. } if is_of(entry, id) && entry.node == *node => Some(*run),
             _ => None,
         })
     }
@@ -111,8 +110,13 @@ impl Evidence {
     }
 
     fn is_redriven(&self, id: &str) -> bool {
-        self.first(id, |fact| matches!(fact, Fact::Redriven { .. })).is_some()
+        self.first(id, |fact| matches!(fact, Fact::Redriven)).is_some()
     }
+}
+
+/// Returns whether an entry concerns a job.
+fn is_of(entry: &Entry, id: &str) -> bool {
+    entry.job.as_deref() == Some(id)
 }
 
 fn finding(what: &'static str, subject: &str, detail: String) -> Finding {

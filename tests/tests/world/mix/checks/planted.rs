@@ -11,7 +11,7 @@ use std::time::Duration;
 use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue_testing::world::{Entry, Fact, Finding, World};
 
-use super::{Evidence, batches, blobs, cancelled, journal, order, progress, schedule, unique};
+use super::{Evidence, batches, blobs, cancelled, is_of, journal, order, progress, schedule, unique};
 use crate::mix::backend::Backend;
 use crate::mix::diary::{Diary, Note};
 use crate::mix::features::Feature;
@@ -109,7 +109,7 @@ fn assert_told(plan: &Plan, defect: Defect, what: &str) {
 
 /// Removes the ends of a job, as if its handler ran on.
 fn never_ends(history: &mut [Entry], job: &str) {
-    for entry in history.iter_mut().filter(|entry| entry.fact.job().is_some_and(|id| **id == *job)) {
+    for entry in history.iter_mut().filter(|entry| is_of(entry, job)) {
         if matches!(entry.fact, Fact::RunEnded { .. } | Fact::Settled { .. }) {
             entry.fact = Fact::Noted("never was".to_owned());
         }
@@ -118,7 +118,7 @@ fn never_ends(history: &mut [Entry], job: &str) {
 
 fn never_runs(history: &mut [Entry], job: &str) {
     never_ends(history, job);
-    for entry in history.iter_mut().filter(|entry| entry.fact.job().is_some_and(|id| **id == *job)) {
+    for entry in history.iter_mut().filter(|entry| is_of(entry, job)) {
         if matches!(entry.fact, Fact::RunBegan { .. }) {
             entry.fact = Fact::Noted("never was".to_owned());
         }

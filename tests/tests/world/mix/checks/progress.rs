@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jobqueue_testing::world::{Fact, Finding, Verdict};
 
-use super::{Evidence, finding};
+use super::{Evidence, finding, is_of};
 use crate::mix::diary::Note;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
@@ -78,11 +78,11 @@ pub(super) fn is_single(evidence: &Evidence, id: &str) -> bool {
     let mut sending = None;
     for entry in &evidence.history {
         match &entry.fact {
-            Fact::SendBegan { id: sent, .. } if **sent == *id => {
+            Fact::SendBegan { .. } if is_of(entry, id) => {
                 sends += 1;
                 sending = Some(&entry.node);
             }
-            Fact::Sent { id: sent, verdict, .. } if **sent == *id => {
+            Fact::Sent { verdict, .. } if is_of(entry, id) => {
                 certain &= *verdict == Verdict::Acknowledged;
                 sending = None;
             }

@@ -30,10 +30,8 @@ pub(super) async fn waiting(world: &World) -> Vec<String> {
 }
 
 pub(super) fn check(evidence: &Evidence, waiting: &[String]) -> Vec<Finding> {
-    let run = evidence.history.iter().filter_map(|entry| match &entry.fact {
-        Fact::RunBegan { id, .. } => Some(&**id),
-        _ => None,
-    });
+    let began = evidence.history.iter().filter(|entry| matches!(entry.fact, Fact::RunBegan { .. }));
+    let run = began.filter_map(|entry| entry.job.as_deref());
     let slots: BTreeSet<i64> = run
         .chain(waiting.iter().map(String::as_str))
         .filter_map(|id| id.strip_prefix(PREFIX))

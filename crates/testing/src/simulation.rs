@@ -1,8 +1,11 @@
-//! Groups tasks into simulated processes, which can be stopped and killed between any two polls.
+//! Simulated processes: groups of tasks that a test stops, resumes and kills between any two polls.
 //!
 //! The processes share one thread, one runtime and its clock. A stopped process polls nothing while its timers
 //! continue: when it is resumed, time has passed, as after SIGSTOP and SIGCONT. A killed process is never polled again
 //! and runs no destructors before the runtime ends, as after SIGKILL.
+//!
+//! A run is repeatable on a current-thread runtime on paused time, with a [`Runtime`](jobqueue::Runtime) that has a
+//! [seed](jobqueue::Runtime::with_seed) and a clock that follows tokio's ([`TokioClock`](jobqueue::memory::TokioClock)).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
