@@ -34,11 +34,6 @@ promises! { "acquire" if crate::leases::are_granted;
         blob.renew(*won[0]).await?;
     }
 
-    /// A blob that does not exist cannot be leased.
-    async fn needs_a_blob(subject, blob: missing_blob) {
-        refused(blob.acquire(60, lease_id()).await, &[K::BlobNotFound])?;
-    }
-
     /// A lease lasts 15 to 60 whole seconds; other durations are refused.
     async fn takes_15_to_60_seconds(subject, blob) {
         let id = lease_id();

@@ -2,8 +2,7 @@
 
 mod acquire;
 mod expiry;
-mod release;
-mod renew;
+mod hold;
 mod writes;
 
 use super::Promise;
@@ -15,5 +14,5 @@ fn are_granted(storage: &Storage) -> bool {
 }
 
 pub(super) fn all() -> Vec<Promise> {
-    [acquire::PROMISES, renew::PROMISES, release::PROMISES, writes::PROMISES, expiry::PROMISES].concat()
+    [acquire::PROMISES, hold::PROMISES, writes::PROMISES, expiry::PROMISES].concat()
 }

@@ -19,23 +19,6 @@ promises! { "write" if crate::leases::are_granted;
         blob.renew(id).await?;
     }
 
-    /// A leased blob cannot be written under another id.
-    async fn under_another_id_is_refused(subject, blob) {
-        blob.leased().await?;
-        refused(blob.write_as(lease_id(), "second").await, &[K::LeaseIdMismatch])?;
-        ensure_eq!(&*blob.read().await?, b"first", "content");
-    }
-
-    /// A blob that is not leased cannot be written under a lease, so that a former holder cannot write.
-    async fn under_a_lease_needs_one(subject, blob) {
-        let kinds = &[K::LeaseNotPresent, K::LeaseIdMismatch];
-        refused(blob.write_as(lease_id(), "second").await, kinds)?;
-        let former = blob.leased().await?;
-        blob.release(former).await?;
-        refused(blob.write_as(former, "second").await, kinds)?;
-        ensure_eq!(&*blob.read().await?, b"first", "content");
-    }
-
     /// A blob that does not exist cannot be written under a lease.
     async fn to_a_missing_blob_has_no_lease(subject, blob: missing_blob) {
         let written = blob.write_with("x", PutBlob::new().with_lease(lease_id())).await;

@@ -13,12 +13,7 @@ promises! { "clear";
         ensure!(queue.get(32, LONG).await?.is_empty(), "a message is left");
     }
 
-    /// Clearing an empty queue does nothing.
-    async fn of_an_empty_queue_does_nothing(subject, queue) {
-        queue.store.clear(&queue.name).await?;
-    }
-
-    /// Clearing a queue keeps the queue and its metadata.
+    /// Clearing a queue, though it is empty, keeps the queue and its metadata.
     async fn keeps_metadata(subject, queue) {
         let metadata = Metadata::new().with("a", "1");
         queue.store.set_queue_metadata(&queue.name, &metadata).await?;

@@ -28,16 +28,12 @@ promises! { "missing";
         every_message_operation_is_refused(&queue, &message, &[K::QueueNotFound]).await?;
     }
 
-    /// A queue that does not exist has no properties, and no metadata can be set.
+    /// A queue that does not exist has no properties, no metadata can be set, and it cannot be deleted.
     async fn queue_has_no_properties(subject, queue: missing_queue) {
         refused(queue.count().await, &[K::QueueNotFound])?;
         refused(queue.store.queue_metadata(&queue.name).await, &[K::QueueNotFound])?;
         let metadata = Metadata::new().with("a", "1");
         refused(queue.store.set_queue_metadata(&queue.name, &metadata).await, &[K::QueueNotFound])?;
-    }
-
-    /// A queue that does not exist cannot be deleted.
-    async fn queue_cannot_be_deleted(subject, queue: missing_queue) {
         refused(queue.store.delete_queue(&queue.name).await, &[K::QueueNotFound])?;
     }
 

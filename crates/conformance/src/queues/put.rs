@@ -42,13 +42,6 @@ promises! { "put";
         ensure_eq!(queue.get_one(LONG).await?.dequeue_count, 1, "dequeue count");
     }
 
-    /// A delay of 7 days is taken, a longer one refused.
-    async fn takes_delays_up_to_7_days(subject, queue) {
-        queue.put_with(PutMessage::new("a").with_visibility_delay(MAX_VISIBILITY)).await?;
-        let longer = PutMessage::new("b").with_visibility_delay(MAX_VISIBILITY + secs(1));
-        refused(queue.put_with(longer).await, &[K::InvalidInput])?;
-    }
-
     /// A fraction of a second is kept to the millisecond, or refused, or rounded up; never cut.
     async fn never_cuts_a_delay(subject, queue) {
         let delay = std::time::Duration::from_millis(1500);
@@ -66,11 +59,12 @@ promises! { "put";
         }
     }
 
-    /// A put that is refused stores nothing.
-    async fn that_is_refused_stores_nothing(subject, queue) {
-        let bad = PutMessage::new("text").with_visibility_delay(MAX_VISIBILITY + secs(1));
-        refused(queue.put_with(bad).await, &[K::InvalidInput])?;
+    /// A delay of 7 days is taken, a longer one refused; a put that is refused stores nothing.
+    async fn takes_delays_up_to_7_days(subject, queue) {
+        let longer = PutMessage::new("text").with_visibility_delay(MAX_VISIBILITY + secs(1));
+        refused(queue.put_with(longer).await, &[K::InvalidInput])?;
         ensure_eq!(queue.count().await?, 0, "messages");
+        queue.put_with(PutMessage::new("text").with_visibility_delay(MAX_VISIBILITY)).await?;
     }
 
     /// The receipt of a put deletes the message without a get.
@@ -137,22 +131,6 @@ promises! { "put";
         queue.delete(&got[0].message).await?;
         subject.advance(secs(20)).await;
         ensure_eq!(queue.get_one(LONG).await?.text.as_deref(), Ok("delayed"), "visible after the delay");
-    }
-
-    /// Messages put together keep their groups, if the storage orders groups.
-    async fn all_keeps_groups(subject, queue) {
-        if !queue.store.orders_groups(&queue.name).await? {
-            return Ok(());
-        }
-        let message = |(text, group): (&str, &str)| PutMessage::new(text).with_group(group.to_owned());
-        let messages = [("a1", "a"), ("a2", "a"), ("b1", "b")].map(message);
-        for put in queue.store.put_all(&queue.name, messages.into()).await {
-            put?;
-        }
-        let mut first = queue.get_all(LONG).await?;
-        first.sort_by_key(|leased| leased.text.clone().ok());
-        let texts: Vec<_> = first.iter().filter_map(|leased| leased.text.as_deref().ok()).collect();
-        ensure_eq!(texts, ["a1", "b1"], "the first of each group");
     }
 
     /// A bad message among many is refused alone.
