@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::ErrorCode;
 
-use jobqueue_storage::{BlobName, ContainerName, QueueName, StoreError, StoreErrorKind};
+use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// A failure that concerns several operations; each of them gets an error of its own from it.
 #[derive(Debug, Clone)]
@@ -99,25 +99,5 @@ impl From<rusqlite::Error> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Refused(error)
-    }
-}
-
-/// The queue or blob that an operation concerns, for its errors.
-#[derive(Debug, Clone)]
-pub(super) enum Subject {
-    Storage,
-    Queue(QueueName),
-    Container(ContainerName),
-    Blob(BlobName),
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Storage => Ok(()),
-            Self::Queue(name) => name.fmt(f),
-            Self::Container(name) => name.fmt(f),
-            Self::Blob(name) => name.fmt(f),
-        }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use async_trait::async_trait;
 use rusqlite::{Row, params};
 
-use super::error::{Applied, Subject};
+use super::error::Applied;
 use super::reader::View;
 use super::store::Store;
 use jobqueue_storage::rules::micros::{from_micros, to_micros};
@@ -52,7 +52,7 @@ impl JournalStore for Store {
     async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
         for start in (0..entries.len()).step_by(ROWS) {
             let (entries, end) = (Arc::clone(&entries), entries.len().min(start + ROWS));
-            self.write(Operation::AppendJournal, Subject::Storage, ROW * (end - start), move |batch| {
+            self.write(Operation::AppendJournal, &"", ROW * (end - start), move |batch, _| {
                 for entry in &entries[start..end] {
                     batch.statement(INSERT)?.execute(params![
                         to_micros(entry.ended),
@@ -87,8 +87,7 @@ impl JournalStore for Store {
         loop {
             rest.limit = query.limit.saturating_sub(entries.len());
             let asked = rest.clone();
-            let look = move |view: &View<'_>| slice(view, &asked);
-            let found = self.read(Operation::SearchJournal, Subject::Storage, look).await?;
+            let found = self.read(Operation::SearchJournal, &"", move |view, _| slice(view, &asked)).await?;
             entries.extend(found.entries);
             let is_over = entries.len() >= query.limit || began.elapsed() >= MAX_JOURNAL_SEARCH;
             if found.searched_to.is_none() || is_over {
@@ -102,7 +101,7 @@ impl JournalStore for Store {
         let before = to_micros(before);
         loop {
             let removed = self
-                .write(Operation::ExpireJournal, Subject::Storage, ROW * ROWS, move |batch| {
+                .write(Operation::ExpireJournal, &"", ROW * ROWS, move |batch, _| {
                     let removed = batch.statement(DELETE)?.execute(params![before, ROWS as i64])?;
                     if removed > 0 {
                         batch.note_change();

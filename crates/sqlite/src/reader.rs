@@ -1,12 +1,13 @@
 //! The thread that reads on a connection of its own, so that reads never wait for writes.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::clock::StoreClock;
-use super::error::{Applied, Cause, Failure, Subject, from_sql};
+use super::error::{Applied, Cause, Failure, from_sql};
 use super::health::Health;
 use super::open::leave_log;
 use super::process_guard::ProcessGuard;
@@ -39,11 +40,11 @@ impl Reader {
         }
     }
 
-    pub(super) fn answer<T>(
+    pub(super) fn answer<S: fmt::Display, T>(
         &mut self,
         operation: Operation,
-        subject: &Subject,
-        look: impl FnOnce(&View<'_>) -> Applied<T>,
+        subject: &S,
+        look: impl FnOnce(&View<'_>, &S) -> Applied<T>,
     ) -> Result<T, StoreError> {
         let health = Arc::clone(&self.health);
         let stopped = |cause: Cause| {
@@ -52,7 +53,7 @@ impl Reader {
         };
         health.poisoned().map_err(stopped)?;
         let view = self.view().map_err(stopped)?;
-        look(&view).map_err(|failure| match failure {
+        look(&view, subject).map_err(|failure| match failure {
             Failure::Refused(error) => error,
             Failure::Sql(error) => stopped(from_sql(error)),
         })

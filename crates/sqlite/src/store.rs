@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::batch::Batch;
 use super::clock::StoreClock;
-use super::error::{Applied, Cause, Subject, from_sql};
+use super::error::{Applied, Cause, from_sql};
 use super::health::Health;
 use super::holders::Holders;
 use super::notifiers::Notifiers;
@@ -82,18 +82,19 @@ impl Store {
     }
 
     /// Runs `work` on the writer, in a transaction with whatever else waits; returns its result after the commit.
-    pub(super) async fn write<T, F>(
+    pub(super) async fn write<S, T, F>(
         &self,
         operation: Operation,
-        subject: Subject,
+        subject: &S,
         weight: usize,
         work: F,
     ) -> Result<T, StoreError>
     where
+        S: fmt::Display + Clone + Send + Sync + 'static,
         T: Send + 'static,
-        F: FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
+        F: FnMut(&mut Batch<'_>, &S) -> Applied<T> + Send + 'static,
     {
-        let fail = |cause: Cause| cause.error(operation.as_str(), &subject);
+        let fail = |cause: Cause| cause.error(operation.as_str(), subject);
         self.health.check().map_err(fail)?;
         let (reply, answer) = oneshot::channel();
         let (since, subject) = (Instant::now(), subject.clone());
@@ -107,17 +108,18 @@ impl Store {
     }
 
     /// Reads from a snapshot. Counts, pages and searches may take long; the other reads do not wait for them.
-    pub(super) async fn read<T, F>(
+    pub(super) async fn read<S, T, F>(
         &self,
         operation: Operation,
-        subject: Subject,
+        subject: &S,
         look: F,
     ) -> Result<T, StoreError>
     where
+        S: fmt::Display + Clone + Send + Sync + 'static,
         T: Send + 'static,
-        F: FnOnce(&View<'_>) -> Applied<T> + Send + 'static,
+        F: FnOnce(&View<'_>, &S) -> Applied<T> + Send + 'static,
     {
-        let fail = |cause: Cause| cause.error(operation.as_str(), &subject);
+        let fail = |cause: Cause| cause.error(operation.as_str(), subject);
         self.health.check().map_err(fail)?;
         let (reply, answer) = oneshot::channel();
         let about = subject.clone();

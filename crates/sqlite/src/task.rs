@@ -1,11 +1,12 @@
 //! An operation on its way to the writer: its work, its result, and the caller that waits for the answer.
 
+use std::fmt;
 use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use super::batch::Batch;
-use super::error::{Applied, Cause, Failure, Subject};
+use super::error::{Applied, Cause, Failure};
 use jobqueue_storage::{Operation, StoreError};
 
 /// A task whose answer's type the writer need not know.
@@ -29,9 +30,9 @@ pub(super) trait Work: Send {
     fn is_abandoned(&self) -> bool;
 }
 
-pub(super) struct Task<T, F> {
+pub(super) struct Task<S, T, F> {
     pub(super) operation: Operation,
-    pub(super) subject: Subject,
+    pub(super) subject: S,
     pub(super) weight: usize,
     pub(super) since: Instant,
     pub(super) work: F,
@@ -40,17 +41,18 @@ pub(super) struct Task<T, F> {
     pub(super) reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T, F> Work for Task<T, F>
+impl<S, T, F> Work for Task<S, T, F>
 where
+    S: fmt::Display + Send,
     T: Send,
-    F: FnMut(&mut Batch<'_>) -> Applied<T> + Send,
+    F: FnMut(&mut Batch<'_>, &S) -> Applied<T> + Send,
 {
     fn apply(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()> {
         if self.operation != Operation::Put {
             // Any other operation that reads the messages has to find the pending ones.
             batch.insert_pending()?;
         }
-        self.result = Some(match (self.work)(batch) {
+        self.result = Some(match (self.work)(batch, &self.subject) {
             Ok(value) => Ok(value),
             Err(Failure::Refused(error)) => Err(error),
             Err(Failure::Sql(error)) => return Err(error),

@@ -8,7 +8,6 @@ use bytes::Bytes;
 
 use super::row::BlobRow;
 use super::{read, write};
-use crate::error::Subject;
 use crate::store::Store;
 use jobqueue_storage::rules::{lease::BlobLease, limits};
 use jobqueue_storage::{
@@ -22,19 +21,11 @@ const ROW: usize = 256;
 #[async_trait]
 impl BlobStore for Store {
     async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        let name = container.clone();
-        self.write(Operation::CreateContainer, Subject::Container(container.clone()), ROW, move |batch| {
-            write::create_container(batch, &name)
-        })
-        .await
+        self.write(Operation::CreateContainer, container, ROW, write::create_container).await
     }
 
     async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        let name = container.clone();
-        self.write(Operation::DeleteContainer, Subject::Container(container.clone()), ROW, move |batch| {
-            write::delete_container(batch, &name)
-        })
-        .await
+        self.write(Operation::DeleteContainer, container, ROW, write::delete_container).await
     }
 
     async fn put_blob(
@@ -44,32 +35,29 @@ impl BlobStore for Store {
         options: PutBlob,
     ) -> Result<BlobProperties, StoreError> {
         check_put(blob, &data, &options)?;
-        let name = blob.clone();
         let weight = ROW + data.len();
-        self.write(Operation::PutBlob, subject(blob), weight, move |batch| {
-            write::put(batch, &name, &data, &options)
+        self.write(Operation::PutBlob, blob, weight, move |batch, name| {
+            write::put(batch, name, &data, &options)
         })
         .await
     }
 
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
-        let name = blob.clone();
-        self.read(Operation::GetBlob, subject(blob), move |view| read::get(view, &name, max_bytes)).await
+        self.read(Operation::GetBlob, blob, move |view, name| read::get(view, name, max_bytes)).await
     }
 
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
-        let name = blob.clone();
-        self.read(Operation::BlobProperties, subject(blob), move |view| {
-            Ok(BlobRow::require(&view.connection, Operation::BlobProperties, &name)?.properties(view.now))
+        self.read(Operation::BlobProperties, blob, |view, name| {
+            Ok(BlobRow::require(&view.connection, Operation::BlobProperties, name)?.properties(view.now))
         })
         .await
     }
 
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
-        let (name, id) = (blob.clone(), lease.copied());
-        let deleted = self
-            .write(Operation::DeleteBlob, subject(blob), ROW, move |batch| write::delete(batch, &name, id));
-        let deleted = deleted.await;
+        let id = lease.copied();
+        let delete =
+            self.write(Operation::DeleteBlob, blob, ROW, move |batch, name| write::delete(batch, name, id));
+        let deleted = delete.await;
         self.note_end(&deleted, lease);
         deleted
     }
@@ -80,9 +68,9 @@ impl BlobStore for Store {
         prefix: &str,
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError> {
-        let (name, prefix, marker) = (container.clone(), prefix.to_owned(), marker.map(str::to_owned));
-        self.read(Operation::ListBlobs, Subject::Container(container.clone()), move |view| {
-            read::list(view, &name, &prefix, marker.as_deref())
+        let (prefix, marker) = (prefix.to_owned(), marker.map(str::to_owned));
+        self.read(Operation::ListBlobs, container, move |view, name| {
+            read::list(view, name, &prefix, marker.as_deref())
         })
         .await
     }
@@ -157,9 +145,8 @@ impl Store {
             Err(error) if error.kind() == StoreErrorKind::LeaseAlreadyPresent => error,
             acquired => return acquired,
         };
-        let name = blob.clone();
-        let holder = self.read(Operation::AcquireLease, subject(blob), move |view| read::holder(view, &name));
-        let Some(holder) = holder.await? else { return Err(refused) };
+        let holder = self.read(Operation::AcquireLease, blob, read::holder).await?;
+        let Some(holder) = holder else { return Err(refused) };
         // The file stays locked until the lease has a new holder, so that two candidates cannot both take it.
         let Some(gone) = self.holders.gone(&holder) else { return Err(refused) };
         let acquired = self
@@ -181,9 +168,8 @@ impl Store {
         blob: &BlobName,
         rule: impl Fn(&BlobLease, SystemTime) -> Result<(BlobLease, T), StoreErrorKind> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let name = blob.clone();
-        self.write(operation, subject(blob), ROW, move |batch| {
-            write::change_lease(batch, operation, &name, &rule)
+        self.write(operation, blob, ROW, move |batch, name| {
+            write::change_lease(batch, operation, name, &rule)
         })
         .await
     }
@@ -209,8 +195,4 @@ pub(crate) fn check_put(blob: &BlobName, data: &Bytes, options: &PutBlob) -> Res
         return Err(error.with_detail(detail));
     }
     Ok(())
-}
-
-fn subject(blob: &BlobName) -> Subject {
-    Subject::Blob(blob.clone())
 }

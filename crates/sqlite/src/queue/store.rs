@@ -6,11 +6,8 @@ use async_trait::async_trait;
 
 use super::get::Leased;
 use super::{admin, get, index, leased, put};
-use crate::batch::Batch;
-use crate::error::Subject;
 use crate::metadata;
 use crate::new_row::NewRow;
-use crate::reader::View;
 use crate::receipt::Presented;
 use crate::store::Store;
 use jobqueue_storage::rules::limits;
@@ -28,61 +25,55 @@ const ROW: usize = 128;
 impl QueueStore for Store {
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
         limits::check_metadata(Operation::CreateQueue, queue, metadata)?;
-        let (name, metadata) = (queue.clone(), metadata.clone());
-        self.write(Operation::CreateQueue, subject(queue), ROW, move |batch| {
-            admin::create(batch, &name, &metadata)
+        let metadata = metadata.clone();
+        self.write(Operation::CreateQueue, queue, ROW, move |batch, name| {
+            admin::create(batch, name, &metadata)
         })
         .await
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
-        let name = queue.clone();
-        self.write(Operation::DeleteQueue, subject(queue), ROW, move |batch| admin::delete(batch, &name))
-            .await
+        self.write(Operation::DeleteQueue, queue, ROW, admin::delete).await
     }
 
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
         let prefix = prefix.to_owned();
-        self.read(Operation::ListQueues, Subject::Storage, move |view| admin::list(view, &prefix)).await
+        self.read(Operation::ListQueues, &"", move |view, _| admin::list(view, &prefix)).await
     }
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
-        let name = queue.clone();
-        self.read(Operation::QueueProperties, subject(queue), move |view| admin::properties(view, &name))
-            .await
+        self.read(Operation::QueueProperties, queue, admin::properties).await
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
-        let (name, metadata) = (queue.clone(), metadata.clone());
-        self.write(Operation::SetQueueMetadata, subject(queue), ROW, move |batch| {
-            admin::set_metadata(batch, &name, &metadata)
+        let metadata = metadata.clone();
+        self.write(Operation::SetQueueMetadata, queue, ROW, move |batch, name| {
+            admin::set_metadata(batch, name, &metadata)
         })
         .await
     }
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         limits::check_put(queue, &message)?;
-        let name = queue.clone();
         let weight = ROW + message.text.len();
         let message = Arc::new(message);
-        let row =
-            self.write(Operation::Put, subject(queue), weight, move |batch| put::put(batch, &name, &message));
-        row.await.map(NewRow::outcome)
+        let put =
+            self.write(Operation::Put, queue, weight, move |batch, name| put::put(batch, name, &message));
+        put.await.map(NewRow::outcome)
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
         limits::check_get(queue, &options)?;
-        let name = queue.clone();
         let weight = ROW * options.count as usize;
-        let get = move |batch: &mut Batch<'_>| get::get(batch, &name, options);
-        self.write(Operation::Get, subject(queue), weight, get).await.map(Leased::received)
+        let get =
+            self.write(Operation::Get, queue, weight, move |batch, name| get::get(batch, name, options));
+        get.await.map(Leased::received)
     }
 
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         limits::check_peek(queue, count)?;
-        let name = queue.clone();
-        self.read(Operation::Peek, subject(queue), move |view| index::peek(view, &name, count)).await
+        self.read(Operation::Peek, queue, move |view, name| index::peek(view, name, count)).await
     }
 
     async fn update(
@@ -92,10 +83,10 @@ impl QueueStore for Store {
         change: UpdateMessage,
     ) -> Result<Updated, StoreError> {
         limits::check_update(queue, &change)?;
-        let (name, presented) = (queue.clone(), Presented::of(message));
+        let presented = Presented::of(message);
         let weight = ROW + change.text.as_ref().map_or(0, String::len);
-        self.write(Operation::Update, subject(queue), weight, move |batch| {
-            leased::update(batch, &name, presented, &change)
+        self.write(Operation::Update, queue, weight, move |batch, name| {
+            leased::update(batch, name, presented, &change)
         })
         .await
     }
@@ -106,16 +97,15 @@ impl QueueStore for Store {
         message: &MessageRef,
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
-        let (name, presented) = (queue.clone(), Presented::of(message));
-        self.write(Operation::Delete, subject(queue), ROW, move |batch| {
-            leased::delete(batch, Operation::Delete, &name, presented, expired)
+        let presented = Presented::of(message);
+        self.write(Operation::Delete, queue, ROW, move |batch, name| {
+            leased::delete(batch, Operation::Delete, name, presented, expired)
         })
         .await
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        let name = queue.clone();
-        self.write(Operation::Clear, subject(queue), ROW, move |batch| admin::clear(batch, &name)).await
+        self.write(Operation::Clear, queue, ROW, admin::clear).await
     }
 
     /// The threads and connections of the store serve any runtime, and no runtime can block them: it needs no `detach`.
@@ -142,9 +132,8 @@ impl QueueStore for Store {
 #[async_trait]
 impl MetadataReader for Store {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
-        let name = queue.clone();
-        self.read(Operation::QueueMetadata, subject(queue), move |view| {
-            Ok(metadata::from_text(&admin::find(view, Operation::QueueMetadata, &name)?.metadata)?)
+        self.read(Operation::QueueMetadata, queue, |view, name| {
+            Ok(metadata::from_text(&admin::find(view, Operation::QueueMetadata, name)?.metadata)?)
         })
         .await
     }
@@ -153,8 +142,7 @@ impl MetadataReader for Store {
 #[async_trait]
 impl StateCounter for Store {
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
-        let name = queue.clone();
-        self.read(Operation::QueueProperties, subject(queue), move |view| admin::counts(view, &name)).await
+        self.read(Operation::QueueProperties, queue, admin::counts).await
     }
 }
 
@@ -168,15 +156,19 @@ impl MessageIndex for Store {
         count: u32,
     ) -> Result<MessagePage, StoreError> {
         limits::check_page(queue, count)?;
-        let (name, from) = (queue.clone(), from.map(str::to_owned));
-        let look = move |view: &View<'_>| index::messages(view, &name, state, from.as_deref(), count);
-        self.read(Operation::Peek, subject(queue), look).await
+        let from = from.map(str::to_owned);
+        self.read(Operation::Peek, queue, move |view, name| {
+            index::messages(view, name, state, from.as_deref(), count)
+        })
+        .await
     }
 
     async fn make_visible(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError> {
-        let (name, message) = (queue.clone(), message.clone());
-        let change = move |batch: &mut Batch<'_>| index::make_visible(batch, &name, &message);
-        self.write(Operation::Update, subject(queue), ROW, change).await
+        let message = message.clone();
+        self.write(Operation::Update, queue, ROW, move |batch, name| {
+            index::make_visible(batch, name, &message)
+        })
+        .await
     }
 }
 
@@ -193,11 +185,10 @@ impl Batches for Store {
             messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
         let wanted = messages.into_iter().zip(&checked).filter(|(_, refused)| refused.is_none());
         let wanted: Vec<_> = wanted.map(|(message, _)| message).collect();
-        let (name, count) = (queue.clone(), wanted.len());
+        let count = wanted.len();
         let weight = wanted.iter().map(|message| ROW + message.text.len()).sum();
-        let answers = self.write(Operation::PutAll, subject(queue), weight, move |batch| {
-            put::put_all(batch, &name, &wanted)
-        });
+        let answers = self
+            .write(Operation::PutAll, queue, weight, move |batch, name| put::put_all(batch, name, &wanted));
         let answers: Vec<_> = match answers.await {
             Ok(rows) => rows.into_iter().map(NewRow::outcome).map(Ok).collect(),
             Err(error) => error.for_each(count).map(Err).collect(),
@@ -213,10 +204,9 @@ impl Batches for Store {
         expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
         let count = messages.len();
-        let name = queue.clone();
         let presented: Vec<_> = messages.iter().map(Presented::of).collect();
-        let answers = self.write(Operation::DeleteAll, subject(queue), ROW * count, move |batch| {
-            leased::delete_all(batch, &name, &presented, expired)
+        let answers = self.write(Operation::DeleteAll, queue, ROW * count, move |batch, name| {
+            leased::delete_all(batch, name, &presented, expired)
         });
         answers.await.unwrap_or_else(|error| error.for_each(count).map(Err).collect())
     }
@@ -234,8 +224,4 @@ impl Arrivals for Store {
     fn subscribe(&self, queue: &QueueName) -> Subscription {
         self.subscription(queue)
     }
-}
-
-fn subject(queue: &QueueName) -> Subject {
-    Subject::Queue(queue.clone())
 }

@@ -6,7 +6,7 @@ use rusqlite::ffi;
 use tempfile::TempDir;
 
 use super::*;
-use crate::error::{Applied, Failure, Subject};
+use crate::error::{Applied, Failure};
 use crate::options::Options;
 use crate::store::Store;
 use jobqueue_storage::clock::ManualClock;
@@ -24,9 +24,9 @@ async fn store(clock: &Arc<ManualClock>) -> (TempDir, Store) {
 
 async fn write<T: Send + 'static>(
     store: &Store,
-    work: impl FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
+    mut work: impl FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
 ) -> Result<T, StoreError> {
-    store.write(Operation::Update, Subject::Storage, 1, work).await
+    store.write(Operation::Update, &"", 1, move |batch, _| work(batch)).await
 }
 
 /// An operation that reports when it runs, and waits each time until it may continue.
@@ -173,7 +173,7 @@ async fn counts_and_pages_have_a_reader_of_their_own() {
     let queue: QueueName = "orders".parse().unwrap();
     store.create_queue(&queue, &Metadata::new()).await.unwrap();
     let ((runs, running), (go_on, told)) = (channel(), channel::<()>());
-    let held = store.read(Operation::GetBlob, Subject::Storage, move |_| {
+    let held = store.read(Operation::GetBlob, &"", move |_, _| {
         runs.send(()).unwrap();
         told.recv().unwrap();
         Ok(())
