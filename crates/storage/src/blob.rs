@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{BlobLeases, Detach, JournalStore, LeaseId, Metadata, Permissions, StoreError};
+use super::{BlobLeases, Detach, JournalStore, LeaseId, Metadata, Permissions, StoreError, StoreErrorKind};
 use crate::name::{BlobName, ContainerName};
 
 /// Blobs in containers, with conditional writes as in Azure Storage.
@@ -132,6 +132,20 @@ pub enum Condition {
     IfAbsent,
     /// The blob is written if its tag is this one (`If-Match`).
     IfMatch(ETag),
+}
+
+impl Condition {
+    /// Checks the condition against the tag of the present blob, if there is one.
+    ///
+    /// # Errors
+    /// `BlobAlreadyExists` or `ConditionNotMet`.
+    pub fn check(&self, present: Option<&ETag>) -> Result<(), StoreErrorKind> {
+        match self {
+            Self::IfAbsent if present.is_some() => Err(StoreErrorKind::BlobAlreadyExists),
+            Self::IfMatch(tag) if present != Some(tag) => Err(StoreErrorKind::ConditionNotMet),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The options of a blob write.

@@ -12,7 +12,7 @@ use crate::error::Applied;
 use crate::metadata;
 use jobqueue_storage::rules::lease::BlobLease;
 use jobqueue_storage::{
-    BlobName, BlobProperties, Condition, ContainerName, ETag, LeaseId, Operation, PutBlob, StoreErrorKind,
+    BlobName, BlobProperties, ContainerName, LeaseId, Operation, PutBlob, StoreErrorKind,
 };
 
 /// The greatest number of bytes of a blob: SQLite's limit for a row, less some room for the other columns.
@@ -33,7 +33,7 @@ pub(crate) fn put(
 ) -> Applied<BlobProperties> {
     let refused = |kind| refuse(kind, Operation::PutBlob, blob);
     let present = BlobRow::find(batch.connection(), Operation::PutBlob, blob)?;
-    check_condition(&options.condition, present.as_ref().map(|row| tag(row.etag))).map_err(refused)?;
+    options.condition.check(present.as_ref().map(|row| tag(row.etag)).as_ref()).map_err(refused)?;
     let lease = present.as_ref().map_or(BlobLease::Available, |row| row.lease);
     let lease = lease.write(to_instant(batch.now()), options.lease).map_err(refused)?;
     let etag = batch.next()?;
@@ -117,14 +117,4 @@ pub(super) fn delete_container(batch: &mut Batch<'_>, name: &ContainerName) -> A
     connection.execute("INSERT INTO jobqueue_garbage (kind, owner) VALUES ('container', ?1)", [id])?;
     connection.execute("DELETE FROM jobqueue_container WHERE id = ?1", [id])?;
     Ok(())
-}
-
-fn check_condition(condition: &Condition, present: Option<ETag>) -> Result<(), StoreErrorKind> {
-    match (condition, present) {
-        (Condition::IfAbsent, Some(_)) => Err(StoreErrorKind::BlobAlreadyExists),
-        (Condition::IfMatch(wanted), present) if present.as_ref() != Some(wanted) => {
-            Err(StoreErrorKind::ConditionNotMet)
-        }
-        _ => Ok(()),
-    }
 }

@@ -13,8 +13,8 @@ use crate::name::{BlobName, ContainerName};
 use crate::rules::{lease::BlobLease, limits};
 use crate::sync::lock;
 use crate::{
-    Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, Condition, ETag, LeaseId, Metadata,
-    Operation, PutBlob, StoreError, StoreErrorKind,
+    Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, ETag, LeaseId, Metadata, Operation,
+    PutBlob, StoreError, StoreErrorKind,
 };
 
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl BlobStore for MemoryBlobs {
         let rows = state.container(Operation::PutBlob, blob.container())?;
         let present = rows.get(blob.name());
         let refuse = |kind| error(kind, Operation::PutBlob, blob);
-        check_condition(&options.condition, present.map(|row| &row.etag)).map_err(refuse)?;
+        options.condition.check(present.map(|row| &row.etag)).map_err(refuse)?;
         let lease = present.map_or(BlobLease::Available, |row| row.lease);
         let lease = lease.write(now, options.lease).map_err(refuse)?;
         let row = Row { data, etag, modified: now, metadata: options.metadata, lease };
@@ -204,14 +204,6 @@ impl BlobLeases for MemoryBlobs {
             row.lease = row.lease.release(*lease)?;
             Ok(())
         })
-    }
-}
-
-fn check_condition(condition: &Condition, present: Option<&ETag>) -> Result<(), StoreErrorKind> {
-    match (condition, present) {
-        (Condition::IfAbsent, Some(_)) => Err(StoreErrorKind::BlobAlreadyExists),
-        (Condition::IfMatch(tag), present) if present != Some(tag) => Err(StoreErrorKind::ConditionNotMet),
-        _ => Ok(()),
     }
 }
 
