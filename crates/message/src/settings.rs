@@ -80,15 +80,8 @@ pub struct QueueSettings {
     /// The version of payloads without one, from producers that write no events or no `schemaversion`. The default,
     /// `None`, means the newest version whose form fits.
     pub raw_version: Option<u32>,
-    is_set: SetForAll,
-}
-
-/// The settings that the metadata or the process sets, for all types of the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct SetForAll {
-    poison_threshold: bool,
-    timeout: bool,
-    max_deliveries: bool,
+    /// What the metadata or the process sets, for all types of the queue.
+    set: SettingOverrides,
 }
 
 /// The bounds on the runs of a job, from [`QueueSettings::limits`].
@@ -106,8 +99,8 @@ pub struct JobLimits {
 /// ```
 /// use jobqueue::settings::SettingOverrides;
 ///
-/// let overrides = SettingOverrides::new().with_poison_threshold(2);
-/// assert_eq!(overrides.poison_threshold, Some(2));
+/// let mut overrides = SettingOverrides::default();
+/// overrides.poison_threshold = Some(2);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -118,34 +111,6 @@ pub struct SettingOverrides {
     pub timeout: Option<Duration>,
     /// An override of [`QueueSettings::max_deliveries`].
     pub max_deliveries: Option<u32>,
-}
-
-impl SettingOverrides {
-    /// Returns overrides that change nothing.
-    pub const fn new() -> Self {
-        Self { poison_threshold: None, timeout: None, max_deliveries: None }
-    }
-
-    /// Sets the number of failed attempts before a message is dead-lettered.
-    #[must_use]
-    pub const fn with_poison_threshold(mut self, attempts: u32) -> Self {
-        self.poison_threshold = Some(attempts);
-        self
-    }
-
-    /// Sets the lease.
-    #[must_use]
-    pub const fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// Sets the number of counted deliveries before a message is dead-lettered unrun.
-    #[must_use]
-    pub const fn with_max_deliveries(mut self, deliveries: u32) -> Self {
-        self.max_deliveries = Some(deliveries);
-        self
-    }
 }
 
 /// A warning about a value in the metadata that was not used. Its text names the setting, the allowed values, and the value that is used
@@ -237,10 +202,10 @@ impl QueueSettings {
             unknown_kind_timeout,
             trust_producers,
             raw_version,
-            is_set: SetForAll {
-                poison_threshold: set_threshold.is_some(),
-                timeout: set_timeout.is_some(),
-                max_deliveries: set_max.is_some(),
+            set: SettingOverrides {
+                poison_threshold: set_threshold,
+                timeout: set_timeout,
+                max_deliveries: set_max,
             },
         };
         (settings, reader.warnings)
@@ -273,10 +238,8 @@ impl QueueSettings {
     /// assert_eq!((settings.limits(&charge).attempts, settings.limits(&report).attempts), (3, 3));
     /// ```
     pub fn limits(&self, defaults: &MessageDefaults) -> JobLimits {
-        let of_type = threshold_of(defaults);
-        let attempts = if self.is_set.poison_threshold { self.poison_threshold } else { of_type };
-        let deliveries = if self.is_set.max_deliveries { self.max_deliveries } else { generous(attempts) };
-        JobLimits { attempts, deliveries }
+        let attempts = self.set.poison_threshold.unwrap_or_else(|| threshold_of(defaults));
+        JobLimits { attempts, deliveries: self.set.max_deliveries.unwrap_or_else(|| generous(attempts)) }
     }
 
     /// The names of the settings that each message type decides for itself while neither metadata nor process sets them.
@@ -289,15 +252,12 @@ impl QueueSettings {
             MessageEncoding::Plain => "none",
             MessageEncoding::Base64 => "base64",
         };
-        let SetForAll { poison_threshold, timeout, max_deliveries } = self.is_set;
+        let SettingOverrides { poison_threshold, timeout, max_deliveries } = self.set;
+        let max_deliveries = max_deliveries.or(poison_threshold.map(generous));
         let mut entries = Vec::new();
-        let decided = [
-            (poison_threshold, POISON_THRESHOLD, u64::from(self.poison_threshold)),
-            (timeout, DEFAULT_TIMEOUT, self.timeout.as_secs()),
-            (poison_threshold || max_deliveries, MAX_DELIVERIES, self.max_deliveries.into()),
-        ];
-        entries
-            .extend(decided.iter().filter(|(is_set, ..)| *is_set).map(|(_, name, n)| (*name, n.to_string())));
+        entries.extend(poison_threshold.map(|attempts| (POISON_THRESHOLD, attempts.to_string())));
+        entries.extend(timeout.map(|timeout| (DEFAULT_TIMEOUT, timeout.as_secs().to_string())));
+        entries.extend(max_deliveries.map(|deliveries| (MAX_DELIVERIES, deliveries.to_string())));
         entries.extend([
             (MESSAGE_ENCODING, encoding.to_owned()),
             (PAUSED, self.paused.to_string()),

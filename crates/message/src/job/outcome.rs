@@ -110,13 +110,6 @@ impl JobError {
         &*self.source
     }
 
-    /// Returns the same error with another verdict, for retry policies.
-    #[must_use]
-    pub fn with_verdict(mut self, verdict: Verdict) -> Self {
-        self.verdict = verdict;
-        self
-    }
-
     /// Returns the cause and the causes below it in one line of at most 2,000 characters, which is kept with the
     /// message.
     pub fn chain(&self) -> String {

@@ -121,7 +121,8 @@ async fn a_process_overrides_queue_and_type() {
         *sink.lock().unwrap() = Some(info.max_attempts);
         async { Ok::<(), JobError>(()) }
     };
-    let overrides = SettingOverrides::new().with_poison_threshold(9);
+    let mut overrides = SettingOverrides::default();
+    overrides.poison_threshold = Some(9);
     let worker = worker(&storage).overrides(overrides).handle(handler).build().unwrap();
     let _ = worker.run_until(after(60)).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), Some(9));
