@@ -345,7 +345,10 @@ async fn checkpoint_over_the_limit_of_payloads_is_read_again() {
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
     let handler = async |_: Task, ctx: Context| match ctx.resume::<String>().await? {
-        Some(saved) => Ok(assert_eq!(saved.len(), LARGE)),
+        Some(saved) => {
+            assert_eq!(saved.len(), LARGE);
+            Ok(())
+        }
         None => {
             let _ = ctx.checkpoint(&"x".repeat(LARGE)).await?;
             Err(JobError::retry("planted"))

@@ -161,7 +161,8 @@ async fn job_that_is_remembered_as_done_is_not_dead_lettered_for_its_deliveries(
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
-    let terms = SettingOverrides::new().with_max_deliveries(1);
+    let mut terms = SettingOverrides::default();
+    terms.max_deliveries = Some(1);
     faulty.plan(Operation::Delete, 1, Fault::LoseRequest(StoreErrorKind::Unavailable));
     faulty.plan(Operation::Delete, 2, Fault::LoseRequest(StoreErrorKind::Unavailable));
     let handler = async |_: Task| Ok::<_, JobError>(());

@@ -170,8 +170,8 @@ async fn begins_after(fault: Fault) -> Option<u64> {
         async { Ok::<_, JobError>(()) }
     };
     let _ = present(&faulty.storage()).handle(handler).build().unwrap().run_until(after(100)).await.unwrap();
-    let began = began.lock().unwrap().take();
-    began
+    let mut began = began.lock().unwrap();
+    began.take()
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,8 +83,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let wanted = fields.text("show") == Some("content");
     let (payload, checkpoint) = contents(&request, message, wanted).await;
     let access = request.admin.access();
-    let has_ended =
-        found.place == JobPlace::Ended && !found.reasons.iter().any(|reason| reason.code == "ended_once");
+    let has_ended = has_ended(&found);
     let (place, summary, reasons) = standing(&request, &found, has_ended);
     let layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
@@ -121,6 +120,11 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         layout,
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Returns whether the job has certainly ended, and not only an earlier one of its id.
+fn has_ended(found: &Explanation) -> bool {
+    found.place == JobPlace::Ended && !found.reasons.iter().any(|reason| reason.code == "ended_once")
 }
 
 /// Returns where the job stands, a sentence about that, and the reasons why it does not run.

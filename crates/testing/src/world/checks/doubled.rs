@@ -146,11 +146,8 @@ mod tests {
 
     #[test]
     fn death_of_a_job_that_its_process_remembers_as_done_is_found() {
-        let settled = |outcome| Fact::Settled {
-            inserted: Some(SystemTime::UNIX_EPOCH),
-            delivery: 2,
-            outcome,
-        };
+        let settled =
+            |outcome| Fact::Settled { inserted: Some(SystemTime::UNIX_EPOCH), delivery: 2, outcome };
         let no_answer = Fact::CallFailed { operation: Operation::Delete, how: "failed" };
         let died_in = |node| {
             let mut facts: Vec<_> = done().into();
