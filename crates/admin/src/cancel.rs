@@ -18,7 +18,7 @@ use super::{Action, Admin, JobReference};
 pub enum Cancellation {
     /// There is no request.
     None,
-    /// The request stands: no worker has answered yet.
+    /// No worker has answered the request yet.
     Requested {
         /// The operator.
         by: String,
@@ -52,7 +52,8 @@ impl Admin {
     /// Workers learn of it at their next [record](jobqueue::WorkerBuilder::presence), within 15 seconds by default. A handler that
     /// runs finds its [token](jobqueue::Context::token) fired; what it returns within the cancel grace holds if it is a success, and
     /// otherwise the job is cancelled. A job that waits is cancelled when a worker next receives it: a paused queue or a delay holds the
-    /// cancellation up as it does the job, and the job does not run. The request stands for 30 days. Whether there is such a job is not
+    /// cancellation up as it does the job, and the job does not run. The request stands for 30 days, against each message of the job that a
+    /// repeated send may have left. Whether there is such a job is not
     /// checked. It does not concern a job that is sent under the same id later.
     ///
     /// Costs four requests and four for each present worker. Idle workers send no extra requests.
@@ -84,7 +85,7 @@ impl Admin {
         self.act(Action::Cancel, Deed::of_job(job), work, summary).await
     }
 
-    /// Returns the result of the last cancellation request for a job. Results are kept for a day. Costs four requests, or two listings
+    /// Returns the result of the last cancellation request for a job. Results are kept for 30 days. Costs four requests, or two listings
     /// and a request for each if the reference names no sender.
     ///
     /// # Errors

@@ -116,7 +116,7 @@ impl Executor {
         slot: &dyn DeliverySlot,
     ) -> Result<Outcome, Error> {
         match is_letter_claimed(leased_job, &rejection).await {
-            Ok(true) => return discard(leased_job).await,
+            Ok(true) => return discard(leased_job).await.map(|_| Outcome::DeadLettered(rejection.reason)),
             Ok(false) => {}
             Err(error) => return stay(leased_job, error).await,
         }

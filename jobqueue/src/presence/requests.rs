@@ -1,7 +1,7 @@
 //! Requests to cancel jobs, and the answers to them. Each is a blob. A worker reads the requests when its
 //! record counts one more notification.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -24,10 +24,8 @@ const CONTAINER: &str = "jobqueue-cancellations";
 const MAX_BYTES: u64 = 16 * 1024;
 /// The most requests that are read at the same time.
 const READS_AT_ONCE: usize = 32;
-/// The time after which an unanswered request expires. It is longer than a message can be delayed without a hop.
+/// The time after which a request and its answer expire. It is longer than a message can be delayed without a hop.
 const LIFE: Duration = Duration::from_secs(30 * 86_400);
-/// The time for which an answer is kept.
-const ANSWERED: Duration = Duration::from_secs(86_400);
 
 /// A request to cancel a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +66,7 @@ impl Answer {
     /// Returns the answer for an outcome; `None` if the job may run again.
     pub(super) fn of(outcome: &Outcome) -> Option<Self> {
         match outcome {
+            // A duplicate is deleted because the job was done before.
             Outcome::Completed | Outcome::CompletedUncertain | Outcome::Duplicate => Some(Self::Completed),
             Outcome::DeadLettered(reason) if *reason == crate::job::outcome::Reason::CANCELLED => {
                 Some(Self::Cancelled)
@@ -98,14 +97,17 @@ impl Requests {
         self.put(&request.name("requests")?, request).await
     }
 
-    /// Stores the answer to a request, then removes the request.
+    /// Stores the answer to a request, which stays: a repeated send may have left another message of the job. A completion is not
+    /// replaced by the end of that message.
     pub(super) async fn answer(&self, request: &CancelRequest, answer: Answer) -> Result<(), Error> {
-        self.put(&request.name("answers")?, &answer).await?;
-        let request = request.name("requests")?;
-        Ok(delete_if_present(&*self.blobs, &request).await?)
+        let name = request.name("answers")?;
+        match self.get(&name).await? {
+            Some((Answer::Completed, _)) => Ok(()),
+            _ => self.put(&name, &answer).await,
+        }
     }
 
-    /// Returns the open request for a job, and the answer with its time, if they exist. Without a sender those of any sender's job,
+    /// Returns the request for a job, and the answer with its time, if they exist. Without a sender those of any sender's job,
     /// which costs two listings.
     pub async fn of(
         &self,
@@ -146,16 +148,23 @@ impl Requests {
         Ok(newest)
     }
 
-    /// Returns all open requests for jobs of these queues. Costs a listing, and a request for each.
+    /// Returns all requests for jobs of these queues. Costs a listing, and a request for each that is not `known`.
     ///
     /// There is no maximum: a job whose request is left out would run although it is cancelled.
-    pub(super) async fn all(&self, queues: &HashSet<&str>) -> Result<Vec<StoredRequest>, Error> {
+    pub(super) async fn all(
+        &self,
+        queues: &HashSet<&str>,
+        known: &BTreeMap<BlobName, StoredRequest>,
+    ) -> Result<BTreeMap<BlobName, StoredRequest>, Error> {
         let listed = self.list("requests/").await?.blobs.into_iter();
         let ours =
             listed.filter(|(blob, _)| blob.name().split('/').nth(1).is_some_and(|of| queues.contains(of)));
-        let read = ours.map(|(blob, properties)| async move {
-            let read = self.get::<CancelRequest>(&blob).await?;
-            Ok::<_, Error>(read.map(|(request, _)| StoredRequest { request, made: properties.modified }))
+        let read = ours.map(|(blob, BlobProperties { modified: made, .. })| async move {
+            let stored = match known.get(&blob).filter(|stored| stored.made == made) {
+                Some(stored) => Some(stored.clone()),
+                None => self.get(&blob).await?.map(|(request, _)| StoredRequest { request, made }),
+            };
+            Ok::<_, Error>(stored.map(|stored| (blob, stored)))
         });
         let read: Vec<_> = stream::iter(read).buffered(READS_AT_ONCE).try_collect().await?;
         Ok(read.into_iter().flatten().collect())
@@ -163,11 +172,11 @@ impl Requests {
 
     /// Removes expired requests and answers, by the storage's time, or by `now` if it does not tell it.
     pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
-        for (prefix, life) in [("requests/", LIFE), ("answers/", ANSWERED)] {
+        for prefix in ["requests/", "answers/"] {
             let listed = self.list(prefix).await?;
             let now = listed.now.unwrap_or(now);
             for (blob, properties) in listed.blobs {
-                if now.duration_since(properties.modified).is_ok_and(|age| age > life) {
+                if now.duration_since(properties.modified).is_ok_and(|age| age > LIFE) {
                     self.blobs.delete_blob(&blob, None).await?;
                 }
             }

@@ -55,7 +55,7 @@ struct TrackedRuns {
     open_circuits: BTreeSet<String>,
     draining: bool,
     /// By queue and id: those of several senders' jobs.
-    requests: BTreeMap<(String, String), Vec<StoredRequest>>,
+    requests: BTreeMap<String, BTreeMap<String, Vec<StoredRequest>>>,
     answers: Vec<(StoredRequest, Answer)>,
 }
 
@@ -153,13 +153,8 @@ impl Tracker {
     pub(crate) fn count(&self, queue: &str, job: Option<&JobInfo>, outcome: &Outcome, ran: Duration) {
         let mut state = lock(&self.state);
         state.count(queue, job.map_or("", |job| &job.kind), outcome, ran);
-        let Some(job) = job.filter(|_| !state.requests.is_empty()) else { return };
-        let Some(request) = state.request(job).cloned() else { return };
+        let Some(request) = job.and_then(|job| state.request(job)).cloned() else { return };
         let Some(answer) = Answer::of(outcome) else { return };
-        state.requests.retain(|_, requests| {
-            requests.retain(|other| *other != request);
-            !requests.is_empty()
-        });
         state.answers.push((request, answer));
         drop(state);
         self.urgent.notify_one();
@@ -185,13 +180,13 @@ impl Tracker {
         state.request(job).map(|stored| stored.request.by.clone())
     }
 
-    /// Takes the open requests, and fires the tokens of the running jobs that they name.
-    pub(super) fn set_requests(&self, requests: Vec<StoredRequest>) {
-        let key = |stored: &StoredRequest| (stored.request.queue.clone(), stored.request.id.clone());
+    /// Takes the requests, and fires the tokens of the running jobs that they name.
+    pub(super) fn set_requests<'r>(&self, requests: impl Iterator<Item = &'r StoredRequest>) {
         let mut state = lock(&self.state);
         state.requests.clear();
         for stored in requests {
-            state.requests.entry(key(&stored)).or_default().push(stored);
+            let of_queue = state.requests.entry(stored.request.queue.clone()).or_default();
+            of_queue.entry(stored.request.id.clone()).or_default().push(stored.clone());
         }
         for run in state.running.iter().flatten().filter(|run| state.request(&run.job).is_some()) {
             run.is_cancelled.store(true, Ordering::Release);
@@ -261,10 +256,7 @@ impl TrackedRuns {
     /// Returns the request to cancel a job. One that was made before the message was put means an earlier life of the job, before a
     /// redrive for instance.
     fn request(&self, job: &JobInfo) -> Option<&StoredRequest> {
-        if self.requests.is_empty() {
-            return None;
-        }
-        let requests = self.requests.get(&(job.queue.to_string(), job.id.to_string()))?;
+        let requests = self.requests.get(job.queue.as_str())?.get(&*job.id)?;
         requests.iter().find(|stored| {
             let is_source = stored.request.source.as_deref().is_none_or(|source| source == &*job.source);
             is_source && is_of_this_life(stored.made, job.inserted)

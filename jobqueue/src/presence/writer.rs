@@ -1,5 +1,6 @@
 //! Keeps the record of a worker up to date for as long as the worker runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,14 +8,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::record::{ListeningQueue, WorkerRecord};
-use super::requests::Requests;
+use super::requests::{Requests, StoredRequest};
 use super::store::{self, Document, Records};
 use super::tracker::{Snapshot, Tracker};
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::runtime::Runtime;
-use crate::storage::BlobStore;
+use crate::storage::{BlobName, BlobStore};
 
 /// The time between two sweeps of the records that dead workers have left.
 const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
@@ -58,6 +59,7 @@ pub(crate) async fn keep(
         document,
         started,
         known: Known::Absent,
+        known_requests: BTreeMap::new(),
         read: None,
         written: Instant::now(),
     };
@@ -82,6 +84,7 @@ struct Writer {
     document: JsonBlob<Document>,
     started: String,
     known: Known<Document>,
+    known_requests: BTreeMap<BlobName, StoredRequest>,
     /// The notifications up to which the requests were read; `None` before the first time.
     read: Option<u64>,
     /// The beginning of the last write that succeeded.
@@ -136,7 +139,8 @@ impl Writer {
         self.written = begun;
         if is_new || told != self.read {
             let queues = self.about.queues.iter().map(|queue| &*queue.name).collect();
-            self.tracker.set_requests(self.requests.all(&queues).await?);
+            self.known_requests = self.requests.all(&queues, &self.known_requests).await?;
+            self.tracker.set_requests(self.known_requests.values());
             self.read = told;
         }
         Ok(())

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, StoreErrorKind};
-use jobqueue::{JobError, Queue, QueueName, SendOptions};
-use jobqueue_admin::{AccessLevel, Admin, JobReference};
+use jobqueue::{JobError, Queue, QueueName, SendOptions, Storage};
+use jobqueue_admin::{AccessLevel, Admin, Cancellation, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
@@ -122,6 +123,66 @@ async fn a_refused_successor_does_not_free_the_key_of_a_stored_job() {
     stored.complete().await.unwrap();
 }
 
+fn operator(storage: &Storage) -> Admin {
+    Admin::builder(storage.clone()).access(AccessLevel::Operate).operator("ada").build()
+}
+
+/// Sends a job whose message is stored twice and comes after two minutes, and cancels it by its id.
+async fn cancelled_with_two_messages(faulty: &Faulty) -> JobReference {
+    let queue = tasks(faulty).await;
+    faulty.plan(Operation::Put, 1, LOST_ANSWER);
+    let delayed = SendOptions::new().id("twice").delay(Duration::from_secs(120));
+    let _ = queue.send(&task("a")).with(delayed).await.unwrap();
+    assert_eq!(queue.approximate_len().await.unwrap(), 2);
+    after(2).await;
+    let job = JobReference::new("tasks", "twice");
+    let _ = operator(&faulty.storage()).cancel(&job).await.unwrap();
+    job
+}
+
+/// Runs a worker that learns of cancellations. Returns the numbers of jobs that it completed and of dead letters that it wrote.
+async fn run_for(storage: &Storage, seconds: u64) -> (u64, u64) {
+    let builder = worker(storage).presence(Duration::from_secs(15)).concurrency(1);
+    let worker = builder.handle(async |_: Task| Ok::<_, JobError>(())).build().unwrap();
+    let report = worker.run_until(after(seconds)).await.unwrap();
+    (report.completed, report.dead_lettered)
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_message_of_a_job_runs_that_an_operator_cancelled() {
+    let faulty = Faulty::new(&in_memory());
+    let job = cancelled_with_two_messages(&faulty).await;
+    assert_eq!(run_for(&faulty.storage(), 600).await, (0, 2));
+    let admin = operator(&faulty.storage());
+    assert_eq!(admin.cancellation(&job).await.unwrap(), Cancellation::Cancelled);
+    // The result is kept for as long as the request, and neither concerns the job that an operator puts back.
+    after(3 * 86_400).await;
+    let letters = tasks(&faulty).await.dead_letters().unwrap();
+    let redriven = letters.redrive(RedriveOptions::new()).await.unwrap().moved.len() as u64;
+    assert!(redriven > 0);
+    assert_eq!(run_for(&faulty.storage(), 600).await, (redriven, 0));
+    assert_eq!(admin.cancellation(&job).await.unwrap(), Cancellation::Cancelled);
+}
+
+/// The worker dies after the copy of the cancelled job; then the copy is purged.
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_job_whose_dead_letter_was_purged_is_not_called_completed() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = tasks(&faulty).await;
+    let delayed = SendOptions::new().id("once").delay(Duration::from_secs(120));
+    let _ = queue.send(&task("a")).with(delayed).await.unwrap();
+    after(2).await;
+    let (admin, job) = (operator(&faulty.storage()), JobReference::new("tasks", "once"));
+    let _ = admin.cancel(&job).await.unwrap();
+    faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Unavailable));
+    assert_eq!(run_for(&faulty.storage(), 130).await, (0, 1));
+    faulty.heal();
+    assert_eq!(queue.dead_letters().unwrap().purge(|_| true).await.unwrap().deleted.len(), 1);
+    let _ = run_for(&faulty.storage(), 600).await;
+    assert!(queue.is_empty().await.unwrap());
+    assert_eq!(admin.cancellation(&job).await.unwrap(), Cancellation::Cancelled);
+}
+
 // C9
 #[tokio::test(start_paused = true)]
 async fn jobs_that_an_operator_cancelled_do_not_run_however_many_they_are() {
@@ -133,7 +194,7 @@ async fn jobs_that_an_operator_cancelled_do_not_run_however_many_they_are() {
     }
     // A request counts for jobs that were sent before it, in whole seconds.
     after(2).await;
-    let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).operator("ada").build();
+    let admin = operator(&storage);
     // Most of them are for jobs that have ended.
     for number in 0..12_000 {
         let _ = admin.cancel(&JobReference::new("tasks", number.to_string())).await.unwrap();

@@ -232,7 +232,8 @@ pub enum Outcome {
     Completed,
     /// The attempt failed; the message is delivered again after this time.
     Retried(Duration),
-    /// The message is in the dead-letter queue.
+    /// The message is in the dead-letter queue, or an earlier delivery put it there, and its dead letter was redriven or purged
+    /// meanwhile.
     DeadLettered(Reason),
     /// The message is delivered again after this time without counting an attempt: a snooze, a shutdown, or a kind of a
     /// newer release.
