@@ -119,11 +119,15 @@ impl Context {
         let leased_job = self.leased_job();
         let expires = expiry(leased_job.core.now(), leased_job.expires);
         let recorded = write(leased_job.core.runtime(), blobs, &name, json, expires);
-        let Some(is_ours) = leased_job.lease.lost().run_until_cancelled(recorded).await else {
-            let text = "the lease ended before the result of an effect was recorded";
-            return Err(Error::new(ErrorKind::LeaseLost, text).into());
+        let is_ours = tokio::select! {
+            biased;
+            recorded = recorded => recorded?,
+            () = leased_job.lease.ended() => {
+                let text = "the lease ended before the result of an effect was recorded";
+                return Err(Error::new(ErrorKind::LeaseLost, text).into());
+            }
         };
-        if is_ours? {
+        if is_ours {
             return Ok(result);
         }
         // Another delivery was faster, or our own write succeeded and its answer was lost.

@@ -94,7 +94,7 @@ impl Executor {
         let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), state, &self.snooze, run);
         let _stopped_when_dropped = StopWhenDropped(&context);
         state.events.tell(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
-        let number = state.enter(leased_job);
+        let running = state.enter(leased_job);
         let mut job = Job::new(Arc::clone(&info), Arc::clone(&state.states), message);
         job.insert(context.clone());
         let called = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();
@@ -112,7 +112,7 @@ impl Executor {
         report.ran = started.elapsed();
         process_span.end(None, ended.as_ref().err().and_then(HandlerEnd::code));
         drop(record);
-        if state.leave(number).is_none() {
+        if running.leave().is_none() {
             // A shutdown has taken over the message and released it.
             return Disposition::TakenOver;
         }
@@ -262,8 +262,9 @@ impl Executor {
             returned = &mut handler => {
                 // The token may have fired during the handler's last poll.
                 return match interruption(leased_job) {
+                    // It has returned before it was cancelled, and the lease is still held.
+                    None | Some(HandlerEnd::MaxRunTime) => HandlerEnd::of(returned),
                     Some(interruption) => interrupted(leased_job, interruption, Some(returned)),
-                    None => HandlerEnd::of(returned),
                 };
             }
             () = lost => interruption(leased_job).unwrap_or(HandlerEnd::LeaseLost),
@@ -304,15 +305,16 @@ fn log_span(info: &JobInfo) -> Span {
     )
 }
 
-/// Waits for a handler whose token has fired, for its grace at most. During a shutdown or a cancellation the lease is still renewed. As
-/// soon as it is lost, however, the handler has time until shortly before another worker can get the message.
+/// Waits for a handler whose token has fired, for its grace at most. The lease is still renewed. As soon as it is lost, however, the
+/// handler has time until shortly before another worker can get the message.
 async fn in_grace(
     leased_job: &LeasedJob,
     grace: Duration,
     handler: Pin<&mut impl Future<Output = Returned>>,
 ) -> Option<Returned> {
+    leased_job.lease.renew_for(grace);
     let lost = async {
-        leased_job.lease.lost().cancelled().await;
+        leased_job.lease.ended().await;
         tokio::time::sleep(leased_job.lease.grace(grace)).await;
     };
     tokio::select! {

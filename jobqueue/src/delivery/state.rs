@@ -132,16 +132,11 @@ impl DeliveryState {
         Some(Rejection::new(Reason::CANCELLED, format!("cancelled by {by}")))
     }
 
-    /// Records that a handler starts. Returns the number of its run.
-    pub(super) fn enter(&self, leased_job: &Arc<LeasedJob>) -> u64 {
+    /// Records that a handler starts, until the returned guard is dropped.
+    pub(super) fn enter(&self, leased_job: &Arc<LeasedJob>) -> RunningHandler<'_> {
         let number = self.next_run.fetch_add(1, Ordering::Relaxed);
         lock(&self.running).insert(number, Arc::clone(leased_job));
-        number
-    }
-
-    /// Records that a handler has ended; `None` if a shutdown has taken over its delivery.
-    pub(super) fn leave(&self, number: u64) -> Option<Arc<LeasedJob>> {
-        lock(&self.running).remove(&number)
+        RunningHandler { state: self, number }
     }
 
     /// Takes over the deliveries of handlers that do not end.
@@ -156,5 +151,24 @@ impl DeliveryState {
     /// Returns the number of handlers that a shutdown has cancelled and that ended within the grace.
     pub(crate) fn cancelled_handlers(&self) -> u64 {
         self.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+/// A handler that runs.
+pub(super) struct RunningHandler<'s> {
+    state: &'s DeliveryState,
+    number: u64,
+}
+
+impl RunningHandler<'_> {
+    /// Records that the handler has ended; `None` if a shutdown has taken over its delivery.
+    pub(super) fn leave(&self) -> Option<Arc<LeasedJob>> {
+        lock(&self.state.running).remove(&self.number)
+    }
+}
+
+impl Drop for RunningHandler<'_> {
+    fn drop(&mut self) {
+        self.leave();
     }
 }

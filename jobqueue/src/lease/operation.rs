@@ -235,6 +235,11 @@ impl Lease {
         self.check_held()?;
         let Change { visibility, text, ends_lease } = change;
         let visibility = self.within_life(visibility);
+        if visibility.is_zero() && !ends_lease {
+            // The message is about to expire, and would be visible until then.
+            self.lose(&mut self.state(), Loss::Expired);
+            return Err(LeaseError::Lost);
+        }
         loop {
             let sent = Instant::now();
             let mut change =

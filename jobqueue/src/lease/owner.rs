@@ -61,8 +61,10 @@ pub(super) struct ReceiptState {
     /// The time until which the message is hidden if the unanswered update was applied.
     pub(super) unanswered_until: Option<Instant>,
     pub(super) phase: Phase,
-    /// True if the job has exceeded its maximum run time: the token has fired, and renewals have stopped.
+    /// True if the job has exceeded its maximum run time: the token has fired.
     overrun: bool,
+    /// The time at which renewals end: the maximum run time, or the end of the handler's grace.
+    renewed_until: Instant,
     slot: Option<Slot>,
 }
 
@@ -112,15 +114,18 @@ impl Lease {
     ) -> Arc<Self> {
         let granted = leased.granted.unwrap_or(terms.visibility);
         let deadline = requested + granted;
+        // The storage's clock set both times; ours count from before the request. A message may be leased beyond its life.
+        let expires = leased.expires.and_then(|expires| match expires.duration_since(leased.next_visible) {
+            Ok(beyond) => deadline.checked_add(beyond),
+            Err(before) => deadline.checked_sub(before.duration()),
+        });
+        let deadline = expires.map_or(deadline, |expires| deadline.min(expires));
+        let run_until = requested + terms.max_run_time;
         let lease = Arc::new_cyclic(|this| Self {
             queue: queue.name,
             id: leased.message.id.clone(),
-            run_until: requested + terms.max_run_time,
-            // The storage's clock set both times; ours count from before the request.
-            expires: leased.expires.and_then(|expires| {
-                let beyond = expires.duration_since(leased.next_visible).unwrap_or_default();
-                deadline.checked_add(beyond)
-            }),
+            run_until,
+            expires,
             terms,
             store: queue.store,
             renewer_store: queue.renewer_store,
@@ -134,6 +139,7 @@ impl Lease {
                 unanswered_until: None,
                 phase: Phase::Held,
                 overrun: false,
+                renewed_until: run_until,
                 slot: None,
             }),
             lost: StopToken::default(),
@@ -171,6 +177,15 @@ impl Lease {
     /// Returns the token that fires when the lease is lost, before another worker can have the message.
     pub(crate) fn lost(&self) -> &CancellationToken {
         self.lost.get()
+    }
+
+    /// Waits until the lease is lost. A job that exceeds its maximum run time still has it.
+    pub(crate) async fn ended(&self) {
+        self.lost().cancelled().await;
+        while self.check_not_ended().is_ok() {
+            let give_up = self.give_up_at(&self.state());
+            tokio::time::sleep_until(give_up).await;
+        }
     }
 
     /// Returns the reason why the lease is lost; `None` while it is held.
@@ -238,6 +253,14 @@ impl Lease {
         grace.min(last.saturating_duration_since(Instant::now()))
     }
 
+    /// Goes on renewing for the grace of a handler whose token has fired, also beyond the maximum run time: the end of the attempt is still
+    /// to be recorded. A handler that blocks its thread has no grace.
+    pub(crate) fn renew_for(&self, grace: Duration) {
+        let mut state = self.state();
+        state.renewed_until = state.renewed_until.max(Instant::now() + grace);
+        self.schedule(&mut state);
+    }
+
     /// Returns the time before which no other worker can lease the message.
     pub(crate) fn deadline(&self) -> Instant {
         self.state().deadline
@@ -265,12 +288,12 @@ impl Lease {
         self.unschedule(state);
         let give_up = self.give_up_at(state);
         let at = match state.phase {
-            Phase::Held if state.overrun || self.lasts_to_the_end(state) => give_up.min(self.next_cut(state)),
+            Phase::Held if !self.is_renewed(state) => give_up.min(self.next_cut(state)),
             Phase::Held => {
                 let left = state.deadline.saturating_duration_since(Instant::now());
                 // 70 % of the remaining time, spread so that leases of one request are not renewed together.
                 let part = self.renewer.runtime().jitter(left, 0.65..=0.72);
-                (Instant::now() + part).min(give_up).min(self.run_until)
+                (Instant::now() + part).min(give_up).min(self.next_cut(state))
             }
             Phase::Uncertain => give_up,
             Phase::Lost(_) | Phase::Closed => return,
@@ -278,9 +301,10 @@ impl Lease {
         state.slot = Some(self.renewer.watch(at, self.this.clone()));
     }
 
-    /// Returns whether the lease lasts until the message expires, so that a renewal would gain nothing.
-    fn lasts_to_the_end(&self, state: &ReceiptState) -> bool {
-        self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires)
+    /// Returns whether the lease is renewed: there is time, and it does not last until the message expires.
+    fn is_renewed(&self, state: &ReceiptState) -> bool {
+        let lasts_to_the_end = self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires);
+        !lasts_to_the_end && Instant::now() < state.renewed_until
     }
 
     /// Returns when to cut off the job, unless that has happened.
@@ -322,7 +346,7 @@ impl Lease {
                     state.overrun = true;
                     self.lost.fire();
                 }
-                phase == Phase::Held && !state.overrun && !self.lasts_to_the_end(&state)
+                phase == Phase::Held && self.is_renewed(&state)
             }
         }
     }

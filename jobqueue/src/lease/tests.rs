@@ -22,13 +22,30 @@ async fn leased_since(
     max_run_time: Duration,
     expired: ExpiredReceipt,
 ) -> (Storage, QueueName, LeaseRenewer, Arc<Lease>) {
-    let storage = Storage::memory();
+    let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
+    lease_of(PutMessage::new("text"), requested, terms).await
+}
+
+/// Returns a lease of a message that lives for `life`.
+async fn leased_with_life(life: Duration, visibility: Duration) -> (Storage, QueueName, Arc<Lease>) {
+    let max_run_time = Duration::from_secs(86_400);
+    let terms = LeaseTerms { visibility, max_run_time, expired: ExpiredReceipt::Refuse };
+    let message = PutMessage::new("text").with_ttl(Some(life));
+    let (storage, queue, _renewer, lease) = lease_of(message, Instant::now(), terms).await;
+    (storage, queue, lease)
+}
+
+async fn lease_of(
+    message: PutMessage,
+    requested: Instant,
+    terms: LeaseTerms,
+) -> (Storage, QueueName, LeaseRenewer, Arc<Lease>) {
+    let storage = crate::memory::open_on(Runtime::paused());
     let queue = QueueName::new("leases").unwrap();
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
-    storage.queues().put(&queue, PutMessage::new("text")).await.unwrap();
+    storage.queues().put(&queue, message).await.unwrap();
     let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
-    let received = storage.queues().get(&queue, GetMessages::new(1, TERM)).await.unwrap();
-    let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
+    let received = storage.queues().get(&queue, GetMessages::new(1, terms.visibility)).await.unwrap();
     let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
     let lease = Lease::start(
         LeasedQueue {
@@ -77,6 +94,37 @@ async fn renewals_end_with_the_run_time() {
     tokio::time::sleep_until(deadline - Duration::from_secs(2)).await;
     assert_eq!(lease.deadline(), deadline, "and no more");
     lease.release(Duration::ZERO, None).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_go_on_for_the_grace_after_the_run_time() {
+    let (_storage, _queue, _renewer, lease) = leased(2 * TERM).await;
+    lease.lost().cancelled().await;
+    lease.renew_for(3 * TERM);
+    tokio::time::sleep(3 * TERM).await;
+    assert_eq!(lease.loss(), Some(Loss::MaxRunTime));
+    tokio::time::sleep_until(lease.deadline()).await;
+    assert_eq!(lease.loss(), Some(Loss::Expired), "and no longer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_beyond_the_life_of_its_message_ends_with_it() {
+    let (_storage, _queue, lease) = leased_with_life(TERM / 2, TERM).await;
+    let expires = Instant::now() + TERM / 2;
+    lease.save("progress".to_owned()).await.unwrap();
+    lease.lost().cancelled().await;
+    assert!(Instant::now() < expires);
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_in_the_last_second_of_a_message_does_not_show_it() {
+    let life = Duration::from_secs(5);
+    let (storage, queue, lease) = leased_with_life(life, life).await;
+    tokio::time::sleep(life - Duration::from_millis(500)).await;
+    assert!(matches!(lease.save("new".to_owned()).await, Err(LeaseError::Lost)));
+    assert!(lease.lost().is_cancelled());
+    let visible = storage.queues().get(&queue, GetMessages::new(1, TERM)).await.unwrap();
+    assert!(visible.messages.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

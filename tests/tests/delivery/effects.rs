@@ -9,8 +9,9 @@ use jobqueue::{Context, JobError};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
-/// Runs a job whose effect is recorded while the storage throttles blobs for some seconds. Returns how often the effect happened.
-async fn effects(throttled: u64) -> u32 {
+/// Runs a job whose effect lasts for some seconds and is recorded while the storage throttles blobs for some seconds. Its run time ends
+/// after 600 s. Returns how often the effect happened.
+async fn effects(lasts: u64, throttled: u64) -> u32 {
     let faulty = Faulty::new(&in_memory());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let effects = Arc::new(AtomicU32::new(0));
@@ -19,6 +20,7 @@ async fn effects(throttled: u64) -> u32 {
         let (count, slow) = (Arc::clone(&count), slow.clone());
         async move {
             let charge = || async {
+                after(lasts).await;
                 if count.fetch_add(1, Ordering::SeqCst) == 0 && throttled > 0 {
                     slow.plan_always(Operation::PutBlob, Fault::Throttle(Duration::from_secs(1)));
                     tokio::spawn(async move {
@@ -32,16 +34,22 @@ async fn effects(throttled: u64) -> u32 {
         }
     };
     queue.send(&task("a")).await.unwrap();
-    let built = worker(&faulty.storage()).handle(handler).build().unwrap();
-    let report = built.run_until(after(600)).await.unwrap();
+    let builder = worker(&faulty.storage()).max_run_time(Duration::from_secs(600));
+    let built = builder.cancel_grace(Duration::from_secs(30)).handle(handler).build().unwrap();
+    let report = built.run_until(after(2_000)).await.unwrap();
     assert_eq!(report.completed, 1, "{report:?}");
     effects.load(Ordering::SeqCst)
 }
 
 #[tokio::test(start_paused = true)]
 async fn effect_happens_once_although_its_record_is_throttled() {
-    assert_eq!(effects(0).await, 1);
-    assert_eq!(effects(1).await, 1);
+    assert_eq!(effects(0, 0).await, 1);
+    assert_eq!(effects(0, 1).await, 1);
     // Longer than a lease: it is renewed meanwhile.
-    assert_eq!(effects(120).await, 1);
+    assert_eq!(effects(0, 120).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn effect_happens_once_although_the_run_time_ends_during_its_record() {
+    assert_eq!(effects(595, 15).await, 1);
 }

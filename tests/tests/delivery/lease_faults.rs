@@ -73,6 +73,32 @@ async fn a_context_that_outlives_its_worker_holds_no_lease() {
     delivery.complete().await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_job_beyond_its_run_time_costs_an_attempt_however_long_its_grace_is() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let handler = |_: Task| std::future::pending::<Result<(), JobError>>();
+    let builder =
+        worker(&storage).max_run_time(Duration::from_secs(60)).cancel_grace(Duration::from_secs(45));
+    let report = builder.handle(handler).build().unwrap().run_until(after(600)).await.unwrap();
+    assert_eq!((report.retried, report.dead_lettered), (2, 1), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_counts_although_the_run_time_ends_in_its_last_poll() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let handler = |_: Task| async {
+        after(60).await;
+        Ok::<(), JobError>(())
+    };
+    let builder = worker(&storage).max_run_time(Duration::from_secs(60)).handle(handler);
+    let report = builder.build().unwrap().run_until(after(600)).await.unwrap();
+    assert_eq!((report.completed, report.retried), (1, 0));
+}
+
 // B17
 #[tokio::test(start_paused = true)]
 async fn a_get_that_hangs_does_not_hold_up_a_shutdown() {
