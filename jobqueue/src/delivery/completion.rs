@@ -1,16 +1,18 @@
 //! Completes jobs: deletes the messages of jobs whose handler has finished, alone or together with others, and remembers
 //! jobs of which another message may be delivered.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::disposition::DeliveryReport;
 use super::durable;
-use super::executor::Executor;
+use super::executor::{Executor, panic_text};
 use super::leased_job::{HeldJob, LeasedJob};
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -44,8 +46,21 @@ impl Executor {
     }
 
     /// Deletes the messages of reports that are [undeleted](DeliveryReport::undeleted) by one request, and completes the
-    /// reports. If the future is dropped, the remaining messages become visible again.
+    /// reports. If the future is dropped, the remaining messages become visible again. It does not panic: if application code does, which
+    /// messages are deleted is unknown.
     pub(crate) async fn delete_together(&self, reports: &mut [DeliveryReport]) {
+        let Err(panic) = AssertUnwindSafe(self.delete_all(reports)).catch_unwind().await else { return };
+        let text = format!("a panic outside the handler: {}", panic_text(&*panic));
+        for report in reports.iter_mut().filter(|report| report.outcome == Outcome::LeaseLost) {
+            if let Some(leased_job) = report.undeleted.as_ref().and_then(HeldJob::get) {
+                self.remember(&leased_job);
+            }
+            report.outcome = Outcome::CompletedUncertain;
+            report.error.get_or_insert_with(|| text.clone());
+        }
+    }
+
+    async fn delete_all(&self, reports: &mut [DeliveryReport]) {
         let leased_jobs: Vec<Arc<LeasedJob>> =
             reports.iter().filter_map(|report| report.undeleted.as_ref().and_then(HeldJob::get)).collect();
         let mut span = self.span_of_all(reports);

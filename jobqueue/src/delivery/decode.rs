@@ -129,10 +129,11 @@ fn new_lease(
 }
 
 fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Inspected {
+    let now = leased_job.received_at();
     if let Some(rejection) = spent(event, leased_job) {
         return Inspected::Done(rejected(rejection));
     }
-    match not_before(event).map(|time| time.and_then(|time| time.duration_since(core.now()).ok())) {
+    match not_before(event).map(|time| time.and_then(|time| time.duration_since(now).ok())) {
         Err(rejection) => return Inspected::Done(rejected(rejection)),
         Ok(Some(wait)) if !wait.is_zero() => {
             return Inspected::Done(Err(Box::new(Disposition::Release(wait.min(MAX_VISIBILITY)))));

@@ -115,7 +115,7 @@ impl Requests {
         id: &str,
         source: Option<&str>,
     ) -> Result<(Option<StoredRequest>, Option<(Answer, SystemTime)>), Error> {
-        // In this order: a worker stores its answer before it removes the request.
+        // In this order: a worker answers a request that is there.
         let request = self.newest::<CancelRequest>("requests", queue, id, source).await?;
         let answer = self.newest::<Answer>("answers", queue, id, source).await?;
         let stored = request.map(|(request, made)| StoredRequest { request, made });

@@ -203,14 +203,14 @@ impl Poller {
         &self,
         messages: Vec<(LeasedMessage, Instant)>,
         settings: &Arc<QueueSettings>,
-        mut slots: Vec<Slot>,
+        slots: Vec<Slot>,
         permit: Permit,
     ) {
         let worker = &self.deliveries.worker;
         let mut probe = (permit == Permit::Probe).then(|| worker.pacing.probe());
-        worker.activity.started(messages.len());
-        for (leased, requested) in messages {
-            let Some(slot) = slots.pop() else { break };
+        // A storage that returns more than was asked for gets the rest back when the leases run out.
+        worker.activity.started(messages.len().min(slots.len()));
+        for ((leased, requested), slot) in messages.into_iter().zip(slots) {
             // Boxed, so that the futures through which it goes stay small.
             let incoming = Box::new(Incoming { leased, requested, settings: Arc::clone(settings) });
             let guard = DeliveryGuard::new(worker, self.slots.occupied(slot), probe.take());

@@ -1,12 +1,12 @@
 //! Attributes in which producers claim deliveries that never took place.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::settings::{Metadata, SettingOverrides};
 use jobqueue::storage::PutMessage;
-use jobqueue::{Context, JobError, Storage};
+use jobqueue::{Context, JobError, Runtime, Storage, memory};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 /// The claims of a producer.
@@ -122,4 +122,18 @@ async fn a_job_whose_moment_cannot_be_read_is_not_run() {
     let letter = tasks.dead_letters().unwrap().peek().await.unwrap().remove(0);
     assert_eq!(letter.reason.as_str(), "decode_error");
     assert!(letter.error.unwrap().contains("notbefore"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_clock_is_ahead_does_not_run_a_job_before_its_moment() {
+    let new_year = SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
+    let at = |moment| Runtime::virtual_time(Arc::new(memory::TokioClock::at(moment)));
+    let storage = memory::open_on(at(new_year));
+    let tasks = storage.queue::<Task>().await.unwrap();
+    let event = r#"{"specversion":"1.0","id":"1","source":"/test","type":"task","notbefore":"2026-01-01T00:10:00Z","data":{"name":"a"}}"#;
+    storage.queues().put(tasks.name(), PutMessage::new(event)).await.unwrap();
+    let ahead = storage.with_runtime(at(new_year + Duration::from_secs(3_600)));
+    let worker = || worker(&ahead).handle(async |_: Task| Ok::<_, JobError>(())).build().unwrap();
+    assert_eq!(worker().run_until(after(590)).await.unwrap().completed, 0);
+    assert_eq!(worker().run_until(after(20)).await.unwrap().completed, 1);
 }

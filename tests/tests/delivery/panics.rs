@@ -3,15 +3,19 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use jobqueue::handler::{ExtractError, FromJob};
-use jobqueue::storage::PutMessage;
+use jobqueue::storage::{Operation, PutMessage};
 use jobqueue::worker::CircuitBreaker;
 use jobqueue::{Event, Job, JobError, Outcome, QueueMessage, Storage, WorkerBuilder};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
+use tower::Service;
+use tower::layer::layer_fn;
 
 /// A text whose decoding panics if it says so.
 #[derive(Debug, Clone, Serialize)]
@@ -155,4 +159,64 @@ async fn a_listener_that_panics_hinders_nothing() {
     assert_eq!(report.completed, 1);
     assert_eq!(report.dead_lettered, 1);
     assert!(called.load(Ordering::Relaxed));
+}
+
+/// A service whose next clone panics if it is armed.
+struct Fragile<S> {
+    inner: S,
+    armed: Arc<AtomicBool>,
+}
+
+impl<S: Clone> Clone for Fragile<S> {
+    fn clone(&self) -> Self {
+        assert!(!self.armed.swap(false, Ordering::Relaxed), "boom");
+        Self { inner: self.inner.clone(), armed: Arc::clone(&self.armed) }
+    }
+}
+
+impl<S: Service<Job>> Service<Job> for Fragile<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, job: Job) -> S::Future {
+        self.inner.call(job)
+    }
+}
+
+/// The message of the delivery that panicked cannot be put back before the worker has ended.
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_panicked_is_not_abandoned_by_a_shutdown() {
+    let faulty = Faulty::new(&in_memory());
+    put(&faulty.storage(), 2, "fine").await;
+    let armed = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&armed);
+    let fragile = layer_fn(move |inner| Fragile { inner, armed: Arc::clone(&flag) });
+    let builder = touchy(&faulty.storage()).layer(fragile).shutdown_timeout(Duration::ZERO);
+    let worker = builder.build().unwrap();
+    armed.store(true, Ordering::Relaxed);
+    faulty.plan_always(Operation::Update, Fault::Hang);
+    let report = worker.run_until(after(2)).await.unwrap();
+    assert!(!armed.load(Ordering::Relaxed), "it panicked");
+    assert_eq!(report.abandoned, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn panics_during_common_deletions_stop_no_later_deletion() {
+    let faulty = Faulty::new(&in_memory());
+    for text in ["1", "2", "3", "4", "5", "6"] {
+        put(&faulty.storage(), 2, text).await;
+    }
+    faulty.behave(|call| {
+        assert!(call.operation != Operation::DeleteAll || call.nth > 3, "boom");
+        Vec::new()
+    });
+    let worker = touchy(&faulty.storage()).concurrency(1).build().unwrap();
+    let report = worker.run_until(after(300)).await.unwrap();
+    assert_eq!((report.completed, report.uncertain, report.duplicates), (3, 3, 3));
+    assert!(faulty.storage().queue::<Second>().await.unwrap().is_empty().await.unwrap());
 }

@@ -77,6 +77,22 @@ async fn worker_runs_jobs_on_an_adapter_without_powers() {
     assert_eq!(parcels.counts_by_state().await.unwrap(), None);
 }
 
+#[tokio::test(start_paused = true)]
+async fn worker_becomes_idle_although_its_storage_returns_more_than_it_asked_for() {
+    let clock: Arc<dyn jobqueue::clock::Clock> = Arc::new(memory::TokioClock::new());
+    let queues = PlainQueues::returning_more(Arc::clone(&clock), 1);
+    let storage = Storage::new(Arc::new(queues), Arc::new(PlainBlobs::new(clock)), "generous");
+    let storage = storage.with_runtime(Runtime::paused());
+    let parcels = storage.queue::<Parcel>().await.unwrap();
+    for weight in 0..3 {
+        parcels.send(&Parcel { weight, contents: String::new() }).await.unwrap();
+    }
+    let worker = Worker::builder(storage).concurrency(1).handle(async |_: Parcel| Ok::<_, JobError>(()));
+    let until_idle = worker.build().unwrap().run_until_idle();
+    let ended = tokio::time::timeout(Duration::from_secs(3_600), until_idle).await;
+    assert!(ended.expect("it becomes idle").unwrap().completed > 0);
+}
+
 #[tokio::test]
 async fn leader_without_leases_says_what_is_missing() {
     let leader = Leader::new(&open(Arc::new(ManualClock::new())), "cop").unwrap();

@@ -19,6 +19,8 @@ use jobqueue::storage::{
 pub struct PlainQueues {
     clock: Arc<dyn Clock>,
     queues: Mutex<BTreeMap<QueueName, Queue>>,
+    /// The number of messages that a get returns beyond those that were asked for.
+    unasked: usize,
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +43,12 @@ struct Message {
 
 impl PlainQueues {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, queues: Mutex::default() }
+        Self { clock, queues: Mutex::default(), unasked: 0 }
+    }
+
+    /// Returns queues that break their promise about the number of messages.
+    pub fn returning_more(clock: Arc<dyn Clock>, unasked: usize) -> Self {
+        Self { unasked, ..Self::new(clock) }
     }
 
     /// Runs `action` on a queue without its expired messages.
@@ -139,7 +146,7 @@ impl QueueStore for PlainQueues {
         self.on(Operation::Get, queue, |queue, now| {
             let mut leased = Vec::new();
             let visible = queue.messages.iter_mut().filter(|message| message.visible <= now);
-            for message in visible.take(options.count as usize) {
+            for message in visible.take(options.count as usize + self.unasked) {
                 let until = now + options.visibility;
                 message.reference.receipt = PopReceipt::new(random());
                 message.dequeue_count += 1;
