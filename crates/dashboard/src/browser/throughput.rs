@@ -128,7 +128,7 @@ mod tests {
     // K41
     #[test]
     fn only_the_last_hour_of_a_longer_pause_is_shown() {
-        let at = |minutes| SystemTime::UNIX_EPOCH + Duration::from_secs(60 * minutes);
+        let at = |minutes: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(60 * minutes);
         let mails = |completed| BTreeMap::from([("mails".to_owned(), Minute { completed, failed: 0 })]);
         let mut throughput = Throughput::default();
         let shown =
