@@ -25,7 +25,7 @@ use jobqueue_storage::sync::lock;
 /// The age from which a file without a holder is removed.
 const OLD: Duration = Duration::from_secs(3600);
 
-/// The time after its last acquisition or renewal in which a lease has certainly ended: none with an end lasts longer than a minute.
+/// The time after its last acquisition or renewal in which a lease has certainly ended: none lasts longer than a minute.
 const ENDED: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
