@@ -69,8 +69,8 @@ impl Holders {
         holders
     }
 
-    /// Records that this process holds `lease`, or is about to. A failure only delays the take-over after a crash. Forgets the leases that
-    /// ran out, which nobody has released.
+    /// Records that this process holds `lease`, or is about to. A failure only delays the take-over after a crash. Forgets leases that ran out
+    /// without a release.
     pub(super) fn hold(&self, lease: &LeaseId) {
         let path = self.path(lease);
         let since = Instant::now();

@@ -20,7 +20,7 @@ promises! { "hold" if crate::leases::are_granted;
         ensure_eq!(blob.renew(id).await?, id, "id");
     }
 
-    /// A lease that is held is nobody else's to renew, to release or to write under.
+    /// While a lease is held, no other id renews it, releases it or writes under it.
     async fn is_for_the_holder_only(subject, blob) {
         let id = blob.leased().await?;
         no_lease(&blob, lease_id(), &[K::LeaseIdMismatch]).await?;

@@ -35,7 +35,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 struct Claim {
     /// The copy's message; `None` if it was dead-lettered.
     message: Option<String>,
-    /// How often each other copy was put back since the last sign of life.
+    /// The number of times that each other copy was put back since the last sign of life.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     waits: BTreeMap<String, u32>,
 }
