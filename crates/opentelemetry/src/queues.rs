@@ -4,19 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join;
 use futures_util::{StreamExt, stream};
 use jobqueue::storage::{MAX_MESSAGES, StoreError};
 use jobqueue::{Error, QueueName, Storage};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::ObservableGauge;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::attributes::destination;
 use crate::conventions::{QUEUE_LENGTH, QUEUE_OLDEST};
 use crate::telemetry::Telemetry;
 
-/// The number of intervals after which figures are no longer reported.
+/// The number of intervals after which figures are no longer reported, and the period in which their age is judged.
 const STALE: u32 = 3;
+const JUDGE_EVERY: Duration = Duration::from_secs(1);
 /// The most queues that are read at the same time.
 const READS_AT_ONCE: usize = 16;
 
@@ -58,27 +60,37 @@ impl Telemetry {
         let queues = queues.iter().map(QueueName::new).collect::<Result<Vec<_>, _>>()?;
         let every = every.max(Duration::from_secs(1));
         let (storage, readings) = (storage.clone(), Readings::default());
-        let gauges = self.gauges(&readings, every * STALE);
+        let gauges = self.gauges(&readings);
         Ok(async move {
             // Dropped with the future, which ends the reports.
             let _told = Told { readings: Arc::clone(&readings), _gauges: gauges };
-            let mut interval = tokio::time::interval(every);
-            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            loop {
-                interval.tick().await;
-                let read = |queue| read(&storage, queue, every, &readings);
-                stream::iter(&queues).for_each_concurrent(READS_AT_ONCE, read).await;
-            }
+            let looks = async {
+                let mut interval = interval(every);
+                interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                loop {
+                    interval.tick().await;
+                    let read = |queue| read(&storage, queue, every, &readings);
+                    stream::iter(&queues).for_each_concurrent(READS_AT_ONCE, read).await;
+                }
+            };
+            // Meanwhile: a look at a storage that hangs takes long.
+            let forgets = async {
+                let mut interval = interval(JUDGE_EVERY);
+                loop {
+                    interval.tick().await;
+                    let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
+                    readings.retain(|_, reading| reading.read.elapsed() < every * STALE);
+                }
+            };
+            join(looks, forgets).await;
         })
     }
 
-    fn gauges(&self, readings: &Readings, max_age: Duration) -> (ObservableGauge<u64>, ObservableGauge<f64>) {
+    fn gauges(&self, readings: &Readings) -> (ObservableGauge<u64>, ObservableGauge<f64>) {
         let meter = &self.shared().meter;
-        // Their age is judged here: a look at a storage that hangs takes long.
-        let all = move |readings: &Readings| -> Vec<(KeyValue, Reading)> {
+        let all = |readings: &Readings| -> Vec<(KeyValue, Reading)> {
             let readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = readings.iter().filter(|(_, reading)| reading.read.elapsed() < max_age);
-            known.map(|(queue, reading)| (destination(queue), *reading)).collect()
+            readings.iter().map(|(queue, reading)| (destination(queue), *reading)).collect()
         };
         let lengths = Arc::clone(readings);
         let length = meter.u64_observable_gauge(QUEUE_LENGTH).with_unit("{message}");

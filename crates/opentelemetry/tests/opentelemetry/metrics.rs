@@ -170,7 +170,7 @@ async fn gauges_of_a_storage_that_hangs_end_together() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(kept.points("jobqueue.queue.length").len(), 20);
     faults.on(Operation::QueueProperties, |_| Some(Fault::Hang));
-    tokio::time::sleep(Duration::from_secs(26)).await;
+    tokio::time::sleep(Duration::from_secs(27)).await;
     assert!(kept.points("jobqueue.queue.length").is_empty(), "all are older than three intervals");
     watch.abort();
 }

@@ -161,6 +161,7 @@ async fn begins_after(fault: Fault) -> Option<u64> {
     let storage = in_memory();
     let job = send(&storage, "waiting", SendOptions::new()).await;
     assert_eq!(operator(&storage).cancel(&job).await.unwrap().workers, 0);
+    // Quiet: the seconds until the job begins are those of the worker's own wait.
     let faulty = Faulty::quiet(&storage);
     faulty.plan_always(Operation::ListBlobs, fault);
     let (start, began) = (Instant::now(), Arc::<Mutex<Option<u64>>>::default());
@@ -186,6 +187,7 @@ async fn starting_worker_reads_the_requests_before_it_fetches() {
 async fn job_that_is_cancelled_while_its_worker_cannot_write_is_told_after_it() {
     let storage = in_memory();
     let job = send(&storage, "long", SendOptions::new()).await;
+    // Quiet: only the planned outage makes the record stale.
     let faulty = Faulty::quiet(&storage);
     let (start, stopped) = (Instant::now(), Arc::<Mutex<Option<u64>>>::default());
     let sink = Arc::clone(&stopped);
