@@ -138,7 +138,10 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     fn parse(&self, blob: &Blob) -> Result<Version<T>, StoreError> {
         let value = serde_json::from_slice(&blob.data).map_err(|e| {
             StoreError::new(Kind::Corrupt, "read record", &self.name)
-                .with_detail(format!("the record is damaged at column {}; delete it", e.column()))
+                .with_detail(format!(
+                    "a newer version of jobqueue wrote the record, or it is damaged at column {}: update this program, or delete the record",
+                    e.column()
+                ))
         })?;
         let marks = blob.properties.metadata.get(METADATA).unwrap_or_default();
         let marks = marks.split(' ').filter(|mark| !mark.is_empty()).map(str::to_owned).collect();
