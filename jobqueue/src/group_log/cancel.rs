@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::entry::EntryRef;
 use super::log::{Abandoned, CancelBegun, DeletionOutcome, Millis};
-use super::store::{GroupLogs, LogBlob};
+use super::log_blob::LogBlob;
+use super::store::GroupLogs;
 use crate::error::{Error, ErrorKind};
 use crate::storage::{ExpiredReceipt, Queues, StoreError, StoreErrorKind};
 use crate::undelivered::{StoredMessage, UndeliveredRef, delete_undelivered};

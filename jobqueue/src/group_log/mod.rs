@@ -59,6 +59,7 @@
 mod cancel;
 mod entry;
 mod log;
+mod log_blob;
 mod message;
 mod overview;
 mod send;
@@ -67,8 +68,9 @@ mod store;
 pub(crate) use cancel::{CancelError, cancel_message};
 pub(crate) use entry::{EndState, EntryRef};
 pub(crate) use log::{Announced, GRACE, Millis, Position};
+pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
 pub(crate) use message::{HEADER, InOrder, restamp};
 pub use overview::{groups, position_names};
 pub(crate) use send::{Announcement, Confirmation, announce, confirm, retract};
-pub(crate) use store::{GroupLogs, LogBlob, superseded};
+pub(crate) use store::{GroupLogs, superseded};
