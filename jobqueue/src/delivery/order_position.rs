@@ -106,10 +106,9 @@ impl Heartbeat {
 pub(super) async fn extend_due(job: &LeasedJob, delay: Duration) {
     let Some(InOrder { entry, turn }) = position_of(job).filter(|_| delay >= RECORDED_DELAY) else { return };
     let note = async {
-        let log = job.core.groups.of(&entry)?;
         loop {
             let due = Millis::from(job.core.now()).after(delay + GRACE);
-            match log.change(move |log| log.extend(&entry, turn, due)).await {
+            match job.core.groups.change(&entry, move |log| log.extend(&entry, turn, due)).await {
                 Err(error) if error.is_retryable() => tokio::time::sleep(NOTE_PAUSE).await,
                 noted => return noted.map(drop),
             }

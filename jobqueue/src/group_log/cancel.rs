@@ -67,9 +67,8 @@ async fn cancel_in_order(
     let untouched = |error| CancelError { error, perhaps: false };
     let now = Millis::from(logs.runtime.now());
     let nonce = logs.runtime.random_u64() >> 11;
-    let log = logs.of(&entry).map_err(|error| untouched(error.into()))?;
     let message = UndeliveredRef::from(stored);
-    let copies = match log.change(move |log| log.begin_cancel(&entry, nonce, &message, now)).await {
+    let copies = match logs.change(&entry, move |log| log.begin_cancel(&entry, nonce, &message, now)).await {
         Ok(CancelBegun::Marked { copies }) => copies,
         Ok(CancelBegun::TooLate) => return Ok(false),
         Err(error) if error.is_outcome_unknown() => return Err(CancelError::unknown(error, true)),
@@ -81,13 +80,15 @@ async fn cancel_in_order(
         Err(error) if error.is_ambiguous() => return Err(CancelError::of_deletion(error)),
         Err(error) => {
             // While the mark stands, the next job of the key may delete the message.
-            return Err(match log.change(move |log| log.end_cancel(&entry, nonce, false, now)).await {
-                Ok(_) => CancelError::of_deletion(error),
-                Err(error) => CancelError::unknown(error, true),
-            });
+            return Err(
+                match logs.change(&entry, move |log| log.end_cancel(&entry, nonce, false, now)).await {
+                    Ok(_) => CancelError::of_deletion(error),
+                    Err(error) => CancelError::unknown(error, true),
+                },
+            );
         }
     };
-    match log.change(move |log| log.end_cancel(&entry, nonce, deleted, now)).await {
+    match logs.change(&entry, move |log| log.end_cancel(&entry, nonce, deleted, now)).await {
         Ok(cancelled) => Ok(cancelled),
         Err(error) if !deleted || !copies => {
             tracing::debug!(queue = %logs.queue, %error, "the entry of a cancelled message was not removed; the jobs behind it will skip it");

@@ -1,6 +1,8 @@
 //! The entries of a group log, and the types that refer to them. Plain data.
 
 use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,6 +15,10 @@ use crate::undelivered::UndeliveredRef;
 /// The number of group logs of a queue. Keys whose hashes begin alike share a log. More logs mean smaller blobs and
 /// less contention.
 pub(super) const LOGS: u16 = 4096;
+/// The number of entries of a group from which the head of its log, or a page, takes no more sends. A list may add this number more.
+pub(super) const PAGE: usize = 32;
+/// The number of sends of one job that an entry distinguishes, the latest ones.
+pub(super) const MAX_NONCES: usize = 8;
 
 /// The first twelve bytes of a hash: 16 characters in a log, whatever the length of the hashed value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +60,9 @@ pub(crate) struct EntryRef {
     pub(super) log: u16,
     pub(super) key: KeyHash,
     pub(super) job: KeyHash,
+    /// The page in which the send entered the job, if its key had too many entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) page: Option<u64>,
 }
 
 impl EntryRef {
@@ -62,8 +71,16 @@ impl EntryRef {
         // The digest has a fixed length, so no key continues it to that of another job.
         let job = Sha256::digest(format!("{}{key}", identity.digest()));
         let log = u16::from_be_bytes([hash[0], hash[1]]) % LOGS;
-        Self { log, key: KeyHash::of(&hash[2..]), job: KeyHash::of(&job) }
+        Self { log, key: KeyHash::of(&hash[2..]), job: KeyHash::of(&job), page: None }
     }
+}
+
+/// The position that a send asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    pub(crate) entry: EntryRef,
+    pub(super) nonce: u64,
+    pub(super) delay: Duration,
 }
 
 /// One delivery of a message that asks for its turn.
@@ -91,6 +108,9 @@ pub(super) enum EntryState {
     /// to the tail.
     #[serde(rename = "x")]
     Skipped,
+    /// Not a job: the place of the entries that are in pages.
+    #[serde(rename = "p")]
+    Paged,
 }
 
 /// The position of one job in its group.
@@ -121,19 +141,62 @@ pub(super) struct Entry {
     /// Present while a cancellation is under way.
     #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
     pub(super) cancelling: Option<Cancelling>,
+    /// The numbers of the pages.
+    #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
+    pub(super) pages: Option<Range<u64>>,
 }
 
 impl Entry {
     pub(super) fn new(entry: EntryRef, state: EntryState, due: u64) -> Self {
         let EntryRef { key, job, .. } = entry;
         let (nonces, turn) = (Vec::new(), None);
-        Self { key, job, nonces, state, copies: false, due, turn, overdue: None, cancelling: None }
+        Self {
+            key,
+            job,
+            nonces,
+            state,
+            copies: false,
+            due,
+            turn,
+            overdue: None,
+            cancelling: None,
+            pages: None,
+        }
+    }
+
+    /// Returns the entry that stands for pages of a group.
+    pub(super) fn of_pages(key: KeyHash, pages: Range<u64>) -> Self {
+        let entry = EntryRef { log: 0, key, job: KeyHash::of(&[]), page: None };
+        Self { pages: Some(pages), ..Self::new(entry, EntryState::Paged, u64::MAX) }
     }
 
     /// Returns whether the delivery belongs to the only message that a send has certainly stored, by a single
     /// request. Messages of former sends under the same id do not count: the log knows nothing of them.
     pub(super) fn is_alone(&self, turn: Turn) -> bool {
         !self.copies && self.nonces == [turn.copy]
+    }
+
+    /// Returns the number of jobs for which the entry stands: an estimate for pages.
+    pub(super) fn jobs(&self) -> usize {
+        self.pages
+            .as_ref()
+            .map_or(1, |pages| (pages.end.saturating_sub(pages.start) as usize).saturating_mul(PAGE))
+    }
+
+    /// Records that the job is sent again: there may be a second message of it. The first may run already, without a record of its turn.
+    pub(super) fn send_again(&mut self, nonces: &[u64], due: u64) {
+        if let (EntryState::Stored, None, [copy]) = (self.state, self.turn, self.nonces.as_slice()) {
+            self.turn = Some(Turn { copy: *copy, delivery: 1 });
+        }
+        self.nonces.extend(nonces);
+        self.nonces.drain(..self.nonces.len().saturating_sub(MAX_NONCES));
+        (self.copies, self.cancelling, self.due) = (true, None, self.due.max(due));
+    }
+
+    /// Returns whether the delivery is a later one of the only message, and the entry does not have it yet.
+    pub(super) fn needs_record(&self, turn: Turn) -> bool {
+        let is_single = self.state == EntryState::Stored && self.is_alone(turn);
+        is_single && self.turn.map_or(1, |held| held.delivery) < turn.delivery
     }
 
     pub(super) fn is_of(&self, entry: &EntryRef) -> bool {

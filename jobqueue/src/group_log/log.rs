@@ -1,6 +1,7 @@
 //! The log of some FIFO groups. Plain data, without I/O; the [module](super) describes the protocol.
 
 mod cancellation;
+mod pages;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -9,19 +10,19 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{EndState, EndedJob, Entry, EntryRef, EntryState, KeyHash, Turn};
+use super::entry::{EndState, EndedJob, Entry, EntryRef, EntryState, KeyHash, MAX_NONCES};
 use crate::clock::unix_millis;
 
 pub(super) use cancellation::{Abandoned, DeletionOutcome};
+use pages::PageState;
+pub(super) use pages::Refused;
 
-/// The maximum number of entries in a log.
+/// The maximum number of entries in a log. A key has few of them there.
 pub(super) const MAX_ENTRIES: usize = 20_000;
 /// The number of ended jobs that a log remembers.
 const MAX_ENDED: usize = 256;
 /// The number of skipped entries that a log keeps.
 const MAX_SKIPPED: usize = 256;
-/// The number of sends of one job that an entry distinguishes, the latest ones.
-const MAX_NONCES: usize = 8;
 /// The time after which the announcement of a sender that has died is removed, whichever key it is of.
 const DEAD_SENDER: Duration = Duration::from_secs(3_600);
 /// The time that a sender has between announcing and confirming before the jobs behind it pass it by. It is longer
@@ -97,13 +98,16 @@ pub(crate) enum CancelBegun {
     TooLate,
 }
 
-/// The entries of some groups, in the order of their announcements.
+/// The entries of some groups, in the order of their announcements: the head of a log, or a page of one group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupLog {
     entries: Vec<Entry>,
     /// The jobs that have ended, the latest last.
     #[serde(default)]
     ended: Vec<EndedJob>,
+    /// Only in a page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    page: Option<PageState>,
     /// True if the log was changed since it was read.
     #[serde(skip)]
     changed: bool,
@@ -111,8 +115,8 @@ pub(crate) struct GroupLog {
 
 impl GroupLog {
     /// Returns all entries, first come first.
-    pub(super) fn entries(&self) -> &[Entry] {
-        &self.entries
+    pub(super) fn into_entries(self) -> Vec<Entry> {
+        self.entries
     }
 
     /// Returns whether the log was changed since it was read, and resets the flag.
@@ -134,13 +138,7 @@ impl GroupLog {
             if found.nonces.contains(&nonce) {
                 return Announced::Entered;
             }
-            // The job is sent again: there may be a second message of it. The first may run already, without a record of its turn.
-            if let (EntryState::Stored, None, [copy]) = (found.state, found.turn, found.nonces.as_slice()) {
-                found.turn = Some(Turn { copy: *copy, delivery: 1 });
-            }
-            found.nonces.push(nonce);
-            found.nonces.drain(..found.nonces.len().saturating_sub(MAX_NONCES));
-            (found.copies, found.cancelling, found.due) = (true, None, found.due.max(due));
+            found.send_again(&[nonce], due);
             self.changed = true;
             if self.entries[at].state == EntryState::Skipped {
                 self.move_to_tail(at, EntryState::Announced);
@@ -184,7 +182,7 @@ impl GroupLog {
         (found.copies, found.due) = (found.copies || !single, due);
         match found.state {
             EntryState::Skipped => self.move_to_tail(at, EntryState::Stored),
-            EntryState::Announced | EntryState::Stored => found.state = EntryState::Stored,
+            _ => found.state = EntryState::Stored,
         }
         Confirmed::Acknowledged
     }
@@ -254,12 +252,22 @@ impl GroupLog {
         self.entries.iter().position(|other| other.is_of(entry))
     }
 
-    /// Returns the first entry of the group of `at`, and the number of entries of that group before `at`.
-    fn head_of(&self, at: usize) -> (usize, usize) {
-        let key = self.entries[at].key;
-        let before = self.entries[..at].iter().enumerate();
-        let mut before = before.filter(|(_, other)| other.key == key && other.state != EntryState::Skipped);
-        before.next().map_or((at, 0), |(head, _)| (head, 1 + before.count()))
+    /// Returns whether a job has an entry.
+    pub(super) fn has(&self, key: KeyHash, job: KeyHash) -> bool {
+        self.entries.iter().any(|other| other.job == job && other.key == key)
+    }
+
+    /// Returns the entries of a group that block it.
+    fn group(&self, key: KeyHash) -> impl Iterator<Item = (usize, &Entry)> {
+        let entries = self.entries.iter().enumerate();
+        entries.filter(move |(_, other)| other.key == key && other.state != EntryState::Skipped)
+    }
+
+    /// Returns the first entry of a group up to `at`, and the number of jobs of that group before `at`.
+    fn head_of(&self, key: KeyHash, at: usize) -> (usize, usize) {
+        let before = || self.group(key).take_while(|(other, _)| *other < at);
+        let head = before().next().map_or(at, |(head, _)| head);
+        (head, before().map(|(_, other)| other.jobs()).sum())
     }
 
     fn ended(&self, entry: &EntryRef) -> Option<EndState> {

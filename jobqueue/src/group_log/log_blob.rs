@@ -1,8 +1,8 @@
-//! A group log in a blob.
+//! One document of a group log, its head or a page, in a blob.
 //!
-//! The changes that one process makes to a log share writes: while one write is under way, the next changes gather.
-//! The process caches the logs that it has read or written last. A change starts from the cached log and costs one
-//! write, unless another process was faster. A question is answered from a log that was read after it was asked.
+//! The changes that one process makes to a document share writes: while one write is under way, the next changes gather.
+//! The process caches the documents that it has read or written last. A change starts from the cached document and costs one
+//! write, unless another process was faster. A question is answered from a document that was read after it was asked.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use super::entry::{EntryRef, KeyHash};
 use super::log::GroupLog;
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
-use crate::storage::{StoreError, StoreErrorKind as Kind};
+use crate::storage::{BlobName, StoreError, StoreErrorKind as Kind};
 use crate::sync::lock;
 
 /// A change of a log. It leaves its result where its caller finds it.
@@ -38,6 +38,8 @@ pub(crate) struct LogBlob {
     waiting: Mutex<BTreeMap<(KeyHash, KeyHash), Arc<Notify>>>,
     /// Locked by the one waiting delivery that reads the log at intervals.
     pub(crate) looking: tokio::sync::Mutex<()>,
+    /// Locked by the one delivery that takes over pages.
+    pub(super) refilling: tokio::sync::Mutex<()>,
 }
 
 impl LogBlob {
@@ -49,7 +51,12 @@ impl LogBlob {
             latest: Mutex::default(),
             waiting: Mutex::default(),
             looking: tokio::sync::Mutex::default(),
+            refilling: tokio::sync::Mutex::default(),
         }
+    }
+
+    pub(super) fn name(&self) -> &BlobName {
+        self.blob.name()
     }
 
     /// Returns the log as this process has last seen it.
@@ -151,15 +158,15 @@ impl LogBlob {
 
     fn publish(&self, log: GroupLog) {
         let log = Arc::new(log);
-        *lock(&self.latest) = Arc::clone(&log);
+        let before = std::mem::replace(&mut *lock(&self.latest), Arc::clone(&log));
         for ((key, job), notifier) in &*lock(&self.waiting) {
-            if log.is_first(*key, *job) {
+            if log.is_first(*key, *job) || log.has(*key, *job) && !before.has(*key, *job) {
                 notifier.notify_waiters();
             }
         }
     }
 
-    /// Returns the notifier that fires when an entry has become the first of its group, as far as this process knows.
+    /// Returns the notifier that fires when an entry has come into the head, or become the first of its group, as far as this process knows.
     pub(crate) fn notifier(&self, entry: &EntryRef) -> Arc<Notify> {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|_, notifier| Arc::strong_count(notifier) > 1);

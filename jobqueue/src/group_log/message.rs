@@ -1,13 +1,15 @@
 //! The attributes by which the messages of a FIFO group are known.
 
 use super::entry::{EntryRef, Turn};
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, EnvelopeError};
 use crate::runtime::Runtime;
 
 /// The attribute that marks events of a FIFO group.
 pub(crate) const HEADER: &str = "inorder";
 /// The attribute that distinguishes several messages of one job.
 const COPY: &str = "fifocopy";
+/// The attribute that names the page in which a send has entered the job.
+const PAGE: &str = "fifopage";
 
 /// A delivered message of a FIFO group.
 #[derive(Debug, Clone, Copy)]
@@ -23,10 +25,12 @@ impl InOrder {
             return None;
         }
         let entry = EntryRef::new(envelope.key.as_deref()?, &envelope.identity());
-        let copy = envelope.extensions.get(COPY);
-        let copy = copy.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
-        let copy = copy.and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
-        Some(Self { entry, turn: Turn { copy, delivery } })
+        let number = |name| {
+            let text = serde_json::from_str::<String>(envelope.extensions.get(name)?.get()).ok()?;
+            u64::from_str_radix(&text, 16).ok()
+        };
+        let entry = EntryRef { page: number(PAGE).filter(|page| *page != 0), ..entry };
+        Some(Self { entry, turn: Turn { copy: number(COPY).unwrap_or(0), delivery } })
     }
 }
 
@@ -39,6 +43,16 @@ pub(crate) fn restamp(envelope: &mut Envelope, runtime: &Runtime) -> Option<u64>
     let copy = runtime.random_u64() >> 11;
     envelope.insert_header(COPY, &format!("{copy:014x}")).ok()?;
     Some(copy)
+}
+
+/// Writes the page in which a job is entered into its event; before that, 0, so that the event keeps its length.
+pub(crate) fn stamp_page(envelope: &mut Envelope, page: u64) -> Result<(), EnvelopeError> {
+    envelope.insert_header(PAGE, &format!("{page:014x}"))
+}
+
+/// Removes the page from the event of a job that is about to join its group anew.
+pub(crate) fn forget_page(envelope: &mut Envelope) {
+    envelope.extensions.remove(PAGE);
 }
 
 /// Returns whether an event keeps to the order of its key.

@@ -18,6 +18,15 @@
 //! cancel:  mark entry ─► delete message by its first receipt ─► entry out, if the mark still stands there
 //! ```
 //!
+//! A key with many jobs has its first entries in the *head* of the log, and the others in *pages*, 32 in each. So a write has some
+//! kilobytes at any backlog. A send writes into the last page, and its message names that page: a delivery whose page is linked waits, and
+//! reads nothing. When few entries are left in the head, a delivery takes over the first page:
+//!
+//! ```text
+//! send:    write the entries into a new page ─► link the page to the head ─► put message
+//! worker:  close the page: nothing in it changes any more ─► add its entries to the head, unlink it ─► delete it
+//! ```
+//!
 //! # Invariants
 //! - An acknowledged send has an entry that was confirmed under the nonce of this send, or its job has ended.
 //! - A message is deleted without having run only if `ended` says that this job (source, id, kind, key, digest of the
@@ -28,6 +37,8 @@
 //!   overdue entry ahead of it. A message that has not arrived although the whole queue had time to go round
 //!   is given up: its entry is *skipped*, not removed. Time alone can cost a message its position, but never its run.
 //! - A delivery that cannot confirm its turn loses its lease before the jobs behind it may give its message up.
+//! - An entry of a page counts while the page is linked and open; a change that finds its page closed or gone is made in the head. A page is linked once:
+//!   its number follows that of the last page, or is random if there is none.
 //! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record of it.
 //!   Every other delivery records its copy number and its dequeue count; an older delivery can then end nothing. A
 //!   number in the message distinguishes copies. The storage's id cannot, because it differs between handles. A copy
@@ -51,6 +62,11 @@
 //! | redrive | the message has no entry: joins at the tail |
 //! | canceller dies with its mark set | after 45 s the next job deletes the message by its first receipt and removes the entry; a job that was received keeps it |
 //! | cancel while a second copy exists | a delivered copy removes the mark: the job is not cancelled; otherwise `ended` says cancelled, and no copy runs |
+//! | page written: sender dies before it is linked | its entries do not count, and no message names them; the next sender links it, or it stays unread |
+//! | page closed: process dies before the head has its entries | the next delivery, send or change that finds it closed takes it over |
+//! | page taken over: process dies before it is deleted | it stays, closed, until the queue is cleared |
+//! | job sent again while its entry is in a page | a second entry; they become one when the head has both, or the second is dropped if the job is done |
+//! | page missing (the queue was cleared in part) | taken over as an empty one; its messages join at the tail |
 //! | queue cleared: process dies between messages and logs | entries without messages become overdue and are skipped; or clear the queue again |
 //! | queue deleted and created again | the creator empties the logs first; otherwise as above |
 //!
@@ -62,15 +78,16 @@ mod log;
 mod log_blob;
 mod message;
 mod overview;
+mod pages;
 mod send;
 mod store;
 
 pub(crate) use cancel::{CancelError, cancel_message};
-pub(crate) use entry::{EndState, EntryRef};
+pub(crate) use entry::{Announcement, EndState, EntryRef};
 pub(crate) use log::{Announced, GRACE, Millis, Position};
 pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
-pub(crate) use message::{HEADER, InOrder, restamp};
+pub(crate) use message::{HEADER, InOrder, forget_page, restamp, stamp_page};
 pub use overview::{groups, position_names};
-pub(crate) use send::{Announcement, Confirmation, announce, confirm, retract};
+pub(crate) use send::{Confirmation, announce, confirm, retract};
 pub(crate) use store::{GroupLogs, superseded};

@@ -1,7 +1,6 @@
 //! The FIFO groups of a queue, as their logs show them.
 
 use super::entry::{Entry, EntryRef, EntryState};
-use super::log::GroupLog;
 use super::store::GroupLogs;
 use crate::envelope::Envelope;
 use crate::storage::{QueueName, Storage, StoreError};
@@ -48,15 +47,15 @@ pub fn position_names(event: &Envelope) -> Option<(String, String)> {
     Some((format!("{key:?}"), format!("{job:?}")))
 }
 
-/// Returns the groups of a queue that have jobs. Costs a listing, and a request for each log.
+/// Returns the groups of a queue that have jobs. Costs a listing, and a request for each log and each page.
 pub async fn groups(storage: &Storage, queue: QueueName) -> Result<Vec<GroupRecord>, StoreError> {
     let logs = GroupLogs::new(storage, queue).all().await?;
-    Ok(logs.iter().flat_map(groups_of).collect())
+    Ok(logs.iter().flat_map(|entries| groups_of(entries)).collect())
 }
 
-fn groups_of(log: &GroupLog) -> Vec<GroupRecord> {
+fn groups_of(entries: &[Entry]) -> Vec<GroupRecord> {
     let mut groups = Vec::<GroupRecord>::new();
-    for entry in log.entries() {
+    for entry in entries {
         let group = format!("{:?}", entry.key);
         let record = EntryRecord::of(entry);
         match groups.iter_mut().find(|known| known.group == group) {

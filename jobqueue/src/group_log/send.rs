@@ -3,21 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use super::entry::EntryRef;
+use super::entry::{Announcement, EntryRef, PAGE};
 use super::log::{Announced, Confirmed, GroupLog, Millis};
 use super::message::{HEADER, restamp};
 use super::store::GroupLogs;
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 use crate::runtime::Runtime;
-
-/// The position that a send asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Announcement {
-    pub(crate) entry: EntryRef,
-    nonce: u64,
-    delay: Duration,
-}
 
 impl Announcement {
     /// Marks an event as one of a FIFO group. Its payload may still move into a blob.
@@ -54,27 +46,52 @@ pub(crate) struct Confirmation {
     pub(crate) is_single: bool,
 }
 
-/// Gives jobs their positions in the order of the list, with one write for each log. Returns one answer for each
-/// job.
+/// Gives jobs their positions in the order of the list, with one write for 32 jobs of a key, and notes the page of each. Returns
+/// one answer for each job.
 ///
 /// # Errors
 /// For each job: the caller must not store its message.
 pub(crate) async fn announce(
     logs: &GroupLogs,
-    all: &[Announcement],
+    all: &mut [Announcement],
     now: SystemTime,
 ) -> Vec<Result<Announced, Error>> {
     let now = Millis::from(now);
-    let answers = change_logs(logs, all, move |log, one| log.announce(&one.entry, one.nonce, now)).await;
+    let mut by_key: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (place, one) in all.iter().enumerate() {
+        by_key.entry((one.entry.log, one.entry.key)).or_default().push(place);
+    }
+    let listed = &*all;
+    let announced = by_key.into_values().map(|places| async move {
+        let mut answers = Vec::with_capacity(places.len());
+        for part in places.chunks(PAGE) {
+            let part: Vec<_> = part.iter().map(|place| listed[*place]).collect();
+            match logs.announce(&part, now).await {
+                Ok((page, announced)) => answers.extend(announced.into_iter().map(|one| Ok((page, one)))),
+                Err(error) => {
+                    // Later jobs of the list must not come before these.
+                    answers.extend(copies_of(error, places.len() - answers.len()));
+                    break;
+                }
+            }
+        }
+        places.into_iter().zip(answers).collect::<Vec<_>>()
+    });
+    let announced = futures_util::future::join_all(announced).await;
+    let mut announced: Vec<_> = announced.into_iter().flatten().collect();
+    announced.sort_by_key(|(place, _)| *place);
     let refused = |error: Error| {
         let retryable = error.is_retryable();
         Error::new(ErrorKind::Rejected, "the message is not stored: it could not be given its position")
             .with_retryable(retryable)
             .with_source(error)
     };
-    let answers = answers.into_iter().map(|answer| match answer {
-        Ok(Announced::Full) => Err(full()),
-        Ok(announced) => Ok(announced),
+    let answers = all.iter_mut().zip(announced).map(|(one, (_, answer))| match answer {
+        Ok((_, Announced::Full)) => Err(full()),
+        Ok((page, announced)) => {
+            one.entry.page = page;
+            Ok(announced)
+        }
         Err(error) => Err(refused(error)),
     });
     answers.collect()
@@ -116,36 +133,17 @@ pub(crate) async fn retract(logs: &GroupLogs, all: &[Announcement]) {
     }
 }
 
-/// Makes one change for each announcement, with one write for each log. Returns one answer for each announcement.
+/// Makes one change for each announcement. Those of a document share a write. Returns one answer for each announcement.
 async fn change_logs<R: Send + 'static>(
     logs: &GroupLogs,
     all: &[Announcement],
     change: impl Fn(&mut GroupLog, &Announcement) -> R + Clone + Send + 'static,
 ) -> Vec<Result<R, Error>> {
-    let mut by_log: BTreeMap<u16, Vec<(usize, Announcement)>> = BTreeMap::new();
-    for (place, one) in all.iter().enumerate() {
-        by_log.entry(one.entry.log).or_default().push((place, *one));
-    }
-    let changes = by_log.into_values().map(|group| {
-        let change = change.clone();
-        async move {
-            let places: Vec<usize> = group.iter().map(|(place, _)| *place).collect();
-            let log = match group.first().map(|(_, one)| logs.of(&one.entry)) {
-                Some(Ok(log)) => log,
-                Some(Err(error)) => return spread(places, error.into()),
-                None => return Vec::new(),
-            };
-            let changed =
-                log.change(move |log| group.iter().map(|(_, one)| change(log, one)).collect::<Vec<R>>());
-            match changed.await {
-                Ok(results) => places.into_iter().zip(results.into_iter().map(Ok)).collect(),
-                Err(error) => spread(places, error),
-            }
-        }
+    let changes = all.iter().map(|one| {
+        let (one, change) = (*one, change.clone());
+        async move { logs.change_in(one.entry.page, &one.entry, move |log| change(log, &one)).await }
     });
-    let mut answers: Vec<_> = futures_util::future::join_all(changes).await.into_iter().flatten().collect();
-    answers.sort_by_key(|(place, _)| *place);
-    answers.into_iter().map(|(_, answer)| answer).collect()
+    futures_util::future::join_all(changes).await
 }
 
 fn full() -> Error {
@@ -153,13 +151,13 @@ fn full() -> Error {
     Error::new(ErrorKind::Rejected, text).with_retryable(true)
 }
 
-/// Copies one error for several changes.
-fn spread<R>(places: Vec<usize>, error: Error) -> Vec<(usize, Result<R, Error>)> {
+/// Copies one error for several jobs.
+fn copies_of<R>(error: Error, jobs: usize) -> Vec<Result<R, Error>> {
     let (kind, retryable, error) = (error.kind(), error.is_retryable(), std::sync::Arc::new(error));
-    let one = |_| {
+    let one = || {
         Error::new(kind, error.to_string())
             .with_retryable(retryable)
             .with_source(std::sync::Arc::clone(&error))
     };
-    places.into_iter().map(|place| (place, Err(one(place)))).collect()
+    std::iter::repeat_with(|| Err(one())).take(jobs).collect()
 }

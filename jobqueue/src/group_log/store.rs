@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use super::entry::{EndState, EntryRef, LOGS};
+use super::entry::{EndState, Entry, EntryRef, LOGS};
 use super::log::{GroupLog, Millis};
 use super::log_blob::LogBlob;
 use super::message::InOrder;
@@ -28,12 +28,22 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The number of cached logs above which unused ones are forgotten.
 const MANY: usize = 64;
 
+/// The number of a log, and that of a page unless it is the head.
+type Document = (u16, Option<u64>);
+
+/// The blobs of all logs of a queue.
+#[derive(Default)]
+struct Stored {
+    heads: Vec<BlobName>,
+    pages: Vec<BlobName>,
+}
+
 #[derive(Debug)]
 pub(crate) struct GroupLogs {
     blobs: Arc<dyn BlobStore>,
     pub(super) runtime: Runtime,
     pub(super) queue: QueueName,
-    known: Mutex<BTreeMap<u16, Arc<LogBlob>>>,
+    known: Mutex<BTreeMap<Document, Arc<LogBlob>>>,
 }
 
 impl GroupLogs {
@@ -48,17 +58,42 @@ impl GroupLogs {
         Self { blobs, runtime, queue: self.queue.clone(), known: Mutex::default() }
     }
 
+    /// Returns the head of the log that has an entry's group.
     pub(crate) fn of(&self, entry: &EntryRef) -> Result<Arc<LogBlob>, NameError> {
+        self.blob(entry, None)
+    }
+
+    /// Returns the head of a log, or a page of the entry's group.
+    pub(super) fn blob(&self, entry: &EntryRef, page: Option<u64>) -> Result<Arc<LogBlob>, NameError> {
         let mut known = lock(&self.known);
-        if let Some(log) = known.get(&entry.log) {
+        if let Some(log) = known.get(&(entry.log, page)) {
             return Ok(Arc::clone(log));
         }
         if known.len() >= MANY {
             known.retain(|_, log| Arc::strong_count(log) > 1);
         }
-        let log = Arc::new(LogBlob::new(self.document(self.name(entry.log)?)));
-        known.insert(entry.log, Arc::clone(&log));
+        let head = format!("{:04}", entry.log);
+        let name = self.name(&page.map_or_else(|| head.clone(), |page| format!("{head}/{page:x}")))?;
+        let log = Arc::new(LogBlob::new(self.document(name)));
+        known.insert((entry.log, page), Arc::clone(&log));
         Ok(log)
+    }
+
+    /// Deletes a page whose entries the head has, or whose entries do not count. A page that stays costs its bytes and nothing else.
+    pub(super) async fn delete_page(&self, entry: &EntryRef, page: u64) -> Result<(), NameError> {
+        let blob = self.blob(entry, Some(page))?;
+        if let Err(error) = self.delete(blob.name()).await {
+            tracing::debug!(queue = %self.queue, %error, "a page of a group log was not deleted");
+        }
+        lock(&self.known).remove(&(entry.log, Some(page)));
+        Ok(())
+    }
+
+    async fn delete(&self, name: &BlobName) -> Result<(), StoreError> {
+        match self.blobs.delete_blob(name, None).await {
+            Err(e) if e.kind() != Kind::BlobNotFound => Err(e),
+            _ => Ok(()),
+        }
     }
 
     /// Ends the position of a delivered job.
@@ -68,7 +103,7 @@ impl GroupLogs {
     pub(crate) async fn end(&self, position: InOrder, end: EndState, now: SystemTime) -> Result<(), Error> {
         let InOrder { entry, turn } = position;
         let now = Millis::from(now);
-        let ended = self.of(&entry)?.change(move |log| log.end(&entry, turn, end, now)).await?;
+        let ended = self.change(&entry, move |log| log.end(&entry, turn, end, now)).await?;
         ended.then_some(()).ok_or_else(superseded)
     }
 
@@ -76,19 +111,33 @@ impl GroupLogs {
         JsonBlob::new(&self.blobs, &self.runtime, name, MAX_BYTES)
     }
 
-    fn name(&self, log: u16) -> Result<BlobName, NameError> {
-        BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{log:04}", self.queue))
+    fn name(&self, document: &str) -> Result<BlobName, NameError> {
+        BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{document}", self.queue))
     }
 
-    /// Reads all stored logs, including ones unknown to this process.
-    pub(super) async fn all(&self) -> Result<Vec<GroupLog>, StoreError> {
+    /// Reads the entries of all stored logs, including ones unknown to this process. Each list has those of some groups in their order.
+    pub(super) async fn all(&self) -> Result<Vec<Vec<Entry>>, StoreError> {
         let mut logs = Vec::new();
-        for log in self.stored().await? {
-            let name = self.name(log).map_err(|e| self.invalid(e))?;
-            let blob = self.document(name);
-            logs.extend(blob.read().await?.map(|version| version.value));
+        for name in self.stored().await?.heads {
+            let mut entries = Vec::new();
+            for entry in self.entries_of(name.clone()).await? {
+                let Some(pages) = entry.pages.clone() else {
+                    entries.push(entry);
+                    continue;
+                };
+                for page in pages {
+                    let page = BlobName::new(name.container().clone(), format!("{}/{page:x}", name.name()));
+                    entries.extend(self.entries_of(page.map_err(|e| self.invalid(e))?).await?);
+                }
+            }
+            logs.push(entries);
         }
         Ok(logs)
+    }
+
+    async fn entries_of(&self, name: BlobName) -> Result<Vec<Entry>, StoreError> {
+        let version = self.document(name).read().await?;
+        Ok(version.map(|version| version.value.into_entries()).unwrap_or_default())
     }
 
     /// Deletes all logs. Call it after the messages are gone. Tries again for a while: a job that is left in a log without
@@ -106,32 +155,35 @@ impl GroupLogs {
     }
 
     async fn clear_once(&self) -> Result<(), StoreError> {
-        for log in self.stored().await? {
-            let name = self.name(log).map_err(|e| self.invalid(e))?;
-            match self.blobs.delete_blob(&name, None).await {
-                Err(e) if e.kind() != Kind::BlobNotFound => return Err(e),
-                _ => {}
-            }
+        let Stored { heads, pages } = self.stored().await?;
+        // Pages first: without its head, a page would still take the sends of a process that knows it.
+        for name in pages.iter().chain(&heads) {
+            self.delete(name).await?;
         }
         lock(&self.known).clear();
         Ok(())
     }
 
-    async fn stored(&self) -> Result<Vec<u16>, StoreError> {
+    async fn stored(&self) -> Result<Stored, StoreError> {
         let container = ContainerName::new(CONTAINER).map_err(|e| self.invalid(e))?;
         let prefix = format!("{}/", self.queue);
-        let (mut logs, mut marker) = (Vec::new(), None);
+        let (mut stored, mut marker) = (Stored::default(), None);
         loop {
             let page = match self.blobs.list_blobs(&container, &prefix, marker.as_deref()).await {
-                Err(e) if e.kind() == Kind::ContainerNotFound => return Ok(logs),
+                Err(e) if e.kind() == Kind::ContainerNotFound => return Ok(stored),
                 page => page?,
             };
-            let numbers =
-                page.blobs.iter().filter_map(|(name, _)| name.strip_prefix(&prefix)?.parse::<u16>().ok());
-            logs.extend(numbers.filter(|log| *log < LOGS));
+            for (name, _) in &page.blobs {
+                let Some(document) = name.strip_prefix(&prefix) else { continue };
+                let (log, page) = document.split_once('/').map_or((document, false), |(log, _)| (log, true));
+                if log.parse::<u16>().is_ok_and(|log| log < LOGS) {
+                    let documents = if page { &mut stored.pages } else { &mut stored.heads };
+                    documents.push(self.name(document).map_err(|e| self.invalid(e))?);
+                }
+            }
             marker = page.next;
             if marker.is_none() {
-                return Ok(logs);
+                return Ok(stored);
             }
         }
     }
@@ -143,8 +195,15 @@ impl GroupLogs {
     where
         F: Future<Output = Result<bool, StoreError>>,
     {
-        for log in self.stored().await? {
-            let blob = self.document(self.name(log).map_err(|e| self.invalid(e))?);
+        let Stored { heads, pages } = self.stored().await?;
+        for page in pages {
+            if !are_stale().await? {
+                return Ok(());
+            }
+            self.delete(&page).await?;
+        }
+        for name in heads {
+            let blob = self.document(name);
             let Some(version) = blob.read().await? else { continue };
             if version.value == GroupLog::default() {
                 continue;

@@ -156,17 +156,12 @@ impl Delivery<'_> {
 
     /// Returns the next step. Uses the log as this process knows it if that suffices; otherwise reads it again.
     async fn next(&self) -> Result<Next, Error> {
-        let InOrder { entry, turn } = self.own;
-        let now = self.now();
+        let InOrder { entry, .. } = self.own;
+        let (core, now) = (&self.leased_job.core, self.now());
         if let Some(abandoned) = self.log.latest().abandoned(&entry, now) {
-            let core = &self.leased_job.core;
             core.groups.finish_abandoned(&self.log, abandoned, core.store()).await?;
         }
-        let position = match self.log.latest().position(&entry, turn, now) {
-            Some(position) => position,
-            None => self.log.ask(move |log| log.claim_position(&entry, turn, now)).await?,
-        };
-        Ok(match position {
+        Ok(match core.groups.position(&self.log, self.own, now).await? {
             Position::First => Next::Decide(None),
             Position::Ended => Next::Decide(Some(Disposition::Discard)),
             Position::Superseded => return Err(superseded()),

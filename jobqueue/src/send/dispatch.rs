@@ -77,15 +77,17 @@ async fn store_prepared(core: &QueueCore, prepared: Prepared, started: Instant) 
 
 async fn dispatch_in_order(
     core: &QueueCore,
-    prepared: Prepared,
-    announcement: Announcement,
+    mut prepared: Prepared,
+    mut announcement: Announcement,
     started: Instant,
 ) -> Result<Sent, Error> {
-    let announced = group_log::announce(&core.groups, &[announcement], core.now()).await.pop();
+    let one = std::slice::from_mut(&mut announcement);
+    let announced = group_log::announce(&core.groups, one, core.now()).await.pop();
     if !matches!(announced, Some(Ok(Announced::Entered))) {
         remove_unsent(core, &prepared).await;
         return announced.transpose().map(|_| prepared.sent(None));
     }
+    prepared.enter(announcement)?;
     match put_patiently(core, &prepared, started).await {
         Ok(stored) => {
             let confirmation = Confirmation { announcement, is_single: !stored.may_be_duplicated };

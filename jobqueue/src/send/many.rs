@@ -249,12 +249,18 @@ async fn announce_all(
     core: &QueueCore,
     prepared: Vec<Result<Prepared, Error>>,
 ) -> Vec<Result<(Prepared, bool), Error>> {
-    let announcements: Vec<_> = prepared.iter().flatten().filter_map(|one| one.announcement).collect();
-    let mut answers = group_log::announce(&core.groups, &announcements, core.now()).await.into_iter();
+    let mut announcements: Vec<_> = prepared.iter().flatten().filter_map(|one| one.announcement).collect();
+    let answers = group_log::announce(&core.groups, &mut announcements, core.now()).await;
+    let mut answers = announcements.into_iter().zip(answers);
     let mut announced = Vec::with_capacity(prepared.len());
-    for one in prepared {
-        let answer = match &one {
-            Ok(ready) if ready.announcement.is_some() => answers.next().transpose(),
+    for mut one in prepared {
+        let answer = match &mut one {
+            Ok(ready) if ready.announcement.is_some() => answers
+                .next()
+                .map(|(announcement, answer)| {
+                    answer.and_then(|answer| ready.enter(announcement).map(|()| answer))
+                })
+                .transpose(),
             _ => Ok(Some(Announced::Entered)),
         };
         if let (Ok(ready), Ok(Some(Announced::AlreadyDone)) | Err(_)) = (&one, &answer) {

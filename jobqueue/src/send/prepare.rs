@@ -13,9 +13,12 @@ use super::history_reserve::reserve_history_space;
 use super::options::SendOptions;
 use super::sent::Sent;
 use crate::codec::{Codec, Json, encode_message, is_json};
-use crate::envelope::{Envelope, JsonText, MAX_ID_BYTES, Payload, StoredReference, keep_state};
+use crate::envelope::{
+    Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, StoredReference, encoding_of, keep_state, parse,
+    to_wire,
+};
 use crate::error::{Error, ErrorKind};
-use crate::group_log::Announcement;
+use crate::group_log::{Announcement, stamp_page};
 use crate::message::QueueMessage;
 use crate::queue_core::{OWN_SOURCES, QueueCore, fit, rfc3339};
 use crate::runtime::Runtime;
@@ -99,6 +102,18 @@ impl Prepared {
         Sent { id: self.id, stored, position: self.announcement.map(|one| one.entry) }
     }
 
+    /// Notes the position that the job has, and writes its page into the message.
+    pub(super) fn enter(&mut self, announcement: Announcement) -> Result<(), Error> {
+        self.announcement = Some(announcement);
+        if let Some(page) = announcement.entry.page
+            && let Parsed::Event(mut event) = parse(&self.put.text)?
+        {
+            stamp_page(&mut event, page)?;
+            self.put.text = to_wire(event.to_json()?, encoding_of(&self.put.text));
+        }
+        Ok(())
+    }
+
     /// Takes the message out, to store it in another way.
     #[cfg(feature = "sqlite")]
     pub(crate) fn take_put(&mut self) -> PutMessage {
@@ -163,6 +178,10 @@ pub(crate) fn prepare_envelope(
         .in_order
         .then(|| Announcement::mark(&mut envelope, options.ttl, core.runtime()))
         .transpose()?;
+    if nonce.is_some() && !core.orders_groups {
+        // Reserves the space of the page.
+        stamp_page(&mut envelope, 0)?;
+    }
     envelope.time = Some(stamp(now)?);
     let span = span_of(core, &mut envelope, purpose);
 

@@ -133,7 +133,7 @@ async fn send_for<M: QueueMessage>(
     let id = draft.id().unwrap_or_default().to_owned();
     let claim = match claim_unique(core, &records, id, window, child).await? {
         Claim::Joined(joined) => return Ok(Err(joined)),
-        Claim::Owned(claim) => claim,
+        Claim::Owned(claim) => *claim,
     };
     let prepared = render_draft::<M>(core, draft.with_id(&claim.value.id)?, Purpose::One)?;
     let taken_over = claim.value.taken_over;

@@ -65,10 +65,10 @@ impl GroupLog {
 
     /// Returns the cancellation of the job that `entry` waits for if its initiator crashed.
     pub(crate) fn abandoned(&self, entry: &EntryRef, now: Millis) -> Option<Abandoned> {
-        let (head, _) = self.head_of(self.find(entry)?);
-        let first = &self.entries[head];
+        let (head, _) = self.head_of(entry.key, self.place(entry).0);
+        let first = self.entries.get(head)?;
         let Cancelling { nonce, message, .. } = first.cancelling.clone()?;
-        let entry = EntryRef { job: first.job, ..*entry };
+        let entry = EntryRef { job: first.job, page: None, ..*entry };
         self.is_abandoned(head, now).then_some(Abandoned { entry, nonce, message })
     }
 

@@ -57,13 +57,27 @@ fn the_first_delivery_of_a_single_message_changes_nothing_and_later_ones_are_not
     log.take_changed();
     for (delivery, changes) in [(1, false), (1, false), (2, true), (2, false)] {
         let known = log.position(&first, turn(1, delivery), START);
-        assert_eq!(known, (delivery == 1).then_some(Position::First));
+        assert_eq!(known, (!changes).then_some(Position::First));
         assert_eq!(log.claim_position(&first, turn(1, delivery), START), Position::First);
         assert_eq!(log.take_changed(), changes, "delivery {delivery}");
     }
     assert!(!log.end(&first, turn(1, 1), EndState::Done, START), "a former delivery ends nothing");
     assert_eq!(log.claim_position(&first, turn(1, 1), START), Position::Superseded);
     assert!(log.end(&first, turn(1, 2), EndState::Done, START));
+}
+
+#[test]
+fn later_delivery_is_recorded_while_it_waits_and_then_needs_no_write() {
+    let (first, second) = (entry("a", "1"), entry("a", "2"));
+    let mut log = sent(&["1", "2"]);
+    assert_eq!(log.position(&second, turn(2, 1), START), Some(behind(1)));
+    assert_eq!(log.position(&second, turn(2, 3), START), None, "to be recorded");
+    assert_eq!(log.claim_position(&second, turn(2, 3), START), behind(1));
+    assert_eq!(log.position(&second, turn(2, 3), START), Some(behind(1)));
+    assert!(log.end(&first, turn(1, 1), EndState::Done, START));
+    assert_eq!(log.position(&second, turn(2, 3), START), Some(Position::First));
+    assert_eq!(log.claim_position(&second, turn(2, 2), START), Position::Superseded);
+    assert_eq!(log.position(&second, turn(2, 4), START), None, "a newer one is recorded first");
 }
 
 #[test]

@@ -3,25 +3,26 @@
 use std::time::Duration;
 
 use super::{GRACE, GroupLog, MAX_ENTRIES, Millis, Position};
-use crate::group_log::entry::{EndState, Entry, EntryRef, EntryState, KeyHash, Overdue, Turn};
+use crate::group_log::entry::{EndState, Entry, EntryRef, EntryState, KeyHash, Overdue, PAGE, Turn};
 
 impl GroupLog {
     /// Returns the position of a delivery if this version of the log contains it; `None` if a change or a newer version
     /// is needed.
     pub(crate) fn position(&self, entry: &EntryRef, turn: Turn, now: Millis) -> Option<Position> {
-        let at = self.find(entry)?;
+        let (at, pages) = self.find(entry).map(|at| (at, 0)).or_else(|| self.paged(entry))?;
         let found = &self.entries[at];
-        let (head, ahead) = self.head_of(at);
+        let (head, ahead) = self.head_of(entry.key, at);
         if found.state == EntryState::Skipped || self.is_passable(head, now) || self.is_abandoned(head, now) {
             return None;
         }
-        if head != at {
-            let overdue = self.entries[head].due < now.0;
-            return found.overdue.is_none().then_some(Position::Behind { ahead, overdue });
+        if head != at || found.state == EntryState::Paged {
+            let (ahead, overdue) = (ahead + pages, self.entries[head].due < now.0);
+            let is_noted = found.overdue.is_none() && !found.needs_record(turn);
+            return is_noted.then_some(Position::Behind { ahead, overdue });
         }
-        let alone = found.state == EntryState::Stored && found.is_alone(turn) && found.turn.is_none();
+        let alone = found.state == EntryState::Stored && found.is_alone(turn) && !found.needs_record(turn);
         let undisputed = alone && found.cancelling.is_none() && found.overdue.is_none() && found.due >= now.0;
-        (undisputed && turn.delivery <= 1).then_some(Position::First)
+        (undisputed && found.turn.is_none_or(|held| held == turn)).then_some(Position::First)
     }
 
     /// Returns the position of a delivery. Adds an entry if there is none, and gives the delivery the turn if it is
@@ -31,23 +32,47 @@ impl GroupLog {
             Some(at) if self.entries[at].state == EntryState::Skipped => {
                 self.move_to_tail(at, EntryState::Stored)
             }
-            Some(at) => self.skip_passable(at, now),
+            Some(at) => self.skip_passable(entry.key, at, now),
             None if matches!(self.ended(entry), Some(EndState::Done | EndState::Cancelled)) => {
                 return Position::Ended;
+            }
+            None if self.paged(entry).is_some() || self.is_crowded(entry.key) => {
+                self.skip_passable(entry.key, self.entries.len(), now);
             }
             None if self.entries.len() >= MAX_ENTRIES => return Position::Full,
             None => self.join(entry, now),
         }
-        let Some(at) = self.find(entry) else { return Position::Full };
-        let (head, ahead) = self.head_of(at);
-        if head == at {
-            return self.give_turn(at, turn, now);
+        let (at, pages) = self.place(entry);
+        let (head, ahead) = self.head_of(entry.key, at);
+        if let Some(found) = self.entries.get_mut(at).filter(|found| found.is_of(entry)) {
+            if head == at {
+                return self.give_turn(at, turn, now);
+            }
+            // The message is here, so that it is not overdue.
+            if found.overdue.is_some() {
+                let held = found.turn.unwrap_or(turn);
+                self.extend(entry, held, now.after(GRACE));
+            } else if found.needs_record(turn) {
+                (found.turn, self.changed) = (Some(turn), true);
+            }
         }
-        // The message is here, so that it is not overdue.
-        if self.entries[at].overdue.is_some() {
-            self.extend(entry, self.entries[at].turn.unwrap_or(turn), now.after(GRACE));
+        let overdue = self.entries.get(head).is_some_and(|first| first.due < now.0);
+        if at == self.entries.len() && !overdue {
+            // It has no position yet.
+            return Position::Full;
         }
-        Position::Behind { ahead, overdue: self.entries[head].due < now.0 }
+        Position::Behind { ahead: ahead + pages, overdue }
+    }
+
+    /// Returns the place of a job and the number of jobs of its pages before it: its entry, the one that stands for its page, or the end.
+    pub(super) fn place(&self, entry: &EntryRef) -> (usize, usize) {
+        let found = self.find(entry).map(|at| (at, 0)).or_else(|| self.paged(entry));
+        found.unwrap_or((self.entries.len(), 0))
+    }
+
+    /// Returns whether a message without a position must wait until its group has fewer entries in the head.
+    fn is_crowded(&self, key: KeyHash) -> bool {
+        self.group(key).nth(2 * PAGE - 1).is_some()
     }
 
     /// Marks the overdue messages that the delivery waits for: those of all entries before its own, or the copy that
@@ -64,9 +89,9 @@ impl GroupLog {
         patience: Duration,
         now: Millis,
     ) -> bool {
-        let Some(at) = self.find(entry) else { return false };
-        let (head, _) = self.head_of(at);
-        let first = &self.entries[head];
+        let (at, _) = self.place(entry);
+        let (head, _) = self.head_of(entry.key, at);
+        let Some(first) = self.entries.get(head) else { return false };
         let own = head == at && first.turn.is_none_or(|held| held.copy == turn.copy);
         if own || first.due >= now.0 {
             return false;
@@ -80,7 +105,7 @@ impl GroupLog {
             }
             return missing;
         }
-        let key = self.entries[at].key;
+        let key = entry.key;
         let (mut alive, mut skipped) = (false, false);
         for before in head..at {
             let other = &self.entries[before];
@@ -159,9 +184,7 @@ impl GroupLog {
 
     /// Returns whether a job is the first of its group, or has no position there.
     pub(crate) fn is_first(&self, key: KeyHash, job: KeyHash) -> bool {
-        let mut group =
-            self.entries.iter().filter(|other| other.key == key && other.state != EntryState::Skipped);
-        group.next().is_none_or(|first| first.job == job)
+        self.group(key).next().is_none_or(|(_, first)| first.job == job)
     }
 
     fn join(&mut self, entry: &EntryRef, now: Millis) {
@@ -213,8 +236,8 @@ impl GroupLog {
     }
 
     /// Skips the entries before `at` whose senders have died, up to the first that is alive.
-    fn skip_passable(&mut self, at: usize, now: Millis) {
-        let (key, mut skipped) = (self.entries[at].key, false);
+    fn skip_passable(&mut self, key: KeyHash, at: usize, now: Millis) {
+        let mut skipped = false;
         for before in 0..at {
             if self.entries[before].key != key || self.entries[before].state == EntryState::Skipped {
                 continue;

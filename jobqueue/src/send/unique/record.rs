@@ -90,7 +90,7 @@ fn nonce(runtime: &Runtime) -> String {
 #[derive(Debug)]
 pub(crate) enum Claim {
     /// The caller owns the key and must send under the record's id.
-    Owned(Version<Record>),
+    Owned(Box<Version<Record>>),
     /// Another sender has sent under this id.
     Joined(Joined),
 }
@@ -167,7 +167,7 @@ impl Records {
             })?,
         };
         Ok(match (claimed.result, claimed.version) {
-            (Ownership::Mine, Some(version)) => Some(Claim::Owned(version)),
+            (Ownership::Mine, Some(version)) => Some(Claim::Owned(Box::new(version))),
             (Ownership::Other(joined), _) => joined.map(Claim::Joined),
             (Ownership::Mine, None) => None,
         })

@@ -1,9 +1,11 @@
 //! Messages that are sent in order: one of a key at a time, in the order of their sends, on every storage.
 
 mod azurite;
+mod costs;
 mod disturbed;
 mod flow;
 mod native;
+mod pages;
 mod processes;
 mod records;
 mod storages;

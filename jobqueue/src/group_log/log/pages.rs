@@ -1,0 +1,202 @@
+//! Pages: the entries of a group beyond the first ones, in documents of their own. The head has one entry in their place.
+//!
+//! ```text
+//! head   a1 a2 … a20 [pages 7 to 9] a117      a117 came without a position of its own, when pages 7 to 9 existed
+//! page 7            a21 … a52
+//! page 8            a53 … a84
+//! page 9            a85 … a116
+//! ```
+
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Announced, EndState, Entry, EntryRef, EntryState, GroupLog, KeyHash, MAX_ENDED, Millis};
+use crate::group_log::entry::{Announcement, PAGE};
+
+/// The number of entries of a group down to which the head waits before it takes over the next page.
+const LOW: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum PageState {
+    #[serde(rename = "o")]
+    Open,
+    /// Its entries are being taken over into the head: nothing in it counts any more.
+    #[serde(rename = "c")]
+    Closed,
+}
+
+/// The reason why a document takes no further entries of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// They belong into the last page, or into a new one.
+    Full,
+    /// The page does not exist, or is closed.
+    Closed,
+}
+
+impl GroupLog {
+    /// Returns the number of the first page of a group.
+    pub(crate) fn first_page(&self, key: KeyHash) -> Option<u64> {
+        self.group(key).find_map(|(_, entry)| entry.pages.as_ref()).map(|pages| pages.start)
+    }
+
+    /// Returns the number of the page that the next entry of a group belongs into.
+    pub(crate) fn last_page(&self, key: KeyHash) -> Option<u64> {
+        self.group(key).filter_map(|(_, entry)| entry.pages.as_ref()).last().map(|pages| pages.end - 1)
+    }
+
+    /// Returns whether the head should take over the next page of a group.
+    pub(crate) fn is_low(&self, key: KeyHash) -> bool {
+        self.group(key).take(LOW + 1).any(|(_, entry)| entry.state == EntryState::Paged)
+    }
+
+    /// Returns whether the head knows the position of a job, or that it is done.
+    pub(crate) fn knows(&self, entry: &EntryRef) -> bool {
+        self.find(entry).is_some() || self.ended(entry) == Some(EndState::Done)
+    }
+
+    /// Announces jobs of one group in the head.
+    pub(crate) fn announce_all(
+        &mut self,
+        all: &[Announcement],
+        now: Millis,
+    ) -> Result<Vec<Announced>, Refused> {
+        let Some(key) = all.first().map(|one| one.entry.key) else { return Ok(Vec::new()) };
+        let is_full = self.last_page(key).is_some() || self.group(key).nth(PAGE - 1).is_some();
+        self.announce_unless(is_full, all, now)
+    }
+
+    /// Announces jobs in a page. `opens`: creates the page if it does not exist.
+    pub(crate) fn announce_in_page(
+        &mut self,
+        opens: bool,
+        all: &[Announcement],
+        now: Millis,
+    ) -> Result<Vec<Announced>, Refused> {
+        match self.page {
+            None if opens => (self.page, self.changed) = (Some(PageState::Open), true),
+            Some(PageState::Open) => {}
+            None | Some(PageState::Closed) => return Err(Refused::Closed),
+        }
+        self.announce_unless(self.entries.len() >= PAGE, all, now)
+    }
+
+    fn announce_unless(
+        &mut self,
+        is_full: bool,
+        all: &[Announcement],
+        now: Millis,
+    ) -> Result<Vec<Announced>, Refused> {
+        if is_full && !all.iter().all(|one| self.knows(&one.entry)) {
+            return Err(Refused::Full);
+        }
+        Ok(all.iter().map(|one| self.announce(&one.entry, one.nonce, now)).collect())
+    }
+
+    /// Links a page with its first entries behind all entries of a group, whose last page was `last`. Returns false if the entries do not
+    /// count, because another process was faster.
+    pub(crate) fn link(&mut self, key: KeyHash, last: Option<u64>, page: u64) -> bool {
+        if self.is_paged(key, page) {
+            return true;
+        }
+        if self.last_page(key) != last {
+            return false;
+        }
+        let last = self.group(key).last().map(|(at, _)| at);
+        match last.and_then(|at| self.entries[at].pages.as_mut()) {
+            Some(pages) => pages.end = page + 1,
+            None => self.entries.push(Entry::of_pages(key, page..page + 1)),
+        }
+        self.changed = true;
+        true
+    }
+
+    /// Returns whether the head links a page.
+    pub(crate) fn is_paged(&self, key: KeyHash, page: u64) -> bool {
+        self.group(key).any(|(_, entry)| entry.pages.as_ref().is_some_and(|pages| pages.contains(&page)))
+    }
+
+    /// Returns the place of a job that the head does not have, if its page is linked: the entry in the place of the page, and the number of
+    /// jobs between them.
+    pub(super) fn paged(&self, entry: &EntryRef) -> Option<(usize, usize)> {
+        let page = entry.page?;
+        self.group(entry.key).find_map(|(at, other)| {
+            let pages = other.pages.as_ref().filter(|pages| pages.contains(&page))?;
+            Some((at, (page - pages.start) as usize * PAGE))
+        })
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.page == Some(PageState::Open)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.page == Some(PageState::Closed)
+    }
+
+    /// Closes a page, so that nothing in it changes any more, and returns it.
+    pub(crate) fn close(&mut self) -> Self {
+        if self.is_open() {
+            (self.page, self.changed) = (Some(PageState::Closed), true);
+        }
+        self.clone()
+    }
+
+    /// Takes over the entries of a closed page, if it is still the first of its group.
+    pub(crate) fn adopt(&mut self, key: KeyHash, page: u64, closed: &Self, now: Millis) {
+        let is_marker =
+            |(_, entry): &(usize, &Entry)| entry.pages.as_ref().is_some_and(|pages| pages.start == page);
+        let Some((mut at, _)) = self.group(key).find(is_marker) else { return };
+        let is_first = self.group(key).next().is_some_and(|(first, _)| first == at);
+        self.changed = true;
+        let rest = page + 1..self.entries[at].pages.as_ref().map_or(0, |pages| pages.end);
+        match rest.is_empty() {
+            true => drop(self.entries.remove(at)),
+            false => self.entries[at].pages = Some(rest),
+        }
+        for ended in &closed.ended {
+            if !self.ended.iter().any(|known| known.0 == ended.0) {
+                self.ended.push(*ended);
+            }
+        }
+        self.ended.drain(..self.ended.len().saturating_sub(MAX_ENDED));
+        for entry in &closed.entries {
+            if let Some(entry) = self.merge(entry, &mut at) {
+                self.entries.insert(at, entry);
+                at += 1;
+            }
+        }
+        if is_first {
+            self.expect_first(key, now);
+        }
+    }
+
+    /// Returns the entry that a job of a page gets at `at`; `None` if it is done, or has a position before: it was sent again by a process
+    /// that did not find that.
+    fn merge(&mut self, entry: &Entry, at: &mut usize) -> Option<Entry> {
+        let own = EntryRef { log: 0, key: entry.key, job: entry.job, page: None };
+        let mut entry = entry.clone();
+        match self.ended(&own) {
+            Some(EndState::Done) => return None,
+            Some(EndState::Cancelled) => self.forget_ended(&own),
+            Some(EndState::DeadLettered) | None => {}
+        }
+        let Some(known) = self.find(&own) else { return Some(entry) };
+        let found = &mut self.entries[known];
+        if found.state == EntryState::Skipped {
+            entry.send_again(&found.nonces, entry.due);
+            self.entries.remove(known);
+            *at -= usize::from(known < *at);
+            return Some(entry);
+        }
+        if entry.nonces.iter().any(|nonce| !found.nonces.contains(nonce)) {
+            found.send_again(&entry.nonces, entry.due);
+        }
+        if found.state == EntryState::Announced {
+            found.state = entry.state;
+        }
+        None
+    }
+}

@@ -1,0 +1,198 @@
+use super::*;
+use crate::envelope::Identity;
+use crate::group_log::entry::Turn;
+use crate::group_log::log::{Confirmed, Position};
+use std::time::Duration;
+
+const START: Millis = Millis(1_000_000);
+
+/// Returns the position that the `number`-th send of key `a` asks for.
+fn send(number: u64) -> Announcement {
+    let entry = EntryRef::new("a", &Identity::new("/test", number.to_string()));
+    Announcement { entry, nonce: number, delay: Duration::ZERO }
+}
+
+fn sends(numbers: std::ops::Range<u64>) -> Vec<Announcement> {
+    numbers.map(send).collect()
+}
+
+fn key() -> KeyHash {
+    send(1).entry.key
+}
+
+fn confirmed(mut log: GroupLog, sends: &[Announcement]) -> GroupLog {
+    for Announcement { entry, nonce, .. } in sends {
+        assert_eq!(log.confirm(entry, *nonce, true, START), Confirmed::Acknowledged);
+    }
+    log
+}
+
+fn page(sends: &[Announcement]) -> GroupLog {
+    let mut page = GroupLog::default();
+    assert!(page.announce_in_page(true, sends, START).is_ok());
+    confirmed(page, sends)
+}
+
+/// Returns a head with the sends 1 to 32, and linked pages from number 7 on.
+fn head(pages: u64) -> GroupLog {
+    let mut head = GroupLog::default();
+    assert!(head.announce_all(&sends(1..33), START).is_ok());
+    assert_eq!(head.announce_all(&[send(33)], START), Err(Refused::Full));
+    for page in 7..7 + pages {
+        let last = (page > 7).then(|| page - 1);
+        assert!(head.link(key(), last, page));
+    }
+    confirmed(head, &sends(1..33))
+}
+
+/// Ends all jobs of the head, and returns their numbers in the order of their turns.
+fn drain(head: &mut GroupLog) -> Vec<u64> {
+    let mut done = Vec::new();
+    while let Some(number) = (1..200).find(|number| {
+        let turn = Turn { copy: *number, delivery: 1 };
+        head.position(&send(*number).entry, turn, START) == Some(Position::First)
+    }) {
+        let turn = Turn { copy: number, delivery: 1 };
+        assert!(head.end(&send(number).entry, turn, EndState::Done, START));
+        done.push(number);
+    }
+    done
+}
+
+fn in_page(number: u64, page: u64) -> EntryRef {
+    EntryRef { page: Some(page), ..send(number).entry }
+}
+
+#[test]
+fn pages_come_into_the_head_in_their_order_and_once() {
+    let mut log = head(2);
+    assert!(!log.is_low(key()));
+    let numbers = drain(&mut log);
+    assert_eq!(numbers, (1..33).collect::<Vec<_>>(), "pages hold up their group");
+    assert!(log.is_low(key()));
+    let (mut first, mut second) = (page(&sends(33..65)), page(&sends(65..70)));
+    let behind = Position::Behind { ahead: PAGE, overdue: false };
+    assert_eq!(log.claim_position(&in_page(65, 8), Turn { copy: 65, delivery: 1 }, START), behind);
+    log.adopt(key(), 8, &second.clone().close(), START);
+    assert_eq!(log.first_page(key()), Some(7), "the second page waits for the first");
+    for _ in 0..2 {
+        log.adopt(key(), 7, &first.close(), START);
+        assert_eq!(log.first_page(key()), Some(8));
+    }
+    log.adopt(key(), 8, &second.close(), START);
+    assert_eq!(log.first_page(key()), None);
+    assert_eq!(drain(&mut log), (33..70).collect::<Vec<_>>());
+    assert!(log.announce_all(&[send(70)], START).is_ok(), "the head takes sends again");
+}
+
+#[test]
+fn closed_page_or_one_that_is_gone_takes_nothing() {
+    let mut page = page(&[send(33)]);
+    drop(page.close());
+    assert_eq!(page.announce_in_page(true, &[send(34)], START), Err(Refused::Closed));
+    assert_eq!(GroupLog::default().announce_in_page(false, &[send(34)], START), Err(Refused::Closed));
+    assert_eq!(
+        GroupLog::default().close(),
+        GroupLog::default(),
+        "nothing is written for a page that is gone"
+    );
+}
+
+#[test]
+fn page_of_a_sender_that_was_slower_does_not_count() {
+    let mut log = head(1);
+    assert!(log.link(key(), None, 7), "the answer to the first write was lost");
+    assert!(!log.link(key(), None, 900), "another process has begun with other numbers");
+    assert!(log.link(key(), Some(7), 8));
+    assert!(!log.link(key(), Some(6), 7 + 100));
+    log.adopt(key(), 7, &GroupLog::default(), START);
+    assert!(!log.link(key(), Some(6), 7), "it was taken over already");
+    log.adopt(key(), 8, &GroupLog::default(), START);
+    assert!(!log.link(key(), Some(7), 8), "it was taken over already");
+}
+
+#[test]
+fn message_without_a_position_joins_behind_the_pages_that_exist() {
+    let mut log = head(2);
+    let turn = Turn { copy: 150, delivery: 1 };
+    let ahead = 32 + 2 * PAGE;
+    assert_eq!(log.claim_position(&send(150).entry, turn, START), Position::Behind { ahead, overdue: false });
+    assert!(log.link(key(), Some(8), 9));
+    for (number, sends) in [(7, sends(33..65)), (8, sends(65..97)), (9, sends(97..99))] {
+        log.adopt(key(), number, &page(&sends).close(), START);
+    }
+    assert_eq!(drain(&mut log), (1..97).collect::<Vec<_>>());
+    // It has no record of its only message: its turn is recorded.
+    assert_eq!(log.claim_position(&send(150).entry, turn, START), Position::First);
+    assert!(log.end(&send(150).entry, turn, EndState::Done, START));
+    assert_eq!(drain(&mut log), [97, 98]);
+}
+
+#[test]
+fn many_messages_without_positions_join_a_few_at_a_time() {
+    let mut log = GroupLog::default();
+    for number in 1..200 {
+        let turn = Turn { copy: number, delivery: 1 };
+        let position = log.claim_position(&send(number).entry, turn, START);
+        assert_eq!(position == Position::Full, number > 2 * PAGE as u64, "{number}");
+    }
+    assert_eq!(log.group(key()).count(), 2 * PAGE);
+}
+
+#[test]
+fn job_that_is_sent_again_into_a_page_has_one_position() {
+    let again = |number, nonce| Announcement { nonce, ..send(number) };
+    let mut log = head(1);
+    let turn = Turn { copy: 1, delivery: 1 };
+    assert_eq!(log.claim_position(&send(1).entry, turn, START), Position::First);
+    assert!(log.end(&send(1).entry, turn, EndState::Done, START));
+    let sends = [again(1, 101), again(2, 102), send(33)];
+    log.adopt(key(), 7, &page(&sends).close(), START);
+    assert_eq!(log.group(key()).count(), 32, "1 is done, 2 has its position already");
+    // The first message of 2 may run, without a record of it.
+    let second = Turn { copy: 102, delivery: 1 };
+    assert_eq!(log.claim_position(&send(2).entry, second, START), Position::OtherCopy { overdue: false });
+    assert_eq!(log.claim_position(&send(2).entry, Turn { copy: 2, delivery: 1 }, START), Position::First);
+}
+
+#[test]
+fn ends_and_cancellations_in_a_page_count_in_the_head() {
+    let mut page = page(&sends(33..36));
+    assert!(page.end(&send(34).entry, Turn { copy: 34, delivery: 1 }, EndState::Done, START));
+    let mut log = head(1);
+    log.adopt(key(), 7, &page.close(), START);
+    assert_eq!(log.claim_position(&in_page(34, 7), Turn { copy: 34, delivery: 2 }, START), Position::Ended);
+    let mut expected: Vec<u64> = (1..36).collect();
+    expected.retain(|number| *number != 34);
+    assert_eq!(drain(&mut log), expected);
+}
+
+#[test]
+fn messages_in_pages_pass_by_the_ones_that_vanished_before_them() {
+    const PATIENCE: Duration = Duration::from_secs(200);
+    let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
+    let (paged, turn) = (in_page(33, 7), Turn { copy: 33, delivery: 1 });
+    let mut log = head(1);
+    let behind = |overdue| Position::Behind { ahead: 32, overdue };
+    assert_eq!(log.claim_position(&paged, turn, later(301)), behind(true));
+    for seconds in [301, 350, 400, 450, 500] {
+        assert!(!log.mark_overdue(&paged, turn, PATIENCE, later(seconds)));
+    }
+    assert!(log.mark_overdue(&paged, turn, PATIENCE, later(501)));
+    assert!(log.is_low(key()));
+    log.adopt(key(), 7, &page(&[send(33)]).close(), later(501));
+    assert_eq!(log.claim_position(&paged, turn, later(501)), Position::First);
+}
+
+#[test]
+fn head_with_pages_keeps_its_text_short_and_no_older_version_reads_it() {
+    let mut log = head(3_000);
+    for number in 1..2_000 {
+        let other = EntryRef::new("b", &Identity::new("/test", number.to_string()));
+        log.note_ended(&other, EndState::Done);
+    }
+    let text = serde_json::to_string(&log).unwrap();
+    assert!(text.len() < 10_000, "{} bytes", text.len());
+    assert!(text.contains(r#""s":"p""#), "an unknown state is an error of the older version");
+    assert_eq!(serde_json::from_str::<GroupLog>(&text).unwrap().entries, log.entries);
+}

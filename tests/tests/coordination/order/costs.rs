@@ -1,0 +1,133 @@
+//! What a job in order costs where a log keeps the order: requests for blobs and written bytes, by the length of the backlog.
+//! On memory, in paused time.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jobqueue::storage::{
+    Blob, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, LeaseId, PutBlob,
+    StoreError,
+};
+use jobqueue::{SendOptions, Storage};
+
+use crate::order::records::{run, steps};
+use crate::order::{Step, Watch, logged, send, step};
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Tally {
+    requests: u64,
+    reads: u64,
+    written: u64,
+}
+
+/// Counts the requests for blobs, and the bytes that are written.
+#[derive(Debug, Clone)]
+struct Counting {
+    inner: Arc<dyn BlobStore>,
+    tally: Arc<Mutex<Tally>>,
+}
+
+impl Counting {
+    fn count(&self, reads: u64, written: usize) {
+        let mut tally = self.tally.lock().unwrap();
+        tally.requests += 1;
+        tally.reads += reads;
+        tally.written += written as u64;
+    }
+}
+
+#[async_trait]
+impl BlobStore for Counting {
+    async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
+        self.inner.create_container(container).await
+    }
+
+    async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError> {
+        self.inner.delete_container(container).await
+    }
+
+    async fn put_blob(
+        &self,
+        blob: &BlobName,
+        data: Bytes,
+        options: PutBlob,
+    ) -> Result<BlobProperties, StoreError> {
+        self.count(0, data.len());
+        self.inner.put_blob(blob, data, options).await
+    }
+
+    async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
+        self.count(1, 0);
+        self.inner.get_blob(blob, max_bytes).await
+    }
+
+    async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
+        self.count(1, 0);
+        self.inner.blob_properties(blob).await
+    }
+
+    async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
+        self.count(0, 0);
+        self.inner.delete_blob(blob, lease).await
+    }
+
+    async fn list_blobs(
+        &self,
+        container: &ContainerName,
+        prefix: &str,
+        marker: Option<&str>,
+    ) -> Result<BlobListing, StoreError> {
+        self.count(1, 0);
+        self.inner.list_blobs(container, prefix, marker).await
+    }
+
+    fn powers(self: Arc<Self>) -> BlobPowers {
+        Arc::clone(&self.inner).powers()
+    }
+}
+
+fn counted() -> (Storage, Arc<Mutex<Tally>>) {
+    let (storage, tally) = (logged(), Arc::default());
+    let blobs = Counting { inner: Arc::clone(storage.blobs()), tally: Arc::clone(&tally) };
+    (Storage::builder().queues_of(&storage).blobs(Arc::new(blobs)).build().unwrap(), tally)
+}
+
+/// Sends this many jobs of one key, one by one or as a list, and runs them. Returns the requests and the kilobytes of each job.
+async fn cost(jobs: u32, one_by_one: bool) -> (f64, f64) {
+    let (storage, tally) = counted();
+    let queue = steps(&storage).await;
+    let list: Vec<Step> = (0..jobs).map(|number| step("a", number)).collect();
+    if one_by_one {
+        for step in &list {
+            send(&queue, step).await;
+        }
+    } else {
+        let all = list.iter().map(|step| (step, SendOptions::new().in_order()));
+        assert!(queue.send_all(all).await.unwrap().iter().all(Result::is_ok));
+    }
+    let sent = *tally.lock().unwrap();
+    let watch = Watch::default();
+    let took = run(&storage, &watch, jobs as usize).await;
+    watch.assert_in_order_of("a", jobs);
+    let sum = *tally.lock().unwrap();
+    let per_job = |number: u64| number as f64 / f64::from(jobs);
+    println!(
+        "{jobs} jobs: sent with {:.2} requests, {:.2} kB each; in all {:.2} requests, {:.2} reads, {:.2} kB each; {took:?}",
+        per_job(sent.requests),
+        per_job(sent.written) / 1e3,
+        per_job(sum.requests),
+        per_job(sum.reads),
+        per_job(sum.written) / 1e3
+    );
+    (per_job(sum.requests), per_job(sum.written) / 1e3)
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_in_a_log_costs_the_same_at_any_backlog() {
+    for (jobs, one_by_one) in [(10, true), (1_000, true), (10, false), (1_000, false), (4_000, false)] {
+        let (requests, kilobytes) = cost(jobs, one_by_one).await;
+        assert!(requests <= 6.0, "{requests:.1} requests a job with {jobs} jobs");
+        assert!(kilobytes <= 16.0, "{kilobytes:.1} kB a job with {jobs} jobs");
+    }
+}
