@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until};
 
 use super::entry::{EntryRef, KeyHash};
 use super::log::GroupLog;
@@ -16,6 +18,10 @@ use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
 use crate::storage::{BlobName, StoreError, StoreErrorKind as Kind};
 use crate::sync::lock;
 
+/// The interval between two reads of a log that another process may have changed. It grows from the first value to the second while the
+/// log stays the same, so that a change is found within half of the time that the log stood still.
+const LOG_POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
+const LOG_POLL_GROWTH: f64 = 1.5;
 /// A change of a log. It leaves its result where its caller finds it.
 type Change = Box<dyn FnMut(&mut GroupLog) + Send>;
 
@@ -37,7 +43,10 @@ pub(crate) struct LogBlob {
     /// The deliveries of this process that wait to be the first of their group.
     waiting: Mutex<BTreeMap<(KeyHash, KeyHash), Arc<Notify>>>,
     /// Locked by the one waiting delivery that reads the log at intervals.
-    pub(crate) looking: tokio::sync::Mutex<()>,
+    reading: Arc<tokio::sync::Mutex<()>>,
+    /// The time of the next read, and the interval before it.
+    next_read: Mutex<(Instant, Duration)>,
+    reads_sooner: Notify,
     /// Locked by the one delivery that takes over pages.
     pub(super) refilling: tokio::sync::Mutex<()>,
 }
@@ -50,7 +59,9 @@ impl LogBlob {
             pending: Mutex::default(),
             latest: Mutex::default(),
             waiting: Mutex::default(),
-            looking: tokio::sync::Mutex::default(),
+            reading: Arc::default(),
+            next_read: Mutex::new((Instant::now(), LOG_POLL.0)),
+            reads_sooner: Notify::new(),
             refilling: tokio::sync::Mutex::default(),
         }
     }
@@ -148,7 +159,7 @@ impl LogBlob {
         }
     }
 
-    pub(crate) async fn look(&self) -> Result<(), StoreError> {
+    async fn look(&self) -> Result<(), StoreError> {
         let mut known = self.known.lock().await;
         let version = self.blob.read().await?;
         self.publish(version.as_ref().map(|version| version.value.clone()).unwrap_or_default());
@@ -156,13 +167,49 @@ impl LogBlob {
         Ok(())
     }
 
+    /// Reads the log when its time has come. One waiting delivery of this process does it for all.
+    pub(crate) async fn watch(self: &Arc<Self>) {
+        let reading = Arc::clone(&self.reading).lock_owned().await;
+        loop {
+            let (next, _) = *lock(&self.next_read);
+            tokio::select! {
+                biased;
+                () = sleep_until(next) => break,
+                () = self.reads_sooner.notified() => {}
+            }
+        }
+        let this = Arc::clone(self);
+        // In a task of its own, which goes on when the delivery does not wait for it.
+        let read = self.blob.runtime().spawn(async move {
+            let _reading = reading;
+            let before = this.latest();
+            if let Err(error) = this.look().await {
+                tracing::debug!(log = ?this, %error, "reading a group log failed");
+            }
+            let mut next_read = lock(&this.next_read);
+            if before == this.latest() {
+                next_read.1 = next_read.1.mul_f64(LOG_POLL_GROWTH).min(LOG_POLL.1);
+            }
+            next_read.0 = Instant::now() + next_read.1;
+        });
+        drop(read.await);
+    }
+
     fn publish(&self, log: GroupLog) {
         let log = Arc::new(log);
         let before = std::mem::replace(&mut *lock(&self.latest), Arc::clone(&log));
+        let mut goes_on_here = false;
         for ((key, job), notifier) in &*lock(&self.waiting) {
-            if log.is_first(*key, *job) || log.has(*key, *job) && !before.has(*key, *job) {
+            let is_first = log.is_first(*key, *job);
+            goes_on_here |= is_first && Arc::strong_count(notifier) > 1;
+            if is_first || log.has(*key, *job) && !before.has(*key, *job) {
                 notifier.notify_waiters();
             }
+        }
+        if before != log && !goes_on_here {
+            // The next job is elsewhere: its end is found by reading.
+            *lock(&self.next_read) = (Instant::now() + LOG_POLL.0, LOG_POLL.0);
+            self.reads_sooner.notify_one();
         }
     }
 

@@ -20,9 +20,8 @@ use crate::error::Error;
 use crate::group_log::{EndState, HEADER, InOrder, LogBlob, Millis, Position, superseded};
 use crate::job::JobInfo;
 
-/// The interval between two reads of a log that another process may have changed. It doubles from the first value to
-/// the second.
-const LOG_POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// The interval at which a waiting delivery asks whether the time of another has run out.
+const RECHECK: Duration = Duration::from_secs(2);
 /// The delay of a message that finds its log full, finds another copy in turn, or waits for an overdue message.
 const RETRY_DELAY: Duration = Duration::from_secs(20);
 /// The time that a delivery behind an overdue message waits before it marks it.
@@ -102,7 +101,7 @@ impl Delivery<'_> {
         let mut give_up = self.came + patience(run_time, self.waiting.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
         let mut parked = None;
-        let (mut look, mut nearest) = (LOG_POLL.0, usize::MAX);
+        let mut nearest = usize::MAX;
         loop {
             let mut first = pin!(notifier.notified());
             // Enabled before the log is read, so that no notification is missed.
@@ -118,8 +117,7 @@ impl Delivery<'_> {
                 self.waiting.leave_slot();
             }
             if ahead < nearest {
-                // The group moves: looked at often, and waited for.
-                (look, nearest) = (LOG_POLL.0, ahead);
+                nearest = ahead;
                 if self.waiting.until_idle {
                     give_up = Instant::now() + patience(run_time, true);
                 }
@@ -132,8 +130,8 @@ impl Delivery<'_> {
                 () = self.leased_job.lease.lost().cancelled() => return self.interrupted(),
                 () = self.waiting.stop.cancelled() => return self.interrupted(),
                 () = first => {}
-                () = self.look(look) => look = (look * 2).min(LOG_POLL.1),
-                () = tokio::time::sleep_until(self.came + OVERDUE_GRACE), if self.came.elapsed() < OVERDUE_GRACE => {}
+                () = self.log.watch() => {}
+                () = tokio::time::sleep(RECHECK) => {}
                 () = tokio::time::sleep_until(give_up) => {}
             }
         }
@@ -199,15 +197,6 @@ impl Delivery<'_> {
             }
             Some(_) => Next::Ask,
         })
-    }
-
-    /// Reads the log again after `after`. One waiting delivery of this process does it for all.
-    async fn look(&self, after: Duration) {
-        let _looking = self.log.looking.lock().await;
-        tokio::time::sleep(after).await;
-        if let Err(error) = self.log.look().await {
-            tracing::debug!(queue = %self.leased_job.core.name, %error, "reading a group log failed");
-        }
     }
 
     /// Waits for a slot. Returns false if the delivery must end first. A worker that has none for long leaves the message to others.

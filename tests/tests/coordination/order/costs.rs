@@ -1,7 +1,8 @@
-//! What a job in order costs where a log keeps the order: requests for blobs and written bytes, by the length of the backlog.
-//! On memory, in paused time.
+//! What a job in order costs where a log keeps the order: requests for blobs and written bytes, by the length of the backlog and by the
+//! number of keys that stand still. On memory, in paused time.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,10 +10,14 @@ use jobqueue::storage::{
     Blob, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, LeaseId, PutBlob,
     StoreError,
 };
-use jobqueue::{SendOptions, Storage};
+use jobqueue::{JobError, SendOptions, Storage};
+use jobqueue_tests::jobs::worker;
+use tokio::time::sleep;
 
 use crate::order::records::{run, steps};
 use crate::order::{Step, Watch, logged, send, step};
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {
@@ -130,4 +135,57 @@ async fn job_in_a_log_costs_the_same_at_any_backlog() {
         assert!(requests <= 6.0, "{requests:.1} requests a job with {jobs} jobs");
         assert!(kilobytes <= 16.0, "{kilobytes:.1} kB a job with {jobs} jobs");
     }
+}
+
+/// The first of each key is put back for an hour, and the next one waits in the worker.
+#[tokio::test(start_paused = true)]
+async fn keys_that_stand_still_cost_few_reads() {
+    const SECONDS: u64 = 300;
+    let (storage, tally) = counted();
+    let queue = steps(&storage).await;
+    let list: Vec<Step> =
+        (0..2).flat_map(|number| (0..500).map(move |key| step(key.to_string(), number))).collect();
+    let all = list.iter().map(|step| (step, SendOptions::new().in_order()));
+    assert!(queue.send_all(all).await.unwrap().iter().all(Result::is_ok));
+    let handler = |_: Step| async { Err::<(), _>(JobError::retry_after(HOUR, "the service is down")) };
+    let worker = worker(&storage).circuit_breaker(None).handle(handler).build().unwrap();
+    let measured = async {
+        sleep(Duration::from_secs(60)).await;
+        let before = tally.lock().unwrap().reads;
+        sleep(Duration::from_secs(SECONDS)).await;
+        tally.lock().unwrap().reads - before
+    };
+    let reads = tokio::select! {
+        biased;
+        reads = measured => reads,
+        report = worker.run_until(sleep(HOUR)) => panic!("{report:?}"),
+    };
+    assert!(reads <= SECONDS * 10, "{reads} reads of logs in {SECONDS} s while nothing happened");
+}
+
+/// Many jobs that wait behind one that runs are found out about by one reader.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_wait_behind_a_long_one_share_one_reader() {
+    let (storage, tally) = counted();
+    let queue = steps(&storage).await;
+    let list: Vec<Step> = (0..250).map(|number| step("a", number)).collect();
+    let all = list.iter().map(|step| (step, SendOptions::new().in_order()));
+    assert!(queue.send_all(all).await.unwrap().iter().all(Result::is_ok));
+    let handler = |_: Step| async {
+        sleep(HOUR).await;
+        Ok::<_, JobError>(())
+    };
+    let worker = worker(&storage).handle(handler).build().unwrap();
+    let measured = async {
+        sleep(Duration::from_secs(60)).await;
+        let before = tally.lock().unwrap().reads;
+        sleep(Duration::from_secs(300)).await;
+        tally.lock().unwrap().reads - before
+    };
+    let reads = tokio::select! {
+        biased;
+        reads = measured => reads,
+        report = worker.run_until(sleep(HOUR)) => panic!("{report:?}"),
+    };
+    assert!(reads < 100, "{reads} reads of the log of a job that runs");
 }
