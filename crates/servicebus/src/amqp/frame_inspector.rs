@@ -1,10 +1,12 @@
 //! Reads the incoming frames beside the client, for events that the client does not report: the answers to settlements,
-//! and the end of
-//! a drain.
+//! and the end of a drain.
 //!
 //! The flow of a peer that sends sets the client's count of deliveries to the peer's, which includes deliveries that the client has yet to
 //! count: it would count them twice, and grant more credit than it allows. So the client does not see what such a flow says of
 //! the link, and the owner of the link adds what the peer is ahead to the credit that it grants.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -379,120 +381,5 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameInspector<S> {
             Poll::Ready(ended) => ended,
             Poll::Pending => Ok(()),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use fe2o3_amqp::types::definitions::Handle;
-
-    use super::*;
-
-    fn attached(role: Role) -> FrameEvents {
-        let attach = Attach {
-            name: "link".to_owned(),
-            handle: Handle(4),
-            role,
-            snd_settle_mode: Default::default(),
-            rcv_settle_mode: Default::default(),
-            source: None,
-            target: None,
-            unsettled: None,
-            incomplete_unsettled: false,
-            initial_delivery_count: Some(0),
-            max_message_size: None,
-            offered_capabilities: None,
-            desired_capabilities: None,
-            properties: None,
-        };
-        let events = FrameEvents::default();
-        assert_eq!(events.frame(1, ATTACH, &serde_amqp::to_vec(&attach).unwrap()), None);
-        events
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nothing_is_heard_after_the_own_close() {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let (ours, _peer) = tokio::io::duplex(64);
-        let (mut inspector, _) = FrameInspector::new(ours);
-        inspector.write_all(&[0, 0, 0, 11, 2, 0, 0, 0, 0, 0x53, 0x18]).await.unwrap();
-        // The client would keep a processor busy until the answer.
-        let mut buffer = [0; 8];
-        let read = tokio::time::timeout(Duration::from_secs(1), inspector.read(&mut buffer)).await;
-        assert_eq!(read.unwrap().unwrap(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_frame_that_is_too_long_ends_the_connection_before_it_is_collected() {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        for head in [[0xFF; 4], *b"HTTP", [0, 1, 0, 1]] {
-            let (ours, mut peer) = tokio::io::duplex(64);
-            let (mut inspector, _) = FrameInspector::new(ours);
-            peer.write_all(&head).await.unwrap();
-            let read = tokio::time::timeout(Duration::from_secs(1), inspector.read(&mut [0; 8])).await;
-            let error = read.expect("waits for the rest").unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{head:?}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_write_that_the_peer_does_not_take_fails_in_the_end() {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let (ours, mut peer) = tokio::io::duplex(64);
-        let (mut inspector, _) = FrameInspector::new(ours);
-        let begun = tokio::time::Instant::now();
-        let writing = tokio::time::timeout(IDLE_TIMEOUT * 10, inspector.write_all(&[0; 256]));
-        let (written, _) = tokio::join!(writing, async {
-            sleep(IDLE_TIMEOUT / 2).await;
-            peer.read_exact(&mut [0; 64]).await
-        });
-        assert_eq!(written.expect("waits for ever").unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(begun.elapsed(), IDLE_TIMEOUT * 3 / 2, "from the last progress on");
-        assert!(inspector.write_all(&[0]).await.is_err(), "at once");
-    }
-
-    fn flow() -> Flow {
-        Flow {
-            next_incoming_id: Some(1),
-            incoming_window: 10,
-            next_outgoing_id: 1,
-            outgoing_window: 10,
-            handle: Some(Handle(4)),
-            delivery_count: Some(7),
-            link_credit: Some(0),
-            available: None,
-            drain: false,
-            echo: false,
-            properties: None,
-        }
-    }
-
-    #[test]
-    fn a_client_does_not_see_the_count_of_a_peer_that_sends() {
-        let text = serde_amqp::to_vec(&flow()).unwrap();
-        let shown = attached(Role::Sender).frame(1, FLOW, &text).expect("another body");
-        let shown: Flow = serde_amqp::from_slice(&shown).unwrap();
-        assert_eq!((shown.handle, shown.delivery_count, shown.link_credit), (None, None, None));
-        assert_eq!(shown.incoming_window, 10);
-        // The credit for what the client sends.
-        assert_eq!(attached(Role::Receiver).frame(1, FLOW, &text), None);
-    }
-
-    #[test]
-    fn only_the_answer_to_a_drain_ends_it() {
-        let events = attached(Role::Sender);
-        let _ = events.frame(1, FLOW, &serde_amqp::to_vec(&flow()).unwrap());
-        assert_eq!((events.drained("link", 0), events.counts("link")), (None, (0, 0)));
-        let _ = events.frame(1, FLOW, &serde_amqp::to_vec(&Flow { drain: true, ..flow() }).unwrap());
-        assert_eq!((events.drained("link", 0), events.counts("link")), (Some(0), (7, 7)));
-    }
-
-    #[test]
-    fn ticks_are_instants() {
-        assert_eq!(instant(EPOCH), Some(SystemTime::UNIX_EPOCH));
-        let second = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
-        assert_eq!(instant(EPOCH + 10_000_000), Some(second));
-        assert_eq!(instant(i64::MIN), None);
-        assert_eq!(instant(0), None);
     }
 }
