@@ -25,3 +25,4 @@ mod redrive;
 mod rolling_deploys;
 mod send_request;
 mod shards_that_hang;
+mod shared_dead_letters;

@@ -6,28 +6,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::dead_letters::{DeadLetter, RedriveOptions};
-use jobqueue::sharded::Sharded;
-use jobqueue::storage::{
-    BlobName, ExpiredReceipt, GetMessages, Operation, PutBlob, PutMessage, StoreErrorKind,
-};
-use jobqueue::{Context, ErrorKind, JobError, JobInfo, Queue, Reason, Storage};
+use jobqueue::storage::{BlobName, Operation, PutBlob, PutMessage, StoreErrorKind};
+use jobqueue::{Context, JobError, JobInfo, Queue, Reason, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
 const LARGE: usize = 100_000;
 
-fn large(name: &str) -> Task {
+pub(super) fn large(name: &str) -> Task {
     Task { name: name.into(), data: "x".repeat(LARGE) }
 }
 
 /// Runs a worker that rejects everything.
-async fn reject_all(storage: &Storage) {
+pub(super) async fn reject_all(storage: &Storage) {
     let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("planted"));
     let _ = worker(storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
 }
 
 /// Runs a worker that completes everything. Returns the number of jobs, and the number of large payloads among them.
-async fn finish_all(storage: &Storage) -> (u64, usize) {
+pub(super) async fn finish_all(storage: &Storage) -> (u64, usize) {
     let larges = Arc::new(Mutex::new(0));
     let sink = Arc::clone(&larges);
     let handler = move |task: Task| {
@@ -39,7 +36,7 @@ async fn finish_all(storage: &Storage) -> (u64, usize) {
     (report.completed, larges)
 }
 
-async fn lengths(queue: &Queue<Task>) -> (u64, u64) {
+pub(super) async fn lengths(queue: &Queue<Task>) -> (u64, u64) {
     (queue.approximate_len().await.unwrap(), queue.dead_letters().unwrap().approximate_len().await.unwrap())
 }
 
@@ -392,65 +389,6 @@ async fn dead_letter_shows_its_error_and_undecodable_text() {
     assert_eq!(texts, [long, "{\"half\":".to_owned()]);
 }
 
-/// Dead-letters a job whose message is not deleted, as if the worker died between the two.
-async fn dead_letter_without_deletion(faulty: &Faulty) {
-    let queue = faulty.storage().queue::<Task>().await.unwrap();
-    let delivery = queue.receive(Duration::from_secs(60)).await.unwrap().unwrap();
-    faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Unavailable));
-    let _ = delivery.dead_letter("planted").await;
-    faulty.heal();
-    assert_eq!(lengths(&queue).await, (1, 1), "the job is in both queues");
-}
-
-// R1
-#[tokio::test(start_paused = true)]
-async fn redrive_of_a_job_that_is_in_both_queues_makes_no_second_job() {
-    let faulty = Faulty::new(&in_memory());
-    let queue = faulty.storage().queue::<Task>().await.unwrap();
-    let _ = queue.send(&large("a")).await.unwrap();
-    dead_letter_without_deletion(&faulty).await;
-    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
-    assert_eq!(redriven.moved.len(), 1);
-    assert_eq!(finish_all(&faulty.storage()).await, (1, 1), "it runs once, with its payload");
-    assert_eq!(lengths(&queue).await, (0, 0), "the message that was dead-lettered is no second dead letter");
-    assert_eq!(payloads(&faulty.storage()).await, 0);
-}
-
-// R1
-#[tokio::test(start_paused = true)]
-async fn purge_of_a_job_that_is_in_both_queues_purges_both() {
-    let faulty = Faulty::new(&in_memory());
-    let queue = faulty.storage().queue::<Task>().await.unwrap();
-    let _ = queue.send(&task("a")).await.unwrap();
-    dead_letter_without_deletion(&faulty).await;
-    let purged = queue.dead_letters().unwrap().purge(|_| true).await.unwrap();
-    assert_eq!(purged.deleted.len(), 1);
-    // Received by hand, it ends in the same way.
-    assert!(queue.receive(Duration::from_secs(60)).await.unwrap().is_none());
-    assert_eq!(lengths(&queue).await, (0, 0));
-}
-
-// R1
-#[tokio::test(start_paused = true)]
-async fn second_letter_of_one_end_is_a_copy_in_a_later_redrive_too() {
-    let faulty = Faulty::new(&in_memory());
-    let storage = faulty.storage();
-    let queue = storage.queue::<Task>().await.unwrap();
-    let _ = queue.send(&task("a")).await.unwrap();
-    dead_letter_without_deletion(&faulty).await;
-    // Held by another program, so that the next delivery does not find it, and adds one.
-    let poison = queue.dead_letters().unwrap().name().clone();
-    let held = storage.queues().get(&poison, GetMessages::new(1, Duration::from_secs(60))).await.unwrap();
-    assert_eq!((held.messages.len(), finish_all(&storage).await.0), (1, 0));
-    assert_eq!(lengths(&queue).await, (0, 2));
-    let first = queue.dead_letters().unwrap().redrive(RedriveOptions::new().limit(1)).await.unwrap();
-    assert_eq!((first.moved.len(), finish_all(&storage).await.0), (1, 1));
-    let second = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
-    assert_eq!((second.moved.len(), second.left), (0, 0));
-    assert_eq!(finish_all(&storage).await.0, 0, "the job does not run again");
-    assert_eq!(lengths(&queue).await, (0, 0));
-}
-
 // C8
 #[tokio::test(start_paused = true)]
 async fn slow_redrive_with_a_filter_reads_every_letter() {
@@ -493,109 +431,4 @@ async fn redrive_of_a_job_whose_checkpoint_is_damaged_keeps_the_dead_letter() {
     let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.skipped.len()), (0, 1), "{redriven:?}");
     assert_eq!((lengths(&queue).await, payloads(&storage).await), ((0, 1), 2));
-}
-
-// L3
-#[tokio::test(start_paused = true)]
-async fn dead_letters_of_a_part_that_does_not_answer_are_not_left_out() {
-    let accounts = [in_memory(), in_memory()];
-    let faulty = Faulty::new(&accounts[1]);
-    let sharded = Sharded::builder().shards("tasks-poison", 4).account("one", accounts[0].clone());
-    let storage = Storage::from(sharded.account("two", faulty.storage()).build().unwrap().stores());
-    let queue = storage.queue::<Task>().await.unwrap();
-    for n in 0..20 {
-        let _ = queue.send(&task(n.to_string())).await.unwrap();
-    }
-    reject_all(&storage).await;
-    let dead_letters = queue.dead_letters().unwrap();
-    faulty.plan_always(Operation::Get, Fault::Refuse(StoreErrorKind::Unavailable));
-    let error = dead_letters.list().await.unwrap_err();
-    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Storage, true), "{error}");
-    faulty.heal();
-    after(700).await;
-    assert_eq!(dead_letters.list().await.unwrap().len(), 20);
-}
-
-// L4
-#[tokio::test(start_paused = true)]
-async fn job_that_another_program_moved_keeps_its_checkpoint_at_a_redrive() {
-    let storage = in_memory();
-    let queue = storage.queue::<Task>().await.unwrap();
-    let _ = queue.send(&task("a")).await.unwrap();
-    let handler = async |_: Task, ctx: Context| {
-        ctx.checkpoint(&7).await?;
-        std::future::pending::<Result<(), JobError>>().await
-    };
-    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(5)).await.unwrap();
-    // As a WebJobs host does.
-    let taken =
-        storage.queues().get(queue.name(), GetMessages::new(1, Duration::from_secs(60))).await.unwrap();
-    let dead_letters = queue.dead_letters().unwrap();
-    storage.queues().create_queue(dead_letters.name(), &Default::default()).await.unwrap();
-    let text = taken.messages[0].text.clone().unwrap();
-    storage.queues().put(dead_letters.name(), PutMessage::new(text)).await.unwrap();
-    let message = &taken.messages[0].message;
-    storage.queues().delete(queue.name(), message, ExpiredReceipt::Refuse).await.unwrap();
-    assert_eq!(dead_letters.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
-    let handler = async |_: Task, ctx: Context| {
-        assert_eq!((ctx.info().attempt, ctx.resume::<u32>().await?), (1, Some(7)));
-        Ok::<_, JobError>(())
-    };
-    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, report.retried), (1, 0));
-}
-
-// L5
-#[tokio::test(start_paused = true)]
-async fn dead_letters_that_others_hold_are_reported_as_unseen() {
-    let storage = in_memory();
-    let queue = storage.queue::<Task>().await.unwrap();
-    for n in 0..3 {
-        let _ = queue.send(&task(n.to_string())).await.unwrap();
-    }
-    reject_all(&storage).await;
-    let dead_letters = queue.dead_letters().unwrap();
-    let hold = GetMessages::new(2, Duration::from_secs(600));
-    let held = storage.queues().get(dead_letters.name(), hold).await.unwrap();
-    assert_eq!(held.messages.len(), 2);
-    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
-    assert_eq!((redriven.moved.len(), redriven.left, redriven.unseen), (1, 0, Some(2)));
-    after(600).await;
-    let purged = dead_letters.purge(|_| true).await.unwrap();
-    assert_eq!((purged.deleted.len(), purged.unseen), (2, Some(0)));
-}
-
-// L6
-#[tokio::test(start_paused = true)]
-async fn letter_that_another_pass_may_hold_is_not_put_back() {
-    let near = in_memory();
-    let queue = near.queue::<Task>().await.unwrap();
-    let _ = queue.send(&large("a")).await.unwrap();
-    reject_all(&near).await;
-    // A pass reads the payload for longer than it holds the letter.
-    let faulty = Faulty::new(&near);
-    faulty.plan(Operation::GetBlob, 1, Fault::DelayAfter(Duration::from_secs(605)));
-    let slow = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
-    let other = async {
-        after(602).await;
-        queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap()
-    };
-    let (slow, other) = tokio::join!(slow.redrive(RedriveOptions::new()), other);
-    assert_eq!((other.moved.len(), slow.unwrap().moved.len()), (1, 0));
-    assert_eq!((lengths(&queue).await, payloads(&near).await), ((1, 0), 1));
-}
-
-// L7
-#[tokio::test(start_paused = true)]
-async fn letter_of_a_second_message_of_the_job_is_counted_as_a_copy() {
-    let storage = in_memory();
-    let queue = storage.queue::<Task>().await.unwrap();
-    for _ in 0..2 {
-        let _ = queue.send(&task("a")).id("1").await.unwrap();
-    }
-    reject_all(&storage).await;
-    assert_eq!(lengths(&queue).await, (0, 2));
-    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
-    assert_eq!((redriven.moved.len(), redriven.copies, redriven.unseen), (1, 1, Some(0)));
-    assert_eq!(lengths(&queue).await, (1, 0));
 }
