@@ -80,7 +80,7 @@ pub struct QueueSettings {
     /// The version of payloads without one, from producers that write no events or no `schemaversion`. The default,
     /// `None`, means the newest version whose form fits.
     pub raw_version: Option<u32>,
-    /// What the metadata or the process sets, for all types of the queue.
+    /// The values that the metadata or the process sets, for all types of the queue.
     set: SettingOverrides,
 }
 

@@ -1,4 +1,4 @@
-//! What a job in order costs where a log keeps the order: requests for blobs and written bytes, by the length of the backlog and by the
+//! Costs of a job in order where a log keeps the order: requests for blobs and written bytes, by the length of the backlog and by the
 //! number of keys that stand still. On memory, in paused time.
 
 use std::sync::{Arc, Mutex};
