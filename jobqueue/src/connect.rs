@@ -1,5 +1,7 @@
 //! Opens a storage from one string. No other module depends on all adapters.
 
+use futures_util::future::BoxFuture;
+
 use crate::error::{Error, ErrorKind};
 use crate::memory;
 use crate::storage::Storage;
@@ -31,16 +33,21 @@ impl Storage {
     /// # Cancel safety
     /// If the future is dropped, nothing stays open; a SQLite file may have been created.
     pub async fn connect(connection: &str) -> Result<Self, Error> {
-        let connection = connection.trim();
+        connect(connection.trim()).await
+    }
+}
+
+fn connect(connection: &str) -> BoxFuture<'_, Result<Storage, Error>> {
+    Box::pin(async move {
         if connection == "memory:" || connection == "memory" {
-            return Ok(Self::memory());
+            return Ok(Storage::memory());
         }
         if let Some(path) = connection.strip_prefix("sqlite:") {
             return sqlite(path).await;
         }
         if let Some((queues, blobs)) = service_bus_string(connection) {
             // Such a string within the string is refused, so that this ends.
-            return Box::pin(service_bus(queues, blobs)).await;
+            return service_bus(queues, blobs).await;
         }
         let is_azure = connection.starts_with("https://")
             || connection.starts_with("http://")
@@ -52,7 +59,7 @@ impl Storage {
             ErrorKind::Configuration,
             "unrecognised storage string: expected `sqlite:PATH`, `memory:`, `UseDevelopmentStorage=true`, a connection string of Azure Storage or Service Bus, or `https://ACCOUNT.queue.core.windows.net`",
         ))
-    }
+    })
 }
 
 #[cfg(feature = "sqlite")]

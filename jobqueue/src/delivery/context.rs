@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,7 +21,7 @@ use crate::handler::{ExtractError, FromJob, Job};
 use crate::job::JobInfo;
 use crate::message::QueueMessage;
 use crate::presence::Run;
-use crate::queue_core::Queue;
+use crate::queue_core::{Queue, QueueCore, QueueOf};
 use crate::storage::Storage;
 use crate::sync::{StopToken, lock};
 
@@ -204,7 +205,11 @@ impl Context {
     /// # Cancel safety
     /// That of [`queue`](Self::queue).
     pub async fn queue_named<N: QueueMessage>(&self, name: &str) -> Result<Queue<N>, Error> {
-        Ok(Queue::of(self.inner.state.core::<N>(name).await?))
+        Ok(Queue::of(self.open(QueueOf::named::<N>(name)).await?))
+    }
+
+    pub(crate) fn open<'c>(&'c self, queue: QueueOf<'c>) -> BoxFuture<'c, Result<Arc<QueueCore>, Error>> {
+        self.inner.state.core(queue)
     }
 
     /// Returns the storage of the worker.

@@ -23,7 +23,7 @@ use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 
 /// The payload of a job, or the disposition of a message that cannot run now.
-pub(super) type Decoded = Result<Bytes, Box<Disposition>>;
+pub(crate) type Decoded = Result<Bytes, Box<Disposition>>;
 
 /// A message as it was received.
 #[derive(Debug)]

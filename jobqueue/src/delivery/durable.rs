@@ -5,12 +5,14 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout_at};
 
 use super::context::Context;
+use super::leased_job::LeasedJob;
 use super::progress::{load_saved, save_step};
 use super::saved::{from_json, to_json};
 use crate::claim_check::EXPIRES;
@@ -20,7 +22,7 @@ use crate::job::outcome::JobError;
 use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
-use crate::storage::{BlobName, ContainerName, QueueName};
+use crate::storage::{BlobName, ContainerName, QueueName, Storage};
 use crate::storage::{BlobStore, PutBlob, StoreErrorKind, Tries, get_if_present, put_creating};
 use jobqueue_storage::fast::hex::to_hex;
 
@@ -110,32 +112,44 @@ impl Context {
         let job = self.info();
         let identity = Identity::from(job).digest().to_string();
         let name = digest_name(ONCE, [job.queue.as_str(), &identity, key])?;
-        let blobs = &**self.storage().blobs();
-        if let Some(recorded) = read(blobs, &name).await? {
+        if let Some(recorded) = read_boxed(self.storage(), &name).await? {
             return Ok(from_json(&recorded)?);
         }
         let result = effect().await.map_err(Into::into)?;
         let json = to_json(&result)?;
-        let leased_job = self.leased_job();
-        let expires = expiry(leased_job.core.now(), leased_job.expires);
-        let recorded = write(leased_job.core.runtime(), blobs, &name, json, expires);
-        let is_ours = tokio::select! {
-            biased;
-            recorded = recorded => recorded?,
-            () = leased_job.lease.ended() => {
-                let text = "the lease ended before the result of an effect was recorded";
-                return Err(Error::new(ErrorKind::LeaseLost, text).into());
-            }
-        };
-        if is_ours {
+        if record_effect(self.leased_job(), &name, json).await? {
             return Ok(result);
         }
         // Another delivery was faster, or our own write succeeded and its answer was lost.
-        match read(blobs, &name).await? {
+        match read_boxed(self.storage(), &name).await? {
             Some(recorded) => Ok(from_json(&recorded)?),
             None => Ok(result),
         }
     }
+}
+
+fn read_boxed<'b>(storage: &'b Storage, name: &'b BlobName) -> BoxFuture<'b, Result<Option<String>, Error>> {
+    Box::pin(read(&**storage.blobs(), name))
+}
+
+/// Records the result of an effect until the lease ends. Returns false if a result is recorded already.
+fn record_effect<'j>(
+    job: &'j LeasedJob,
+    name: &'j BlobName,
+    json: String,
+) -> BoxFuture<'j, Result<bool, Error>> {
+    Box::pin(async move {
+        let expires = expiry(job.core.now(), job.expires);
+        let recorded = write(job.core.runtime(), &**job.core.blobs(), name, json, expires);
+        tokio::select! {
+            biased;
+            recorded = recorded => recorded,
+            () = job.lease.ended() => {
+                let text = "the lease ended before the result of an effect was recorded";
+                Err(Error::new(ErrorKind::LeaseLost, text))
+            }
+        }
+    })
 }
 
 /// Records that a job is done although a message of it may still be delivered. It tries until `give_up`, when the message can be.

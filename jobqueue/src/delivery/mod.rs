@@ -51,7 +51,7 @@ pub use dead_envelope::unwrap_unreadable;
 pub(crate) use dead_envelope::{DeathOf, UNREADABLE_SOURCE, events};
 pub(crate) use dead_letter::dead_letter_by_hand;
 pub use dead_letter_hook::DeadLettered;
-pub(crate) use decode::{Incoming, Kinds, decode, lease_only};
+pub(crate) use decode::{Decoded, Incoming, Kinds, decode, lease_only};
 pub(crate) use deferral::{Cause, defer};
 pub(crate) use disposition::{DeliveryReport, Disposition};
 pub(crate) use durable::{COMPLETED, ONCE};

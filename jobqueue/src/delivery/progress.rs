@@ -1,5 +1,6 @@
 //! The checkpoint of a job: its progress, and the results of its durable steps.
 
+use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
 use super::leased_job::LeasedJob;
@@ -18,19 +19,21 @@ pub enum CheckpointOutcome {
 }
 
 /// Returns the latest checkpoint. The first call reads it from the message or its blob.
-pub(crate) async fn load_saved(job: &LeasedJob) -> Result<Saved, Error> {
-    let mut saved = job.saved.lock().await;
-    if let Some(saved) = &*saved {
-        return Ok(saved.clone());
-    }
-    let read = match job.load_checkpoint().await? {
-        None => Saved::default(),
-        Some(json) => serde_json::from_str(&json).map_err(|e| {
-            Error::new(ErrorKind::Undecodable, "the checkpoint was not written by this framework")
-                .with_source(e)
-        })?,
-    };
-    Ok(saved.insert(read).clone())
+pub(crate) fn load_saved(job: &LeasedJob) -> BoxFuture<'_, Result<Saved, Error>> {
+    Box::pin(async {
+        let mut saved = job.saved.lock().await;
+        if let Some(saved) = &*saved {
+            return Ok(saved.clone());
+        }
+        let read = match job.load_checkpoint().await? {
+            None => Saved::default(),
+            Some(json) => serde_json::from_str(&json).map_err(|e| {
+                Error::new(ErrorKind::Undecodable, "the checkpoint was not written by this framework")
+                    .with_source(e)
+            })?,
+        };
+        Ok(saved.insert(read).clone())
+    })
 }
 
 /// Reads a checkpoint that is in a blob, so that a storage failure shows before the handler runs. The handler
@@ -40,33 +43,38 @@ pub(crate) async fn read_stored_checkpoint(job: &LeasedJob) -> Result<(), Error>
     if !job.with_envelope(is_stored).unwrap_or(false) {
         return Ok(());
     }
-    match Box::pin(load_saved(job)).await {
+    match load_saved(job).await {
         Err(error) if error.is_retryable() => Err(error),
         _ => Ok(()),
     }
 }
 
 /// Saves progress (JSON) and keeps the results of steps.
-pub(crate) async fn save_progress(job: &LeasedJob, json: String) -> Result<CheckpointOutcome, Error> {
-    change_saved(job, |saved| {
+pub(crate) fn save_progress(
+    job: &LeasedJob,
+    json: String,
+) -> BoxFuture<'_, Result<CheckpointOutcome, Error>> {
+    Box::pin(change_saved(job, |saved| {
         saved.progress = Some(raw(json)?);
         Ok(())
-    })
-    .await
+    }))
 }
 
 /// Saves the result of a step (JSON) and keeps the progress and the other results.
-pub(crate) async fn save_step(job: &LeasedJob, name: &str, json: String) -> Result<CheckpointOutcome, Error> {
-    change_saved(job, |saved| {
+pub(crate) fn save_step<'j>(
+    job: &'j LeasedJob,
+    name: &'j str,
+    json: String,
+) -> BoxFuture<'j, Result<CheckpointOutcome, Error>> {
+    Box::pin(change_saved(job, |saved| {
         saved.steps.insert(name.to_owned(), raw(json)?);
         Ok(())
-    })
-    .await
+    }))
 }
 
 async fn change_saved(
     job: &LeasedJob,
-    change: impl FnOnce(&mut Saved) -> Result<(), Error>,
+    change: impl FnOnce(&mut Saved) -> Result<(), Error> + Send,
 ) -> Result<CheckpointOutcome, Error> {
     let mut next = load_saved(job).await?;
     let mut saved = job.saved.lock().await;

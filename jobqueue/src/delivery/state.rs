@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
@@ -19,9 +20,8 @@ use crate::handler::States;
 use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Reason, Verdict};
 use crate::lease::LeaseRenewer;
-use crate::message::QueueMessage;
 use crate::presence::Tracker;
-use crate::queue_core::{QueueCore, QueueCoreOptions};
+use crate::queue_core::{QueueCore, QueueCoreOptions, QueueOf};
 use crate::storage::QueueName;
 use crate::storage::Storage;
 use crate::sync::lock;
@@ -108,13 +108,15 @@ impl DeliveryState {
     }
 
     /// Opens the queue of `M` once.
-    pub(crate) async fn core<M: QueueMessage>(&self, name: &str) -> Result<Arc<QueueCore>, Error> {
-        let name = QueueName::new(name)?;
-        let options = QueueCoreOptions { defaults: M::DEFAULTS, ..self.queue_options() };
-        // Callers wait for each other only if they want the same queue.
-        let cell = Arc::clone(lock(&self.opened).entry(name.clone()).or_default());
-        let open = || QueueCore::open(&self.storage, name, options);
-        cell.get_or_try_init(open).await.map(Arc::clone)
+    pub(crate) fn core<'s>(&'s self, queue: QueueOf<'s>) -> BoxFuture<'s, Result<Arc<QueueCore>, Error>> {
+        Box::pin(async move {
+            let name = QueueName::new(queue.name)?;
+            let options = QueueCoreOptions { defaults: queue.defaults, ..self.queue_options() };
+            // Callers wait for each other only if they want the same queue.
+            let cell = Arc::clone(lock(&self.opened).entry(name.clone()).or_default());
+            let open = || QueueCore::open(&self.storage, name, options);
+            cell.get_or_try_init(open).await.map(Arc::clone)
+        })
     }
 
     /// Returns the data of the worker's record, if it keeps one.

@@ -22,4 +22,5 @@ pub(crate) use moment::rfc3339;
 pub(crate) use open::ensure;
 pub(crate) use queue::{OWN_SOURCES, QueueCore, QueueCoreOptions};
 pub use typed::Queue;
+pub(crate) use typed::QueueOf;
 pub(crate) use wait::wait_until_below;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::idle::Idle;
@@ -94,14 +95,16 @@ pub(crate) struct QueueCore {
 
 impl QueueCore {
     /// Opens a queue, and creates it if it does not exist.
-    pub(crate) async fn open(
+    pub(crate) fn open(
         storage: &Storage,
         name: QueueName,
         options: QueueCoreOptions,
-    ) -> Result<Arc<Self>, Error> {
-        let groups = GroupLogs::new(storage, name.clone());
-        let metadata = ensure(storage.queues(), &name, Some(&groups)).await?;
-        Self::with_metadata(storage, name, options, metadata, groups).await
+    ) -> BoxFuture<'_, Result<Arc<Self>, Error>> {
+        Box::pin(async move {
+            let groups = GroupLogs::new(storage, name.clone());
+            let metadata = ensure(storage.queues(), &name, Some(&groups)).await?;
+            Self::with_metadata(storage, name, options, metadata, groups).await
+        })
     }
 
     /// Opens a queue that exists, and creates none.
@@ -211,6 +214,16 @@ impl QueueCore {
             max_run_time: self.options.max_run_time,
             expired: self.options.expired,
         }
+    }
+
+    /// Deletes all messages, and the records of their order.
+    pub(crate) fn clear(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async {
+            match self.store().clear(&self.name).await {
+                Err(e) if e.kind() != StoreErrorKind::QueueNotFound => Err(e.into()),
+                _ => Ok(self.groups.clear().await?),
+            }
+        })
     }
 
     /// Leases up to `count` messages. Also returns the time before the request, from which deadlines are counted.

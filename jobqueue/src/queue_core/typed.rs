@@ -4,12 +4,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+
 use super::queue::{QueueCore, QueueCoreOptions};
 use crate::error::Error;
-use crate::message::QueueMessage;
+use crate::message::{MessageDefaults, QueueMessage};
 use crate::settings::QueueSettings;
-use crate::storage::QueueName;
-use crate::storage::{Storage, StoreErrorKind};
+use crate::storage::{QueueName, Storage};
 
 /// A queue of messages of type `M`. Cheap to clone.
 ///
@@ -60,8 +61,34 @@ impl Storage {
     /// # Cancel safety
     /// If the future is dropped, the queue may have been created; nothing else has changed.
     pub async fn queue_named<M: QueueMessage>(&self, name: &str) -> Result<Queue<M>, Error> {
-        let options = QueueCoreOptions { defaults: M::DEFAULTS, ..QueueCoreOptions::default() };
-        Ok(Queue::of(QueueCore::open(self, QueueName::new(name)?, options).await?))
+        Ok(Queue::of(QueueOf::named::<M>(name).open(self).await?))
+    }
+}
+
+/// The name and the defaults of a queue to open: what the type of its messages says of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueOf<'n> {
+    pub(crate) name: &'n str,
+    pub(crate) defaults: MessageDefaults,
+}
+
+impl QueueOf<'static> {
+    pub(crate) fn of<M: QueueMessage>() -> Self {
+        Self::named::<M>(M::QUEUE)
+    }
+}
+
+impl<'n> QueueOf<'n> {
+    pub(crate) fn named<M: QueueMessage>(name: &'n str) -> Self {
+        Self { name, defaults: M::DEFAULTS }
+    }
+
+    pub(crate) fn open(self, storage: &Storage) -> BoxFuture<'_, Result<Arc<QueueCore>, Error>> {
+        let options = QueueCoreOptions { defaults: self.defaults, ..QueueCoreOptions::default() };
+        match QueueName::new(self.name) {
+            Ok(name) => QueueCore::open(storage, name, options),
+            Err(error) => Box::pin(std::future::ready(Err(error.into()))),
+        }
     }
 }
 
@@ -92,10 +119,7 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// If the future is dropped, all, none or (on shards) some messages may be deleted. Clear the queue again.
     pub async fn clear(&self) -> Result<(), Error> {
-        match self.core.store().clear(&self.core.name).await {
-            Err(e) if e.kind() != StoreErrorKind::QueueNotFound => Err(e.into()),
-            _ => Ok(self.core.groups.clear().await?),
-        }
+        self.core.clear().await
     }
 
     pub(crate) fn core(&self) -> &Arc<QueueCore> {

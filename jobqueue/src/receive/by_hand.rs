@@ -1,21 +1,24 @@
 //! Receives messages without a worker.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::manual_delivery::Delivery;
 use crate::clock::WITHOUT_END;
 use crate::codec::decode_any_version;
 use crate::delivery::{
-    Cause, Disposition, Incoming, Kinds, LeasedJob, Rejection, dead_letter_by_hand, decode, defer,
+    Cause, Decoded, Disposition, Incoming, Kinds, LeasedJob, Rejection, dead_letter_by_hand, decode, defer,
     keep_expected,
 };
 use crate::error::Error;
+use crate::job::JobInfo;
 use crate::job::outcome::chain;
 use crate::message::{MessageDefaults, QueueMessage};
-use crate::queue_core::Queue;
+use crate::queue_core::{Idle, Queue, QueueCore};
 
 /// The longest pause between two requests of [`Queue::receive`] to an empty queue, on storages that cannot notify.
 const MAX_RECEIVE_PAUSE: Duration = Duration::from_secs(2);
@@ -40,71 +43,90 @@ impl<M: QueueMessage> Queue<M> {
     pub async fn receive(&self, wait: Duration) -> Result<Option<Delivery<M>>, Error> {
         let give_up = Instant::now() + wait.min(WITHOUT_END);
         let mut idle = self.core().idle(MAX_RECEIVE_PAUSE);
+        let kinds = KindsOf::<M>(PhantomData);
+        while let Some((leased_job, decoded)) = next(self.core(), give_up, &mut idle, &kinds).await? {
+            let unread = match decoded {
+                Ok(data) => match read_payload::<M>(&leased_job, &data) {
+                    Ok((message, info)) => return Ok(Some(Delivery::new(message, info, leased_job))),
+                    Err(disposition) => disposition,
+                },
+                Err(disposition) => *disposition,
+            };
+            settle_unread(&leased_job, unread).await?;
+            if Instant::now() >= give_up {
+                break;
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Waits until `give_up` for a message, and leases it.
+fn next<'q>(
+    core: &'q Arc<QueueCore>,
+    give_up: Instant,
+    idle: &'q mut Idle,
+    kinds: &'q dyn Kinds,
+) -> BoxFuture<'q, Result<Option<(LeasedJob, Decoded)>, Error>> {
+    Box::pin(async move {
         loop {
-            let settings = self.core().fresh_settings().await;
-            let (received, requested) = self.core().get(1, &settings).await?;
+            let settings = core.fresh_settings().await;
+            let (received, requested) = core.get(1, &settings).await?;
             let next = received.next_visible_in;
             if let Some(leased) = received.messages.into_iter().next() {
                 idle.reset();
-                if let Some(delivery) = self.open(Incoming { leased, requested, settings }).await? {
-                    return Ok(Some(delivery));
-                }
-                if Instant::now() >= give_up {
-                    return Ok(None);
-                }
-                continue;
+                return Ok(Some(decode(core, Incoming { leased, requested, settings }, kinds).await));
             }
             if tokio::time::timeout_at(give_up, idle.pause(next)).await.is_err() {
                 return Ok(None);
             }
         }
-    }
+    })
+}
 
-    /// Returns the delivery of a message of this type; settles any other.
-    async fn open(&self, incoming: Incoming) -> Result<Option<Delivery<M>>, Error> {
-        let (leased_job, decoded) = decode(self.core(), incoming, &KindsOf::<M>(PhantomData)).await;
-        match decoded.map_err(|disposition| *disposition) {
-            Ok(data) => return self.read_payload(leased_job, &data).await,
-            Err(Disposition::DeadLetter(rejection)) => dead_letter_by_hand(&leased_job, rejection).await?,
-            Err(Disposition::Release(wait)) => leased_job.release_uncounted(wait).await?,
-            Err(Disposition::Defer { cause, detail }) => self.leave(&leased_job, cause, &detail).await?,
+/// Decodes the payload, or returns what becomes of the message.
+fn read_payload<M: QueueMessage>(leased_job: &LeasedJob, data: &[u8]) -> Result<(M, JobInfo), Disposition> {
+    let form = leased_job.with_envelope(|event| (event.version, event.media_type()));
+    let (version, media_type) = form.unwrap_or_default();
+    match (decode_any_version::<M>(version, media_type.as_deref(), data), leased_job.info()) {
+        (Ok((version, message)), Some(mut info)) => {
+            info.version = version;
+            leased_job.end_wait();
+            keep_expected(leased_job);
+            Ok((message, info))
+        }
+        (Err(error), _) if error.is_newer_version() => {
+            Err(Disposition::Defer { cause: Cause::NewerVersion, detail: chain(&error) })
+        }
+        (Err(error), _) => Err(Disposition::DeadLetter(Rejection::undecodable(&error))),
+        // A text that is not an event has no payload.
+        (Ok(_), None) => Err(Disposition::Abandon),
+    }
+}
+
+/// Settles a message that the application does not get.
+fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<'_, Result<(), Error>> {
+    Box::pin(async move {
+        match disposition {
+            Disposition::DeadLetter(rejection) => dead_letter_by_hand(leased_job, rejection).await,
+            Disposition::Release(wait) => leased_job.release_uncounted(wait).await,
+            Disposition::Defer { cause, detail } => leave(leased_job, cause, &detail).await,
             // Decoding decides nothing else.
-            Err(_) => {}
+            _ => Ok(()),
         }
-        Ok(None)
-    }
+    })
+}
 
-    async fn read_payload(&self, leased_job: LeasedJob, data: &[u8]) -> Result<Option<Delivery<M>>, Error> {
-        let form = leased_job.with_envelope(|event| (event.version, event.media_type()));
-        let (version, media_type) = form.unwrap_or_default();
-        match (decode_any_version::<M>(version, media_type.as_deref(), data), leased_job.info()) {
-            (Ok((version, message)), Some(mut info)) => {
-                info.version = version;
-                leased_job.end_wait();
-                keep_expected(&leased_job);
-                return Ok(Some(Delivery::new(message, info, leased_job)));
-            }
-            (Err(error), _) if error.is_newer_version() => {
-                self.leave(&leased_job, Cause::NewerVersion, &chain(&error)).await?;
-            }
-            (Err(error), _) => dead_letter_by_hand(&leased_job, Rejection::undecodable(&error)).await?,
-            // A text that is not an event has no payload.
-            (Ok(_), None) => {}
+/// Leaves a message to other programs, or to a time when it can be read.
+async fn leave(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(), Error> {
+    match defer(leased_job, cause, detail).await? {
+        Ok(_) => Ok(()),
+        // Only workers decide that a message has no handler: a program that receives by hand may handle one kind
+        // of many.
+        Err(_) if matches!(cause, Cause::UnknownKind | Cause::NewerVersion) => {
+            leased_job.release_uncounted(NOT_MINE).await
         }
-        Ok(None)
-    }
-
-    /// Leaves a message to other programs, or to a time when it can be read.
-    async fn leave(&self, leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(), Error> {
-        match defer(leased_job, cause, detail).await? {
-            Ok(_) => Ok(()),
-            // Only workers decide that a message has no handler: a program that receives by hand may handle one kind
-            // of many.
-            Err(_) if matches!(cause, Cause::UnknownKind | Cause::NewerVersion) => {
-                leased_job.release_uncounted(NOT_MINE).await
-            }
-            Err(rejection) => dead_letter_by_hand(leased_job, rejection).await,
-        }
+        Err(rejection) => dead_letter_by_hand(leased_job, rejection).await,
     }
 }
 

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
@@ -78,19 +79,7 @@ impl<M> Delivery<M> {
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be deleted.
     pub async fn complete(mut self) -> Result<(), Error> {
-        let leased_job = self.take()?;
-        let complete = async {
-            end_turn(&leased_job, EndState::Done).await?;
-            leased_job.complete().await.map_err(|error| match error {
-                LeaseError::Uncertain(_) => Error::new(
-                    ErrorKind::LeaseUncertain,
-                    "the answer to the deletion was lost; the message may be delivered again",
-                )
-                .with_source(error),
-                _ => error.into(),
-            })
-        };
-        traced(&leased_job, &Outcome::Completed, complete).await
+        complete(self.take()?).await
     }
 
     /// Makes the message visible again after `delay` (at most 7 days) without counting an attempt.
@@ -103,8 +92,7 @@ impl<M> Delivery<M> {
     /// If the future is dropped, the message may or may not be put back. If not, it becomes visible when its lease
     /// runs out.
     pub async fn release(mut self, delay: Duration) -> Result<(), Error> {
-        let leased_job = self.take()?;
-        traced(&leased_job, &Outcome::Released(delay), leased_job.release_uncounted(delay)).await
+        release(self.take()?, delay).await
     }
 
     /// Counts a failed attempt and makes the message visible again after `delay` (at most 7 days). At the poison
@@ -121,9 +109,9 @@ impl<M> Delivery<M> {
         let leased_job = self.take()?;
         let text = error.to_string();
         if self.info.attempt >= self.info.max_attempts {
-            dead_letter(&leased_job, Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, text)).await
+            dead_letter(leased_job, Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, text)).await
         } else {
-            traced(&leased_job, &Outcome::Retried(delay), leased_job.retry(delay, &text)).await
+            retry(leased_job, delay, text).await
         }
     }
 
@@ -139,7 +127,7 @@ impl<M> Delivery<M> {
     /// letters.
     pub async fn dead_letter(mut self, reason: impl fmt::Display) -> Result<(), Error> {
         let rejection = Rejection::of_attempt(Reason::REJECTED, reason.to_string());
-        dead_letter(&self.take()?, rejection).await
+        dead_letter(self.take()?, rejection).await
     }
 
     /// Saves progress with the message and renews the lease. Later deliveries read it with [`resume`](Self::resume). If no answer
@@ -177,9 +165,38 @@ impl<M> Delivery<M> {
     }
 }
 
-async fn dead_letter(leased_job: &LeasedJob, rejection: Rejection) -> Result<(), Error> {
-    let outcome = Outcome::DeadLettered(rejection.reason.clone());
-    traced(leased_job, &outcome, dead_letter_by_hand(leased_job, rejection)).await
+type Settling = BoxFuture<'static, Result<(), Error>>;
+
+fn complete(job: LeasedJob) -> Settling {
+    Box::pin(async move {
+        let complete = async {
+            end_turn(&job, EndState::Done).await?;
+            job.complete().await.map_err(|error| match error {
+                LeaseError::Uncertain(_) => Error::new(
+                    ErrorKind::LeaseUncertain,
+                    "the answer to the deletion was lost; the message may be delivered again",
+                )
+                .with_source(error),
+                _ => error.into(),
+            })
+        };
+        traced(&job, &Outcome::Completed, complete).await
+    })
+}
+
+fn release(job: LeasedJob, delay: Duration) -> Settling {
+    Box::pin(async move { traced(&job, &Outcome::Released(delay), job.release_uncounted(delay)).await })
+}
+
+fn retry(job: LeasedJob, delay: Duration, error: String) -> Settling {
+    Box::pin(async move { traced(&job, &Outcome::Retried(delay), job.retry(delay, &error)).await })
+}
+
+fn dead_letter(job: LeasedJob, rejection: Rejection) -> Settling {
+    Box::pin(async move {
+        let outcome = Outcome::DeadLettered(rejection.reason.clone());
+        traced(&job, &outcome, dead_letter_by_hand(&job, rejection)).await
+    })
 }
 
 /// Settles a delivery, in a span of the tracer if there is one. `outcome` is the one of a success.

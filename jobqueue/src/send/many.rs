@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::dispatch::{store_blob, tell_sent};
 use super::groups::put_by_group;
 use super::options::SendOptions;
-use super::prepare::{Draft, Prepared, Purpose, render_draft};
+use super::prepare::{Draft, Prepared, Purpose, Render};
 use super::put::{put_all, unanswered};
 use super::resend::remove_unsent;
 use super::sent::Sent;
@@ -101,7 +101,7 @@ impl Drafts {
 }
 
 /// Sends messages. Returns the answers in their order.
-pub(crate) async fn send_all<M: QueueMessage>(core: &QueueCore, drafts: Drafts) -> Vec<Result<Sent, Error>> {
+pub(crate) async fn send_all(core: &QueueCore, drafts: Drafts, render: Render) -> Vec<Result<Sent, Error>> {
     let Drafts(drafts) = drafts;
     let in_flight_limit = match core.store().guarantees().commits_together {
         // The positions must be announced in the order of the list.
@@ -113,7 +113,7 @@ pub(crate) async fn send_all<M: QueueMessage>(core: &QueueCore, drafts: Drafts) 
     let mut drafts = drafts.into_iter();
     let mut in_flight = FuturesOrdered::new();
     loop {
-        let chunk = render_chunk::<M>(core, &mut drafts);
+        let chunk = render_chunk(core, &mut drafts, render);
         if chunk.is_empty() {
             break;
         }
@@ -132,9 +132,10 @@ pub(crate) async fn send_all<M: QueueMessage>(core: &QueueCore, drafts: Drafts) 
     answers
 }
 
-fn render_chunk<M: QueueMessage>(
+fn render_chunk(
     core: &QueueCore,
     drafts: &mut impl Iterator<Item = Draft>,
+    render: Render,
 ) -> Vec<Result<Prepared, Error>> {
     let mut bytes = 0;
     let mut chunk = Vec::with_capacity(CHUNK.min(drafts.size_hint().0));
@@ -142,7 +143,7 @@ fn render_chunk<M: QueueMessage>(
         && bytes < CHUNK_BYTES
         && let Some(draft) = drafts.next()
     {
-        let prepared = render_draft::<M>(core, draft, Purpose::OneOfMany);
+        let prepared = render(core, draft, Purpose::OneOfMany);
         bytes += prepared.as_ref().map_or(0, |prepared| prepared.put.text.len());
         chunk.push(prepared);
     }

@@ -29,9 +29,7 @@ pub(crate) use errors::send_error;
 pub use many::SendItem;
 pub(crate) use many::dispatch_all;
 pub use options::SendOptions;
-#[cfg(feature = "sqlite")]
-pub(crate) use prepare::Prepared;
-pub(crate) use prepare::{Draft, Purpose, new_id, prepare, prepare_envelope, render_draft};
+pub(crate) use prepare::{Draft, Prepared, Purpose, Render, new_id, prepare, prepare_envelope, render_draft};
 pub(crate) use request::ready_to_send;
 pub use request::{All, One, SendFuture, SendRequest, Unique};
 pub use sent::Sent;
@@ -39,4 +37,4 @@ pub(crate) use stored_text::message_of;
 pub use unique::SendUniqueOutcome;
 #[cfg(feature = "sqlite")]
 pub(crate) use unique::send_unique_exclusively;
-pub(crate) use unique::{CONTAINER as UNIQUE, UniqueChildOutcome, send_unique_child};
+pub(crate) use unique::{CONTAINER as UNIQUE, UniqueChildOutcome, UniqueKind, send_unique_child};

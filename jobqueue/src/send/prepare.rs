@@ -136,6 +136,9 @@ pub(crate) fn prepare<M: QueueMessage>(
     render_draft::<M>(core, Draft::new(message, options)?, purpose)
 }
 
+/// [`render_draft`] of a message type: the only part of a send that depends on the type. The rest has one machine code, in this crate.
+pub(crate) type Render = fn(&QueueCore, Draft, Purpose) -> Result<Prepared, Error>;
+
 pub(crate) fn render_draft<M: QueueMessage>(
     core: &QueueCore,
     draft: Draft,

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use super::dispatch::dispatch;
 use super::many::{Drafts, SendItem, send_all};
 use super::options::SendOptions;
-use super::prepare::{Draft, Purpose, render_draft};
+use super::prepare::{Draft, Purpose, Render, render_draft};
 use super::sent::Sent;
-use super::unique::{SendUniqueOutcome, send_unique};
+use super::unique::{SendUniqueOutcome, UniqueKind, send_unique};
 use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore, wait_until_below};
@@ -265,12 +265,7 @@ impl<M: QueueMessage> IntoFuture for SendRequest<One<'_, M>> {
         let One { queue, message } = self.target;
         let (core, below) = (Arc::clone(queue.core()), self.below);
         let draft = Draft::new(message, self.options);
-        Box::pin(async move {
-            let draft = draft?;
-            ready_to_send(&core, below).await?;
-            let prepared = render_draft::<M>(&core, draft, Purpose::One)?;
-            dispatch(&core, prepared).await
-        })
+        send_one(core, draft, below, render_draft::<M>)
     }
 }
 
@@ -282,11 +277,7 @@ impl<M: QueueMessage> IntoFuture for SendRequest<Unique<'_, M>> {
         let Unique { one: One { queue, message }, window } = self.target;
         let (core, below) = (Arc::clone(queue.core()), self.below);
         let draft = Draft::new(message, self.options);
-        Box::pin(async move {
-            let draft = draft?.unique_for(window, core.runtime())?;
-            ready_to_send(&core, below).await?;
-            send_unique::<M>(&core, draft, window).await
-        })
+        send_one_unique(core, draft, window, below, UniqueKind::of::<M>())
     }
 }
 
@@ -304,12 +295,51 @@ where
         let (core, below) = (Arc::clone(queue.core()), self.below);
         // Done before anything is awaited: the future is `Send`, whatever the iterator borrows.
         let drafts = Drafts::new(messages, &self.options);
-        Box::pin(async move {
-            let drafts = drafts?;
-            ready_to_send(&core, below).await?;
-            Ok(send_all::<M>(&core, drafts).await)
-        })
+        send_many(core, drafts, below, render_draft::<M>)
     }
+}
+
+// The futures of sends do not depend on the type of the message: their code is generated in this crate, once.
+
+fn send_one(
+    core: Arc<QueueCore>,
+    draft: Result<Draft, Error>,
+    below: Option<u64>,
+    render: Render,
+) -> SendFuture<Sent> {
+    Box::pin(async move {
+        let draft = draft?;
+        ready_to_send(&core, below).await?;
+        let prepared = render(&core, draft, Purpose::One)?;
+        dispatch(&core, prepared).await
+    })
+}
+
+fn send_one_unique(
+    core: Arc<QueueCore>,
+    draft: Result<Draft, Error>,
+    window: Duration,
+    below: Option<u64>,
+    kind: UniqueKind,
+) -> SendFuture<SendUniqueOutcome> {
+    Box::pin(async move {
+        let draft = draft?.unique_for(window, core.runtime())?;
+        ready_to_send(&core, below).await?;
+        send_unique(&core, draft, window, kind).await
+    })
+}
+
+fn send_many(
+    core: Arc<QueueCore>,
+    drafts: Result<Drafts, Error>,
+    below: Option<u64>,
+    render: Render,
+) -> SendFuture<Vec<Result<Sent, Error>>> {
+    Box::pin(async move {
+        let drafts = drafts?;
+        ready_to_send(&core, below).await?;
+        Ok(send_all(&core, drafts, render).await)
+    })
 }
 
 /// Leaves out the messages: they may be confidential.

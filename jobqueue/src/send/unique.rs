@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::dispatch::dispatch;
 #[cfg(feature = "sqlite")]
 use super::prepare::Prepared;
-use super::prepare::{Draft, Purpose, render_draft};
+use super::prepare::{Draft, Purpose, Render, render_draft};
 use super::sent::Sent;
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "sqlite")]
@@ -85,14 +85,34 @@ impl Draft {
     }
 }
 
+/// The parts of a unique send that depend on the type of its message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UniqueKind {
+    /// The first name that the type had.
+    original: &'static str,
+    render: Render,
+}
+
+impl UniqueKind {
+    pub(crate) fn of<M: QueueMessage>() -> Self {
+        Self { original: M::original_kind(), render: render_draft::<M> }
+    }
+
+    /// Shows the mistakes of a message before its key is claimed. Stores nothing.
+    pub(crate) fn check(self, core: &QueueCore, draft: &Draft) -> Result<(), Error> {
+        (self.render)(core, draft.clone(), Purpose::Check).map(drop)
+    }
+}
+
 /// Sends a draft that [`Draft::unique_for`] has checked, unless another message of its key was sent within the
 /// window.
-pub(crate) async fn send_unique<M: QueueMessage>(
+pub(crate) async fn send_unique(
     core: &QueueCore,
     draft: Draft,
     window: Duration,
+    kind: UniqueKind,
 ) -> Result<SendUniqueOutcome, Error> {
-    Ok(match send_for::<M>(core, draft, window, None).await? {
+    Ok(match send_for(core, draft, window, kind, None).await? {
         Ok(sent) => SendUniqueOutcome::Sent(sent),
         Err(Joined { id, .. }) => SendUniqueOutcome::Joined { id },
     })
@@ -109,33 +129,34 @@ pub(crate) enum UniqueChildOutcome {
 }
 
 /// Does the same for a child of a batch; `child` names it, the same at each start.
-pub(crate) async fn send_unique_child<M: QueueMessage>(
+pub(crate) async fn send_unique_child(
     core: &QueueCore,
     draft: Draft,
     window: Duration,
+    kind: UniqueKind,
     child: &str,
 ) -> Result<UniqueChildOutcome, Error> {
-    Ok(match send_for::<M>(core, draft, window, Some(child)).await? {
+    Ok(match send_for(core, draft, window, kind, Some(child)).await? {
         Ok(sent) => UniqueChildOutcome::Sent(sent),
         Err(joined) => UniqueChildOutcome::Joined { is_this_child: joined.child.as_deref() == Some(child) },
     })
 }
 
-async fn send_for<M: QueueMessage>(
+async fn send_for(
     core: &QueueCore,
     draft: Draft,
     window: Duration,
+    kind: UniqueKind,
     child: Option<&str>,
 ) -> Result<Result<Sent, Joined>, Error> {
-    // Mistakes in the message show before the key is claimed.
-    render_draft::<M>(core, draft.clone(), Purpose::Check)?;
-    let records = Records::new(core, M::original_kind(), draft.key().unwrap_or_default())?;
+    kind.check(core, &draft)?;
+    let records = Records::new(core, kind.original, draft.key().unwrap_or_default())?;
     let id = draft.id().unwrap_or_default().to_owned();
     let claim = match claim_unique(core, &records, id, window, child).await? {
         Claim::Joined(joined) => return Ok(Err(joined)),
         Claim::Owned(claim) => *claim,
     };
-    let prepared = render_draft::<M>(core, draft.with_id(&claim.value.id)?, Purpose::One)?;
+    let prepared = (kind.render)(core, draft.with_id(&claim.value.id)?, Purpose::One)?;
     let taken_over = claim.value.taken_over;
     match dispatch(core, prepared).await {
         Ok(mut sent) => {
@@ -166,9 +187,9 @@ pub(crate) fn send_unique_exclusively<M: QueueMessage>(
     send: impl FnOnce(Prepared) -> Result<Sent, Error>,
 ) -> Result<SendUniqueOutcome, Error> {
     let draft = draft.unique_for(window, core.runtime())?;
-    // Mistakes in the message show before the key is claimed.
-    render_draft::<M>(core, draft.clone(), Purpose::Check)?;
-    let records = Records::new(core, M::original_kind(), draft.key().unwrap_or_default())?;
+    let kind = UniqueKind::of::<M>();
+    kind.check(core, &draft)?;
+    let records = Records::new(core, kind.original, draft.key().unwrap_or_default())?;
     let now = core.now();
     let mine = Record::pending(draft.id().unwrap_or_default().to_owned(), core.runtime(), PENDING, window);
     let record = match records.claim_exclusively(blobs, &mine, now)? {
@@ -180,7 +201,7 @@ pub(crate) fn send_unique_exclusively<M: QueueMessage>(
             return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
         }
     };
-    let mut sent = send(render_draft::<M>(core, draft.with_id(&record.id)?, Purpose::One)?)?;
+    let mut sent = send((kind.render)(core, draft.with_id(&record.id)?, Purpose::One)?)?;
     if let Some(stored) = &mut sent.stored {
         stored.may_be_duplicated |= record.taken_over;
     }

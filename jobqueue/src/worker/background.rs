@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::delivery::DeliveryState;
 use crate::error::Error;
 use crate::message::QueueMessage;
-use crate::queue_core::Queue;
+use crate::queue_core::{Queue, QueueOf};
 use crate::storage::Storage;
 
 pub(super) type Background =
@@ -35,6 +35,6 @@ impl BackgroundContext {
 
     /// Opens the queue of `M` with the worker's options.
     pub(crate) async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
-        Ok(Queue::of(self.deliveries.core::<M>(M::QUEUE).await?))
+        Ok(Queue::of(self.deliveries.core(QueueOf::of::<M>()).await?))
     }
 }

@@ -5,9 +5,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::access;
@@ -111,7 +112,13 @@ impl Worker {
     /// If the future is dropped, running handlers are dropped with it. Their messages become visible again when their
     /// leases run out.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
-        self.run(shutdown, false).await
+        let running = self.start(false).await?;
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            () = running.stopped() => {}
+        }
+        running.end().await
     }
 
     /// Runs until every queue has no visible message and no handler is running. For tests, scripts and examples.
@@ -127,60 +134,122 @@ impl Worker {
     /// # Cancel safety
     /// As [`run_until`](Self::run_until).
     pub async fn run_until_idle(self) -> Result<Report, Error> {
-        self.run(std::future::pending(), true).await
+        let running = self.start(true).await?;
+        running.stopped().await;
+        running.end().await
     }
 
-    async fn run(self, shutdown: impl Future<Output = ()>, until_idle: bool) -> Result<Report, Error> {
-        let state = self.state;
+    fn start(self, until_idle: bool) -> BoxFuture<'static, Result<Running, Error>> {
+        Box::pin(self.started(until_idle))
+    }
+
+    async fn started(self, until_idle: bool) -> Result<Running, Error> {
+        let mut running = Running::new(self.state, until_idle);
+        let state = Arc::clone(&running.state);
+        let queues = open_queues(&state).await?;
+        running.record = Record::start(&state, until_idle);
+        running.journal = RunningJournal::start(&state);
+        running.start_pollers(queues);
+        let runtime = state.deliveries.storage.runtime();
+        for start in self.background {
+            let work = start(BackgroundContext::new(&state.deliveries, running.stop.clone()));
+            drop(runtime.spawn(running.pollers.track_future(work)));
+        }
+        running.pollers.close();
+        start_sweeps(&state, running.stop.clone());
+        Ok(running)
+    }
+}
+
+/// A worker that runs. When it is dropped, everything that still runs is dropped too; the leases run out.
+struct Running {
+    state: Arc<WorkerState>,
+    until_idle: bool,
+    activity: Arc<Activity>,
+    stop: CancellationToken,
+    abort: CancellationToken,
+    pollers: TaskTracker,
+    tasks: TaskTracker,
+    record: Option<Record>,
+    journal: Option<RunningJournal>,
+    _leases_end_when_dropped: EndLeases,
+    _abort_when_dropped: DropGuard,
+    _stop_when_dropped: DropGuard,
+}
+
+impl Running {
+    fn new(state: Arc<WorkerState>, until_idle: bool) -> Self {
         state.deliveries.prepare();
         if until_idle {
             state.rejections.lift();
         }
-        let stop = CancellationToken::new();
-        let _stop_when_dropped = stop.clone().drop_guard();
-        // When this future ends or is dropped, everything that still runs is dropped too; the leases run out.
-        let abort = CancellationToken::new();
-        let _abort_when_dropped = abort.clone().drop_guard();
-        let _leases_end_when_dropped = EndLeases(Arc::clone(&state));
-        let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
+        let (stop, abort) = (CancellationToken::new(), CancellationToken::new());
+        Self {
+            until_idle,
+            activity: Arc::new(Activity::new(state.registry.0.len())),
+            pollers: TaskTracker::new(),
+            tasks: TaskTracker::new(),
+            record: None,
+            journal: None,
+            _leases_end_when_dropped: EndLeases(Arc::clone(&state)),
+            _abort_when_dropped: abort.clone().drop_guard(),
+            _stop_when_dropped: stop.clone().drop_guard(),
+            stop,
+            abort,
+            state,
+        }
+    }
+
+    fn start_pollers(&self, queues: Vec<(Arc<QueueCore>, Arc<QueueHandlers>)>) {
+        let state = &self.state;
         let slots = Slots::new(state.options.concurrency, &state.options.limits, &state.registry);
-        let activity = Arc::new(Activity::new(state.registry.0.len()));
-        let queues = open_queues(&state).await?;
-        let record = Record::start(&state, until_idle);
-        let journal = RunningJournal::start(&state);
-        let runtime = state.deliveries.storage.runtime();
         for (number, (core, handlers)) in queues.into_iter().enumerate() {
             let snooze = Arc::<Snooze>::default();
             let pacing = Arc::new(Pacing::new(state.options.circuit, &state.rejections, &snooze));
             let deliveries = Arc::clone(&state.deliveries);
-            let executor = Executor { state: deliveries, core, handlers, snooze, until_idle };
+            let executor =
+                Executor { state: deliveries, core, handlers, snooze, until_idle: self.until_idle };
             let worker = QueueWorker {
-                state: Arc::clone(&state),
+                state: Arc::clone(state),
                 executor,
                 pacing,
-                activity: Arc::clone(&activity),
-                stop: stop.clone(),
-                abort: abort.clone(),
-                tasks: tasks.clone(),
+                activity: Arc::clone(&self.activity),
+                stop: self.stop.clone(),
+                abort: self.abort.clone(),
+                tasks: self.tasks.clone(),
             };
             let deliveries = Arc::new(Deliveries::new(worker));
-            let poller = Poller { number, slots: slots.of_queue(number), deliveries, until_idle };
-            drop(runtime.spawn(pollers.track_future(poller.run())));
+            let poller =
+                Poller { number, slots: slots.of_queue(number), deliveries, until_idle: self.until_idle };
+            let runtime = state.deliveries.storage.runtime();
+            drop(runtime.spawn(self.pollers.track_future(poller.run())));
         }
-        for start in self.background {
-            let work = start(BackgroundContext::new(&state.deliveries, stop.clone()));
-            drop(runtime.spawn(pollers.track_future(work)));
-        }
-        pollers.close();
-        start_sweeps(&state, stop.clone());
-        until_stopped(shutdown, &activity, &stop, until_idle).await;
-        tell_stopping(&state, &stop, record.as_ref());
-        // A request that hangs must not use up the time of the running handlers.
-        let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
-        tasks.close();
-        end_handlers(&state, &tasks).await;
-        end_records(record, journal).await;
-        stopped(&state)
+    }
+
+    /// Waits until the worker stops by itself: it is idle and was to run until then, or the storage has failed for good.
+    fn stopped(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            tokio::select! {
+                biased;
+                () = self.activity.idle(), if self.until_idle => {}
+                () = self.stop.cancelled() => {}
+            }
+        })
+    }
+
+    /// Ends the worker in the three steps of a shutdown. Returns its report, or the error that ended it.
+    fn end(self) -> BoxFuture<'static, Result<Report, Error>> {
+        Box::pin(async move {
+            let Self { state, stop, pollers, tasks, .. } = &self;
+            tell_stopping(state, stop, self.record.as_ref());
+            // A request that hangs must not use up the time of the running handlers.
+            let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
+            tasks.close();
+            end_handlers(state, tasks).await;
+            let state = Arc::clone(state);
+            end_records(self.record, self.journal).await;
+            stopped(&state)
+        })
     }
 }
 
@@ -190,21 +259,6 @@ fn tell_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<&
     state.health.drain();
     stop.cancel();
     record.into_iter().for_each(Record::drain);
-}
-
-/// Waits until the worker is to stop.
-async fn until_stopped(
-    shutdown: impl Future<Output = ()>,
-    activity: &Activity,
-    stop: &CancellationToken,
-    until_idle: bool,
-) {
-    tokio::select! {
-        biased;
-        () = shutdown => {}
-        () = activity.idle(), if until_idle => {}
-        () = stop.cancelled() => {}
-    }
 }
 
 /// Ends the worker's record and journal, after its handlers have ended.

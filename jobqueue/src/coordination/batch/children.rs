@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::{Stream, StreamExt};
 
 use super::ledger::Marker;
@@ -15,9 +16,11 @@ use super::roster::ChildRecord;
 use super::{Batch, OnDeadLetters, source};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue_core::{Queue, QueueCore};
+use crate::queue_core::{Queue, QueueCore, QueueOf};
 use crate::send;
-use crate::send::{Draft, Purpose, SendItem, SendOptions, SendRequest, UniqueChildOutcome};
+use crate::send::{
+    Draft, Purpose, Render, SendItem, SendOptions, SendRequest, UniqueChildOutcome, UniqueKind,
+};
 
 /// The number of children that are sent with one request and one update of the cursor.
 const CHUNK: usize = 100;
@@ -125,10 +128,10 @@ impl Batch {
         // Boxed, because the compiler cannot see that a future that keeps a borrowing closure is `Send`.
         let mut chunks = children.chunks(CHUNK).boxed();
         async move {
-            let (core, token) = self.ready_to_send::<M>(None, None).await?;
+            let (core, token) = self.ready_to_send(None, QueueOf::of::<M>(), None).await?;
             while let Some(chunk) = chunks.next().await {
                 let drafts = self.drafts(&token, &SendOptions::new(), chunk)?;
-                self.send_chunk::<M>(&core, drafts).await?;
+                self.send_chunk(&core, drafts, send::render_draft::<M>).await?;
             }
             Ok(())
         }
@@ -136,17 +139,20 @@ impl Batch {
 
     /// Waits until the queue of the children has room, if requested: `queue`, or that of their type. Returns it, and the token of
     /// the batch.
-    async fn ready_to_send<M: QueueMessage>(
+    pub(super) fn ready_to_send(
         &mut self,
         queue: Option<Arc<QueueCore>>,
+        own: QueueOf<'static>,
         below: Option<u64>,
-    ) -> Result<(Arc<QueueCore>, String), Error> {
-        let core = match queue {
-            Some(core) => core,
-            None => self.core::<M>().await?,
-        };
-        send::ready_to_send(&core, below).await?;
-        Ok((core, self.token().await?))
+    ) -> BoxFuture<'_, Result<(Arc<QueueCore>, String), Error>> {
+        Box::pin(async move {
+            let core = match queue {
+                Some(core) => core,
+                None => self.core(own).await?,
+            };
+            send::ready_to_send(&core, below).await?;
+            Ok((core, self.token().await?))
+        })
     }
 
     fn drafts<M: QueueMessage>(
@@ -165,58 +171,68 @@ impl Batch {
         (self.next..).zip(children).map(draft).collect()
     }
 
-    async fn send_chunk<M: QueueMessage>(
-        &mut self,
-        core: &QueueCore,
+    /// Sends the next children, together.
+    fn send_chunk<'b>(
+        &'b mut self,
+        core: &'b QueueCore,
         chunk: Vec<(ChildRecord, Draft)>,
-    ) -> Result<(), Error> {
-        let (records, drafts): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
-        let new = (self.next..).zip(drafts).filter(|(index, _)| *index >= self.sent_before);
-        let prepare = |(index, draft)| Ok((index, send::render_draft::<M>(core, draft, Purpose::OneOfMany)?));
-        // Mistakes show before the children are announced.
-        let prepared: Vec<_> = new.map(prepare).collect::<Result<_, Error>>()?;
-        let (_, end) = self.announce(&records).await?;
-        if !prepared.is_empty() {
-            let (indices, prepared): (Vec<_>, Vec<_>) =
-                prepared.into_iter().map(|(index, one)| (index, Ok(one))).unzip();
-            for (index, sent) in indices.into_iter().zip(send::dispatch_all(core, prepared).await) {
-                if sent?.was_done() {
-                    self.end_unsent(index).await?;
+        render: Render,
+    ) -> ChildFuture<'b> {
+        Box::pin(async move {
+            let (records, drafts): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
+            let new = (self.next..).zip(drafts).filter(|(index, _)| *index >= self.sent_before);
+            let prepare = |(index, draft)| Ok((index, render(core, draft, Purpose::OneOfMany)?));
+            // Mistakes show before the children are announced.
+            let prepared: Vec<_> = new.map(prepare).collect::<Result<_, Error>>()?;
+            let (_, end) = self.announce(&records).await?;
+            if !prepared.is_empty() {
+                let (indices, prepared): (Vec<_>, Vec<_>) =
+                    prepared.into_iter().map(|(index, one)| (index, Ok(one))).unzip();
+                for (index, sent) in indices.into_iter().zip(send::dispatch_all(core, prepared).await) {
+                    if sent?.was_done() {
+                        self.end_unsent(index).await?;
+                    }
                 }
+                self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
             }
-            self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
-        }
-        self.next = end;
-        Ok(())
+            self.next = end;
+            Ok(())
+        })
     }
 
-    async fn send_unique<M: QueueMessage>(
-        &mut self,
-        core: &QueueCore,
-        record: ChildRecord,
-        draft: Draft,
+    /// Sends the next children one by one, each unless its work was sent within the window.
+    fn send_each_unique<'b>(
+        &'b mut self,
+        core: &'b QueueCore,
+        children: Vec<(ChildRecord, Draft)>,
         window: Duration,
-    ) -> Result<(), Error> {
-        let draft = draft.unique_for(window, core.runtime())?;
-        send::render_draft::<M>(core, draft.clone(), Purpose::Check)?;
-        let (index, end) = self.announce(&[record]).await?;
-        if index >= self.sent_before && self.ledger().is_done(index).await? {
-            // The earlier start may have failed between the marker and the groups above it.
-            self.ledger().climb(index).await?;
-        } else if index >= self.sent_before {
-            let child = format!("{}/{index}", self.token().await?);
-            let is_elsewhere = match send::send_unique_child::<M>(core, draft, window, &child).await? {
-                // An earlier start may have sent this child itself.
-                UniqueChildOutcome::Joined { is_this_child } => !is_this_child,
-                UniqueChildOutcome::Sent(sent) => sent.was_done(),
-            };
-            if is_elsewhere {
-                self.end_unsent(index).await?;
+        kind: UniqueKind,
+    ) -> ChildFuture<'b> {
+        Box::pin(async move {
+            for (record, draft) in children {
+                let draft = draft.unique_for(window, core.runtime())?;
+                kind.check(core, &draft)?;
+                let (index, end) = self.announce(&[record]).await?;
+                if index >= self.sent_before && self.ledger().is_done(index).await? {
+                    // The earlier start may have failed between the marker and the groups above it.
+                    self.ledger().climb(index).await?;
+                } else if index >= self.sent_before {
+                    let child = format!("{}/{index}", self.token().await?);
+                    let is_elsewhere =
+                        match send::send_unique_child(core, draft, window, kind, &child).await? {
+                            // An earlier start may have sent this child itself.
+                            UniqueChildOutcome::Joined { is_this_child } => !is_this_child,
+                            UniqueChildOutcome::Sent(sent) => sent.was_done(),
+                        };
+                    if is_elsewhere {
+                        self.end_unsent(index).await?;
+                    }
+                    self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
+                }
+                self.next = end;
             }
-            self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
-        }
-        self.next = end;
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Announces the next children. Returns the number of the first of them, and of the child behind the last.
@@ -285,9 +301,9 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<Child<'a, M>> {
     fn into_future(self) -> Self::IntoFuture {
         let (Child { batch, message, queue }, options, below) = self.into_target();
         Box::pin(async move {
-            let (core, token) = batch.ready_to_send::<M>(queue, below).await?;
+            let (core, token) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
             let drafts = batch.drafts(&token, &options, [message])?;
-            batch.send_chunk::<M>(&core, drafts).await
+            batch.send_chunk(&core, drafts, send::render_draft::<M>).await
         })
     }
 }
@@ -304,11 +320,9 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<UniqueChild<'a, M>> {
                 let text = "a unique child has the id of its place in the batch; leave its id out";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            let (core, token) = batch.ready_to_send::<M>(queue, below).await?;
-            for (record, draft) in batch.drafts(&token, &options, [message])? {
-                batch.send_unique::<M>(&core, record, draft, window).await?;
-            }
-            Ok(())
+            let (core, token) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
+            let children = batch.drafts(&token, &options, [message])?;
+            batch.send_each_unique(&core, children, window, UniqueKind::of::<M>()).await
         })
     }
 }
@@ -352,13 +366,13 @@ where
                 let text = "an id belongs to one message; set ids in the options of each child";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            let (core, token) = batch.ready_to_send::<M>(queue, below).await?;
+            let (core, token) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
             loop {
                 let drafts = batch.drafts(&token, &options, children.by_ref().take(CHUNK))?;
                 if drafts.is_empty() {
                     return Ok(());
                 }
-                batch.send_chunk::<M>(&core, drafts).await?;
+                batch.send_chunk(&core, drafts, send::render_draft::<M>).await?;
             }
         })
     }

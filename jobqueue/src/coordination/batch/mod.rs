@@ -39,15 +39,16 @@ mod sweep;
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use ledger::{Ledger, Plan};
 use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue_core::QueueCore;
+use crate::queue_core::{QueueCore, QueueOf};
 use crate::send;
-use crate::send::{Purpose, SendOptions};
+use crate::send::{Prepared, Purpose, SendOptions};
 use crate::storage::Storage;
 use crate::worker::Context;
 use jobqueue_storage::fast::hex::to_hex;
@@ -168,14 +169,17 @@ impl Context {
 }
 
 impl Batch {
-    async fn open(storage: Storage, id: &str, context: Option<Context>) -> Result<Self, Error> {
-        let id = BatchId::new(id)?;
-        let ledger = Ledger::new(&storage, id.clone());
-        let sealed = ledger.plan().await?.map(|plan| plan.children);
-        let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
-        let sent_before = sealed.or(cursor).unwrap_or(0);
-        let on_dead = OnDeadLetters::default();
-        Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, token: None })
+    fn open(storage: Storage, id: &str, context: Option<Context>) -> BoxFuture<'static, Result<Self, Error>> {
+        let id = BatchId::new(id);
+        Box::pin(async move {
+            let id = id?;
+            let ledger = Ledger::new(&storage, id.clone());
+            let sealed = ledger.plan().await?.map(|plan| plan.children);
+            let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
+            let sent_before = sealed.or(cursor).unwrap_or(0);
+            let on_dead = OnDeadLetters::default();
+            Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, token: None })
+        })
     }
 
     /// Sets the effect of a dead letter for children that are sent from now on. The default is
@@ -218,36 +222,41 @@ impl Batch {
     /// # Cancel safety
     /// Dropping the future is an interruption: start again with the same children.
     pub async fn then<C: QueueMessage>(mut self, continuation: &C) -> Result<(), Error> {
-        let core = self.core::<C>().await?;
-        core.fresh_settings().await;
-        let token = self.token().await?;
-        let prepared =
-            send::prepare(&core, continuation, self.continuation_options(&token), Purpose::OneOfMany)?;
-        if prepared.blob.is_some() {
-            let text = "the continuation of a batch must fit into one message; store large data in a blob";
-            return Err(Error::new(ErrorKind::TooLarge, text));
-        }
-        let (queue, text) = (core.name.to_string(), prepared.put.text);
-        let plan = Plan { children: self.next, queue, text };
-        let ledger = self.ledger();
-        ledger.check_announced(self.next).await?;
-        self.record_handover().await?;
-        ledger.seal(&plan).await?;
-        // The plan that was written first holds.
-        let plan = ledger.plan().await?.unwrap_or(plan);
-        if plan.children != self.next {
-            let text = format!(
-                "the batch `{}` was sealed with {} children, and now has {}; a restart must send the same",
-                self.id.as_str(),
-                plan.children,
-                self.next
-            );
-            return Err(Error::new(ErrorKind::Conflict, text));
-        }
-        if let Some(context) = &self.context {
-            context.hand_over();
-        }
-        ledger.settle(&plan).await
+        let (core, token) = self.ready_to_send(None, QueueOf::of::<C>(), None).await?;
+        let options = self.continuation_options(&token);
+        let prepared = send::prepare(&core, continuation, options, Purpose::OneOfMany)?;
+        self.seal(&core, prepared).await
+    }
+
+    fn seal<'b>(&'b self, core: &'b QueueCore, prepared: Prepared) -> BoxFuture<'b, Result<(), Error>> {
+        Box::pin(async move {
+            if prepared.blob.is_some() {
+                let text =
+                    "the continuation of a batch must fit into one message; store large data in a blob";
+                return Err(Error::new(ErrorKind::TooLarge, text));
+            }
+            let (queue, text) = (core.name.to_string(), prepared.put.text);
+            let plan = Plan { children: self.next, queue, text };
+            let ledger = self.ledger();
+            ledger.check_announced(self.next).await?;
+            self.record_handover().await?;
+            ledger.seal(&plan).await?;
+            // The plan that was written first holds.
+            let plan = ledger.plan().await?.unwrap_or(plan);
+            if plan.children != self.next {
+                let text = format!(
+                    "the batch `{}` was sealed with {} children, and now has {}; a restart must send the same",
+                    self.id.as_str(),
+                    plan.children,
+                    self.next
+                );
+                return Err(Error::new(ErrorKind::Conflict, text));
+            }
+            if let Some(context) = &self.context {
+                context.hand_over();
+            }
+            ledger.settle(&plan).await
+        })
     }
 
     fn continuation_options(&self, token: &str) -> SendOptions {
@@ -285,12 +294,11 @@ impl Batch {
         Ledger::new(&self.storage, self.id.clone())
     }
 
-    async fn core<M: QueueMessage>(&self) -> Result<Arc<QueueCore>, Error> {
-        let queue = match &self.context {
-            Some(context) => context.queue::<M>().await?,
-            None => self.storage.queue::<M>().await?,
-        };
-        Ok(Arc::clone(queue.core()))
+    async fn core(&self, queue: QueueOf<'_>) -> Result<Arc<QueueCore>, Error> {
+        match &self.context {
+            Some(context) => context.open(queue).await,
+            None => queue.open(&self.storage).await,
+        }
     }
 }
 

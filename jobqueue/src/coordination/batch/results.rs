@@ -1,5 +1,6 @@
 //! The results of the children, which a continuation reads.
 
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::de::DeserializeOwned;
 
@@ -57,15 +58,23 @@ impl Context {
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.
     pub async fn batch_results<T: DeserializeOwned>(&self) -> Result<Vec<ChildResult<T>>, Error> {
+        let read = |(index, marker)| Ok(ChildResult { index, outcome: outcome(marker)? });
+        markers(self).await?.into_iter().map(read).collect()
+    }
+}
+
+/// Returns the number of each child and the record of its end.
+fn markers(context: &Context) -> BoxFuture<'_, Result<Vec<(u64, Marker)>, Error>> {
+    Box::pin(async move {
         let none = || Error::new(ErrorKind::Invalid, "this job is not the continuation of a batch");
-        let id = BatchId::new(self.info().headers.get(OF).ok_or_else(none)?)?;
-        let ledger = Ledger::new(self.storage(), id);
+        let id = BatchId::new(context.info().headers.get(OF).ok_or_else(none)?)?;
+        let ledger = Ledger::new(context.storage(), id);
         let plan = ledger.plan().await?.ok_or_else(|| {
             Error::new(ErrorKind::Storage, "the batch has been swept; its results are gone")
         })?;
         let mut ended = Vec::new();
         let prefix = format!("{}/0/", ledger.id.as_str());
-        for_each_blob(self.storage(), &prefix, |name, _| ended.push(child_of(name))).await?;
+        for_each_blob(context.storage(), &prefix, |name, _| ended.push(child_of(name))).await?;
         if (ended.len() as u64) < plan.children {
             return Err(Error::new(ErrorKind::Storage, "some results of the batch are missing"));
         }
@@ -74,10 +83,10 @@ impl Context {
             let index = index.ok_or_else(none)?;
             let marker = ledger.read(&ledger.id.marker(0, index)?).await?;
             let gone = || Error::new(ErrorKind::Storage, "a result of the batch is gone");
-            Ok(ChildResult { index, outcome: outcome(marker.ok_or_else(gone)?)? })
+            Ok((index, marker.ok_or_else(gone)?))
         };
         stream::iter(ended.into_iter().map(read)).buffered(AT_ONCE).try_collect().await
-    }
+    })
 }
 
 fn outcome<T: DeserializeOwned>(marker: Marker) -> Result<Result<Option<T>, ChildFailure>, Error> {

@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -156,42 +157,44 @@ impl Leader {
     }
 
     /// Tries once to become the leader; with `looks`, only if a read does not show that another candidate leads.
-    async fn attempt(&self, looks: bool) -> Result<Option<Leadership>, Error> {
-        check_lease(self.lease)?;
-        let candidacy = Arc::clone(&self.candidacy).lock_owned().await;
-        if self.held().is_some_and(|hold| !hold.is_closed()) {
-            return Ok(None);
-        }
-        if candidacy.not_before.is_some_and(|moment| Instant::now() < moment) {
-            return Ok(None);
-        }
-        let blob = LeaderBlob::new(&self.storage, blob::name(&self.name)?, self.lease)?;
-        let runtime = self.storage.runtime();
-        let (seen, now, standing) = (self.seen.load(Ordering::Acquire), runtime.now(), blob.clone());
-        // Runs where renewals run, with connections of its own: neither the application's runtime nor a hanging call
-        // of it can delay it.
-        let attempt = LeaseRenewer::spawn_apart(runtime, async move {
-            let attempt = async {
-                if looks && standing.is_held().await? {
-                    return Ok(Attempt::Taken);
-                }
-                standing.acquire(candidacy.proposed, seen, now).await
+    fn attempt(&self, looks: bool) -> BoxFuture<'_, Result<Option<Leadership>, Error>> {
+        Box::pin(async move {
+            check_lease(self.lease)?;
+            let candidacy = Arc::clone(&self.candidacy).lock_owned().await;
+            if self.held().is_some_and(|hold| !hold.is_closed()) {
+                return Ok(None);
+            }
+            if candidacy.not_before.is_some_and(|moment| Instant::now() < moment) {
+                return Ok(None);
+            }
+            let blob = LeaderBlob::new(&self.storage, blob::name(&self.name)?, self.lease)?;
+            let runtime = self.storage.runtime();
+            let (seen, now, standing) = (self.seen.load(Ordering::Acquire), runtime.now(), blob.clone());
+            // Runs where renewals run, with connections of its own: neither the application's runtime nor a hanging call
+            // of it can delay it.
+            let attempt = LeaseRenewer::spawn_apart(runtime, async move {
+                let attempt = async {
+                    if looks && standing.is_held().await? {
+                        return Ok(Attempt::Taken);
+                    }
+                    standing.acquire(candidacy.proposed, seen, now).await
+                };
+                (attempt.await, candidacy)
+            });
+            let attempt = attempt.map_err(no_thread)?;
+            let Ok((attempt, mut candidacy)) = AbortOnDropHandle::new(attempt).await else {
+                return Err(Error::new(ErrorKind::Storage, "the thread that renews leases has ended"));
             };
-            (attempt.await, candidacy)
-        });
-        let attempt = attempt.map_err(no_thread)?;
-        let Ok((attempt, mut candidacy)) = AbortOnDropHandle::new(attempt).await else {
-            return Err(Error::new(ErrorKind::Storage, "the thread that renews leases has ended"));
-        };
-        let Attempt::Acquired { requested, term } = attempt? else { return Ok(None) };
-        let lease = std::mem::replace(&mut candidacy.proposed, LeaseId::random(runtime));
-        self.seen.fetch_max(term, Ordering::AcqRel);
-        let hold = Hold::new(blob, lease, term, requested);
-        *lock(&self.current) = Arc::downgrade(&hold);
-        let renewals = LeaseRenewer::spawn_apart(runtime, Arc::clone(&hold).renew_until_closed());
-        let renewals = renewals.map_err(no_thread)?;
-        tracing::info!(leader = %self.name, term, "leading");
-        Ok(Some(Leadership::new(hold, renewals)))
+            let Attempt::Acquired { requested, term } = attempt? else { return Ok(None) };
+            let lease = std::mem::replace(&mut candidacy.proposed, LeaseId::random(runtime));
+            self.seen.fetch_max(term, Ordering::AcqRel);
+            let hold = Hold::new(blob, lease, term, requested);
+            *lock(&self.current) = Arc::downgrade(&hold);
+            let renewals = LeaseRenewer::spawn_apart(runtime, Arc::clone(&hold).renew_until_closed());
+            let renewals = renewals.map_err(no_thread)?;
+            tracing::info!(leader = %self.name, term, "leading");
+            Ok(Some(Leadership::new(hold, renewals)))
+        })
     }
 
     /// Waits until this candidate leads. Logs failures on the way and tries again, after a pause that doubles up to the lease.
