@@ -21,7 +21,7 @@ use jobqueue_examples::{Failure, end, open_storage};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "parcels", kind = "parcel", timeout = "6s")]
+#[message(queue = "parcels", kind = "parcel", lease = "6s")]
 struct Parcel {
     number: u32,
 }

@@ -11,7 +11,7 @@ pub(crate) struct Scan {}
 
 /// Create one job for each recipient.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "mailing-fanouts", kind = "mailing.fanout", timeout = "3s", poison_threshold = 3)]
+#[message(queue = "mailing-fanouts", kind = "mailing.fanout", lease = "3s", poison_threshold = 3)]
 #[message(backoff(base = "1s", max = "1m"))]
 pub(crate) struct FanOut {
     #[message(key)]
@@ -20,7 +20,7 @@ pub(crate) struct FanOut {
 
 /// Send one mail. It names the recipient by number: the address stays in the database.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "mailing-mails", kind = "mailing.mail", timeout = "3s")]
+#[message(queue = "mailing-mails", kind = "mailing.mail", lease = "3s")]
 #[message(backoff(base = "1s", max = "1m"))]
 pub(crate) struct Mail {
     #[message(key)]
@@ -30,7 +30,7 @@ pub(crate) struct Mail {
 
 /// All mails of a mailing are sent or given up.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "mailing-archives", kind = "mailing.archive", timeout = "3s")]
+#[message(queue = "mailing-archives", kind = "mailing.archive", lease = "3s")]
 pub(crate) struct Archive {
     #[message(key)]
     pub(crate) mailing: Uuid,

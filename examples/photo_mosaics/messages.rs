@@ -18,7 +18,7 @@ pub(crate) struct ImageRequest {
 
 /// Render one slice. The lease is short: when a processor dies, another takes over soon.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "slicerequest", kind = "mosaic.slice.request", timeout = "5s")]
+#[message(queue = "slicerequest", kind = "mosaic.slice.request", lease = "5s")]
 #[message(backoff(base = "1s", max = "30s"))]
 pub(crate) struct SliceRequest {
     #[message(key)]

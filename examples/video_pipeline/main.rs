@@ -54,7 +54,7 @@ enum Role {
 
 /// Process the frames in the blobs of `name`. The lease is short: a successor begins soon.
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "videos", kind = "video.process", timeout = "3s")]
+#[message(queue = "videos", kind = "video.process", lease = "3s")]
 struct Video {
     #[message(key, non_empty)]
     name: String,

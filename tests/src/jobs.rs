@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     queue = "tasks",
     kind = "task",
     poison_threshold = 3,
-    timeout = "30s",
+    lease = "30s",
     backoff(base = "1s", max = "10s")
 )]
 pub struct Task {

@@ -16,7 +16,7 @@ use crate::limited::{Counts, Limited, Limits};
 
 /// The job.
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "work", kind = "work", timeout = "60s")]
+#[message(queue = "work", kind = "work", lease = "60s")]
 struct Work {
     number: u64,
 }

@@ -170,7 +170,7 @@ impl QueueSettings {
         let set_threshold = overrides.poison_threshold.map(|n| n.clamp(1, 1000)).or(set.map(|n| n as u32));
         let poison_threshold = set_threshold.unwrap_or(threshold);
 
-        let default = defaults.timeout.unwrap_or(DEFAULT_LEASE).clamp(MIN_TIMEOUT, MAX_VISIBILITY);
+        let default = defaults.lease.unwrap_or(DEFAULT_LEASE).clamp(MIN_TIMEOUT, MAX_VISIBILITY);
         let set = reader.number(DEFAULT_TIMEOUT, "seconds from 1 to 604800", 1..=604_800, default.as_secs());
         let set_timeout = overrides.timeout.map(|t| t.clamp(MIN_TIMEOUT, MAX_VISIBILITY));
         let set_timeout = set_timeout.or(set.map(Duration::from_secs));
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn metadata_wins_over_the_type_and_the_process_over_both() {
         let metadata = Metadata::new().with("PoisonThreshold", " 7 ").with(PAUSED, "TRUE");
-        let defaults = MessageDefaults::new().with_poison_threshold(3).with_timeout(Duration::from_secs(60));
+        let defaults = MessageDefaults::new().with_poison_threshold(3).with_lease(Duration::from_secs(60));
         let (settings, _) = QueueSettings::resolve(&metadata, &defaults, &SettingOverrides::default());
         assert_eq!((settings.poison_threshold, settings.timeout), (7, Duration::from_secs(60)));
         assert!(settings.paused);

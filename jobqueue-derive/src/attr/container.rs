@@ -17,7 +17,8 @@ pub(crate) struct ContainerAttrs {
     pub aliases: Vec<LitStr>,
     pub codec: Slot<Type>,
     pub poison_threshold: Slot<LitInt>,
-    pub timeout: Slot<LitStr>,
+    pub lease: Slot<LitStr>,
+    pub max_run_time: Slot<LitStr>,
     pub backoff: Slot<Backoff>,
     pub validate: Slot<Path>,
     pub krate: Slot<Path>,
@@ -70,7 +71,14 @@ pub(crate) fn container(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> C
             "poison_threshold" => {
                 found.poison_threshold.set(ctxt, name, value(name, input, "poison_threshold = 5")?);
             }
-            "timeout" => found.timeout.set(ctxt, name, value(name, input, r#"timeout = "30s""#)?),
+            "lease" => found.lease.set(ctxt, name, value(name, input, r#"lease = "30s""#)?),
+            "max_run_time" => {
+                found.max_run_time.set(ctxt, name, value(name, input, r#"max_run_time = "1h""#)?);
+            }
+            "timeout" => {
+                let advice = "`lease` is the time after which another worker takes over, `max_run_time` bounds one run";
+                return Err(syn::Error::new(name.span(), format!("unknown attribute `timeout`; {advice}")));
+            }
             "backoff" => {
                 let example = r#"backoff(base = "1s", max = "10m")"#;
                 found.backoff.set(ctxt, name, parenthesized(name, input, example, |i| backoff(ctxt, i))?);

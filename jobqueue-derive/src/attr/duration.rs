@@ -8,7 +8,7 @@ pub(crate) enum DurationError {
     TooLong,
 }
 
-/// The longest duration in seconds: 7 days, Azure's limit of the visibility timeout.
+/// The longest duration in seconds: 7 days, Azure's limit of a lease and of a delay.
 const LONGEST: u64 = 604_800;
 
 /// Returns the seconds in a duration of 1 second to 7 days.

@@ -14,8 +14,10 @@ pub(super) fn check(ctxt: &Ctxt, container: &Container<'_>) {
     {
         ctxt.error(literal, "`poison_threshold` is a number of attempts from 1 to 1000");
     }
-    if let Some(literal) = attrs.timeout.get() {
-        duration(ctxt, "timeout", literal);
+    for (name, literal) in [("lease", attrs.lease.get()), ("max_run_time", attrs.max_run_time.get())] {
+        if let Some(literal) = literal {
+            duration(ctxt, name, literal);
+        }
     }
     if let (Some(name), Some(backoff)) = (attrs.backoff.name(), attrs.backoff.get()) {
         let base = backoff.base.get().and_then(|literal| duration(ctxt, "base", literal));
@@ -97,7 +99,7 @@ fn duration(ctxt: &Ctxt, name: &str, literal: &LitStr) -> Option<u64> {
         }
         Err(DurationError::Fractional) => "is in whole seconds: write \"1s\" or more, without a fraction",
         Err(DurationError::Zero) => "cannot be zero: write \"1s\" or more",
-        Err(DurationError::TooLong) => "is longer than 7 days, Azure's bound: write \"7d\" or less",
+        Err(DurationError::TooLong) => "is longer than 7 days: write \"7d\" or less",
     };
     ctxt.error(literal, format!("`{name}` {problem}"));
     None

@@ -72,8 +72,11 @@ fn defaults(container: &Container<'_>) -> Option<TokenStream> {
     if let Some(attempts) = attrs.poison_threshold.get() {
         calls.extend(quote! { .with_poison_threshold(#attempts) });
     }
-    if let Some(timeout) = attrs.timeout.get().and_then(duration) {
-        calls.extend(quote! { .with_timeout(#timeout) });
+    if let Some(lease) = attrs.lease.get().and_then(duration) {
+        calls.extend(quote! { .with_lease(#lease) });
+    }
+    if let Some(limit) = attrs.max_run_time.get().and_then(duration) {
+        calls.extend(quote! { .with_max_run_time(#limit) });
     }
     if let Some(backoff) = attrs.backoff.get()
         && let Some(base) = backoff.base.get().and_then(duration)

@@ -16,7 +16,7 @@ use crate::claim_check::PayloadError;
 use crate::clock::parse_rfc3339;
 use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse};
 use crate::job::outcome::{Reason, chain};
-use crate::lease::{Lease, LeasedQueue};
+use crate::lease::{Lease, LeaseTerms, LeasedQueue};
 use crate::message::MessageDefaults;
 use crate::queue_core::QueueCore;
 use crate::settings::QueueSettings;
@@ -86,12 +86,12 @@ pub(super) fn inspect(
     kinds: &dyn Kinds,
 ) -> (LeasedJob, Inspected) {
     let Incoming { leased, requested, settings } = incoming;
-    let lease = new_lease(core, &leased, requested, &settings);
     let (content, delivery, problem) = read(&leased, kinds.of_raw(), &settings);
     let defaults = match &content {
         Content::Event(event) => kinds.defaults(&event.kind),
         Content::Unreadable(_) => MessageDefaults::new(),
     };
+    let lease = new_lease(core, &leased, requested, core.terms(&settings, &defaults));
     let limits = settings.limits(&defaults);
     let leased_job = LeasedJob::new(Arc::clone(core), lease, &leased, delivery, settings, limits, content);
     let leased_job = mark_unwritable(leased_job, leased.text.as_deref().unwrap_or_default());
@@ -112,12 +112,7 @@ pub(super) fn inspect(
     (leased_job, inspected)
 }
 
-fn new_lease(
-    core: &QueueCore,
-    leased: &LeasedMessage,
-    requested: Instant,
-    settings: &QueueSettings,
-) -> Arc<Lease> {
+fn new_lease(core: &QueueCore, leased: &LeasedMessage, requested: Instant, terms: LeaseTerms) -> Arc<Lease> {
     let queue = LeasedQueue {
         name: core.name.clone(),
         store: core.store_handle(),
@@ -125,7 +120,7 @@ fn new_lease(
         renewer: core.renewer().clone(),
         observers: Arc::clone(core.observers()),
     };
-    Lease::start(queue, leased, requested, core.terms(settings))
+    Lease::start(queue, leased, requested, terms)
 }
 
 fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Inspected {

@@ -65,8 +65,8 @@ impl QueueHandlers {
 
     /// Returns the defaults of the queue: the longest lease of its types, with which all are received.
     pub(crate) fn defaults(&self) -> MessageDefaults {
-        let leases = self.handlers.iter().map(|handler| handler.defaults.timeout.unwrap_or(DEFAULT_LEASE));
-        MessageDefaults::new().with_timeout(leases.max().unwrap_or(DEFAULT_LEASE))
+        let leases = self.handlers.iter().map(|handler| handler.defaults.lease.unwrap_or(DEFAULT_LEASE));
+        MessageDefaults::new().with_lease(leases.max().unwrap_or(DEFAULT_LEASE))
     }
 }
 

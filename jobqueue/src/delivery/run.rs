@@ -148,7 +148,7 @@ impl Executor {
                 self.judge_by_policy(info, &JobError::retry(text), backoff)
             }
             Err(HandlerEnd::MaxRunTime) => {
-                let limit = leased_job.core.options.max_run_time;
+                let limit = leased_job.lease.max_run_time();
                 let text = format!("the job exceeded its maximum run time of {limit:?}");
                 self.judge_by_policy(info, &JobError::retry(text), backoff)
             }

@@ -174,6 +174,10 @@ impl Lease {
         &self.id
     }
 
+    pub(crate) fn max_run_time(&self) -> Duration {
+        self.terms.max_run_time
+    }
+
     /// Returns the token that fires when the lease is lost, before another worker can have the message.
     pub(crate) fn lost(&self) -> &CancellationToken {
         self.lost.get()

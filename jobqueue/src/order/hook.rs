@@ -97,7 +97,7 @@ impl Delivery<'_> {
 
     /// Waits for the turn. If it does not come in time, decides about the message instead.
     async fn turn(&self, parking: &Parking) -> Result<Option<Disposition>, Error> {
-        let run_time = self.leased_job.core.options.max_run_time;
+        let run_time = self.leased_job.lease.max_run_time();
         let mut give_up = self.came + patience(run_time, self.waiting.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
         let mut parked = None;
@@ -201,7 +201,7 @@ impl Delivery<'_> {
 
     /// Waits for a slot. Returns false if the delivery must end first. A worker that has none for long leaves the message to others.
     async fn take_slot(&self) -> bool {
-        let patience = patience(self.leased_job.core.options.max_run_time, self.waiting.until_idle);
+        let patience = patience(self.leased_job.lease.max_run_time(), self.waiting.until_idle);
         tokio::select! {
             biased;
             () = self.leased_job.lease.lost().cancelled() => false,

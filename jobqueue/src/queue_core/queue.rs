@@ -208,10 +208,11 @@ impl QueueCore {
         self.settings.fresh(self.store(), &self.name).await
     }
 
-    pub(crate) fn terms(&self, settings: &QueueSettings) -> LeaseTerms {
+    /// Returns the terms of the lease of a message whose type declares `defaults`.
+    pub(crate) fn terms(&self, settings: &QueueSettings, defaults: &MessageDefaults) -> LeaseTerms {
         LeaseTerms {
             visibility: settings.timeout,
-            max_run_time: self.options.max_run_time,
+            max_run_time: defaults.max_run_time.unwrap_or(self.options.max_run_time),
             expired: self.options.expired,
         }
     }

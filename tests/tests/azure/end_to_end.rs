@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 #[message(
     queue = "orders",
     kind = "order",
-    timeout = "10s",
+    lease = "10s",
     poison_threshold = 2,
     backoff(base = "1s", max = "1s")
 )]

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "thumbnails", kind = "thumbnail/request", timeout = "3s", poison_threshold = 1)]
+#[message(queue = "thumbnails", kind = "thumbnail/request", lease = "3s", poison_threshold = 1)]
 struct Thumbnail {
     #[message(non_empty)]
     path: String,

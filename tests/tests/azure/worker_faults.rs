@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 #[message(
     queue = "tasks",
     kind = "task",
-    timeout = "4s",
+    lease = "4s",
     poison_threshold = 3,
     backoff(base = "1s", max = "1s")
 )]

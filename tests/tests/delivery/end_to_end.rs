@@ -210,6 +210,33 @@ async fn endless_job_is_cancelled_and_counted() {
     assert_eq!(report.dead_lettered, 1);
 }
 
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "probes", kind = "probe", poison_threshold = 1, max_run_time = "10s")]
+struct Probe {}
+
+/// The time of a message type counts for its jobs, whether it is shorter or longer than that of the worker.
+#[tokio::test(start_paused = true)]
+async fn job_runs_for_the_time_of_its_kind_at_most() {
+    for (worker_allows, handler_takes, completed) in [(3_600, 20, 0), (5, 8, 1)] {
+        let storage = Storage::memory();
+        let probes = storage.queue::<Probe>().await.unwrap();
+        probes.send(&Probe {}).await.unwrap();
+        let handler = move |_: Probe| async move {
+            tokio::time::sleep(Duration::from_secs(handler_takes)).await;
+            Ok::<(), JobError>(())
+        };
+        let worker = worker(&storage).handle(handler).max_run_time(Duration::from_secs(worker_allows));
+        let report =
+            worker.build().unwrap().run_until(tokio::time::sleep(Duration::from_secs(60))).await.unwrap();
+        assert_eq!(report.completed, completed, "{worker_allows}");
+        let letters = probes.dead_letters().unwrap().peek().await.unwrap();
+        let errors: Vec<_> = letters.iter().filter_map(|letter| letter.error.as_deref()).collect();
+        let expected =
+            if completed == 0 { &["the job exceeded its maximum run time of 10s"][..] } else { &[] };
+        assert_eq!(errors, expected);
+    }
+}
+
 // F112
 #[tokio::test(start_paused = true)]
 async fn shutdown_waits_then_cancels_then_releases() {

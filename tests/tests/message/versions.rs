@@ -143,7 +143,7 @@ mod wishes {
 
     #[derive(Serialize, Deserialize, QueueMessage)]
     #[message(queue = "thumbnails", kind = "wishes", poison_threshold = 1000)]
-    #[message(timeout = "7d", backoff(base = "2s", max = "3h"))]
+    #[message(lease = "7d", max_run_time = "90s", backoff(base = "2s", max = "3h"))]
     struct Wishes {}
 
     #[test]
@@ -151,7 +151,8 @@ mod wishes {
         let backoff = Backoff::exponential(Duration::from_secs(2), Duration::from_secs(10_800));
         let expected = MessageDefaults::new()
             .with_poison_threshold(1000)
-            .with_timeout(Duration::from_secs(604_800))
+            .with_lease(Duration::from_secs(604_800))
+            .with_max_run_time(Duration::from_secs(90))
             .with_backoff(backoff);
         assert_eq!(Wishes::DEFAULTS, expected);
         assert_eq!(V1::DEFAULTS, MessageDefaults::new());

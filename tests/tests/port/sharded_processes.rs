@@ -12,7 +12,7 @@ use jobqueue_tests::say;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "work", kind = "work", timeout = "10s")]
+#[message(queue = "work", kind = "work", lease = "10s")]
 struct Work {
     name: String,
 }

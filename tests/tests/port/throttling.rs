@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "busy", kind = "busy", timeout = "30s")]
+#[message(queue = "busy", kind = "busy", lease = "30s")]
 struct Busy {}
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "other", kind = "other", timeout = "30s")]
+#[message(queue = "other", kind = "other", lease = "30s")]
 struct Other {}
 
 /// The pause that the storage asks for.

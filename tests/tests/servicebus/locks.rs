@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{Bench, MINUTE};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "work", kind = "short", timeout = "15s")]
+#[message(queue = "work", kind = "short", lease = "15s")]
 struct Short {}
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "repeats", kind = "repeat", timeout = "10s")]
+#[message(queue = "repeats", kind = "repeat", lease = "10s")]
 struct Repeat {
     number: u32,
     filling: String,

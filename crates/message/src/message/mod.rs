@@ -57,7 +57,7 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
     type Codec: Codec;
 
     /// Returns the value of the field marked `key`, which names the subject of the message. It becomes the event's
-    /// `subject`, chooses the shard, and identifies unique work.
+    /// attribute `key`, chooses the shard, and identifies unique work.
     fn key(&self) -> Option<Cow<'_, str>> {
         None
     }
@@ -101,14 +101,16 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
     }
 }
 
-/// The settings that a message type suggests for its queue; the queue's metadata has priority.
+/// The settings that a message type declares. The queue's metadata has priority for the threshold and the lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MessageDefaults {
     /// The number of failed attempts before a message is dead-lettered, 1–1000.
     pub poison_threshold: Option<u32>,
     /// The lease with which a message is received: whole seconds, 1 second to 7 days.
-    pub timeout: Option<Duration>,
+    pub lease: Option<Duration>,
+    /// The time that a job may run before it is cancelled and the attempt counts as failed.
+    pub max_run_time: Option<Duration>,
     /// The delay between attempts.
     pub backoff: Option<Backoff>,
 }
@@ -116,7 +118,7 @@ pub struct MessageDefaults {
 impl MessageDefaults {
     /// Returns defaults that suggest nothing.
     pub const fn new() -> Self {
-        Self { poison_threshold: None, timeout: None, backoff: None }
+        Self { poison_threshold: None, lease: None, max_run_time: None, backoff: None }
     }
 
     /// Sets the number of failed attempts before a message is dead-lettered.
@@ -128,8 +130,15 @@ impl MessageDefaults {
 
     /// Sets the lease.
     #[must_use]
-    pub const fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+    pub const fn with_lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Sets the time that a job may run.
+    #[must_use]
+    pub const fn with_max_run_time(mut self, time: Duration) -> Self {
+        self.max_run_time = Some(time);
         self
     }
 

@@ -24,7 +24,7 @@
 //! use jobqueue_testing::world::{Effects, World};
 //!
 //! #[derive(Serialize, Deserialize, QueueMessage)]
-//! #[message(queue = "charges", kind = "charge", timeout = "30s")]
+//! #[message(queue = "charges", kind = "charge", lease = "30s")]
 //! struct Charge { cents: u64 }
 //!
 //! async fn charge(charge: Charge, job: JobInfo, State(effects): State<Effects>) -> Result<(), JobError> {

@@ -31,7 +31,8 @@ fn even(_: &u32) -> Result<(), &'static str> {
     alias = "b",
     codec = Json,
     poison_threshold = 5,
-    timeout = "30s",
+    lease = "30s",
+    max_run_time = "1h",
     backoff(base = "1s", max = "10m"),
     validate = fits,
     crate = "jobqueue"

@@ -44,7 +44,7 @@ mod shadowed {
     // serde's own derive is not as careful, so the message is made serialisable by hand.
     #[derive(::jobqueue::QueueMessage)]
     #[message(queue = "things", kind = "thing", version = 2, upgrade_from = Old, alias = "a", validate = whole)]
-    #[message(timeout = "30s", poison_threshold = 3, backoff(base = "1s", max = "2s"))]
+    #[message(lease = "30s", poison_threshold = 3, backoff(base = "1s", max = "2s"))]
     pub struct Thing {
         #[message(key, length(LOW_LENGTH..=9), pattern = "a")]
         pub name: ::std::string::String,

@@ -178,8 +178,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how long a job may run, lease renewals included. Then it is cancelled, and the attempt counts as failed.
-    /// The default is 12 hours.
+    /// Sets how long a job may run, lease renewals included, unless its message type declares a `max_run_time` of its own. Then it is
+    /// cancelled, and the attempt counts as failed. The default is 12 hours.
     pub fn max_run_time(mut self, time: Duration) -> Self {
         self.core.max_run_time = time.clamp(Duration::from_millis(100), WITHOUT_END);
         self

@@ -27,7 +27,7 @@ const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unavailable);
     queue = "steps",
     kind = "step",
     poison_threshold = 20,
-    timeout = "30s",
+    lease = "30s",
     backoff(base = "1s", max = "5s")
 )]
 struct Step {

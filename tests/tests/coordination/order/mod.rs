@@ -27,7 +27,7 @@ use tokio::sync::{Notify, watch};
     queue = "steps",
     kind = "step",
     poison_threshold = 3,
-    timeout = "30s",
+    lease = "30s",
     backoff(base = "1s", max = "5s")
 )]
 struct Step {

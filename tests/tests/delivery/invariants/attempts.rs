@@ -59,7 +59,7 @@ async fn changed_threshold_holds_within_refresh_interval() {
 }
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "shared", kind = "charge", poison_threshold = 1, timeout = "5s")]
+#[message(queue = "shared", kind = "charge", poison_threshold = 1, lease = "5s")]
 struct Charge {}
 
 /// Another type of the same queue, which declares nothing.

@@ -18,21 +18,21 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// A job of the queue "slow" that takes this number of seconds.
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "slow", kind = "slow", poison_threshold = 3, timeout = "30s")]
+#[message(queue = "slow", kind = "slow", poison_threshold = 3, lease = "30s")]
 struct Slow {
     seconds: u64,
 }
 
 /// A job of the queue "quick" that takes this number of seconds.
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "quick", kind = "quick", poison_threshold = 3, timeout = "30s")]
+#[message(queue = "quick", kind = "quick", poison_threshold = 3, lease = "30s")]
 struct Quick {
     seconds: u64,
 }
 
 /// A job of another kind in the queue "slow".
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "slow", kind = "other", poison_threshold = 3, timeout = "30s")]
+#[message(queue = "slow", kind = "other", poison_threshold = 3, lease = "30s")]
 struct Other {
     seconds: u64,
 }

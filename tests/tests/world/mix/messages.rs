@@ -7,7 +7,7 @@ use super::spec::Script;
 
 /// Most of the work.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "work", kind = "work", timeout = "20s", poison_threshold = 3)]
+#[message(queue = "work", kind = "work", lease = "20s", poison_threshold = 3)]
 #[message(backoff(base = "2s", max = "20s"))]
 pub(super) struct Work {
     pub(super) id: String,
@@ -17,7 +17,7 @@ pub(super) struct Work {
 
 /// A child of a batch.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "parts", kind = "part", timeout = "20s", poison_threshold = 3)]
+#[message(queue = "parts", kind = "part", lease = "20s", poison_threshold = 3)]
 #[message(backoff(base = "2s", max = "20s"))]
 pub(super) struct Part {
     pub(super) id: String,
@@ -26,7 +26,7 @@ pub(super) struct Part {
 
 /// The continuation of a batch.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "parts", kind = "join", timeout = "20s", poison_threshold = 3)]
+#[message(queue = "parts", kind = "join", lease = "20s", poison_threshold = 3)]
 #[message(backoff(base = "2s", max = "20s"))]
 pub(super) struct Join {
     pub(super) id: String,
@@ -35,7 +35,7 @@ pub(super) struct Join {
 
 /// The message of a schedule.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "parts", kind = "tick", timeout = "20s", poison_threshold = 3)]
+#[message(queue = "parts", kind = "tick", lease = "20s", poison_threshold = 3)]
 pub(super) struct Tick {}
 
 /// A message that is never sent.
@@ -45,7 +45,7 @@ pub(super) struct Unused {}
 
 /// The message of the older of two releases.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "releases", kind = "release", timeout = "20s", poison_threshold = 3)]
+#[message(queue = "releases", kind = "release", lease = "20s", poison_threshold = 3)]
 pub(super) struct Former {
     pub(super) id: String,
 }
@@ -53,7 +53,7 @@ pub(super) struct Former {
 /// The same message in the newer release.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "releases", kind = "release", version = 2, upgrade_from = Former)]
-#[message(timeout = "20s", poison_threshold = 3)]
+#[message(lease = "20s", poison_threshold = 3)]
 pub(super) struct Newer {
     pub(super) id: String,
     pub(super) new: u32,

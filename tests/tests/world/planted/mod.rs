@@ -35,7 +35,7 @@ use tokio::time::sleep;
 
 /// The orders of a shop.
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "orders", kind = "order", timeout = "20s", poison_threshold = 3)]
+#[message(queue = "orders", kind = "order", lease = "20s", poison_threshold = 3)]
 #[message(backoff(base = "1s", max = "1s"))]
 struct Order {
     millis: u64,
@@ -43,7 +43,7 @@ struct Order {
 
 /// The message that the handler of an order sends.
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "receipts", kind = "receipt", timeout = "20s", poison_threshold = 3)]
+#[message(queue = "receipts", kind = "receipt", lease = "20s", poison_threshold = 3)]
 struct Receipt {}
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@ use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "Thumb--nails", knd = "thumbnail", poison_threshold = 0, timeout = "1w")]
+#[message(queue = "Thumb--nails", knd = "thumbnail", poison_threshold = 0, lease = "1w")]
 struct Thumbnail {
     #[message(key, range(9..=1))]
     width: u32,

@@ -2,7 +2,7 @@ use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "thumbnails", kind = "thumbnail", timeout = "soon")]
+#[message(queue = "thumbnails", kind = "thumbnail", lease = "8d")]
 struct Thumbnail {
     width: u32,
 }

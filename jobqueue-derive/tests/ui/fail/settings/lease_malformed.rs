@@ -2,7 +2,7 @@ use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "thumbnails", kind = "thumbnail", timeout = "8d")]
+#[message(queue = "thumbnails", kind = "thumbnail", lease = "soon")]
 struct Thumbnail {
     width: u32,
 }

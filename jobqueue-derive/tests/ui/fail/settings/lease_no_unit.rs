@@ -2,7 +2,7 @@ use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "thumbnails", kind = "thumbnail", timeout = "30")]
+#[message(queue = "thumbnails", kind = "thumbnail", lease = "30")]
 struct Thumbnail {
     width: u32,
 }

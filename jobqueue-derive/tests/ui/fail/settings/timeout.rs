@@ -2,7 +2,7 @@ use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "thumbnails", kind = "thumbnail", timeout = "1.5s")]
+#[message(queue = "thumbnails", kind = "thumbnail", timeout = "30s", max_run_time = "0s")]
 struct Thumbnail {
     width: u32,
 }

@@ -2,7 +2,7 @@ use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "thumbnails", kind = "thumbnail", timeout = "500ms")]
+#[message(queue = "thumbnails", kind = "thumbnail", lease = "0s")]
 struct Thumbnail {
     width: u32,
 }

@@ -1,0 +1,10 @@
+use jobqueue::QueueMessage;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "thumbnails", kind = "thumbnail", lease = "500ms")]
+struct Thumbnail {
+    width: u32,
+}
+
+fn main() {}
