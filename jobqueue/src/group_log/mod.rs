@@ -29,8 +29,8 @@
 //!
 //! # Invariants
 //! - An acknowledged send has an entry that was confirmed under the nonce of this send, or its job has ended.
-//! - A message is deleted without having run only if `ended` says that this job (source, id, kind, key, digest of the
-//!   payload) is done or cancelled. A message without an entry joins at the tail: late rather than never.
+//! - A message is deleted without having run only if `ended` says that this job (source, id and key) is done or cancelled. A message
+//!   without an entry joins at the tail: late rather than never.
 //! - A stored entry blocks its group until its message arrives. The sender first confirms that the message exists.
 //!   Every delivery that finds its position here, every put-back for a long time, and every 100 seconds the delivery
 //!   that has the turn, also while it waits for a slot, confirm it again by moving `due` on. Once `due` has passed, each waiting delivery marks every
