@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{Context, JobError, QueueMessage, State, Worker};
 use jobqueue_examples::{Failure, open_storage};
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Failure> {
     let storage = open_storage(None, "retries").await?;
     let prints = storage.queue::<Print>().await?;
     let dead = prints.dead_letters()?;
-    let _ = dead.purge(|_| true).await?;
+    let _ = dead.purge(DeadLetterOptions::new().filter(|_| true)).await?;
     prints.send(&Print { pages: 2 }).await?;
 
     let paper = Paper(Arc::default());
@@ -60,7 +60,7 @@ async fn main() -> Result<(), Failure> {
     }
 
     paper.0.store(true, Ordering::Relaxed);
-    println!("put back: {}", dead.redrive(RedriveOptions::new()).await?.moved.len());
+    println!("put back: {}", dead.redrive(DeadLetterOptions::new()).await?.moved.len());
     let _ = worker()?.run_until_idle().await?;
     Ok(())
 }

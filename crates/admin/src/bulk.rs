@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use jobqueue::__internals::PassAction;
-use jobqueue::dead_letters::{DeadLetter, RedriveOptions, RedriveReport};
+use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions, RedriveReport};
 use jobqueue::{Error, ErrorKind};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -247,7 +247,7 @@ impl<'a> Bulk<'a> {
         Ok(report)
     }
 
-    fn options(&self) -> Result<RedriveOptions, Error> {
+    fn options(&self) -> Result<DeadLetterOptions, Error> {
         let (mut options, found) = match &self.selection {
             Selection::Filter(filter) if filter.is_empty() => {
                 let text = "no dead letters are selected: give a plan, a filter with a condition, or `DeadLetterFilter::all()`";
@@ -259,7 +259,7 @@ impl<'a> Bulk<'a> {
             }
             Selection::Filter(filter) => (self.admin.selecting(filter), None),
             Selection::Plan(plan) => {
-                let options = RedriveOptions::new().filter(plan.selection()).before(plan.before);
+                let options = DeadLetterOptions::new().filter(plan.selection()).before(plan.before);
                 (options, Some(plan.letters.len() as u64))
             }
         };

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::__internals::{DeadLetterQueue, PassAction};
 use jobqueue::Error;
-use jobqueue::dead_letters::{DeadLetter, RedriveOptions};
+use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue_message::envelope::{Parsed, Payload, parse};
 use serde::Serialize;
 
@@ -216,9 +216,9 @@ impl Admin {
         self.act(Action::Inspect, deed, work, summary).await
     }
 
-    pub(super) fn selecting(&self, filter: &DeadLetterFilter) -> RedriveOptions {
+    pub(super) fn selecting(&self, filter: &DeadLetterFilter) -> DeadLetterOptions {
         let (filter, now) = (filter.clone(), self.clock().now());
-        RedriveOptions::new().filter(move |letter| filter.selects(letter, now))
+        DeadLetterOptions::new().filter(move |letter| filter.selects(letter, now))
     }
 
     pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {

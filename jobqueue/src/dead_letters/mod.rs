@@ -23,7 +23,7 @@ use crate::storage::QueueName;
 
 pub use crate::delivery::PastDeadLetter;
 pub use letter::DeadLetter;
-pub use options::{PurgeReport, RedriveOptions, RedriveReport, SkippedLetter};
+pub use options::{DeadLetterOptions, PurgeReport, RedriveReport, SkippedLetter};
 
 pub(crate) use held::PassAction;
 pub(crate) use untyped::DeadLetterQueue;
@@ -49,7 +49,7 @@ impl<M: QueueMessage> Queue<M> {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use jobqueue::dead_letters::RedriveOptions;
+/// # use jobqueue::dead_letters::DeadLetterOptions;
 /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize};
 /// # use std::time::Duration;
 /// # #[derive(Serialize, Deserialize, QueueMessage)]
@@ -61,7 +61,7 @@ impl<M: QueueMessage> Queue<M> {
 /// for letter in dead.peek().await? {
 ///     println!("{}: {} after {} attempts", letter.id, letter.reason, letter.attempts);
 /// }
-/// let options = RedriveOptions::new().filter(|letter| letter.reason == "rejected").per_second(10);
+/// let options = DeadLetterOptions::new().filter(|letter| letter.reason == "rejected").per_second(10);
 /// let redriven = dead.redrive(options).await?;
 /// assert_eq!(redriven.moved.len(), 1);
 /// # Ok(()) }
@@ -119,7 +119,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use jobqueue::dead_letters::RedriveOptions;
+    /// # use jobqueue::dead_letters::DeadLetterOptions;
     /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize};
     /// # use std::time::Duration;
     /// # #[derive(Serialize, Deserialize, QueueMessage)]
@@ -138,7 +138,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     ///         Err(error) => eprintln!("{}: {error}", letter.id),
     ///     }
     /// }
-    /// let redriven = dead.redrive(RedriveOptions::new().filter(move |letter| mended.contains(&letter.id))).await?;
+    /// let redriven = dead.redrive(DeadLetterOptions::new().filter(move |letter| mended.contains(&letter.id))).await?;
     /// assert_eq!((redriven.moved.len(), redriven.left), (1, 1));
     /// # Ok(()) }
     /// ```
@@ -211,7 +211,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// As for [`list`](Self::list).
     pub async fn for_each(&self, mut look: impl FnMut(&DeadLetter) + Send) -> Result<(), Error> {
-        let report = self.letters.pass(&RedriveOptions::new(), PassAction::Tell, &mut look).await?;
+        let report = self.letters.pass(&DeadLetterOptions::new(), PassAction::Tell, &mut look).await?;
         match report.stopped {
             Some(why) => Err(Error::new(ErrorKind::Storage, why).with_retryable(true)),
             None => Ok(()),
@@ -234,27 +234,44 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// If the future is dropped, dead letters that it held become visible again after at most 10 minutes. The one
     /// that it was moving may be in both queues.
-    pub async fn redrive(&self, options: RedriveOptions) -> Result<RedriveReport, Error> {
+    pub async fn redrive(&self, options: DeadLetterOptions) -> Result<RedriveReport, Error> {
         let action = if options.dry_run { PassAction::Tell } else { PassAction::PutBack };
         self.letters.pass(&options, action, &mut |_| {}).await
     }
 
-    /// Deletes the dead letters for which `filter` returns true, with their payloads. Returns a report. This cannot
-    /// be undone: look at them with [`list`](Self::list) first. A job that was put back keeps its payload. A dead
-    /// letter that cannot be deleted is skipped and [reported](PurgeReport::skipped).
+    /// Deletes the dead letters that the filter of `options` selects, with their payloads. Returns a report. This cannot
+    /// be undone: look at them first, with [`list`](Self::list) or by a [dry run](DeadLetterOptions::dry_run). A job that was put
+    /// back keeps its payload. A dead letter that cannot be deleted is skipped and [reported](PurgeReport::skipped).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, Storage, dead_letters::DeadLetterOptions}; use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+    /// # let mails = Storage::memory().queue::<Mail>().await?;
+    /// # mails.send(&Mail { to: "lost".into() }).await?;
+    /// # mails.receive(std::time::Duration::ZERO).await?.ok_or("none")?.dead_letter("no such address").await?;
+    /// let dead = mails.dead_letters()?;
+    /// let lost = DeadLetterOptions::new().filter(|letter| letter.reason == "rejected");
+    /// assert_eq!(dead.purge(lost.clone().dry_run(true)).await?.deleted.len(), 1);
+    /// assert_eq!(dead.purge(lost).await?.deleted.len(), 1);
+    /// assert!(dead.is_empty().await?);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read at all; nothing was deleted.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the options have no filter. `.filter(|_| true)` selects all dead letters.
+    /// - [`Storage`](crate::ErrorKind::Storage): the dead-letter queue cannot be read at all; nothing was deleted.
     ///
     /// # Cancel safety
     /// If the future is dropped, deleted dead letters stay deleted; a sweep deletes the payload of the last one. Dead
     /// letters that it held become visible again after at most 10 minutes.
-    pub async fn purge(
-        &self,
-        filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static,
-    ) -> Result<PurgeReport, Error> {
-        let options = RedriveOptions::new().filter(filter);
-        Ok(self.letters.pass(&options, PassAction::Delete, &mut |_| {}).await?.into())
+    pub async fn purge(&self, options: DeadLetterOptions) -> Result<PurgeReport, Error> {
+        if !options.has_filter() {
+            let text = "a purge needs a filter; `.filter(|_| true)` selects all dead letters";
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let action = if options.dry_run { PassAction::Tell } else { PassAction::Delete };
+        Ok(self.letters.pass(&options, action, &mut |_| {}).await?.into())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The options and the report of a redrive.
+//! The options and the reports of a redrive and a purge.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,21 +10,22 @@ use super::letter::DeadLetter;
 
 type Filter = dyn Fn(&DeadLetter) -> bool + Send + Sync;
 
-/// The options of a redrive: which dead letters to put back, and how fast.
+/// The options of a [redrive](super::DeadLetters::redrive) or a [purge](super::DeadLetters::purge): which dead letters to put back or
+/// delete, and how fast.
 ///
 /// ```
-/// use jobqueue::dead_letters::RedriveOptions;
+/// use jobqueue::dead_letters::DeadLetterOptions;
 /// use jobqueue::Reason;
 ///
 /// // A few first, to test whether the cause is fixed; then the rest, slowly.
-/// let probe = RedriveOptions::new().limit(3);
-/// let rest = RedriveOptions::new()
+/// let probe = DeadLetterOptions::new().limit(3);
+/// let rest = DeadLetterOptions::new()
 ///     .filter(|letter| letter.reason == Reason::ATTEMPTS_EXHAUSTED && letter.kind == "charge")
 ///     .per_second(20);
 /// # let _ = (probe, rest);
 /// ```
 #[derive(Clone, Default)]
-pub struct RedriveOptions {
+pub struct DeadLetterOptions {
     filter: Option<Arc<Filter>>,
     pub(crate) limit: Option<u64>,
     pub(crate) per_second: Option<u32>,
@@ -33,8 +34,8 @@ pub struct RedriveOptions {
     pub(crate) before: Option<SystemTime>,
 }
 
-impl RedriveOptions {
-    /// Selects all dead letters, as fast as possible.
+impl DeadLetterOptions {
+    /// Returns options without a filter: a redrive takes all dead letters, as fast as possible, and a purge is refused.
     pub fn new() -> Self {
         Self::default()
     }
@@ -46,21 +47,21 @@ impl RedriveOptions {
         self
     }
 
-    /// Sets the maximum number of dead letters to put back.
+    /// Sets the maximum number of dead letters to put back or delete.
     #[must_use]
     pub fn limit(mut self, letters: u64) -> Self {
         self.limit = Some(letters);
         self
     }
 
-    /// Sets the maximum rate, so that the redriven jobs do not overwhelm the workers.
+    /// Sets the maximum rate, so that redriven jobs do not overwhelm the workers.
     #[must_use]
     pub fn per_second(mut self, rate: u32) -> Self {
         self.per_second = Some(rate.max(1));
         self
     }
 
-    /// Reports the dead letters without putting them back. The default is off.
+    /// Reports the dead letters without putting them back or deleting them. The default is off.
     #[must_use]
     pub fn dry_run(mut self, dry: bool) -> Self {
         self.dry_run = dry;
@@ -82,14 +83,18 @@ impl RedriveOptions {
         self
     }
 
+    pub(super) fn has_filter(&self) -> bool {
+        self.filter.is_some()
+    }
+
     pub(super) fn picks(&self, letter: &DeadLetter) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter(letter))
     }
 }
 
-impl fmt::Debug for RedriveOptions {
+impl fmt::Debug for DeadLetterOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedriveOptions")
+        f.debug_struct("DeadLetterOptions")
             .field("filtered", &self.filter.is_some())
             .field("limit", &self.limit)
             .field("per_second", &self.per_second)
@@ -130,7 +135,7 @@ pub struct RedriveReport {
 #[must_use]
 #[non_exhaustive]
 pub struct PurgeReport {
-    /// The ids of the jobs whose dead letters were deleted.
+    /// The ids of the jobs whose dead letters were deleted; in a dry run, of those that would be deleted.
     pub deleted: Vec<String>,
     /// The selected dead letters that may not be deleted, with the cause of each.
     pub skipped: Vec<SkippedLetter>,

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::duplicates::{Key, LetterRole, Seen};
 use super::held::{Held, PassAction};
 use super::letter::{DeadLetter, DeadLetterEntry};
-use super::options::{RedriveOptions, RedriveReport, SkippedLetter};
+use super::options::{DeadLetterOptions, RedriveReport, SkippedLetter};
 use super::revive::Put;
 use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
 use crate::delivery::claim_letter;
@@ -44,7 +44,7 @@ const UNCERTAIN_END: &str = "a part of the queue did not answer, so there may be
 type Listener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
 
 struct Pass<'p> {
-    options: &'p RedriveOptions,
+    options: &'p DeadLetterOptions,
     action: PassAction,
     /// The time at which the pass began, by the storage's clock. It leaves later dead letters alone.
     began: Option<SystemTime>,
@@ -201,7 +201,7 @@ impl DeadLetterQueue {
     /// Handles all dead letters that exist when it begins.
     pub async fn pass(
         &self,
-        options: &RedriveOptions,
+        options: &DeadLetterOptions,
         action: PassAction,
         tell: &mut Listener<'_>,
     ) -> Result<RedriveReport, Error> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::azure::Options;
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::{Metadata, SettingOverrides};
 use jobqueue::storage::ContainerName;
 use jobqueue::{
@@ -99,7 +99,7 @@ async fn failures_are_retried_then_dead_lettered_and_can_be_put_back() {
     assert_eq!(listed[0].error.as_deref(), Some("failure 2"));
 
     is_mended.store(1, Ordering::SeqCst);
-    assert_eq!(letters.redrive(RedriveOptions::new()).await.unwrap().moved, [sent.id()]);
+    assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved, [sent.id()]);
     assert_eq!(worker.ended().await.name(), "completed");
     drop(worker.stop().await);
     assert!(bench.orders.is_empty().await.unwrap() && letters.is_empty().await.unwrap());

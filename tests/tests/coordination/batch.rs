@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use jobqueue::batch::OnDeadLetters;
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{
     Context, JobError, QueueMessage, QueueName, Reason, Runtime, State, Storage, Worker, WorkerBuilder,
@@ -191,7 +191,7 @@ async fn a_dead_letter_holds_the_batch_up_until_it_is_redriven() {
     assert!(log.joins.lock().unwrap().is_empty());
     *log.failing.lock().unwrap() = None;
     let dead = storage.queue::<Slice>().await.unwrap().dead_letters().unwrap();
-    let _ = dead.redrive(RedriveOptions::new()).await.unwrap();
+    let _ = dead.redrive(DeadLetterOptions::new()).await.unwrap();
     run(&storage, &log).await;
     all_done(&log, 3);
 }
@@ -373,7 +373,7 @@ async fn progress_counts_a_waiting_dead_letter_as_left() {
     assert_eq!(faulty.calls_of(Operation::ListBlobs), 1);
     *log.failing.lock().unwrap() = None;
     let dead = storage.queue::<Slice>().await.unwrap().dead_letters().unwrap();
-    let _ = dead.redrive(RedriveOptions::new()).await.unwrap();
+    let _ = dead.redrive(DeadLetterOptions::new()).await.unwrap();
     run(&storage, &log).await;
     assert_eq!(progress(&storage).await, Some((500, 500, 0, 0)));
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::PutMessage;
 use jobqueue::{Context, ErrorKind, JobError, Queue, QueueMessage, Report, Storage, WorkerBuilder};
@@ -211,7 +211,7 @@ async fn fanned_out(end: fn(&Context) -> Result<(), JobError>, redrives: bool) -
     let mut report = pages().await.unwrap();
     if redrives {
         let queue = storage.queue::<Page>().await.unwrap();
-        let moved = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap().moved;
+        let moved = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap().moved;
         assert_eq!(moved.len(), 1);
         report = pages().await.unwrap();
         let _ = worker(&storage).handle(book.clone()).build().unwrap().run_until(after(60)).await.unwrap();
@@ -313,7 +313,7 @@ async fn a_child_dead_lettered_by_hand_is_run_after_a_redrive() {
     let _ = worker(&storage).handle(fail).build().unwrap().run_until(after(5)).await.unwrap();
     after(60).await;
     slices.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("by hand").await.unwrap();
-    let _ = slices.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let _ = slices.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(run(&storage, 900).await, ["join of 1, 0 failed", "slice 1"]);
 }
 
@@ -326,7 +326,7 @@ async fn a_failed_child_that_is_redriven_in_time_counts_as_done() {
     let reject = async |_: Slice| Err::<(), _>(JobError::dead_letter("planted"));
     let _ = worker(&storage).handle(reject).build().unwrap().run_until(after(5)).await.unwrap();
     let slices: Queue<Slice> = storage.queue().await.unwrap();
-    let _ = slices.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let _ = slices.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(run(&storage, 60).await, ["slice 0"]);
     batch.then(&Join {}).await.unwrap();
     assert_eq!(run(&storage, 60).await, ["join of 1, 0 failed"]);

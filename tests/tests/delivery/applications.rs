@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::ManualClock;
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::schedule::{CatchUp, Schedule};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{
@@ -169,7 +169,7 @@ async fn external_dead_letters_are_listed_and_redriven_as_is() {
         assert!(letter.time.is_some());
     }
 
-    let redriven = dead.redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = dead.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(redriven.moved.len(), 3);
     assert_eq!(redriven.left, 0);
     assert!(dead.is_empty().await.unwrap());
@@ -198,7 +198,8 @@ async fn dead_letters_of_another_program_can_be_purged() {
     let storage = memory::open();
     dead_lettered_by_another_program(&storage, &[r#"{"id":"a"}"#, "hello"]).await;
     let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
-    let purged = dead.purge(|letter| letter.reason == "unknown").await.unwrap();
+    let unknown = DeadLetterOptions::new().filter(|letter| letter.reason == "unknown");
+    let purged = dead.purge(unknown).await.unwrap();
     assert_eq!(purged.deleted.len(), 2);
     assert!(dead.is_empty().await.unwrap());
 }

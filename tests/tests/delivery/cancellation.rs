@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, StoreErrorKind};
 use jobqueue::{JobError, Queue, QueueName, SendOptions, Storage};
 use jobqueue_admin::{AccessLevel, Admin, Cancellation, JobReference};
@@ -158,7 +158,7 @@ async fn no_message_of_a_job_runs_that_an_operator_cancelled() {
     // The result is kept for as long as the request, and neither concerns the job that an operator puts back.
     after(3 * 86_400).await;
     let letters = tasks(&faulty).await.dead_letters().unwrap();
-    let redriven = letters.redrive(RedriveOptions::new()).await.unwrap().moved.len() as u64;
+    let redriven = letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len() as u64;
     assert!(redriven > 0);
     assert_eq!(run_for(&faulty.storage(), 600).await, (redriven, 0));
     assert_eq!(admin.cancellation(&job).await.unwrap(), Cancellation::Cancelled);
@@ -177,7 +177,17 @@ async fn a_cancelled_job_whose_dead_letter_was_purged_is_not_called_completed() 
     faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Unavailable));
     assert_eq!(run_for(&faulty.storage(), 130).await, (0, 1));
     faulty.heal();
-    assert_eq!(queue.dead_letters().unwrap().purge(|_| true).await.unwrap().deleted.len(), 1);
+    assert_eq!(
+        queue
+            .dead_letters()
+            .unwrap()
+            .purge(DeadLetterOptions::new().filter(|_| true))
+            .await
+            .unwrap()
+            .deleted
+            .len(),
+        1
+    );
     let _ = run_for(&faulty.storage(), 600).await;
     assert!(queue.is_empty().await.unwrap());
     assert_eq!(admin.cancellation(&job).await.unwrap(), Cancellation::Cancelled);

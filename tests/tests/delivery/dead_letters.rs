@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::dead_letters::{DeadLetters, RedriveOptions};
+use jobqueue::dead_letters::{DeadLetterOptions, DeadLetters};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError, QueueMessage, Reason, Storage, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -94,7 +94,7 @@ async fn dead_letter_message_is_upgraded_and_validated() {
     );
     // An old program knows that it cannot read what a newer one sent.
     let orders = storage.queue::<Order>().await.unwrap();
-    orders.dead_letters().unwrap().purge(|_| true).await.map(drop).unwrap();
+    orders.dead_letters().unwrap().purge(DeadLetterOptions::new().filter(|_| true)).await.map(drop).unwrap();
     orders.send(&Order { pieces: 1 }).await.unwrap();
     orders.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("no").await.unwrap();
     let old = storage.queue::<OrderV1>().await.unwrap().dead_letters().unwrap();
@@ -113,7 +113,7 @@ async fn undecodable_dead_letter_message_is_an_error() {
         read.push(dead.message(letter).await.map_err(|error| error.kind()));
     }
     assert!(read.contains(&Ok(task("theirs"))) && read.contains(&Err(ErrorKind::Undecodable)), "{read:?}");
-    dead.purge(|_| true).await.map(drop).unwrap();
+    dead.purge(DeadLetterOptions::new().filter(|_| true)).await.map(drop).unwrap();
 
     // A text that no worker could read, kept byte for byte: no more readable than it was.
     let queue = storage.queue::<Task>().await.unwrap();
@@ -122,7 +122,25 @@ async fn undecodable_dead_letter_message_is_an_error() {
     let letter = &dead.peek().await.unwrap()[0];
     assert_eq!(letter.reason, Reason::DECODE_ERROR);
     assert_eq!(dead.message(letter).await.unwrap_err().kind(), ErrorKind::Undecodable);
-    assert_eq!(dead.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(dead.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn purge_takes_the_options_of_a_redrive_and_needs_a_filter() {
+    let storage = in_memory();
+    let dead = dead_letter::<Task>(&storage, &["1", "2", "3", "4", "5"]).await;
+    let error = dead.purge(DeadLetterOptions::new().limit(2)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(dead.approximate_len().await.unwrap(), 5);
+
+    let all = DeadLetterOptions::new().filter(|_| true);
+    assert_eq!(dead.purge(all.clone().dry_run(true)).await.unwrap().deleted.len(), 5);
+    assert_eq!(dead.approximate_len().await.unwrap(), 5);
+    let began = tokio::time::Instant::now();
+    assert_eq!(dead.purge(all.clone().limit(3).per_second(1)).await.unwrap().deleted.len(), 3);
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(dead.purge(all).await.unwrap().deleted.len(), 2);
+    assert!(dead.is_empty().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +156,7 @@ async fn unreadable_payload_is_told_from_a_missing_one() {
     let error = dead.message(letter).await.unwrap_err();
     assert!(error.is_retryable() && error.kind() == ErrorKind::Storage, "{error:?}");
     faulty.heal();
-    dead.purge(|_| true).await.map(drop).unwrap();
+    dead.purge(DeadLetterOptions::new().filter(|_| true)).await.map(drop).unwrap();
     let error = dead.message(letter).await.unwrap_err();
     assert!(!error.is_retryable() && error.kind() == ErrorKind::Undecodable, "{error:?}");
     assert!(!format!("{letter:?}{error:?}").contains("xxx"), "no payload is shown");
@@ -286,6 +304,6 @@ async fn handler_chooses_the_reason_of_its_dead_letter() {
     let mut reasons: Vec<_> = dead.peek().await.unwrap().into_iter().map(|letter| letter.reason).collect();
     reasons.sort();
     assert_eq!(reasons, [Reason::ATTEMPTS_EXHAUSTED, Reason::new("no_customer"), Reason::REJECTED]);
-    let chosen = RedriveOptions::new().filter(|letter| letter.reason == "no_customer");
+    let chosen = DeadLetterOptions::new().filter(|letter| letter.reason == "no_customer");
     assert_eq!(dead.redrive(chosen).await.unwrap().moved.len(), 1);
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{
     Context, Event, Extension, JobError, JobInfo, Outcome, QueueMessage, Reason, Runtime, State, Storage,
     Worker, WorkerBuilder,
@@ -101,7 +101,7 @@ async fn failing_job_is_dead_lettered_after_its_attempts() {
     assert_eq!(letters[0].error.as_deref(), Some("failure 3"));
     assert_eq!(letters[0].queue, "orders");
 
-    let redriven = dead.redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = dead.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(redriven.moved, [sent.id()]);
     assert_eq!(dead.approximate_len().await.unwrap(), 0);
     assert_eq!(orders.approximate_len().await.unwrap(), 1);
@@ -310,7 +310,7 @@ async fn undecodable_message_is_dead_lettered_byte_for_byte() {
     let mut reasons: Vec<_> = dead.peek().await.unwrap().into_iter().map(|letter| letter.reason).collect();
     reasons.sort();
     assert_eq!(reasons, ["decode_error", "decode_error", "decode_error", "decode_error", "invalid"]);
-    let _ = dead.redrive(RedriveOptions::new()).await.unwrap();
+    let _ = dead.redrive(DeadLetterOptions::new()).await.unwrap();
     let back = storage.queues().peek(orders.name(), 32).await.unwrap();
     let back: Vec<String> = back.into_iter().map(|message| message.text.unwrap()).collect();
     assert_eq!(back.len(), 5);

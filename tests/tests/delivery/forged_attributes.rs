@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::{Metadata, SettingOverrides};
 use jobqueue::storage::PutMessage;
 use jobqueue::{Context, JobError, Runtime, Storage, memory};
@@ -106,7 +106,7 @@ async fn own_history_survives_crashes_and_redrives() {
         Err::<(), _>(JobError::dead_letter("no"))
     };
     let _ = worker(&storage).handle(fails).build().unwrap().run_until(after(60)).await.unwrap();
-    assert_eq!(queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     let seen = run(&storage).await;
     assert_eq!(seen, [(1, Some(7), true), (2, Some(7), false), (3, Some(7), false)]);
 }

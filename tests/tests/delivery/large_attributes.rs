@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError, SendOptions, Storage};
@@ -70,7 +70,7 @@ async fn an_event_without_room_runs_as_often_as_any_other() {
         assert_eq!(letter.reason.as_str(), "attempts_exhausted", "{bytes}");
         assert_eq!(letter.attempts, 3, "{bytes}");
         assert_eq!(letters.message(&letter).await.unwrap(), task("a"), "{bytes}");
-        let redriven = letters.redrive(RedriveOptions::new()).await.unwrap();
+        let redriven = letters.redrive(DeadLetterOptions::new()).await.unwrap();
         assert_eq!(redriven.moved.len(), 1, "{bytes}");
         assert_eq!(queue.approximate_len().await.unwrap(), 1, "{bytes}");
         let handler = |task: Task| async move {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::handler::Handler;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{JobError, QueueMessage, Storage};
@@ -139,7 +139,7 @@ async fn run_later_release(storage: &Storage) -> u64 {
 async fn a_job_that_an_older_release_rejected_runs_once_after_its_redrive() {
     let storage = rejected_and_not_deleted().await;
     let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
-    assert_eq!(letters.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     assert_eq!(run_later_release(&storage).await, 1);
 }
 
@@ -147,6 +147,6 @@ async fn a_job_that_an_older_release_rejected_runs_once_after_its_redrive() {
 async fn a_purged_job_that_an_older_release_rejected_does_not_run() {
     let storage = rejected_and_not_deleted().await;
     let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
-    assert_eq!(letters.purge(|_| true).await.unwrap().deleted.len(), 1);
+    assert_eq!(letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap().deleted.len(), 1);
     assert_eq!(run_later_release(&storage).await, 0);
 }

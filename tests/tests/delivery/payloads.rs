@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::batch::OnDeadLetters;
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{
@@ -176,7 +176,17 @@ async fn a_message_cannot_delete_the_payload_of_another_queue() {
         _ => Err(JobError::dead_letter("planted")),
     };
     run_for(worker(&storage).handle(handler), 60).await;
-    assert_eq!(queue.dead_letters().unwrap().purge(|_| true).await.unwrap().deleted.len(), 2);
+    assert_eq!(
+        queue
+            .dead_letters()
+            .unwrap()
+            .purge(DeadLetterOptions::new().filter(|_| true))
+            .await
+            .unwrap()
+            .deleted
+            .len(),
+        2
+    );
     let delivery = victim.receive(Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(delivery.message().data.len(), LARGE);
     delivery.complete().await.unwrap();
@@ -255,7 +265,7 @@ async fn unfinished_dead_letter_shares_no_blob_with_its_message() {
         storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs.len()
     };
     assert_eq!(payloads().await, 2);
-    assert_eq!(dead_letters.purge(|_| true).await.unwrap().deleted.len(), 1);
+    assert_eq!(dead_letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap().deleted.len(), 1);
     assert_eq!(payloads().await, 1);
     run_for(worker(&storage).handle(async |_: Task| Ok::<_, JobError>(())), 120).await;
     assert_eq!(queue.approximate_len().await.unwrap(), 0);
@@ -295,7 +305,7 @@ async fn what_is_sent_leaves_room_for_attempts_and_a_dead_letter() {
     assert_eq!(queue.approximate_len().await.unwrap(), 0);
     assert_eq!(*runs.lock().unwrap(), 3 * sent);
     let dead_letters = queue.dead_letters().unwrap();
-    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(redriven.moved.len(), sent);
     assert!(redriven.skipped.is_empty());
 }
@@ -332,7 +342,7 @@ async fn dead_letter_of_a_payload_over_the_workers_limit_keeps_it() {
     // Long after the message would have expired.
     after(30 * 86_400).await;
     let _ = sweep(&storage, SweepOptions::new()).await.unwrap();
-    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(redriven.moved.len(), 1, "{redriven:?}");
     let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((report.completed, payloads(&storage).await), (1, 0));

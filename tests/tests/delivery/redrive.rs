@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::dead_letters::{DeadLetter, RedriveOptions};
+use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue::storage::{BlobName, Operation, PutBlob, PutMessage, StoreErrorKind};
 use jobqueue::{Context, JobError, JobInfo, Queue, Reason, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -62,7 +62,7 @@ async fn jobs_that_die_again_while_a_redrive_runs_are_kept() {
         while dead_letters.approximate_len().await.unwrap() < 100 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let options = rate.map_or(RedriveOptions::new(), |rate| RedriveOptions::new().per_second(rate));
+        let options = rate.map_or(DeadLetterOptions::new(), |rate| DeadLetterOptions::new().per_second(rate));
         let redriven = dead_letters.redrive(options).await.unwrap();
         while deaths.lock().unwrap().values().sum::<u32>() < 200 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -95,7 +95,7 @@ async fn a_redrive_ends_although_all_it_puts_back_dies_at_once() {
         let few = move |_: &DeadLetter| {
             looked_at.fetch_add(1, Ordering::Relaxed) < 1_000 || panic!("it goes round")
         };
-        let redriven = dead_letters.redrive(RedriveOptions::new().filter(few)).await.unwrap();
+        let redriven = dead_letters.redrive(DeadLetterOptions::new().filter(few)).await.unwrap();
         after(10).await;
         redriven
     };
@@ -135,7 +135,7 @@ async fn equal_ids_of_two_sources_are_two_dead_letters() {
         let failing = worker(&storage).concurrency(1).handle(fail).build().unwrap();
         let _ = failing.run_until(after(300)).await.unwrap();
         assert_eq!(lengths(&queue).await, (0, 2));
-        let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+        let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
         assert_eq!(redriven.moved.len(), 2);
         assert_eq!(lengths(&queue).await, (2, 0));
     }
@@ -159,7 +159,7 @@ async fn dead_letters_near_the_limit_are_put_back_as_any_other() {
         };
         let _ = worker(&storage).handle(reject).build().unwrap().run_until(after(60)).await.unwrap();
         assert_eq!(lengths(&queue).await, (0, sent));
-        let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+        let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
         assert_eq!(redriven.moved.len() as u64, sent);
         assert!(redriven.skipped.is_empty());
         assert_eq!(lengths(&queue).await, (sent, 0));
@@ -179,7 +179,7 @@ async fn letters_are_put_back_many_at_a_time() {
     }
     reject_all(&storage).await;
     let began = tokio::time::Instant::now();
-    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(redriven.moved.len(), 200);
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     assert_eq!(lengths(&queue).await, (200, 0));
@@ -195,7 +195,7 @@ async fn letters_of_jobs_in_order_are_put_back_one_after_the_other() {
         let _ = queue.send(&one).in_order().await.unwrap();
     }
     reject_all(&storage).await;
-    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(redriven.moved.len(), 20);
     let puts: Vec<_> = faulty.calls().into_iter().filter(|call| call.operation == Operation::Put).collect();
     let last = puts[puts.len() - 20..].windows(2);
@@ -212,10 +212,10 @@ async fn redriven_job_is_not_said_to_have_finished() {
     let lying = storage.queues().peek(dead_letters.name(), 1).await.unwrap().remove(0).text.unwrap();
     let finished = lying.replace(r#""deadletterqueue""#, r#""handlerfinished":"{}","deadletterqueue""#);
     assert!(lying.len() < finished.len());
-    let _ = dead_letters.purge(|_| true).await.unwrap();
+    let _ = dead_letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap();
     storage.queues().put(dead_letters.name(), PutMessage::new(finished)).await.unwrap();
     after(1).await;
-    assert_eq!(dead_letters.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(dead_letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     let put_back = storage.queues().peek(queue.name(), 1).await.unwrap().remove(0).text.unwrap();
     assert!(!put_back.contains("handlerfinished"), "{put_back}");
 }
@@ -244,14 +244,14 @@ async fn one_letter_that_cannot_be_put_back_stops_no_other() {
     }
     after(1).await;
     faulty.plan(Operation::Put, 5, Fault::Refuse(StoreErrorKind::Unauthorized));
-    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(redriven.moved.len(), 19, "{redriven:?}");
     assert_eq!(redriven.skipped.len(), 3, "{redriven:?}");
     assert!(redriven.skipped.iter().all(|letter| !letter.maybe_moved && !letter.why.is_empty()));
     assert!(storage.queues().list_queues("payments").await.unwrap().is_empty());
     assert_eq!(lengths(&queue).await, (19, 3));
     // At once, since what was skipped is visible.
-    let again = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    let again = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(again.moved.len(), 1, "{again:?}");
     assert_eq!(again.skipped.len(), 2, "{again:?}");
 }
@@ -266,7 +266,7 @@ async fn a_limit_counts_jobs_whose_letters_could_not_be_deleted() {
     }
     reject_all(&storage).await;
     faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unavailable));
-    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new().limit(1)).await.unwrap();
+    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new().limit(1)).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.skipped.len(), redriven.left), (0, 1, 2));
     faulty.heal();
     assert_eq!(lengths(&queue).await, (1, 3));
@@ -284,13 +284,13 @@ async fn a_redrive_that_the_storage_fails_ends_soon_and_holds_nothing() {
     reject_all(&storage).await;
     let dead_letters = queue.dead_letters().unwrap();
     faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unavailable));
-    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(redriven.moved.len(), 0);
     assert_eq!(redriven.skipped.len(), 3);
     assert_eq!(redriven.left, 29);
     assert!(redriven.stopped.is_some());
     faulty.heal();
-    let again = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    let again = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(again.moved.len(), 50);
     assert_eq!(again.stopped, None);
 }
@@ -306,12 +306,12 @@ async fn purge_after_a_redrive_keeps_the_jobs_payload() {
     reject_all(&storage).await;
     faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unavailable));
     let dead_letters = queue.dead_letters().unwrap();
-    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.skipped.len()), (0, 1));
     assert!(redriven.skipped[0].maybe_moved);
     faulty.heal();
     assert_eq!(lengths(&queue).await, (1, 1));
-    assert_eq!(dead_letters.purge(|_| true).await.unwrap().deleted.len(), 1);
+    assert_eq!(dead_letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap().deleted.len(), 1);
     assert_eq!(finish_all(&storage).await, (1, 1));
     assert_eq!(payloads(&storage).await, 0);
 }
@@ -330,14 +330,14 @@ async fn redriven_job_keeps_the_payload_of_its_dead_letter() {
     // Put back, and the answer is lost: what is put once more has a payload of its own.
     faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
     faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unavailable));
-    let _ = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    let _ = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
     faulty.heal();
     assert_eq!(lengths(&queue).await, (2, 1));
     // Next to the storage, so that one is done before the other begins: copies that begin at once both run.
     assert_eq!(finish_all(&near).await.1, 1, "the second is known to be a copy");
     let letter = dead_letters.list().await.unwrap().remove(0);
     assert_eq!(dead_letters.message(&letter).await.unwrap().data.len(), LARGE);
-    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(redriven.moved.len(), 1);
     assert_eq!(lengths(&queue).await, (1, 0));
 }
@@ -356,7 +356,7 @@ async fn the_fence_of_a_job_grows_over_redrives() {
             async { Err::<(), _>(JobError::retry("planted")) }
         };
         let _ = worker(&storage).handle(fail).build().unwrap().run_until(after(300)).await.unwrap();
-        let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+        let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
         assert_eq!(redriven.moved.len(), 1);
     }
     let fences = fences.lock().unwrap().clone();
@@ -406,7 +406,7 @@ async fn slow_redrive_with_a_filter_reads_every_letter() {
         storage.queues().put(dead_letters.name(), raw).await.unwrap();
     }
     after(1).await;
-    let slow = RedriveOptions::new().filter(|letter| letter.reason == "unknown").per_second(1);
+    let slow = DeadLetterOptions::new().filter(|letter| letter.reason == "unknown").per_second(1);
     let redriven = dead_letters.redrive(slow).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.left, redriven.stopped), (645, 32, None));
     assert_eq!(lengths(&queue).await, (645, 32));
@@ -428,7 +428,7 @@ async fn redrive_of_a_job_whose_checkpoint_is_damaged_keeps_the_dead_letter() {
     let (checkpoint, _) = blobs.into_iter().find(|(_, blob)| blob.length < LARGE as u64).unwrap();
     let name = BlobName::new(container, checkpoint).unwrap();
     storage.blobs().put_blob(&name, "damaged".into(), PutBlob::new()).await.unwrap();
-    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.skipped.len()), (0, 1), "{redriven:?}");
     assert_eq!((lengths(&queue).await, payloads(&storage).await), ((0, 1), 2));
 }

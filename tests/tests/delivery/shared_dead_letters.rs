@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
 use jobqueue::{Context, ErrorKind, JobError, Storage};
@@ -28,7 +28,7 @@ async fn redrive_of_a_job_that_is_in_both_queues_makes_no_second_job() {
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let _ = queue.send(&large("a")).await.unwrap();
     dead_letter_without_deletion(&faulty).await;
-    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(redriven.moved.len(), 1);
     assert_eq!(finish_all(&faulty.storage()).await, (1, 1), "it runs once, with its payload");
     assert_eq!(lengths(&queue).await, (0, 0), "the message that was dead-lettered is no second dead letter");
@@ -42,7 +42,8 @@ async fn purge_of_a_job_that_is_in_both_queues_purges_both() {
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
     dead_letter_without_deletion(&faulty).await;
-    let purged = queue.dead_letters().unwrap().purge(|_| true).await.unwrap();
+    let purged =
+        queue.dead_letters().unwrap().purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap();
     assert_eq!(purged.deleted.len(), 1);
     // Received by hand, it ends in the same way.
     assert!(queue.receive(Duration::from_secs(60)).await.unwrap().is_none());
@@ -62,9 +63,9 @@ async fn second_letter_of_one_end_is_a_copy_in_a_later_redrive_too() {
     let held = storage.queues().get(&poison, GetMessages::new(1, Duration::from_secs(60))).await.unwrap();
     assert_eq!((held.messages.len(), finish_all(&storage).await.0), (1, 0));
     assert_eq!(lengths(&queue).await, (0, 2));
-    let first = queue.dead_letters().unwrap().redrive(RedriveOptions::new().limit(1)).await.unwrap();
+    let first = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new().limit(1)).await.unwrap();
     assert_eq!((first.moved.len(), finish_all(&storage).await.0), (1, 1));
-    let second = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let second = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!((second.moved.len(), second.left), (0, 0));
     assert_eq!(finish_all(&storage).await.0, 0, "the job does not run again");
     assert_eq!(lengths(&queue).await, (0, 0));
@@ -111,7 +112,7 @@ async fn job_that_another_program_moved_keeps_its_checkpoint_at_a_redrive() {
     storage.queues().put(dead_letters.name(), PutMessage::new(text)).await.unwrap();
     let message = &taken.messages[0].message;
     storage.queues().delete(queue.name(), message, ExpiredReceipt::Refuse).await.unwrap();
-    assert_eq!(dead_letters.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(dead_letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     let handler = async |_: Task, ctx: Context| {
         assert_eq!((ctx.info().attempt, ctx.resume::<u32>().await?), (1, Some(7)));
         Ok::<_, JobError>(())
@@ -133,10 +134,10 @@ async fn dead_letters_that_others_hold_are_reported_as_unseen() {
     let hold = GetMessages::new(2, Duration::from_secs(600));
     let held = storage.queues().get(dead_letters.name(), hold).await.unwrap();
     assert_eq!(held.messages.len(), 2);
-    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.left, redriven.unseen), (1, 0, Some(2)));
     after(600).await;
-    let purged = dead_letters.purge(|_| true).await.unwrap();
+    let purged = dead_letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap();
     assert_eq!((purged.deleted.len(), purged.unseen), (2, Some(0)));
 }
 
@@ -153,9 +154,9 @@ async fn letter_that_another_pass_may_hold_is_not_put_back() {
     let slow = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
     let other = async {
         after(602).await;
-        queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap()
+        queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap()
     };
-    let (slow, other) = tokio::join!(slow.redrive(RedriveOptions::new()), other);
+    let (slow, other) = tokio::join!(slow.redrive(DeadLetterOptions::new()), other);
     assert_eq!((other.moved.len(), slow.unwrap().moved.len()), (1, 0));
     assert_eq!((lengths(&queue).await, payloads(&near).await), ((1, 0), 1));
 }
@@ -170,7 +171,7 @@ async fn letter_of_a_second_message_of_the_job_is_counted_as_a_copy() {
     }
     reject_all(&storage).await;
     assert_eq!(lengths(&queue).await, (0, 2));
-    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.copies, redriven.unseen), (1, 1, Some(0)));
     assert_eq!(lengths(&queue).await, (1, 0));
 }

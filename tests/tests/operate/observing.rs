@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::trace::{Span, Step, TraceContext, Tracer};
 use jobqueue::{
     Context, Event, JobError, JobInfo, QueueMessage, Runtime, State, Storage, Worker, WorkerBuilder,
@@ -266,7 +266,7 @@ async fn later_attempts_and_redriven_jobs_are_not_first() {
     for _ in 0..2 {
         let worker = worker(&storage).handle(fail).build().unwrap();
         drop(worker.run_until(tokio::time::sleep(Duration::from_secs(60))).await.unwrap());
-        let redriven = orders.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+        let redriven = orders.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
         assert_eq!(redriven.moved.len(), 1);
     }
     let spans = recorder.spans.lock().unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{
@@ -361,11 +361,11 @@ async fn redrive_does_not_end_while_a_shard_does_not_answer() {
 
     faulty.plan_always(Operation::Get, Fault::Refuse(StoreErrorKind::Unavailable));
     let dead = queue.dead_letters().unwrap();
-    let cut = dead.redrive(RedriveOptions::new()).await.unwrap();
+    let cut = dead.redrive(DeadLetterOptions::new()).await.unwrap();
     assert!(cut.moved.len() < 4, "one shard does not answer: {cut:?}");
     assert!(cut.stopped.as_deref().unwrap_or_default().contains("did not answer"), "{cut:?}");
     faulty.heal();
-    let rest = dead.redrive(RedriveOptions::new()).await.unwrap();
+    let rest = dead.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!((cut.moved.len() + rest.moved.len(), rest.stopped), (4, None));
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::Runtime;
 use jobqueue::clock::ManualClock;
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{
     ContainerName, DeadLetterCause, DeadLetterMessage, GetMessages, PutMessage, StoreErrorKind, UpdateMessage,
@@ -91,7 +91,7 @@ async fn a_redriven_dead_letter_has_all_its_attempts_and_leaves_no_blob() {
     bench.dead_letter("bad", "no").await;
     assert_eq!(bench.blobs_with("letters/").await, 1);
     let queue = bench.work().await;
-    let report = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let report = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(report.moved.len(), 1, "{report:?}");
     assert_eq!(report.left, 0, "{report:?}");
     assert_eq!(bench.letters().len(), 0);
@@ -104,7 +104,7 @@ async fn a_redriven_dead_letter_has_all_its_attempts_and_leaves_no_blob() {
     let letter = &dead.peek().await.unwrap()[0];
     assert_eq!(letter.past.len(), 1);
     assert_eq!(letter.error.as_deref(), Some("still no"));
-    assert_eq!(dead.purge(|_| true).await.unwrap().deleted.len(), 1);
+    assert_eq!(dead.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap().deleted.len(), 1);
     assert_eq!(bench.letters().len(), 0);
     assert_eq!(bench.blobs_with("").await, 0);
 }
@@ -135,10 +135,11 @@ async fn what_the_service_dead_letters_is_in_the_same_list() {
         pair("ttl_expired_exception", "late"),
     ];
     assert_eq!(found, expected);
-    let options = RedriveOptions::new().filter(|letter| letter.reason == "max_delivery_count_exceeded");
+    let options = DeadLetterOptions::new().filter(|letter| letter.reason == "max_delivery_count_exceeded");
     assert_eq!(dead.redrive(options).await.unwrap().moved.len(), 1);
     assert_eq!(bench.get().await.unwrap().dequeue_count, 1);
-    let purged = dead.purge(|letter| letter.reason == "ttl_expired_exception").await.unwrap();
+    let expired = DeadLetterOptions::new().filter(|letter| letter.reason == "ttl_expired_exception");
+    let purged = dead.purge(expired).await.unwrap();
     assert_eq!(purged.deleted.len(), 1);
     assert_eq!(bench.letters().len(), 1);
 }
@@ -170,7 +171,7 @@ async fn a_large_dead_letter_keeps_its_payload() {
     let dead = queue.dead_letters().unwrap();
     let letter = &dead.peek().await.unwrap()[0];
     assert_eq!(dead.message(letter).await.unwrap().name, name);
-    assert_eq!(dead.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(dead.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     let again = queue.receive(Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(again.message().name, name);
     again.complete().await.unwrap();
@@ -259,7 +260,7 @@ async fn a_redrive_with_lost_answers_keeps_one_job() {
         bench.emulator.plant_with("complete", end, json!({ "entity": "work/$DeadLetterQueue" }));
         let queue = bench.work().await;
         let dead = queue.dead_letters().unwrap();
-        let report = dead.redrive(RedriveOptions::new()).await.unwrap();
+        let report = dead.redrive(DeadLetterOptions::new()).await.unwrap();
         // A lock that is lost after a lost answer does not show whether the letter is gone.
         assert_eq!(report.moved.len() + report.skipped.len(), 1, "{end}: {report:?}");
         assert!(report.skipped.iter().all(|letter| letter.maybe_moved), "{end}: {report:?}");

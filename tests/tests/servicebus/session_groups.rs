@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{JobError, QueueName, Worker};
 use jobqueue_admin::Admin;
@@ -77,7 +77,7 @@ async fn a_message_of_others_is_put_back_into_its_session() {
         let worker = Worker::builder(bench.another()).handle(handler).build().unwrap();
         let _ = worker.run_until_idle().await.unwrap();
     }
-    let report = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let report = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(report.moved.len(), 2, "{report:?}");
     let mut sessions: Vec<_> = bench
         .messages("work")
@@ -97,7 +97,7 @@ async fn a_redrive_whose_answer_was_lost_is_one_message() {
     let faulty = Faulty::new(&bench.another());
     faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
     let queue = faulty.storage().queue::<Work>().await.unwrap();
-    let report = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let report = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(report.moved, ["1"]);
     assert_eq!(bench.count("active"), 1);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{JobError, JobInfo, SendOptions, Worker, WorkerBuilder};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -125,7 +125,7 @@ async fn the_next_job_goes_on_after_a_dead_letter_and_a_redrive_comes_last() {
     *is_well.lock().unwrap() = true;
     queue.send(&work("3")).key("a").in_order().await.unwrap();
     let dead = queue.dead_letters().unwrap();
-    assert_eq!(dead.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(dead.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     queue.send(&work("4")).key("a").in_order().await.unwrap();
     bench.work_off(build).await;
     assert_eq!(seen.all(), ["0", "2", "3", "bad", "4"]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{Context, JobError, JobInfo};
 use opentelemetry::trace::{Span as _, SpanKind, Status, TraceContextExt, Tracer as _, TracerProvider as _};
 
@@ -103,7 +103,7 @@ async fn later_attempts_and_redriven_jobs_link_to_the_sender() {
         let minute = tokio::time::sleep(Duration::from_secs(60));
         drop(worker(&storage).handle(fail).build().unwrap().run_until(minute).await.unwrap());
         assert_eq!(
-            orders.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap().moved.len(),
+            orders.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap().moved.len(),
             1
         );
     }

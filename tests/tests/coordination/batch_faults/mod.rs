@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
@@ -317,7 +317,7 @@ async fn inner_batch_waiting_for_a_dead_letter_blocks_the_outer() {
     assert_eq!(log.joins.lock().unwrap().len(), 0);
     log.hopeless.lock().unwrap().clear();
     let dead = storage.queue::<Slice>().await.unwrap().dead_letters().unwrap();
-    assert_eq!(dead.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(dead.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     run(&storage, &log).await;
     assert_eq!(log.page_joins.lock().unwrap().len(), 3);
     assert_eq!(*log.joins.lock().unwrap(), [vec![Ok(Some(33)), Ok(Some(63)), Ok(Some(93))]]);

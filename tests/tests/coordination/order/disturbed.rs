@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::worker::CircuitBreaker;
@@ -459,7 +459,7 @@ async fn redrive_of_a_job_that_is_in_both_queues_makes_no_second_job_in_order() 
     let _ = delivery.dead_letter("planted").await;
     faulty.heal();
     let letters = queue.dead_letters().unwrap();
-    assert_eq!(letters.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     queue.send(&step("a", 1)).in_order().await.unwrap();
     let built = worker(&faulty.storage()).handle(long_first(10, &trail)).build().unwrap();
     let report = built.run_until(after(1_200)).await.unwrap();

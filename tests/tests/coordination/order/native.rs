@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{ContainerName, ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
 use jobqueue::{QueueName, SendOptions, Storage, sqlite};
@@ -116,7 +116,7 @@ async fn dead_letter_gives_up_its_place(storage: &Storage) {
     let dead_letters = queue.dead_letters().unwrap();
     assert_eq!(dead_letters.list().await.unwrap().len(), 1);
     send(&queue, &step("a", 2)).await;
-    assert_eq!(dead_letters.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(dead_letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     let watch = Watch::default();
     let worker = worker(storage).state(watch.clone()).handle(handle).build().unwrap();
     let ends = async {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError, JobInfo, Queue, SendOptions, Storage};
 use jobqueue_testing::faults::{Call, Fault, Faulty};
@@ -62,7 +62,7 @@ async fn a_job_that_died_before_its_send_returned_blocks_no_key() {
     assert!(run(&storage, &watch, 1).await < Duration::from_secs(10));
     assert_eq!(watch.begun("a"), [1]);
     // Redriven, it runs.
-    let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(redriven.moved.len(), 2);
     assert!(run(&storage, &watch, 3).await < Duration::from_secs(10));
     assert_eq!(watch.begun("a"), [1, 0]);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{ErrorKind, SendOptions, Storage};
@@ -117,7 +117,7 @@ async fn a_failing_job_holds_back_its_key_and_no_other() {
 
     // Put back, it is the last of its key, whatever it was before.
     send(&queue, &step("a", 4)).await;
-    let _ = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    let _ = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     let watch = Watch::default();
     let seen = watch.clone();
     let worker = jobqueue_tests::jobs::worker(&storage).state(watch.clone()).handle(handle);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{JobError, JobInfo, Queue, SendOptions, State, Storage, Worker, WorkerBuilder};
 use jobqueue_testing::faults::{AzureLike, Faulty};
 use jobqueue_tests::jobs::worker;
@@ -59,7 +59,7 @@ async fn send_all(queue: &Queue<Step>, keys: u32, jobs: u32, seed: u64) {
 async fn redrive_until_done(queue: &Queue<Step>, book: &Book, jobs: usize) {
     while book.done.lock().unwrap().len() < jobs {
         sleep(Duration::from_millis(300)).await;
-        let _ = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await;
+        let _ = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{Context, JobError, JobInfo, Storage, memory};
@@ -36,7 +36,7 @@ async fn crash_between_copy_and_delete_leaves_one_dead_letter() {
     assert_eq!(queue.approximate_len().await.unwrap(), 0);
     assert_eq!(letters.approximate_len().await.unwrap(), 1);
     // It can be run with its payload.
-    assert_eq!(letters.redrive(RedriveOptions::new()).await.unwrap().moved, [sent.id()]);
+    assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved, [sent.id()]);
     let handler = |task: Task| async move {
         assert_eq!(task.data.len(), 100_000);
         Ok::<(), JobError>(())
@@ -143,7 +143,7 @@ async fn absent_dead_letter_queue_is_empty_not_an_error() {
     assert!(letters.peek().await.is_err() && letters.approximate_len().await.is_err());
     assert!(letters.list().await.unwrap().is_empty());
     faulty.plan_always(Operation::Get, Fault::Refuse(StoreErrorKind::Unavailable));
-    assert!(letters.list().await.is_err() && letters.redrive(RedriveOptions::new()).await.is_err());
+    assert!(letters.list().await.is_err() && letters.redrive(DeadLetterOptions::new()).await.is_err());
 }
 
 // I12
@@ -159,7 +159,7 @@ async fn dead_letter_removed_by_another_is_not_a_failure() {
         let faulty = Faulty::new(&with_dead_letters(1).await);
         let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
         faulty.plan_always(Operation::Delete, Fault::Refuse(kind));
-        let redriven = letters.redrive(RedriveOptions::new()).await.unwrap();
+        let redriven = letters.redrive(DeadLetterOptions::new()).await.unwrap();
         // Each letter is in one list: that of the failed, if it may still be there.
         assert_eq!(
             (redriven.moved.len(), redriven.skipped.len()),
@@ -184,7 +184,7 @@ async fn purge_reports_payloads_that_stay() {
         reject(&faulty.storage(), 60).await;
         let letters = queue.dead_letters().unwrap();
         faulty.plan_always(Operation::DeleteBlob, Fault::Refuse(kind));
-        let purged = letters.purge(|_| true).await.unwrap();
+        let purged = letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap();
         assert_eq!((purged.deleted.len(), purged.skipped.len()), (1, 0), "{kind:?}");
         assert_eq!(purged.payloads_left, u64::from(!works), "{kind:?}");
         assert_eq!(letters.approximate_len().await.unwrap(), 0, "{kind:?}: the blob goes after its message");
@@ -210,7 +210,7 @@ async fn listing_more_than_a_page_keeps_all_dead_letters() {
         assert_eq!(letters.list().await.unwrap().len(), 100);
     }
     assert_eq!(letters.peek().await.unwrap().len(), 32);
-    let dry = letters.redrive(RedriveOptions::new().dry_run(true)).await.unwrap();
+    let dry = letters.redrive(DeadLetterOptions::new().dry_run(true)).await.unwrap();
     assert_eq!(dry.moved.len(), 100);
     assert_eq!(letters.approximate_len().await.unwrap(), 100);
 }
@@ -224,12 +224,12 @@ async fn redrive_obeys_filter_limit_and_rate() {
     let even = |letter: &jobqueue::dead_letters::DeadLetter| {
         letter.key.as_deref().is_some_and(|key| key.parse::<u32>().is_ok_and(|n| n % 2 == 0))
     };
-    let limited = letters.redrive(RedriveOptions::new().filter(even).limit(10)).await.unwrap();
+    let limited = letters.redrive(DeadLetterOptions::new().filter(even).limit(10)).await.unwrap();
     // Of the first page, the odd ones and all beyond the limit.
     assert_eq!(limited.moved.len(), 10);
     assert_eq!(limited.left, 22);
     let began = tokio::time::Instant::now();
-    let rest = letters.redrive(RedriveOptions::new().filter(even).per_second(4)).await.unwrap();
+    let rest = letters.redrive(DeadLetterOptions::new().filter(even).per_second(4)).await.unwrap();
     assert_eq!(rest.moved.len(), 40);
     assert_eq!(rest.left, 50);
     let took = began.elapsed();
@@ -244,7 +244,7 @@ async fn redrive_obeys_filter_limit_and_rate() {
 async fn limit_beyond_a_page_leases_no_page_too_many() {
     let faulty = Faulty::new(&with_dead_letters(100).await);
     let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
-    let redriven = letters.redrive(RedriveOptions::new().limit(40)).await.unwrap();
+    let redriven = letters.redrive(DeadLetterOptions::new().limit(40)).await.unwrap();
     assert_eq!(redriven.moved.len(), 40);
     assert_eq!(redriven.left, 24);
     assert_eq!(faulty.calls_of(Operation::Get), 2);
@@ -262,8 +262,8 @@ async fn two_copies_of_a_dead_letter_are_one_job() {
         assert_eq!(letters.list().await.unwrap().len(), 2);
         assert_eq!(letters.approximate_len().await.unwrap(), 3);
         let (done, jobs) = match redrive {
-            true => (letters.redrive(RedriveOptions::new()).await.unwrap().moved, 2),
-            false => (letters.purge(|_| true).await.unwrap().deleted, 0),
+            true => (letters.redrive(DeadLetterOptions::new()).await.unwrap().moved, 2),
+            false => (letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap().deleted, 0),
         };
         assert_eq!(done.len(), 2);
         assert_eq!(queue.approximate_len().await.unwrap(), jobs);
@@ -287,7 +287,7 @@ async fn dead_letter_of_expiring_message_keeps_its_blobs() {
     // Long after the message would have expired, and with it its blobs.
     after(30 * 86_400).await;
     let _ = sweep(&storage, SweepOptions::new()).await.unwrap();
-    assert_eq!(queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     let handler = |task: Task, ctx: Context| async move {
         assert_eq!(task.data.len(), 100_000);
         assert_eq!(ctx.resume::<String>().await?.map(|saved| saved.len()), Some(50_000));
@@ -307,7 +307,7 @@ async fn redrives_keep_history_and_restart_attempts() {
     let first = letters.peek().await.unwrap().remove(0);
     for round in 1..=3 {
         assert_eq!(
-            letters.redrive(RedriveOptions::new()).await.unwrap().moved,
+            letters.redrive(DeadLetterOptions::new()).await.unwrap().moved,
             std::slice::from_ref(&first.id)
         );
         let attempts: Arc<Mutex<Vec<u32>>> = Arc::default();
@@ -346,7 +346,7 @@ async fn dead_letters_are_listed_once_however_slow_the_reader() {
     assert_eq!(told.len(), 40);
     let left = tokio::time::timeout(
         Duration::from_secs(5 * 360),
-        letters.redrive(RedriveOptions::new().filter(|_| false)),
+        letters.redrive(DeadLetterOptions::new().filter(|_| false)),
     );
     assert_eq!(left.await.expect("it ends").unwrap().left, 40);
     assert_eq!(letters.peek().await.unwrap().len(), 32, "they are there for others at once");
@@ -361,12 +361,12 @@ async fn crash_within_a_redrive_loses_nothing() {
     let letters = queue.dead_letters().unwrap();
     // Put back, then the process dies before it deletes the dead letter.
     faulty.plan(Operation::Delete, 3, Fault::Hang);
-    let dying = letters.redrive(RedriveOptions::new());
+    let dying = letters.redrive(DeadLetterOptions::new());
     assert!(tokio::time::timeout(Duration::from_secs(1), dying).await.is_err());
     assert_eq!(queue.approximate_len().await.unwrap(), 3);
     assert_eq!(letters.approximate_len().await.unwrap(), 3);
     after(601).await;
-    assert_eq!(letters.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 3);
+    assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 3);
     let ids: Arc<Mutex<std::collections::BTreeSet<String>>> = Arc::default();
     let sink = Arc::clone(&ids);
     let handler = move |_: Task, info: JobInfo| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::maintenance::{SweepOptions, SweepReport, sweep};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{BlobName, ContainerName};
@@ -373,7 +373,7 @@ async fn run_model(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 prop_assert_eq!(work(&storage, seconds, seed).await, 0, "a worker missed a payload");
             }
             Step::Redrive => {
-                let _ = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+                let _ = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
             }
             Step::Wait(seconds) => after(seconds).await,
             Step::Sweep { drained } => {

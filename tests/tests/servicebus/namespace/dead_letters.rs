@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::Reason;
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use serde_json::{Value, json};
 
 use super::interop::run;
@@ -62,7 +62,7 @@ async fn what_a_python_program_dead_letters_is_listed_and_redriven() {
     assert_eq!(letters.len(), 1, "{letters:?}");
     assert_eq!(&*letters[0].reason.to_string(), "broken");
     assert_eq!(letters[0].error.as_deref(), Some("the lens"));
-    assert_eq!(dead.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(dead.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     let job = place.queue.receive(WAIT).await.unwrap().expect("the dead letter is back");
     assert_eq!(job.message().name.as_str(), "moved");
     assert_eq!(job.info().attempt, 1);

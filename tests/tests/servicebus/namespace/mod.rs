@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::servicebus::Options;
 use jobqueue::storage::StoreErrorKind;
 use jobqueue::{
@@ -129,7 +129,7 @@ async fn jobs_are_retried_from_checkpoints_dead_lettered_and_redriven() {
     let letter = dead.list().await.unwrap().remove(0);
     assert_eq!(letter.attempts, 2);
     assert_eq!(letter.error.as_deref(), Some("not yet"));
-    assert_eq!(dead.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(dead.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     let again = place.queue.receive(Duration::from_secs(30)).await.unwrap().expect("the dead letter is back");
     assert_eq!(again.message().name.as_str(), "bad");
     assert_eq!(again.info().attempt, 1);

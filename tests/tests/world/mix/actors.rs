@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::batch::{BatchSweepOptions, sweep_batches};
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::queue::SendUniqueOutcome;
 use jobqueue::settings::Metadata;
@@ -293,11 +293,11 @@ impl Actor {
         let queue = self.queue::<M>().await?;
         // Those that die for good are left, so that the world comes to an end.
         let node = self.node.clone();
-        let options = RedriveOptions::new().filter(move |letter| {
+        let options = DeadLetterOptions::new().filter(move |letter| {
             node.redriven(&subject(&letter.source, &letter.id));
             true
         });
-        let options = per_second.into_iter().fold(options, RedriveOptions::per_second);
+        let options = per_second.into_iter().fold(options, DeadLetterOptions::per_second);
         let redriven = queue.dead_letters()?.redrive(options).await;
         self.world.note(self.node.name(), format!("redriven: {redriven:?}"));
         redriven.map(drop)
@@ -312,12 +312,12 @@ impl Actor {
         let queue = self.queue::<M>().await?;
         let dead = queue.dead_letters()?;
         let (node, world) = (self.node.clone(), self.world.clone());
-        let purged = dead.purge(move |letter| {
+        let all = DeadLetterOptions::new().filter(move |letter| {
             world.note(node.name(), format!("purges {}", letter.id));
             node.account_for(&subject(&letter.source, &letter.id), "purged, perhaps");
             true
         });
-        let purged = purged.await;
+        let purged = dead.purge(all).await;
         self.world.note(self.node.name(), format!("purged: {purged:?}"));
         purged.map(drop)
     }

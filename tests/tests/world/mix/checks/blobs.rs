@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jobqueue::batch::{BatchSweepOptions, sweep_batches};
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::ContainerName;
 use jobqueue::{Error, QueueMessage};
@@ -83,9 +84,9 @@ async fn left(world: &World) -> Result<Vec<Finding>, Error> {
     }
     // Those that were looked at come back after ten minutes at most.
     sleep(Duration::from_secs(700)).await;
-    let _ = work.dead_letters()?.purge(|_| true).await?;
+    let _ = work.dead_letters()?.purge(DeadLetterOptions::new().filter(|_| true)).await?;
     let parts = storage.queue::<Part>().await?;
-    let _ = parts.dead_letters()?.purge(|_| true).await?;
+    let _ = parts.dead_letters()?.purge(DeadLetterOptions::new().filter(|_| true)).await?;
     work.clear().await?;
     // A slot of a schedule, sent when the workers ended. A sweep looks only for orphans of queues without messages.
     parts.clear().await?;
