@@ -18,12 +18,15 @@ VERSION = "2021-12-02"
 
 
 def as_event(text):
-    if not text.lstrip().startswith("{"):
+    if not text.lstrip().startswith(("{", "[")):
         try:
             text = base64.b64decode(text, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
             return None
     try:
+        held = json.loads(text)
+        if isinstance(held, list) and len(held) == 1:
+            text = json.dumps(held[0])
         event = JSONFormat().read(None, text)
     except Exception as error:  # pylint: disable=broad-except
         return {"error": f"{type(error).__name__}: {error}"}

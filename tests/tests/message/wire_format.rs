@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::azure::Options;
-use jobqueue::storage::{BlobName, ContainerName, PutBlob, PutMessage};
-use jobqueue::{Event, JobError, JobInfo, QueueMessage, QueueName, Storage, Worker};
+use jobqueue::dead_letters::DeadLetterOptions;
+use jobqueue::settings::Metadata;
+use jobqueue::storage::{BlobName, ContainerName, GetMessages, PutBlob, PutMessage, UpdateMessage};
+use jobqueue::{Context, Event, JobError, JobInfo, QueueMessage, QueueName, Storage, Worker};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use jobqueue_tests::python;
@@ -14,13 +16,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "notes", kind = "note", poison_threshold = 1)]
+#[message(queue = "notes", kind = "note")]
 struct Note {
     text: String,
 }
 
-fn vectors() -> Vec<Value> {
-    serde_json::from_str(include_str!("../../../docs/wire-vectors.json")).unwrap()
+/// Returns the vectors that have this member.
+fn vectors(member: &str) -> Vec<Value> {
+    let vectors: Vec<Value> = serde_json::from_str(include_str!("../../../docs/wire-vectors.json")).unwrap();
+    vectors.into_iter().filter(|vector| vector.get(member).is_some()).collect()
 }
 
 /// Puts the payload of a vector into the blob that its text refers to.
@@ -32,42 +36,106 @@ async fn put_payload(storage: &Storage, text: &str, payload: &str) {
     let _ = storage.blobs().put_blob(&blob, payload.to_owned().into(), PutBlob::new()).await.unwrap();
 }
 
+/// Leases the message of the queue, and makes it visible again at once.
+async fn deliver(storage: &Storage, queue: &QueueName) {
+    let get = GetMessages::new(1, Duration::from_secs(30));
+    let leased = storage.queues().get(queue, get).await.unwrap().messages.remove(0);
+    let _ =
+        storage.queues().update(queue, &leased.message, UpdateMessage::new(Duration::ZERO)).await.unwrap();
+}
+
+/// Runs the message of a vector. Returns the jobs that the handler was given, as far as vectors show them.
+async fn jobs_of(storage: &Storage, vector: &Value) -> Vec<Value> {
+    let queue = QueueName::new("notes").unwrap();
+    storage.queue::<Note>().await.unwrap();
+    let text = vector["text"].as_str().unwrap();
+    if let Some(blob) = vector.get("blob") {
+        put_payload(storage, text, blob.as_str().unwrap()).await;
+    }
+    let _ = storage.queues().put(&queue, PutMessage::new(text)).await.unwrap();
+    for _ in 1..vector["deliveries"].as_u64().unwrap_or(1) {
+        deliver(storage, &queue).await;
+    }
+    let found: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let sink = Arc::clone(&found);
+    let handler = move |note: Note, ctx: Context| {
+        let sink = Arc::clone(&sink);
+        async move {
+            let (info, resume) = (ctx.info(), ctx.resume::<Value>().await?);
+            let job = json!({"id": info.id.as_ref(), "source": info.source.as_ref(), "kind": info.kind.as_ref(),
+                             "key": info.key.as_deref(), "text": note.text, "attempt": info.attempt,
+                             "fence": ctx.fence(), "resume": resume});
+            sink.lock().unwrap().push(job);
+            Ok::<_, JobError>(())
+        }
+    };
+    let _ = worker(storage).handle(handler).build().unwrap().run_until(after(5)).await.unwrap();
+    found.lock().unwrap().clone()
+}
+
+/// Asserts that `found` has every member of `expected`; one that is null may be missing.
+fn assert_members(found: &Value, expected: &Value, vector: &Value) {
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&found[name], value, "{vector}: {name}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_vector_is_read_as_the_specification_says() {
-    for vector in vectors() {
+    for vector in vectors("text") {
+        let storage = in_memory();
+        let found = jobs_of(&storage, &vector).await;
+        let queue = storage.queue::<Note>().await.unwrap();
+        let dead = queue.dead_letters().unwrap().list().await.unwrap();
+        let left = queue.approximate_len().await.unwrap();
+        let is_run = usize::from(vector.get("job").is_some());
+        let is_dead = usize::from(vector.get("dead").is_some());
+        let waits = u64::from(vector.get("waits").is_some());
+        assert_eq!((found.len(), dead.len(), left), (is_run, is_dead, waits), "{vector}");
+        if let (Some(found), Some(expected)) = (found.first(), vector.get("job")) {
+            assert_eq!(found["attempt"], expected.get("attempt").cloned().unwrap_or(json!(1)), "{vector}");
+            assert_members(found, expected, &vector);
+        }
+        if let (Some(letter), Some(reason)) = (dead.first(), vector.get("dead")) {
+            assert_eq!(letter.reason.as_str(), reason.as_str().unwrap(), "{vector}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_dead_letter_of_the_vectors_is_read_and_put_back() {
+    for vector in vectors("dead_letter") {
         let storage = in_memory();
         let queue = storage.queue::<Note>().await.unwrap();
-        let text = vector["text"].as_str().unwrap();
-        if let Some(blob) = vector.get("blob") {
-            put_payload(&storage, text, blob.as_str().unwrap()).await;
-        }
-        let _ = storage.queues().put(&"notes".parse().unwrap(), PutMessage::new(text)).await.unwrap();
-        let found: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let sink = Arc::clone(&found);
-        let handler = move |note: Note, info: JobInfo| {
-            let job = json!({"id": info.id.as_ref(), "source": info.source.as_ref(), "kind": info.kind.as_ref(),
-                             "key": info.key.as_deref(), "text": note.text});
-            assert_eq!(info.attempt, 1);
-            sink.lock().unwrap().push(job);
-            async { Ok::<_, JobError>(()) }
-        };
-        let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(5)).await.unwrap();
-        let found = found.lock().unwrap().clone();
-        let dead = queue.dead_letters().unwrap().list().await.unwrap();
-        match vector.get("job") {
-            Some(expected) => {
-                assert_eq!(found.len(), 1, "{vector}");
-                assert_eq!(dead.len(), 0, "{vector}");
-                for (name, value) in expected.as_object().unwrap() {
-                    assert_eq!(&found[0][name], value, "{vector}: {name}");
-                }
-            }
-            None => {
-                assert_eq!(found.len(), 0, "{vector}");
-                assert_eq!(dead.len(), 1, "{vector}");
-                assert_eq!(dead[0].reason.as_str(), vector["dead"].as_str().unwrap(), "{vector}");
-            }
-        }
+        let letters = queue.dead_letters().unwrap();
+        let text = vector["dead_letter"].as_str().unwrap();
+        storage.queues().create_queue(letters.name(), &Metadata::new()).await.unwrap();
+        let _ = storage.queues().put(letters.name(), PutMessage::new(text)).await.unwrap();
+        let letter = letters.peek().await.unwrap().remove(0);
+        let found = json!({"id": letter.id, "source": letter.source, "kind": letter.kind, "queue": letter.queue,
+                           "reason": letter.reason.as_str(), "error": letter.error, "attempts": letter.attempts,
+                           "deliveries": letter.deliveries, "key": letter.key, "worker": letter.worker});
+        assert_members(&found, &vector["letter"], &vector);
+
+        let report = letters.redrive(DeadLetterOptions::new()).await.unwrap();
+        assert_eq!(report.moved.len(), 1, "{vector}: {report:?}");
+        let revived = storage.queues().peek(queue.name(), 1).await.unwrap().remove(0).text.unwrap();
+        assert_revived(&revived, &vector);
+        let ours = python::jobs("", "notes", &["revive"], text);
+        assert_revived(ours.trim_end_matches('\n'), &vector);
+    }
+}
+
+/// Asserts that a text begins the job of a dead letter anew.
+fn assert_revived(text: &str, vector: &Value) {
+    if let Some(expected) = vector.get("redriven_text") {
+        assert_eq!(text, expected, "{vector}");
+        return;
+    }
+    let event: Value = serde_json::from_str(text).unwrap();
+    assert_members(&event, &vector["redriven"], vector);
+    for name in ["attempts", "excused", "deliverycount", "deadletterreason", "deadlettermessage"] {
+        assert!(event.get(name).is_none(), "{vector}: {name} in {text}");
     }
 }
 

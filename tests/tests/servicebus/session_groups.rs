@@ -115,6 +115,27 @@ async fn a_long_id_of_a_job_makes_a_short_message_id() {
 }
 
 #[tokio::test]
+async fn messages_are_named_as_the_vectors_of_the_wire_format_say() {
+    let vectors: Vec<Value> = serde_json::from_str(include_str!("../../../docs/wire-vectors.json")).unwrap();
+    for vector in vectors.iter().filter(|vector| vector.get("service_bus").is_some()) {
+        let bench = Bench::of_sessions();
+        let queue = bench.storage.queue::<Work>().await.unwrap();
+        let work = work("a");
+        let mut send = queue.send(&work).id(vector["sent"]["id"].as_str().unwrap());
+        if let Some(source) = vector["sent"]["source"].as_str() {
+            send = send.source(source);
+        }
+        if let Some(key) = vector["sent"]["key"].as_str() {
+            send = send.key(key).in_order();
+        }
+        send.await.unwrap();
+        let sent = &bench.messages("work")[0];
+        assert_eq!(sent["id"], vector["service_bus"]["message_id"], "{vector}");
+        assert_eq!(sent["session"], vector["service_bus"]["session"], "{vector}");
+    }
+}
+
+#[tokio::test]
 async fn an_operator_sees_who_waits_for_whom() {
     let bench = Bench::of_sessions();
     let queue = bench.storage.queue::<Work>().await.unwrap();
