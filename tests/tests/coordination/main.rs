@@ -7,6 +7,7 @@ mod batch_faults;
 mod batch_membership;
 mod batch_options;
 mod changed_messages;
+mod costs;
 mod fail_over;
 mod leader;
 mod order;
