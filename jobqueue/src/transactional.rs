@@ -43,6 +43,13 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// welcomes.send(&Welcome { user: transaction.last_insert_rowid() }).in_transaction(&transaction)?;
     /// transaction.commit()?;                          // the user and the job, or neither
     /// assert_eq!(welcomes.approximate_len().await?, 1);
+    ///
+    /// let mut transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    /// let savepoint = transaction.savepoint()?;
+    /// welcomes.send(&Welcome { user: 2 }).in_transaction(&savepoint)?;
+    /// savepoint.finish()?;                            // rolled back alone, as it was not committed
+    /// transaction.commit()?;
+    /// assert_eq!(welcomes.approximate_len().await?, 1);
     /// # Ok(()) }
     /// ```
     ///

@@ -92,8 +92,8 @@ impl Context {
     /// The record is a blob that is created if absent. It outlives the message: it is kept for the message's time to
     /// live and at least for 30 days. While the storage throttles or is out of reach, the record is tried again until
     /// the lease ends. Two deliveries that run at the same moment may both run the effect; both return the result that
-    /// was recorded first. A crash, or the end of the lease, between the effect and the record also runs it again. Nobody
-    /// can prevent that from outside, so pass `key` on to services that support idempotency keys.
+    /// was recorded first. A crash, or the end of the lease, between the effect and the record also runs it again: pass
+    /// `key` on to services that support idempotency keys.
     ///
     /// # Errors
     /// Returns the error of `effect`; nothing is recorded then. [`is_lease_lost`](Error::is_lease_lost) if the lease ended

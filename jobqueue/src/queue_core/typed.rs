@@ -40,8 +40,8 @@ pub struct Queue<M> {
 }
 
 impl Storage {
-    /// Opens the queue of `M`, [`QueueMessage::QUEUE`]. Creates it with the defaults of the type if it does not
-    /// exist.
+    /// Opens the queue of `M`, [`QueueMessage::QUEUE`]. Creates it if it does not exist, without settings of its own: those of the
+    /// types hold.
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) for a bad name, [`Storage`](crate::ErrorKind::Storage) if the storage
