@@ -188,7 +188,8 @@ impl WorkerBuilder {
     ///
     /// If `make` panics, or returns a message that breaks the rules of its type, the worker logs that and tries the
     /// slot again every 5 seconds, while the slots behind it wait. After 6 attempts it logs an error, skips the slot
-    /// and continues with the next. A failure of the storage never skips a slot.
+    /// and continues with the next. A slot that the storage fails to take is sent when it does; slots that have become more than a
+    /// minute late by then count as missed ([`CatchUp`]).
     pub fn schedule<M: QueueMessage>(
         self,
         expression: &str,

@@ -168,7 +168,7 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     /// Sends a slot. If its message cannot be made, skips the slot in the end: the cause may concern no other slot,
-    /// and must not delay the others forever. If the storage fails, it waits.
+    /// and must not delay the others forever. If the storage fails, it waits, and the slots behind it may be missed.
     async fn send_or_skip(
         &self,
         queue: &Queue<M>,
