@@ -171,6 +171,13 @@ impl LeasedJob {
         self.with_envelope(Envelope::digest)
     }
 
+    /// Returns whether the message has half of its deliveries left. A delivery that waits counts if its process is killed, also by
+    /// another job; one that is put back does not.
+    pub(crate) fn has_deliveries_left(&self) -> bool {
+        let uncounted = self.with_envelope(|envelope| envelope.history.uncounted).unwrap_or(0);
+        self.dequeue_count.saturating_sub(uncounted) <= self.limits.deliveries / 2
+    }
+
     /// Returns a number that grows with every delivery of the job, also across redrives.
     pub(crate) fn fence(&self) -> u64 {
         let base = self.with_envelope(|envelope| envelope.fence_base).unwrap_or(0);

@@ -112,7 +112,7 @@ impl Delivery<'_> {
                 Next::Ask => continue,
                 Next::Wait { ahead } => ahead,
             };
-            if parked.is_none() {
+            if parked.is_none() && self.leased_job.has_deliveries_left() {
                 parked = parking.park(self.leased_job.payload_bytes(), ahead);
                 self.waiting.leave_slot();
             }

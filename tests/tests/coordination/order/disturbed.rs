@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jobqueue::dead_letters::DeadLetterOptions;
-use jobqueue::settings::Metadata;
+use jobqueue::settings::{Metadata, SettingOverrides};
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::worker::CircuitBreaker;
 use jobqueue::{Event, JobError, JobInfo, Queue, QueueMessage, Storage};
@@ -186,6 +186,43 @@ async fn job_that_waits_for_a_slot_keeps_its_turn_and_goes_to_a_free_worker() {
     assert!(trail.at("begin c3601") < trail.at("end a10") + 1.0, "the slot of the first goes to another key");
     assert!(trail.at("begin a12") >= trail.at("end a11"), "{trail:?}");
     assert!(trail.at("begin a11") < 700.0, "the free worker runs it: {trail:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_behind_one_that_kills_its_workers_are_no_dead_letters() {
+    let storage = logged();
+    let queue = steps(&storage).await;
+    let mut terms = SettingOverrides::default();
+    terms.max_deliveries = Some(6);
+    for number in 0..20 {
+        queue.send(&step("a", number)).in_order().await.unwrap();
+    }
+    let (trail, deaths) = (Trail::new(), queue.dead_letters().unwrap());
+    let living = || {
+        let log = trail.clone();
+        let handler = move |step: Step| {
+            let log = log.clone();
+            async move {
+                if step.number == 0 {
+                    std::future::pending::<()>().await;
+                }
+                log.note(format!("begin {}", step.number));
+                Ok::<_, JobError>(())
+            }
+        };
+        worker(&storage).overrides(terms).handle(handler).build().unwrap()
+    };
+    // Each dies in the handler of the first.
+    for _ in 0..6 {
+        assert!(timeout(SECOND * 20, living().run_until(std::future::pending())).await.is_err());
+        sleep(SECOND * 60).await;
+    }
+    let _ = living().run_until(after(300)).await.unwrap();
+    assert_eq!(deaths.approximate_len().await.unwrap(), 1);
+    for number in 1..20 {
+        let _ = trail.at(&format!("begin {number}"));
+    }
+    assert!(queue.is_empty().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
