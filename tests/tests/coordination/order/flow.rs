@@ -71,6 +71,22 @@ async fn messages_that_were_deleted_by_others_are_waited_for_some_minutes_only()
     assert_eq!(watch.begun("a"), [3]);
 }
 
+/// The message of the first has vanished, and those of all others wait on one worker.
+#[tokio::test(start_paused = true)]
+async fn messages_that_wait_are_not_passed_by_with_one_that_has_vanished() {
+    let storage = logged();
+    let queue = steps(&storage).await;
+    send(&queue, &step("a", 0)).await;
+    storage.queues().clear(queue.name()).await.unwrap();
+    for number in 1..=150 {
+        send(&queue, &step("a", number)).await;
+    }
+    sleep(MINUTE * 6).await;
+    let watch = Watch::default();
+    run(&storage, &watch, 150).await;
+    assert_eq!(watch.begun("a"), (1..=150).collect::<Vec<_>>());
+}
+
 /// A message of the queue and the keys of [`Step`] that only a later release reads.
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "steps", kind = "step.later")]
