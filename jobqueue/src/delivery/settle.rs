@@ -11,9 +11,11 @@ use super::deferral::{Cause, defer};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::leased_job::LeasedJob;
+use super::order_position::end_turn;
 use super::rejection::Rejection;
 use super::slot::DeliverySlot;
 use crate::error::{Error, ErrorKind};
+use crate::group_log::EndState;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, chain};
 use crate::lease::{LeaseError, Loss};
@@ -38,7 +40,7 @@ impl Executor {
             let job = report.job.clone();
             let settled = match disposition {
                 Disposition::Complete => self.complete(leased_job).await,
-                Disposition::Discard => discard(leased_job).await,
+                Disposition::Discard => Box::pin(discard_done(leased_job)).await,
                 // The rare ends are boxed, so that they do not enlarge the future of every delivery.
                 Disposition::Retry { wait, error } => {
                     Box::pin(leased_job.retry(wait, &error)).await.map(|()| Outcome::Retried(wait))
@@ -172,6 +174,15 @@ impl Executor {
         };
         self.state.options.dead_letter_hooks.call(dead).await;
         Ok(Outcome::DeadLettered(reason))
+    }
+}
+
+/// Deletes the message of a job that was done before, and ends the position that another send of the job may have made.
+async fn discard_done(leased_job: &LeasedJob) -> Result<Outcome, Error> {
+    match end_turn(leased_job, EndState::Done).await {
+        Err(error) if error.kind() != ErrorKind::LeaseLost => Err(error),
+        // Another copy may have the turn, which ends the position.
+        _ => discard(leased_job).await,
     }
 }
 

@@ -71,6 +71,10 @@ async fn cancel_in_order(
     let copies = match logs.change(&entry, move |log| log.begin_cancel(&entry, nonce, &message, now)).await {
         Ok(CancelBegun::Marked { copies }) => copies,
         Ok(CancelBegun::TooLate) => return Ok(false),
+        Ok(CancelBegun::Unknown) => {
+            let text = "the job was sent again; it is not cancelled, because its first message may run";
+            return Err(perhaps(Error::new(ErrorKind::Unknown, text)));
+        }
         Err(error) if error.is_outcome_unknown() => return Err(CancelError::unknown(error, true)),
         Err(error) => return Err(untouched(error)),
     };

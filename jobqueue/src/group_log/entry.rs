@@ -90,9 +90,20 @@ pub(crate) struct Turn {
     /// message share it.
     #[serde(rename = "c")]
     pub(crate) copy: u64,
-    /// The dequeue count. It grows with every delivery of the copy.
+    /// The dequeue count. It grows with every delivery of the copy; 0 if the copy may have been delivered or not.
     #[serde(rename = "n")]
     pub(crate) delivery: u32,
+}
+
+impl Turn {
+    /// Returns the turn of a copy whose first delivery may run without a record of it.
+    pub(super) fn assumed(copy: u64) -> Self {
+        Self { copy, delivery: 0 }
+    }
+
+    pub(super) fn is_assumed(self) -> bool {
+        self.delivery == 0
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -186,7 +197,7 @@ impl Entry {
     /// Records that the job is sent again: there may be a second message of it. The first may run already, without a record of its turn.
     pub(super) fn send_again(&mut self, nonces: &[u64], due: u64) {
         if let (EntryState::Stored, None, [copy]) = (self.state, self.turn, self.nonces.as_slice()) {
-            self.turn = Some(Turn { copy: *copy, delivery: 1 });
+            self.turn = Some(Turn::assumed(*copy));
         }
         self.nonces.extend(nonces);
         self.nonces.drain(..self.nonces.len().saturating_sub(MAX_NONCES));

@@ -96,6 +96,8 @@ pub(crate) enum CancelBegun {
     Marked { copies: bool },
     /// Somebody has received the message, or the job has ended.
     TooLate,
+    /// The job was sent again, and it is not known whether a worker has received the first message.
+    Unknown,
 }
 
 /// The entries of some groups, in the order of their announcements: the head of a log, or a page of one group.

@@ -14,8 +14,8 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not. Either an answer to the
-    ///   cancellation was lost, or an answer to the send, so that a second message may be stored. Of a job [in
-    ///   order](crate::SendOptions::in_order) no second message runs; if its cancellation was not certainly ended, the
+    ///   cancellation was lost, or an answer to the send, so that a second message may be stored, or a job [in
+    ///   order](crate::SendOptions::in_order) was sent twice under its id. Of a job in order no second message runs; if its cancellation was not certainly ended, the
     ///   next job of its key completes it.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed, and the job is not cancelled.
     ///

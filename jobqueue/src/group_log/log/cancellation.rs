@@ -32,8 +32,8 @@ impl GroupLog {
     ) -> CancelBegun {
         let Some(at) = self.find(entry) else { return CancelBegun::TooLate };
         let found = &mut self.entries[at];
-        if found.turn.is_some() {
-            return CancelBegun::TooLate;
+        if let Some(turn) = found.turn {
+            return if turn.is_assumed() { CancelBegun::Unknown } else { CancelBegun::TooLate };
         }
         let until = now.after(CANCELLATION_PERIOD);
         if found.cancelling.as_ref().is_none_or(|other| other.nonce != nonce) {
@@ -46,7 +46,11 @@ impl GroupLog {
     /// Ends the cancellation `nonce`. Returns true if the job is cancelled, because no worker received it in the
     /// meantime.
     pub(crate) fn end_cancel(&mut self, entry: &EntryRef, nonce: u64, deleted: bool, now: Millis) -> bool {
-        let Some(at) = self.find(entry) else { return deleted && self.ended(entry) != Some(EndState::Done) };
+        let Some(at) = self.find(entry) else {
+            // Another process may have completed this cancellation.
+            let ended = self.ended(entry);
+            return ended == Some(EndState::Cancelled) || deleted && ended != Some(EndState::Done);
+        };
         let found = &mut self.entries[at];
         let own = found.cancelling.as_ref().is_some_and(|own| own.nonce == nonce);
         // With a single message, its deletion proves that; with several, the mark does, which a received copy would

@@ -290,6 +290,28 @@ fn a_cancelled_job_runs_in_no_copy_and_one_that_was_received_is_not_cancelled() 
 }
 
 #[test]
+fn a_cancellation_that_another_process_completes_is_one() {
+    let (job, mut log) = (entry("a", "1"), sent(&["1", "2"]));
+    assert_eq!(log.begin_cancel(&job, 7, &message(), START), CancelBegun::Marked { copies: false });
+    let abandoned = log.abandoned(&entry("a", "2"), later(46)).unwrap();
+    log.finish_abandoned(&abandoned, DeletionOutcome::Deleted, later(46));
+    assert!(log.end_cancel(&job, 7, false, later(47)), "its own deletion finds no message");
+    assert!(log.end(&job, turn(1, 1), EndState::Done, later(48)), "a copy is discarded");
+    assert_eq!(log.announce(&job, 3, later(49)), Announced::Entered, "and the job may be sent again");
+}
+
+#[test]
+fn a_job_sent_twice_that_no_worker_has_received_is_not_called_received() {
+    let (job, mut log) = (entry("a", "1"), sent(&["1"]));
+    log.announce(&job, 2, START);
+    log.confirm(&job, 2, true, START);
+    assert_eq!(log.begin_cancel(&job, 7, &message(), START), CancelBegun::Unknown);
+    assert_eq!(log.claim_position(&job, turn(2, 1), START), Position::OtherCopy { overdue: false });
+    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::First);
+    assert_eq!(log.begin_cancel(&job, 7, &message(), START), CancelBegun::TooLate);
+}
+
+#[test]
 fn a_cancellation_that_was_begun_is_finished_by_the_next_of_the_group() {
     let (first, next) = (entry("a", "1"), entry("a", "2"));
     let mut marked = sent(&["1", "2"]);

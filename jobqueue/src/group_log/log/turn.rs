@@ -177,6 +177,9 @@ impl GroupLog {
                 Some(held) if held.delivery > turn.delivery => return false,
                 _ => self.remove(at, now),
             }
+        } else if self.ended(entry) == Some(EndState::Cancelled) {
+            // A copy of a cancelled job is discarded.
+            return true;
         }
         self.note_ended(entry, how);
         true
@@ -200,7 +203,7 @@ impl GroupLog {
             (found.turn, found.copies, found.state, found.nonces.as_slice())
             && *copy != turn.copy
         {
-            (found.turn, found.copies) = (Some(Turn { copy: *copy, delivery: 1 }), true);
+            (found.turn, found.copies) = (Some(Turn::assumed(*copy)), true);
             self.changed = true;
         }
         match found.turn {

@@ -181,6 +181,31 @@ async fn a_cancellation_whose_mark_may_stand_is_not_called_failed() {
     }
 }
 
+/// A worker remembers a job of which a message may be left, the log has forgotten it, and it is sent again.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_discarded_as_done_holds_up_no_key() {
+    let faulty = Faulty::quiet(&logged());
+    let storage = faulty.storage();
+    let queue = steps(&storage).await;
+    let (watch, first) = (Watch::default(), step("a", 0));
+    let built = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
+    let running = tokio::spawn(built.run_until(sleep(MINUTE * 3)));
+    for operation in [Operation::Delete, Operation::DeleteAll] {
+        let begin = Instant::now();
+        let lost =
+            move |_: &Call| (begin.elapsed() < MINUTE).then_some(Fault::LoseRequest(StoreErrorKind::Timeout));
+        faulty.on(operation, lost);
+    }
+    queue.send(&first).with(id("first")).await.unwrap();
+    sleep(MINUTE * 2).await;
+    assert!(queue.is_empty().await.unwrap());
+    storage.blobs().delete_container(&"jobqueue-fifo".parse().unwrap()).await.unwrap();
+    queue.send(&first).with(id("first")).await.unwrap();
+    send(&queue, &step("a", 1)).await;
+    let _ = running.await.unwrap().unwrap();
+    assert_eq!(watch.begun("a"), [0, 1]);
+}
+
 // B25
 #[tokio::test(start_paused = true)]
 async fn a_send_whose_answers_were_lost_is_not_called_refused() {
