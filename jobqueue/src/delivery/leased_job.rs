@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
 
 use super::saved::Saved;
 use super::shrink_history::HistoryTrim;
@@ -45,6 +46,17 @@ pub(crate) struct LeasedJob {
     pub(crate) in_order: OnceLock<Option<InOrder>>,
     /// The content of the checkpoint, read once.
     pub(crate) saved: tokio::sync::Mutex<Option<Saved>>,
+    heartbeats: OnceLock<Heartbeats>,
+}
+
+/// Fires when the heartbeats of a delivery must end.
+#[derive(Debug, Default)]
+struct Heartbeats(CancellationToken);
+
+impl Drop for Heartbeats {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 /// The delivery's hold on its leased job: the lease ends when this is dropped, even if others still refer to the job. A
@@ -117,7 +129,17 @@ impl LeasedJob {
             saving: tokio::sync::Mutex::new(()),
             in_order: OnceLock::new(),
             saved: tokio::sync::Mutex::new(None),
+            heartbeats: OnceLock::new(),
         }
+    }
+
+    /// Runs a heartbeat until the delivery is dropped: on the renewer's runtime, which a handler cannot block. It has to look itself
+    /// whether the lease has ended: an application may keep the delivery.
+    pub(crate) fn spawn_heartbeat(&self, heartbeat: impl Future<Output = ()> + Send + 'static) {
+        let end = self.heartbeats.get_or_init(Heartbeats::default).0.clone();
+        self.core.renewer().spawn(async move {
+            let _ = end.run_until_cancelled_owned(heartbeat).await;
+        });
     }
 
     /// Returns the time at which the message was received, by the storage's clock, so that workers with different

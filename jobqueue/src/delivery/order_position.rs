@@ -56,7 +56,7 @@ pub(crate) fn keep_expected(job: &LeasedJob) {
     let left = known.latest().time_left(&position.entry, core.now().into()).unwrap_or(GRACE);
     let lease = Arc::downgrade(&job.lease);
     let heartbeat = Heartbeat { lease, log, position, runtime: core.runtime().clone() };
-    core.renewer().spawn(heartbeat.beat(left));
+    job.spawn_heartbeat(heartbeat.beat(left));
 }
 
 struct Heartbeat {
