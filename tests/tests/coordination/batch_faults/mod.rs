@@ -1,6 +1,7 @@
 //! Batches under many faults at once, nested, over shards, and the remains after a sweep. In paused time on memory.
 
 mod sweep;
+mod unique;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -253,7 +254,7 @@ async fn copies_of_child_and_continuation_wait_as_long_as_the_first_runs() {
     assert_eq!(report.completed + report.duplicates, 4, "{report:?}");
 }
 
-/// A copy whose payload is gone ends as/// A copy whose payload is gone ends as a dead letter, and does not count as the child.
+/// A copy whose payload is gone ends as a dead letter, and does not count as the child.
 // I1, I12a
 #[tokio::test(start_paused = true)]
 async fn dead_lettered_duplicate_does_not_end_the_child() {
