@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::history_reserve::reserve_history_space;
 use super::options::SendOptions;
+use super::resend::{COPY, mark_copy};
 use super::sent::Sent;
 use crate::codec::{Codec, Json, encode_message, is_json};
 use crate::envelope::{
@@ -52,6 +53,12 @@ impl Draft {
         check_id(Some(id))?;
         self.options.id = Some(id.to_owned());
         Ok(self)
+    }
+
+    /// Notes in a child of a batch that an earlier message of it may exist.
+    pub(crate) fn into_copy(mut self) -> Self {
+        self.options.headers.entry(COPY.to_owned()).and_modify(|copy| "1".clone_into(copy));
+        self
     }
 
     pub(crate) fn id(&self) -> Option<&str> {
@@ -109,6 +116,16 @@ impl Prepared {
             && let Parsed::Event(mut event) = parse(&self.put.text)?
         {
             stamp_page(&mut event, page)?;
+            self.put.text = to_wire(event.to_json()?, encoding_of(&self.put.text));
+        }
+        Ok(())
+    }
+
+    /// Notes in a child of a batch that an earlier message of it may exist.
+    pub(crate) fn mark_copy(&mut self) -> Result<(), Error> {
+        if let Parsed::Event(mut event) = parse(&self.put.text)?
+            && mark_copy(&mut event)?
+        {
             self.put.text = to_wire(event.to_json()?, encoding_of(&self.put.text));
         }
         Ok(())

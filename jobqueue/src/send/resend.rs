@@ -8,14 +8,26 @@ use tokio::time::Instant;
 
 use super::errors::send_error;
 use super::prepare::Prepared;
-use crate::envelope::{Parsed, Payload, encoding_of, parse, to_wire};
+use crate::envelope::{Envelope, EnvelopeError, Parsed, Payload, encoding_of, parse, to_wire};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::restamp;
 use crate::queue_core::{QueueCore, remove_blobs};
 use crate::storage::{Certainty, PutMessage};
 
+/// The attribute of a child of a batch that says whether an earlier message of it may exist: `0` or `1`.
+pub(crate) const COPY: &str = "batchcopy";
+
+/// Notes in a child of a batch that an earlier message of it may exist. Returns whether the event is one.
+pub(super) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
+    let is_child = event.extensions.contains_key(COPY);
+    if is_child {
+        event.insert_header(COPY, "1")?;
+    }
+    Ok(is_child)
+}
+
 /// Returns the message to put after one that may or may not be stored: the same event, with its payload stored in
-/// another blob before `give_up`, and with another copy number if it belongs to a FIFO group.
+/// another blob before `give_up`, and with another copy number if it belongs to a FIFO group, and a note that it is a copy if it is a child of a batch.
 ///
 /// # Errors
 /// The payload cannot be stored again; the first message may or may not be stored.
@@ -24,12 +36,12 @@ pub(super) async fn resend_of(
     first: &Prepared,
     give_up: Instant,
 ) -> Result<PutMessage, Error> {
-    if first.blob.is_none() && first.announcement.is_none() {
-        return Ok(first.put.clone());
-    }
     let Parsed::Event(mut event) = parse(&first.put.text)? else {
         return Err(Error::new(ErrorKind::Unknown, "the message that was sent is not an event"));
     };
+    if !mark_copy(&mut event)? && first.blob.is_none() && first.announcement.is_none() {
+        return Ok(first.put.clone());
+    }
     if let Some((_, data)) = first.blob.as_deref() {
         let own = core.claim_checks.reference(&core.name, data);
         let stored = core.claim_checks.store_by(give_up, &own, data.clone(), first.expires).await;

@@ -156,8 +156,11 @@ async fn send_for(
         Claim::Joined(joined) => return Ok(Err(joined)),
         Claim::Owned(claim) => *claim,
     };
-    let prepared = (kind.render)(core, draft.with_id(&claim.value.id)?, Purpose::One)?;
+    let mut prepared = (kind.render)(core, draft.with_id(&claim.value.id)?, Purpose::One)?;
     let taken_over = claim.value.taken_over;
+    if taken_over {
+        prepared.mark_copy()?;
+    }
     match dispatch(core, prepared).await {
         Ok(mut sent) => {
             if let Some(stored) = &mut sent.stored {

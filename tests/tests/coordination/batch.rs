@@ -125,7 +125,8 @@ async fn ten_thousand_children_with_failures_and_duplicates_join_once() {
     let queue = QueueName::new("slices").unwrap();
     let copies = storage.queues().peek(&queue, 32).await.unwrap();
     for copy in copies {
-        storage.queues().put(&queue, PutMessage::new(copy.text.unwrap())).await.unwrap();
+        let text = copy.text.unwrap().replace(r#""batchcopy":"0""#, r#""batchcopy":"1""#);
+        storage.queues().put(&queue, PutMessage::new(text)).await.unwrap();
     }
     let flaky = move |child: Slice, ctx: Context, State(log): State<Log>| {
         let fails = random.lock().unwrap().random_bool(0.1);

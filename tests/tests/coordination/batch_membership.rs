@@ -63,6 +63,8 @@ async fn fan_out(
     children: impl IntoIterator<Item = u64, IntoIter: Send>,
 ) -> Result<(), jobqueue::Error> {
     let mut batch = storage.batch("b").await?;
+    // Each message makes its claim at once.
+    batch.on_dead_letters(OnDeadLetters::Continue);
     batch.send_all(children.into_iter().map(Slice)).await?;
     batch.then(&Join {}).await
 }

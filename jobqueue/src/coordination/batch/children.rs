@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{Stream, StreamExt};
 
 use super::ledger::Marker;
-use super::names::{BATCH, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN};
+use super::names::{BATCH, COPY, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN};
 use super::roster::ChildRecord;
 use super::{Batch, OnDeadLetters, source};
 use crate::error::{Error, ErrorKind};
@@ -19,7 +19,7 @@ use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore, QueueOf};
 use crate::send;
 use crate::send::{
-    Draft, Purpose, Render, SendItem, SendOptions, SendRequest, UniqueChildOutcome, UniqueKind,
+    Draft, Prepared, Purpose, Render, SendItem, SendOptions, SendRequest, UniqueChildOutcome, UniqueKind,
 };
 
 /// The number of children that are sent with one request and one update of the cursor.
@@ -184,10 +184,13 @@ impl Batch {
             let prepare = |(index, draft)| Ok((index, render(core, draft, Purpose::OneOfMany)?));
             // Mistakes show before the children are announced.
             let prepared: Vec<_> = new.map(prepare).collect::<Result<_, Error>>()?;
-            let (_, end) = self.announce(&records).await?;
+            let (announced_now, end) = self.announce(&records).await?;
             if !prepared.is_empty() {
-                let (indices, prepared): (Vec<_>, Vec<_>) =
-                    prepared.into_iter().map(|(index, one)| (index, Ok(one))).unzip();
+                let mark = |(index, mut one): (u64, Prepared)| match index < announced_now {
+                    true => (index, one.mark_copy().map(|()| one)),
+                    false => (index, Ok(one)),
+                };
+                let (indices, prepared): (Vec<_>, Vec<_>) = prepared.into_iter().map(mark).unzip();
                 for (index, sent) in indices.into_iter().zip(send::dispatch_all(core, prepared).await) {
                     if sent?.was_done() {
                         self.end_unsent(index).await?;
@@ -212,12 +215,14 @@ impl Batch {
             for (record, draft) in children {
                 let draft = draft.unique_for(window, core.runtime())?;
                 kind.check(core, &draft)?;
-                let (index, end) = self.announce(&[record]).await?;
+                let index = self.next;
+                let (announced_now, end) = self.announce(&[record]).await?;
                 if index >= self.sent_before && self.ledger().is_done(index).await? {
                     // The earlier start may have failed between the marker and the groups above it.
                     self.ledger().climb(index).await?;
                 } else if index >= self.sent_before {
                     let child = format!("{}/{index}", self.token().await?);
+                    let draft = if index < announced_now { draft.into_copy() } else { draft };
                     let is_elsewhere =
                         match send::send_unique_child(core, draft, window, kind, &child).await? {
                             // An earlier start may have sent this child itself.
@@ -235,7 +240,8 @@ impl Batch {
         })
     }
 
-    /// Announces the next children. Returns the number of the first of them, and of the child behind the last.
+    /// Announces the next children. Returns the number of the first that no earlier start has announced, and of the child behind the
+    /// last.
     async fn announce(&self, children: &[ChildRecord]) -> Result<(u64, u64), Error> {
         let (first, end) = (self.next, self.next + children.len() as u64);
         if end > MAX_CHILDREN || self.sealed.is_some_and(|children| end > children) {
@@ -243,8 +249,7 @@ impl Batch {
                 format!("the batch `{}` was sealed with fewer children, or has too many", self.id.as_str());
             return Err(Error::new(ErrorKind::Conflict, text));
         }
-        self.ledger().announce(first, children).await?;
-        Ok((first, end))
+        Ok((self.ledger().announce(first, children).await?, end))
     }
 
     /// Ends a child without a message: another job does its work, or has done it. A child that an earlier start has sent may have handed
@@ -257,17 +262,17 @@ impl Batch {
     }
 
     fn child_options(&self, index: u64, token: &str, options: SendOptions) -> SendOptions {
-        let policy = match self.on_dead {
-            OnDeadLetters::Wait => "wait",
-            OnDeadLetters::Continue => "continue",
-        };
         let id = format!("{}/{index}", self.id.as_str());
+        let policy = match self.on_dead {
+            OnDeadLetters::Wait => SendOptions::new().header(ON_DEAD, "wait").header(COPY, "0"),
+            // Only a message that has the turn can fail such a child: each makes its claim at once.
+            OnDeadLetters::Continue => SendOptions::new().header(ON_DEAD, "continue"),
+        };
         // The batch's own headers have priority over those of the caller, and the caller's id over that of the batch.
-        SendOptions::new()
+        policy
             .header(BATCH, self.id.as_str())
             .header(TOKEN, token)
             .header(INDEX, index.to_string())
-            .header(ON_DEAD, policy)
             .or(options)
             .or(SendOptions::new().source(source(token)).id(id))
     }

@@ -7,6 +7,12 @@
 //!
 //! A copy that is put back counts that in the claim, and the one that runs strikes the counts out at intervals. A copy
 //! that was put back four times without such a sign of life, which takes one to four minutes, takes the turn over.
+//!
+//! The first delivery of a child's first message makes no claim before its first sign of life: most children have ended by then. A message
+//! that may be the second says so in a header. If it finds no claim, it waits for the first message as for one that runs, and takes the
+//! turn over in the same time. A first message that is delivered only then loses its lease at its first sign of life. Children whose dead
+//! letters count as ended have no such header, and all of their messages make their claims at once: only the one that has the turn can fail
+//! the child.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +36,9 @@ const PATIENCE: u32 = 4;
 /// The interval between two signs of life: a third of the shortest time in which a copy has waited that often.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
+/// The holder of a claim that a copy has made: the first message of the child, which may run without one.
+const FIRST_MESSAGE: &str = "";
+
 /// The record of the copy that runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Claim {
@@ -41,14 +50,22 @@ struct Claim {
 }
 
 impl Claim {
-    fn of(message: &MessageId) -> Self {
-        Self { message: Some(message.as_str().to_owned()), ..Self::default() }
+    fn of(message: &str) -> Self {
+        Self { message: Some(message.to_owned()), ..Self::default() }
+    }
+
+    /// Returns whether `message` may take the turn at once.
+    fn is_free_for(&self, message: &MessageId, is_copy: bool) -> bool {
+        match self.message.as_deref() {
+            Some(FIRST_MESSAGE) => !is_copy,
+            holder => holder.is_none_or(|holder| holder == message.as_str()),
+        }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The copy runs, and no other delivery has had a turn before.
+    /// The copy runs, and no other delivery has made a claim before.
     First,
     /// The copy runs; another delivery may have had a turn before.
     Again,
@@ -59,32 +76,58 @@ pub(super) enum Turn {
 impl Ledger<'_> {
     /// Gives the turn of `who` to this delivery until its lease ends, unless another copy has it. The delivery loses its lease if
     /// another copy takes the turn over.
-    pub(super) async fn turn_of(&self, who: &str, delivery: HookContext<'_>) -> Result<Turn, Error> {
-        let turn = self.take_turn(who, delivery.message, delivery.job.dequeue_count).await?;
-        if let Turn::Wait(_) = turn {
-            return Ok(turn);
+    pub(super) async fn turn_of(
+        &self,
+        who: &str,
+        delivery: HookContext<'_>,
+        is_copy: bool,
+    ) -> Result<Turn, Error> {
+        let turn = self.take_turn(who, delivery.message, delivery.job.dequeue_count, is_copy).await?;
+        if !matches!(turn, Turn::Wait(_)) {
+            self.keep_turn(who, delivery, true)?;
         }
-        let (claim, own) = (self.claim(who, &self.storage.blobs_apart())?, Claim::of(delivery.message));
+        Ok(turn)
+    }
+
+    /// Renews the claim of the turn of `who` until the lease of this delivery ends, or makes it unless it `is_claimed`. The delivery loses
+    /// its lease if another copy has the turn.
+    pub(super) fn keep_turn(
+        &self,
+        who: &str,
+        delivery: HookContext<'_>,
+        mut is_claimed: bool,
+    ) -> Result<(), Error> {
+        let (claim, own) =
+            (self.claim(who, &self.storage.blobs_apart())?, Claim::of(delivery.message.as_str()));
+        let message = delivery.message.clone();
         let lease = Arc::downgrade(&delivery.leased_job.lease);
         let keep = async move {
-            let sign_of_life = |found: Option<Claim>| match found {
-                Some(found) if found.message == own.message && found != own => Edit::Write(own.clone(), true),
-                found => Edit::Keep(found.is_none_or(|found| found.message.is_none() || found == own)),
-            };
             loop {
                 tokio::time::sleep(HEARTBEAT).await;
                 let Some(lease) = lease.upgrade().filter(|lease| lease.check_not_ended().is_ok()) else {
                     return;
                 };
-                match claim.change(Known::Nothing, sign_of_life).await {
+                let sign_of_life = |found: Option<Claim>| match found {
+                    None if !is_claimed => Edit::Write(own.clone(), true),
+                    Some(found) if found.message.is_some() && found != own => {
+                        match found.is_free_for(&message, false) {
+                            true => Edit::Write(own.clone(), true),
+                            false => Edit::Keep(false),
+                        }
+                    }
+                    // The child was dead-lettered by hand, or the batch swept.
+                    _ => Edit::Keep(true),
+                };
+                let known = if is_claimed { Known::Nothing } else { Known::Absent };
+                match claim.change(known, sign_of_life).await {
                     Ok(kept) if !kept.result => return lease.expire(),
-                    Ok(_) => {}
+                    Ok(_) => is_claimed = true,
                     Err(error) => tracing::debug!(%error, "the claim of a copy was not renewed"),
                 }
             }
         };
-        delivery.leased_job.core.renewer().spawn(keep);
-        Ok(turn)
+        delivery.leased_job.spawn_heartbeat(keep);
+        Ok(())
     }
 
     /// Gives the turn of `who` to delivery number `delivery` of `message`, unless another copy has it.
@@ -93,20 +136,25 @@ impl Ledger<'_> {
         who: &str,
         message: &MessageId,
         delivery: u32,
+        is_copy: bool,
     ) -> Result<Turn, Error> {
-        let own = Claim::of(message);
-        let take = |claim: Option<Claim>| match claim {
-            None => Edit::Write(own.clone(), Turn::First),
-            Some(claim) if claim == own => Edit::Keep(Turn::Again),
-            Some(mut claim) if claim.message.is_some() && claim.message != own.message => {
-                let waits = claim.waits.entry(message.as_str().to_owned()).or_default();
-                if *waits >= PATIENCE {
-                    return Edit::Write(own.clone(), Turn::Again);
-                }
-                *waits += 1;
-                Edit::Write(claim, Turn::Wait(WAIT * delivery.min(LONGEST_WAIT)))
+        let own = Claim::of(message.as_str());
+        let take = |found: Option<Claim>| {
+            let turn = if found.is_none() { Turn::First } else { Turn::Again };
+            let unclaimed = || if is_copy { Claim::of(FIRST_MESSAGE) } else { Claim::default() };
+            let mut claim = found.unwrap_or_else(unclaimed);
+            if claim == own {
+                return Edit::Keep(Turn::Again);
             }
-            Some(_) => Edit::Write(own.clone(), Turn::Again),
+            if claim.is_free_for(message, is_copy) {
+                return Edit::Write(own.clone(), turn);
+            }
+            let waits = claim.waits.entry(message.as_str().to_owned()).or_default();
+            if *waits >= PATIENCE {
+                return Edit::Write(own.clone(), Turn::Again);
+            }
+            *waits += 1;
+            Edit::Write(claim, Turn::Wait(WAIT * delivery.min(LONGEST_WAIT)))
         };
         match self.claim(who, self.storage.blobs())?.change(Known::Absent, take).await {
             Ok(taken) => Ok(taken.result),
@@ -124,8 +172,7 @@ impl Ledger<'_> {
     /// Returns whether no other copy has the turn of `who`.
     pub(super) async fn may_end(&self, who: &str, message: &MessageId) -> Result<bool, Error> {
         let claim = self.claim(who, self.storage.blobs())?.read().await?;
-        let holder = claim.and_then(|claim| claim.value.message);
-        Ok(holder.is_none_or(|holder| holder == message.as_str()))
+        Ok(claim.is_none_or(|claim| claim.value.is_free_for(message, false)))
     }
 
     /// Ends the turn of `message`, which is being dead-lettered and would return as another message.

@@ -19,11 +19,14 @@ impl KnownBatches {
         lock(&self.0).get(id).cloned()
     }
 
-    /// Keeps a batch whose token was read.
+    /// Keeps a batch whose token was read. Children that begin together share it.
     pub(super) fn insert(&self, id: &str, token: String) -> Arc<KnownBatch> {
         let batch = KnownBatch { token, children: OnceLock::new(), climbs: Mutex::default() };
         let batch = Arc::new(batch);
         let mut batches = lock(&self.0);
+        if let Some(known) = batches.get(id).filter(|known| known.token == batch.token) {
+            return Arc::clone(known);
+        }
         if batches.len() >= MAX_BATCHES {
             batches.clear();
         }

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::claim::Turn;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
-use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
+use super::names::{BATCH, BatchId, COPY, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
 use crate::delivery::{Disposition, Hook, HookContext, Waiting};
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -41,6 +41,8 @@ struct Child<'a> {
     ledger: Ledger<'a>,
     index: u64,
     waits: bool,
+    /// Whether another message of the child may have been put before this one; `None` if each of them makes its claim at once.
+    is_copy: Option<bool>,
 }
 
 impl Child<'_> {
@@ -84,7 +86,9 @@ impl Membership {
         let Some(ledger) = self.batch(hook_context, BATCH, TOKEN).await? else { return Ok(None) };
         let index = headers.get(INDEX).and_then(|index| index.parse().ok());
         let waits = headers.get(ON_DEAD).is_none_or(|policy| policy != "continue");
-        Ok(index.filter(|index| *index < MAX_CHILDREN).map(|index| Child { ledger, index, waits }))
+        let is_copy = headers.get(COPY).map(|copy| copy != "0");
+        let index = index.filter(|index| *index < MAX_CHILDREN);
+        Ok(index.map(|index| Child { ledger, index, waits, is_copy }))
     }
 
     /// Returns the batch that this job continues.
@@ -106,7 +110,7 @@ impl Hook for Membership {
     ) -> Result<Option<Disposition>, Error> {
         if let Some(ledger) = self.continued(hook_context).await? {
             // Its membership in a batch above is that of the job it continues; it takes no turn of its own there.
-            return Ok(match ledger.turn_of(THEN, hook_context).await? {
+            return Ok(match ledger.turn_of(THEN, hook_context, false).await? {
                 Turn::First => None,
                 _ if ledger.read::<bool>(&ledger.id.blob("done")?).await?.is_some() => {
                     Some(Disposition::Discard)
@@ -115,11 +119,16 @@ impl Hook for Membership {
                 Turn::Wait(wait) => Some(Disposition::Release(wait)),
             });
         }
-        let Some(Child { ledger, index, .. }) = self.child(hook_context).await? else {
+        let Some(Child { ledger, index, is_copy, .. }) = self.child(hook_context).await? else {
             return Ok(None);
         };
-        let turn = ledger.turn_of(&claim(index), hook_context).await?;
-        if turn == Turn::First {
+        let is_first = hook_context.leased_job.fence() == 1 && hook_context.job.attempt == 1;
+        if is_first && is_copy == Some(false) {
+            ledger.keep_turn(&claim(index), hook_context, false)?;
+            return Ok(None);
+        }
+        let turn = ledger.turn_of(&claim(index), hook_context, is_copy == Some(true)).await?;
+        if turn == Turn::First && is_copy.is_none() {
             return Ok(None);
         }
         // Either a copy of a child that is done, or a child that has ended without completing the groups above.
@@ -163,7 +172,7 @@ impl Hook for Membership {
     ) -> Result<(), Error> {
         let message = hook_context.message;
         let (continued, child) = (self.continued(hook_context).await?, self.child(hook_context).await?);
-        if let Some(Child { ledger, index, waits: false }) = &child
+        if let Some(Child { ledger, index, waits: false, .. }) = &child
             // A copy that does not have the turn cannot fail the child.
             && (continued.is_some() || ledger.may_end(&claim(*index), message).await?)
             && !ledger.is_done(*index).await?

@@ -2,15 +2,16 @@
 //!
 //! # How it works
 //! - **No hot blob.** Each child that ends writes a marker of its own. The child that completes a group of 100 writes
-//!   the group's marker, and so on up. The end of a child costs one write, three reads and a listing of at most 100
-//!   names.
+//!   the group's marker, and so on up. The end of a child costs one write, and a listing of at most 100 names, which children that
+//!   end together share.
 //! - **Named, not counted.** Children are announced before they are sent: a record holds their digests, and a restart
 //!   compares what it sends. A random token in their headers distinguishes them from events that merely claim to
 //!   belong to the batch.
 //! - **Restartable.** Children have the ids `<batch>/<n>`. A cursor holds how many were certainly sent, and a restart
 //!   begins there.
 //! - **Copies wait for a record.** If a child was sent twice, one message runs and the other waits. The record that the
-//!   child is done ends both. The one that runs renews its claim; if it cannot for a minute, the other takes over.
+//!   child is done ends both. The one that runs renews its claim; if it cannot for a minute, the other takes over. The first
+//!   message runs for 15 seconds without a claim.
 //! - **Once.** The end of a child is recorded before its message is deleted. If the process crashes in between, the
 //!   next delivery does not run the handler again, but continues from the marker. The continuation may be put twice:
 //!   by two children that end together, or by a crash between the put and its record. Its copies take turns like

@@ -7,7 +7,7 @@
 //! <id>/cursor               the number of children that were certainly sent
 //! <id>/sent                 the continuation was certainly sent
 //! <id>/done                 the continuation has run
-//! <id>/claim/<who>          the copy of a child, or of the continuation (`then`), that runs
+//! <id>/claim/<who>          the copy of a child, or of the continuation (`then`), that runs; none for most first deliveries
 //! <id>/handover/<index>     the batches through which this child ends, in their order
 //! <id>/returned/<index>/<n> the handler that handed the child over to batch n of these has returned
 //! <id>/continued/<index>    the result of the last continuation, if one of these handlers has not returned by then
@@ -30,6 +30,8 @@ pub(super) const BATCH: &str = "batchid";
 pub(super) const INDEX: &str = "batchindex";
 /// Header: the effect of a dead letter, `wait` or `continue`.
 pub(super) const ON_DEAD: &str = "batchondead";
+/// Header: whether the child may have been put before, `0` or `1`; missing if its dead letters count as ended.
+pub(super) use crate::send::COPY;
 /// Header of a continuation: the batch whose results it reads.
 pub(super) const OF: &str = "batchof";
 

@@ -129,24 +129,26 @@ impl Ledger<'_> {
         self.read(&self.id.blob("token")?).await
     }
 
-    /// Announces the children from number `first` on, before they are sent.
+    /// Announces the children from number `first` on, before they are sent. Returns the number of the first that no earlier start has
+    /// announced.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced other children under these numbers,
     /// [`Storage`](ErrorKind::Storage) if the storage fails.
-    pub(super) async fn announce(&self, first: u64, children: &[ChildRecord]) -> Result<(), Error> {
-        let mut at = first;
+    pub(super) async fn announce(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
+        let (mut at, mut new) = (first, first);
         let mut rest = children;
         while !rest.is_empty() {
             let room = usize::try_from(FAN - at % FAN).unwrap_or(rest.len()).min(rest.len());
             let (here, later) = rest.split_at(room);
-            self.announce_in_group(at, here).await?;
+            new += self.announce_in_group(at, here).await?;
             (at, rest) = (at + room as u64, later);
         }
-        Ok(())
+        Ok(new)
     }
 
-    async fn announce_in_group(&self, first: u64, children: &[ChildRecord]) -> Result<(), Error> {
+    /// Returns the number of children that were announced before.
+    async fn announce_in_group(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
         let blob = self.id.roster(first / FAN)?;
         let place = usize::try_from(first % FAN).unwrap_or(usize::MAX);
         let announce = |records: Option<Vec<ChildRecord>>| {
@@ -157,18 +159,20 @@ impl Ledger<'_> {
                 return Edit::Keep(Err(other_children(&self.id)));
             }
             let changed = known.iter().zip(children).any(|(known, new)| known != new);
-            if known.len() >= children.len() {
-                return Edit::Keep(Ok(changed));
+            let before = known.len().min(children.len());
+            if before == children.len() {
+                return Edit::Keep(Ok((changed, before)));
             }
-            records.extend_from_slice(&children[known.len()..]);
-            Edit::Write(records, Ok(changed))
+            records.extend_from_slice(&children[before..]);
+            Edit::Write(records, Ok((changed, before)))
         };
         let document = JsonBlob::new(self.storage.blobs(), self.storage.runtime(), blob, MAX_BYTES);
-        if document.change(Known::Nothing, announce).await?.result? {
+        let (changed, before) = document.change(Known::Nothing, announce).await?.result?;
+        if changed {
             let batch = self.id.as_str();
             tracing::warn!(%batch, first, "children have another form than those that an earlier start announced: those that it sent keep their form");
         }
-        Ok(())
+        Ok(before as u64)
     }
 
     /// Checks that exactly this number of children was announced.

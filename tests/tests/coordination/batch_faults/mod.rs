@@ -1,5 +1,6 @@
 //! Batches under many faults at once, nested, over shards, and the remains after a sweep. In paused time on memory.
 
+mod copies;
 mod sweep;
 mod unique;
 

@@ -106,7 +106,7 @@ async fn sweep_removes_the_other_batches_when_one_cannot_be_removed() {
     assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
 }
 
-/// By virtual time: some 1,300 deletions at the distance of Azure, one after the other, take a quarter of a minute.
+/// By virtual time: some 600 deletions at the distance of Azure, one after the other, take more than ten seconds.
 #[tokio::test(start_paused = true)]
 async fn sweep_deletes_the_blobs_of_a_large_batch_at_once() {
     let (storage, log) = (in_memory(), Log::default());
@@ -116,7 +116,7 @@ async fn sweep_deletes_the_blobs_of_a_large_batch_at_once() {
     let faulty = Faulty::new(&storage);
     let began = Instant::now();
     assert_eq!(sweep_batches(&faulty.storage(), BatchSweepOptions::new()).await.unwrap(), 1);
-    assert!(faulty.calls_of(Operation::DeleteBlob) > 1_200);
+    assert!(faulty.calls_of(Operation::DeleteBlob) > 600);
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
 

@@ -1,0 +1,70 @@
+//! Two messages of one child: the second waits for the first, of which nothing is written while it runs for a short time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jobqueue::batch::OnDeadLetters;
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::{JobError, State};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{after, in_memory, worker};
+use tokio::time::sleep;
+
+use super::{Join, Log, Slice, fan_out, join, slice};
+
+/// A message that is put, received and deleted, its marker, and a share of the listings of its group. The results are not read.
+#[tokio::test(start_paused = true)]
+async fn child_costs_at_most_four_requests() {
+    const CHILDREN: u64 = 1_000;
+    let (faulty, log) = (Faulty::deleting_one_by_one(&in_memory()), Log::default());
+    let storage = faulty.storage();
+    fan_out(&storage, CHILDREN, OnDeadLetters::Wait).await;
+    let join = |_: Join| async { Ok::<_, JobError>(()) };
+    let worker = worker(&storage).state(log).handle(slice).handle(join).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+    assert_eq!(faulty.calls_of(Operation::Delete) as u64, CHILDREN + 1);
+    // On Azure a list of messages has a request for each.
+    let others = faulty.calls().iter().filter(|call| call.operation != Operation::PutAll).count() as u64;
+    let requests = (others + CHILDREN) as f64 / CHILDREN as f64;
+    println!("{requests:.2} requests a child");
+    assert!(requests <= 4.0, "{requests:.2} requests a child");
+}
+
+/// Returns a fault for the first list of messages.
+fn first_put(fault: Fault) -> Faulty {
+    let faulty = Faulty::new(&in_memory());
+    faulty.plan(Operation::PutAll, 1, fault);
+    faulty
+}
+
+async fn runs_of_one_child(fault: Fault, seconds: u64) -> (BTreeMap<u64, u32>, usize) {
+    let (faulty, log) = (first_put(fault), Log::default());
+    let storage = faulty.storage();
+    fan_out(&storage, 1, OnDeadLetters::Wait).await;
+    let slice = move |slice: Slice, State(log): State<Log>| async move {
+        *log.runs.lock().unwrap().entry(slice.n).or_default() += 1;
+        after(seconds).await;
+        Ok::<_, JobError>(())
+    };
+    let worker = worker(&storage).state(log.clone()).handle(slice).handle(join).build().unwrap();
+    let report = worker.run_until(sleep(Duration::from_secs(2 * seconds + 120))).await.unwrap();
+    assert_eq!(report.lease_lost, 0, "{report:?}");
+    let runs = log.runs.lock().unwrap().clone();
+    (runs, log.joins.lock().unwrap().len())
+}
+
+// I1, I12a
+#[tokio::test(start_paused = true)]
+async fn copy_of_a_lost_answer_waits_for_its_child() {
+    for seconds in [1, 10, 40, 300] {
+        let (runs, joins) = runs_of_one_child(Fault::DropAnswer(StoreErrorKind::Timeout), seconds).await;
+        assert_eq!((runs, joins), (BTreeMap::from([(0, 1)]), 1), "{seconds} seconds");
+    }
+}
+
+// I1, I12a
+#[tokio::test(start_paused = true)]
+async fn copy_of_a_lost_request_runs_after_a_minute() {
+    let (runs, joins) = runs_of_one_child(Fault::LoseRequest(StoreErrorKind::Timeout), 1).await;
+    assert_eq!((runs, joins), (BTreeMap::from([(0, 1)]), 1));
+}
