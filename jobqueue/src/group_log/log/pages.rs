@@ -42,9 +42,9 @@ impl GroupLog {
         self.group(key).find_map(|(_, entry)| entry.pages.as_ref()).map(|pages| pages.start)
     }
 
-    /// Returns the number of the page that the next entry of a group belongs into.
+    /// Returns the number of the page that the next entry of a group belongs into; `None` if the last entry of the group is in the head.
     pub(crate) fn last_page(&self, key: KeyHash) -> Option<u64> {
-        self.group(key).filter_map(|(_, entry)| entry.pages.as_ref()).last().map(|pages| pages.end - 1)
+        self.group(key).last().and_then(|(_, entry)| entry.pages.as_ref()).map(|pages| pages.end - 1)
     }
 
     /// Returns whether the head should take over the next page of a group.
@@ -52,9 +52,11 @@ impl GroupLog {
         self.group(key).take(LOW + 1).any(|(_, entry)| entry.state == EntryState::Paged)
     }
 
-    /// Returns whether the head knows the position of a job, or that it is done.
+    /// Returns whether the head knows the position of a job, or that it is done. One that was skipped gets a new position, behind all
+    /// others.
     pub(crate) fn knows(&self, entry: &EntryRef) -> bool {
-        self.find(entry).is_some() || self.ended(entry) == Some(EndState::Done)
+        let has_position = |at: usize| self.entries[at].state != EntryState::Skipped;
+        self.find(entry).is_some_and(has_position) || self.ended(entry) == Some(EndState::Done)
     }
 
     /// Announces jobs of one group in the head.
@@ -64,7 +66,7 @@ impl GroupLog {
         now: Millis,
     ) -> Result<Vec<Announced>, Refused> {
         let Some(key) = all.first().map(|one| one.entry.key) else { return Ok(Vec::new()) };
-        let is_full = self.last_page(key).is_some() || self.group(key).nth(PAGE - 1).is_some();
+        let is_full = self.first_page(key).is_some() || self.group(key).nth(PAGE - 1).is_some();
         self.announce_unless(is_full, all, now)
     }
 

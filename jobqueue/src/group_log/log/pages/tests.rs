@@ -117,7 +117,7 @@ fn message_without_a_position_joins_behind_the_pages_that_exist() {
     let turn = Turn { copy: 150, delivery: 1 };
     let ahead = 32 + 2 * PAGE;
     assert_eq!(log.claim_position(&send(150).entry, turn, START), Position::Behind { ahead, overdue: false });
-    assert!(log.link(key(), Some(8), 9));
+    assert!(log.link(key(), None, 9));
     for (number, sends) in [(7, sends(33..65)), (8, sends(65..97)), (9, sends(97..99))] {
         log.adopt(key(), number, &page(&sends).close(), START);
     }
@@ -182,6 +182,18 @@ fn messages_in_pages_pass_by_the_ones_that_vanished_before_them() {
     assert!(log.is_low(key()));
     log.adopt(key(), 7, &page(&[send(33)]).close(), later(501));
     assert_eq!(log.claim_position(&paged, turn, later(501)), Position::First);
+}
+
+#[test]
+fn later_sends_come_behind_a_job_that_was_moved_to_the_tail() {
+    let mut log = head(2);
+    assert!(log.find(&send(5).entry).map(|at| log.skip(at)).is_some());
+    assert!(!log.knows(&send(5).entry), "a repeated send gets a position in the last page");
+    assert_eq!(log.confirm(&send(5).entry, 5, true, START), Confirmed::Acknowledged);
+    assert_eq!(log.last_page(key()), None, "the pages are before the job that was acknowledged late");
+    assert_eq!(log.announce_all(&[send(100)], START), Err(Refused::Full));
+    assert!(log.link(key(), None, 900), "a page of its own");
+    assert_eq!(log.last_page(key()), Some(900));
 }
 
 #[test]
