@@ -34,9 +34,11 @@ impl GroupLog {
             }
             Some(at) => self.skip_passable(entry.key, at, now),
             None if matches!(self.ended(entry), Some(EndState::Done | EndState::Cancelled)) => {
+            // Its page decides, also about a job that is done: its entry there must end too.
+            None if self.paged(entry).is_some() => self.skip_passable(entry.key, self.entries.len(), now),
                 return Position::Ended;
             }
-            None if self.paged(entry).is_some() || self.is_crowded(entry.key) => {
+            None if self.is_crowded(entry.key) => {
                 self.skip_passable(entry.key, self.entries.len(), now);
             }
             None if self.entries.len() >= MAX_ENTRIES => return Position::Full,

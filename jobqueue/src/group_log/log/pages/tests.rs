@@ -185,6 +185,20 @@ fn messages_in_pages_pass_by_the_ones_that_vanished_before_them() {
 }
 
 #[test]
+fn second_message_of_a_job_that_is_done_waits_for_its_page() {
+    let mut log = head(1);
+    let first = Turn { copy: 1, delivery: 1 };
+    assert_eq!(log.claim_position(&send(1).entry, first, START), Position::First);
+    assert!(log.end(&send(1).entry, first, EndState::Done, START));
+    // The page has an entry of its own, which would be left.
+    let (again, turn) = (in_page(1, 7), Turn { copy: 101, delivery: 1 });
+    let behind = Position::Behind { ahead: 31, overdue: false };
+    assert_eq!(log.claim_position(&again, turn, START), behind);
+    log.adopt(key(), 7, &page(&[Announcement { nonce: 101, ..send(1) }]).close(), START);
+    assert_eq!(log.claim_position(&again, turn, START), Position::Ended);
+}
+
+#[test]
 fn later_sends_come_behind_a_job_that_was_moved_to_the_tail() {
     let mut log = head(2);
     assert!(log.find(&send(5).entry).map(|at| log.skip(at)).is_some());
