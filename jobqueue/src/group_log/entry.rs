@@ -215,13 +215,16 @@ impl Entry {
     }
 }
 
-/// The times at which waiting deliveries noticed that a message is overdue: the first and the latest.
+/// The times at which waiting deliveries noticed that a message is overdue, or that messages before pages are: the first and the latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Overdue {
     #[serde(rename = "t")]
     pub(super) since: u64,
     #[serde(rename = "l")]
     pub(super) last: u64,
+    /// Of pages: the first one from which a message has come since then, or the number behind them.
+    #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
+    pub(super) page: Option<u64>,
 }
 
 /// A cancellation under way, with the data that another process needs to complete it, and the time until which others

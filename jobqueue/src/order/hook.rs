@@ -57,8 +57,8 @@ struct Delivery<'a> {
 enum Next {
     /// End the wait: run the handler (`None`), put the message back, or delete it.
     Decide(Option<Disposition>),
-    /// Wait behind this number of other jobs.
-    Wait { ahead: usize },
+    /// Wait behind this number of other jobs. `overdue`: the message of the first of them is overdue.
+    Wait { ahead: usize, overdue: bool },
     /// The log has changed: ask again.
     Ask,
 }
@@ -106,11 +106,11 @@ impl Delivery<'_> {
             let mut first = pin!(notifier.notified());
             // Enabled before the log is read, so that no notification is missed.
             first.as_mut().enable();
-            let ahead = match self.next().await? {
+            let (ahead, overdue) = match self.next().await? {
                 Next::Decide(None) => return self.begin(parked.take().is_some()).await,
                 Next::Decide(disposition) => return Ok(disposition),
                 Next::Ask => continue,
-                Next::Wait { ahead } => ahead,
+                Next::Wait { ahead, overdue } => (ahead, overdue),
             };
             if parked.is_none() && self.leased_job.has_deliveries_left() {
                 parked = parking.park(self.leased_job.payload_bytes(), ahead);
@@ -124,6 +124,13 @@ impl Delivery<'_> {
             }
             if parked.is_none() || Instant::now() >= give_up {
                 return Ok(Some(Disposition::Release(put_back(ahead, self.own.turn.delivery))));
+            if parked.is_none() && overdue {
+                // It cannot stay until it may mark it.
+                match self.mark_overdue().await? {
+                    Next::Decide(disposition) => return Ok(disposition),
+                    Next::Ask | Next::Wait { .. } => continue,
+                }
+            }
             }
             tokio::select! {
                 biased;
@@ -167,10 +174,10 @@ impl Delivery<'_> {
             Position::OtherCopy { overdue: false } => {
                 Next::Decide(Some(Disposition::Release(RETRY_DELAY / 8)))
             }
-            Position::Behind { ahead, overdue: false } => Next::Wait { ahead },
+            Position::Behind { ahead, overdue: false } => Next::Wait { ahead, overdue: false },
             // The missing message may arrive with the same request.
             Position::Behind { ahead, overdue: true } if self.came.elapsed() < OVERDUE_GRACE => {
-                Next::Wait { ahead }
+                Next::Wait { ahead, overdue: true }
             }
             Position::Behind { overdue: true, .. } | Position::OtherCopy { overdue: true } => {
                 self.mark_overdue().await?

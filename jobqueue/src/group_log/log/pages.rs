@@ -12,8 +12,8 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Announced, EndState, Entry, EntryRef, EntryState, GroupLog, KeyHash, MAX_ENDED, Millis};
-use crate::group_log::entry::{Announcement, PAGE};
+use super::{Announced, EndState, Entry, EntryRef, EntryState, GRACE, GroupLog, KeyHash, MAX_ENDED, Millis};
+use crate::group_log::entry::{Announcement, Overdue, PAGE};
 
 /// The number of entries of a group down to which the head waits before it takes over the next page.
 const LOW: usize = 8;
@@ -152,6 +152,12 @@ impl GroupLog {
             |(_, entry): &(usize, &Entry)| entry.pages.as_ref().is_some_and(|pages| pages.start == page);
         let Some((mut at, _)) = self.group(key).find(is_marker) else { return };
         let is_first = self.group(key).next().is_some_and(|(first, _)| first == at);
+        let marked = self.entries[at].overdue.filter(|mark| now.since(mark.last) <= GRACE);
+        let overdue = marked.map(|mark| match mark.page {
+            // No message has come from this page while others waited for those before it: the ones that are due have had their time.
+            Some(seen) if page < seen => Overdue { page: None, ..mark },
+            _ => Overdue { since: now.0, last: now.0, page: None },
+        });
         self.changed = true;
         let rest = page + 1..self.entries[at].pages.as_ref().map_or(0, |pages| pages.end);
         match rest.is_empty() {
@@ -165,7 +171,10 @@ impl GroupLog {
         }
         self.ended.drain(..self.ended.len().saturating_sub(MAX_ENDED));
         for entry in &closed.entries {
-            if let Some(entry) = self.merge(entry, &mut at) {
+            if let Some(mut entry) = self.merge(entry, &mut at) {
+                if entry.state == EntryState::Stored && entry.due < now.0 {
+                    entry.overdue = entry.overdue.or(overdue);
+                }
                 self.entries.insert(at, entry);
                 at += 1;
             }

@@ -17,7 +17,8 @@ impl GroupLog {
         }
         if head != at || found.state == EntryState::Paged {
             let (ahead, overdue) = (ahead + pages, self.entries[head].due < now.0);
-            let is_noted = found.overdue.is_none() && !found.needs_record(turn);
+            let is_paged = found.state == EntryState::Paged;
+            let is_noted = is_paged || found.overdue.is_none() && !found.needs_record(turn);
             return is_noted.then_some(Position::Behind { ahead, overdue });
         }
         let alone = found.state == EntryState::Stored && found.is_alone(turn) && !found.needs_record(turn);
@@ -33,9 +34,9 @@ impl GroupLog {
                 self.move_to_tail(at, EntryState::Stored)
             }
             Some(at) => self.skip_passable(entry.key, at, now),
-            None if matches!(self.ended(entry), Some(EndState::Done | EndState::Cancelled)) => {
             // Its page decides, also about a job that is done: its entry there must end too.
             None if self.paged(entry).is_some() => self.skip_passable(entry.key, self.entries.len(), now),
+            None if matches!(self.ended(entry), Some(EndState::Done | EndState::Cancelled)) => {
                 return Position::Ended;
             }
             None if self.is_crowded(entry.key) => {
@@ -82,8 +83,8 @@ impl GroupLog {
     /// the
     /// first of them is among these.
     ///
-    /// A message that waits behind others refutes the mark with its next delivery. If many messages have vanished, as
-    /// after a queue was cleared in part, one wait therefore suffices for all.
+    /// A message that waits behind others refutes the mark with its next delivery; one in a page notes that page. If many messages have
+    /// vanished, as after a queue was cleared in part, one wait therefore suffices for all.
     pub(crate) fn mark_overdue(
         &mut self,
         entry: &EntryRef,
@@ -108,6 +109,7 @@ impl GroupLog {
             return missing;
         }
         let key = entry.key;
+        self.note_pages(entry, at, patience, now);
         let (mut alive, mut skipped) = (false, false);
         for before in head..at {
             let other = &self.entries[before];
@@ -142,10 +144,26 @@ impl GroupLog {
                 overdue.last = now.0;
             }
             // No delivery has marked it for long, so that the message had no chance to arrive: start again.
-            overdue => *overdue = Some(Overdue { since: now.0, last: now.0 }),
+            overdue => *overdue = Some(Overdue { since: now.0, last: now.0, page: None }),
         }
         self.changed = true;
         false
+    }
+
+    /// Notes for the pages up to the entry at `at`, behind overdue messages, from which of them a message has come.
+    fn note_pages(&mut self, entry: &EntryRef, at: usize, patience: Duration, now: Millis) {
+        for found in self.entries.iter_mut().take(at + 1).filter(|found| found.key == entry.key) {
+            let Some(pages) = &found.pages else { continue };
+            let page = entry.page.filter(|page| pages.contains(page)).unwrap_or(pages.end);
+            let former = found.overdue.filter(|overdue| now.since(overdue.last) <= patience);
+            let mut mark = former.unwrap_or(Overdue { since: now.0, last: now.0, page: None });
+            if now.since(mark.last) >= patience / 8 {
+                mark.last = now.0;
+            }
+            mark.page = Some(mark.page.map_or(page, |known| known.min(page)));
+            self.changed |= found.overdue != Some(mark);
+            found.overdue = Some(mark);
+        }
     }
 
     /// Records that a delivery has the message, and that it may stay away until `due`. It can no longer be cancelled. Returns

@@ -87,6 +87,21 @@ async fn messages_that_wait_are_not_passed_by_with_one_that_has_vanished() {
     assert_eq!(watch.begun("a"), (1..=150).collect::<Vec<_>>());
 }
 
+/// Far more of them than can wait in a worker, in pages of the log.
+#[tokio::test(start_paused = true)]
+async fn thousands_of_messages_that_vanished_are_waited_for_once() {
+    let storage = logged();
+    let queue = steps(&storage).await;
+    let list: Vec<_> = (0..1_000).map(|number| (step("a", number), SendOptions::new().in_order())).collect();
+    assert!(queue.send_all(list).await.unwrap().iter().all(Result::is_ok));
+    storage.queues().clear(queue.name()).await.unwrap();
+    send(&queue, &step("a", 1_000)).await;
+    let watch = Watch::default();
+    let took = run(&storage, &watch, 1).await;
+    assert_eq!(watch.begun("a"), [1_000]);
+    assert!(took < MINUTE * 12, "{took:?}");
+}
+
 /// A message of the queue and the keys of [`Step`] that only a later release reads.
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "steps", kind = "step.later")]

@@ -185,6 +185,28 @@ fn messages_in_pages_pass_by_the_ones_that_vanished_before_them() {
 }
 
 #[test]
+fn one_wait_suffices_for_all_pages_from_which_no_message_has_come() {
+    const PATIENCE: Duration = Duration::from_secs(200);
+    let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
+    let turn = |copy| Turn { copy, delivery: 1 };
+    let mut log = head(4);
+    let ages = |log: &mut GroupLog| {
+        for seconds in [301, 350, 400, 450, 500] {
+            assert!(!log.mark_overdue(&in_page(65, 8), turn(65), PATIENCE, later(seconds)));
+            assert!(!log.mark_overdue(&in_page(130, 10), turn(130), PATIENCE, later(seconds)));
+        }
+    };
+    ages(&mut log);
+    assert!(log.mark_overdue(&in_page(130, 10), turn(130), PATIENCE, later(501)), "the head is given up");
+    log.adopt(key(), 7, &page(&sends(33..65)).close(), later(501));
+    assert!(log.mark_overdue(&in_page(130, 10), turn(130), PATIENCE, later(501)), "and page 7 with it");
+    // The message of 65 may be on its way again; that of 66 may come with it.
+    log.adopt(key(), 8, &page(&sends(65..97)).close(), later(501));
+    assert!(!log.mark_overdue(&in_page(130, 10), turn(130), PATIENCE, later(502)));
+    assert_eq!(log.claim_position(&send(65).entry, turn(65), later(502)), Position::First);
+}
+
+#[test]
 fn second_message_of_a_job_that_is_done_waits_for_its_page() {
     let mut log = head(1);
     let first = Turn { copy: 1, delivery: 1 };
