@@ -24,6 +24,8 @@ use crate::job::JobInfo;
 const RECHECK: Duration = Duration::from_secs(2);
 /// The delay of a message that finds its log full, finds another copy in turn, or waits for an overdue message.
 const RETRY_DELAY: Duration = Duration::from_secs(20);
+/// The delivery of a second copy from which its delay, which grows by an eighth of [`RETRY_DELAY`] with each, stays the same: a minute.
+const MAX_COPY_WAITS: u32 = 24;
 /// The time that a delivery behind an overdue message waits before it marks it.
 const OVERDUE_GRACE: Duration = Duration::from_secs(2);
 /// The minimum time for which deliveries mark an overdue message before they skip it, in addition to the queue's visibility
@@ -122,8 +124,6 @@ impl Delivery<'_> {
                     give_up = Instant::now() + patience(run_time, true);
                 }
             }
-            if parked.is_none() || Instant::now() >= give_up {
-                return Ok(Some(Disposition::Release(put_back(ahead, self.own.turn.delivery))));
             if parked.is_none() && overdue {
                 // It cannot stay until it may mark it.
                 match self.mark_overdue().await? {
@@ -131,6 +131,8 @@ impl Delivery<'_> {
                     Next::Ask | Next::Wait { .. } => continue,
                 }
             }
+            if parked.is_none() || Instant::now() >= give_up {
+                return Ok(Some(Disposition::Release(put_back(ahead, self.own.turn.delivery))));
             }
             tokio::select! {
                 biased;
@@ -171,8 +173,10 @@ impl Delivery<'_> {
             Position::Ended => Next::Decide(Some(Disposition::Discard)),
             Position::Superseded => return Err(superseded()),
             Position::Full => Next::Decide(Some(Disposition::Release(RETRY_DELAY))),
+            // The other copy may run for hours: it is asked ever less often.
             Position::OtherCopy { overdue: false } => {
-                Next::Decide(Some(Disposition::Release(RETRY_DELAY / 8)))
+                let deliveries = self.own.turn.delivery.min(MAX_COPY_WAITS);
+                Next::Decide(Some(Disposition::Release(RETRY_DELAY / 8 * deliveries)))
             }
             Position::Behind { ahead, overdue: false } => Next::Wait { ahead, overdue: false },
             // The missing message may arrive with the same request.

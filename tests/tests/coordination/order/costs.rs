@@ -7,10 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jobqueue::storage::{
-    Blob, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, LeaseId, PutBlob,
-    StoreError,
+    Blob, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, LeaseId, Operation,
+    PutBlob, StoreError,
 };
 use jobqueue::{JobError, SendOptions, Storage};
+use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::worker;
 use tokio::time::sleep;
 
@@ -188,4 +189,24 @@ async fn jobs_that_wait_behind_a_long_one_share_one_reader() {
         report = worker.run_until(sleep(HOUR)) => panic!("{report:?}"),
     };
     assert!(reads < 100, "{reads} reads of the log of a job that runs");
+}
+
+/// A job that was sent twice runs for six hours, and its second message waits.
+#[tokio::test(start_paused = true)]
+async fn second_message_of_a_long_job_is_put_back_ever_less_often() {
+    let faulty = Faulty::new(&logged());
+    let queue = steps(&faulty.storage()).await;
+    for _ in 0..2 {
+        queue.send(&step("a", 0)).in_order().id("twice").await.unwrap();
+    }
+    let handler = |_: Step| async {
+        sleep(HOUR * 6).await;
+        Ok::<_, JobError>(())
+    };
+    let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let report = worker.run_until(sleep(HOUR * 6 + Duration::from_secs(120))).await.unwrap();
+    assert_eq!((report.completed, report.duplicates), (1, 1), "{report:?}");
+    // The lease is renewed each 21 seconds.
+    let updates = faulty.calls_of(Operation::Update);
+    assert!(updates < 2_000, "{updates} changes of messages");
 }
