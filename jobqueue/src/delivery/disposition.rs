@@ -46,6 +46,15 @@ impl Disposition {
             _ => None,
         }
     }
+
+    /// Returns the time for which the message is put back, if it is certain.
+    pub(super) fn delay(&self) -> Option<Duration> {
+        match self {
+            Self::Retry { wait, .. } | Self::Snooze { wait, .. } => Some(*wait),
+            Self::Release(wait) | Self::OverLimit(wait) => Some(*wait),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]

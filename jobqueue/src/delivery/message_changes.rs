@@ -37,22 +37,28 @@ impl LeasedJob {
 
     /// Counts a failed attempt and puts the message back for `delay`.
     pub(crate) async fn retry(&self, delay: Duration, error: &str) -> Result<(), Error> {
-        self.put_back(delay, |envelope| {
+        self.put_back(delay, false, |envelope| {
             envelope.history.attempts = envelope.history.attempts.saturating_add(1);
             envelope.history.deferral = None;
             envelope.history.last_error = Some(printable(error, crate::envelope::MAX_ERROR_CHARS));
         })
         .await
+        .map(drop)
     }
 
     /// Puts the message back for `delay` without counting an attempt.
     pub(crate) async fn release_uncounted(&self, delay: Duration) -> Result<(), Error> {
-        self.put_back(delay, uncounted).await
+        self.put_back(delay, false, uncounted).await.map(drop)
     }
 
-    /// Puts the message back for `delay` because it waits for something, without counting an attempt.
-    pub(super) async fn release_deferred(&self, delay: Duration, deferral: Deferral) -> Result<(), Error> {
-        self.put_back(delay, |envelope| {
+    /// Puts the message back for `delay` because it waits for something, without counting an attempt; for less if its group log cannot be
+    /// changed. Returns the time.
+    pub(super) async fn release_deferred(
+        &self,
+        delay: Duration,
+        deferral: Deferral,
+    ) -> Result<Duration, Error> {
+        self.put_back(delay, true, |envelope| {
             uncounted(envelope);
             envelope.history.deferral = Some(deferral);
         })
@@ -84,18 +90,22 @@ impl LeasedJob {
         self.lease.release_later(Duration::ZERO, text.map(|rendered| rendered.text));
     }
 
-    async fn put_back(&self, delay: Duration, change: impl FnOnce(&mut Envelope)) -> Result<(), Error> {
+    async fn put_back(
+        &self,
+        delay: Duration,
+        may_come_sooner: bool,
+        change: impl FnOnce(&mut Envelope),
+    ) -> Result<Duration, Error> {
         let _saving = self.saving.lock().await;
-        let delay = delay.min(MAX_VISIBILITY);
-        extend_due(self, delay).await;
+        let delay = extend_due(self, delay.min(MAX_VISIBILITY), may_come_sooner).await;
         let Some(mut envelope) = self.envelope().filter(|_| !self.is_unwritable) else {
-            return Ok(self.lease.release(delay, None).await?);
+            return Ok(self.lease.release(delay, None).await.map(|()| delay)?);
         };
         change(&mut envelope);
         let rendered = self.render_to_put_back(envelope).await?;
         let released = self.lease.release(delay, Some(rendered.text)).await;
         self.remove_unless_saved(rendered.blobs, &released).await;
-        Ok(released?)
+        Ok(released.map(|()| delay)?)
     }
 
     /// Renders the text of a message that is put back. If a blob for it cannot be stored, leaves out the last error

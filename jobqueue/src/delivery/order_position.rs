@@ -18,6 +18,9 @@ use crate::runtime::Runtime;
 /// A put-back of at least this length is recorded in the log. It is shorter than the jobs behind it wait at least.
 const RECORDED_DELAY: Duration = Duration::from_secs(60);
 
+/// The longest put-back that is not.
+const LONGEST_UNRECORDED: Duration = Duration::from_secs(59);
+
 /// The pause before a put-back is noted, or a turn confirmed, again.
 const NOTE_PAUSE: Duration = Duration::from_secs(5);
 
@@ -101,20 +104,34 @@ impl Heartbeat {
     }
 }
 
+/// Returns whether the log must show that the message is put back for so long.
+pub(super) fn needs_note(job: &LeasedJob, delay: Duration) -> bool {
+    delay >= RECORDED_DELAY && position_of(job).is_some()
+}
+
 /// Records that the message is about to be put back for `delay`, so that the jobs behind it do not call it
-/// overdue. While the log cannot be changed, the message stays leased: without the note, they would pass it by.
-pub(super) async fn extend_due(job: &LeasedJob, delay: Duration) {
-    let Some(InOrder { entry, turn }) = position_of(job).filter(|_| delay >= RECORDED_DELAY) else { return };
+/// overdue. While the log cannot be changed, the message stays leased: without the note, they would pass it by. One that
+/// `may_come_sooner` is put back for less instead, which needs no note. Returns the delay.
+pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner: bool) -> Duration {
+    let Some(InOrder { entry, turn }) = position_of(job).filter(|_| delay >= RECORDED_DELAY) else {
+        return delay;
+    };
     let note = async {
         loop {
             let due = Millis::from(job.core.now()).after(delay + GRACE);
             match job.core.groups.change(&entry, move |log| log.extend(&entry, turn, due)).await {
+                Err(error) if error.is_retryable() && may_come_sooner => return Ok(LONGEST_UNRECORDED),
                 Err(error) if error.is_retryable() => tokio::time::sleep(NOTE_PAUSE).await,
-                noted => return noted.map(drop),
+                noted => return noted.map(|_| delay),
             }
         }
     };
-    if let Some(Err(error)) = job.lease.lost().run_until_cancelled(note).await {
-        tracing::warn!(queue = %job.core.name, error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");
+    match job.lease.lost().run_until_cancelled(note).await {
+        Some(Ok(delay)) => delay,
+        Some(Err(error)) => {
+            tracing::warn!(queue = %job.core.name, error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");
+            delay
+        }
+        None => delay,
     }
 }

@@ -11,7 +11,7 @@ use super::deferral::{Cause, defer};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::leased_job::LeasedJob;
-use super::order_position::end_turn;
+use super::order_position::{end_turn, needs_note};
 use super::rejection::Rejection;
 use super::slot::DeliverySlot;
 use crate::error::{Error, ErrorKind};
@@ -36,6 +36,10 @@ impl Executor {
             Disposition::Abandon | Disposition::TakenOver => OpenSpan::none(),
             _ => self.settle_span(leased_job, &report),
         };
+        if disposition.delay().is_some_and(|wait| needs_note(leased_job, wait)) {
+            // It may have to wait until its group log can be changed.
+            slot.leave();
+        }
         let settling = async {
             let job = report.job.clone();
             let settled = match disposition {

@@ -5,6 +5,7 @@ mod costs;
 mod disturbed;
 mod flow;
 mod native;
+mod outages;
 mod pages;
 mod processes;
 mod records;

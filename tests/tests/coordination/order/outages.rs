@@ -1,0 +1,52 @@
+//! Outages of the blobs that hold the order, while the queue works.
+
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::worker;
+use tokio::time::sleep;
+
+use crate::order::records::{MINUTE, steps};
+use crate::order::{Watch, handle, logged, send, step};
+
+#[tokio::test(start_paused = true)]
+async fn outage_of_blobs_holds_up_no_job_without_order() {
+    let faulty = Faulty::new(&logged());
+    let queue = steps(&faulty.storage()).await;
+    for key in 0..40 {
+        send(&queue, &step(key.to_string(), 0)).await;
+    }
+    for operation in [Operation::GetBlob, Operation::PutBlob] {
+        faulty.plan_always(operation, Fault::Refuse(StoreErrorKind::Unavailable));
+    }
+    let watch = Watch::default();
+    let built = worker(&faulty.storage()).state(watch.clone()).concurrency(4).handle(handle).build().unwrap();
+    let running = tokio::spawn(built.run_until(sleep(MINUTE * 60)));
+    sleep(MINUTE * 20).await;
+    queue.send(&step("free", 1)).await.unwrap();
+    sleep(MINUTE * 2).await;
+    assert_eq!(watch.begun("free"), [1]);
+    faulty.heal();
+    let report = running.await.unwrap().unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (41, 0), "{report:?}");
+}
+
+/// Heartbeats of jobs in order sleep for up to 100 seconds.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_have_ended_leave_no_heartbeats() {
+    const JOBS: usize = 300;
+    let storage = logged();
+    let queue = steps(&storage).await;
+    for number in 0..JOBS {
+        send(&queue, &step("a", number as u32)).await;
+    }
+    let watch = Watch::default();
+    let built = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
+    let running = tokio::spawn(built.run_until(sleep(MINUTE)));
+    watch.ends(JOBS).await;
+    sleep(Duration::from_secs(1)).await;
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert!(tasks < 50, "{tasks} tasks after the end of all jobs");
+    let _ = running.await.unwrap().unwrap();
+}
