@@ -40,7 +40,8 @@ pub struct CancelReport {
     /// The job.
     pub job: JobReference,
     /// The number of present workers that listen to the queue and were notified. If there are none, the request stands for the next
-    /// that starts.
+    /// that starts with a [record](jobqueue::WorkerBuilder::presence); one that runs until it is idle has none by default, and reads no
+    /// requests.
     pub workers: u64,
 }
 
@@ -54,7 +55,7 @@ impl Admin {
     /// otherwise the job is cancelled. A job that waits is cancelled when a worker next receives it: a paused queue or a delay holds the
     /// cancellation up as it does the job, and the job does not run. The request stands for 30 days, against each message of the job that a
     /// repeated send may have left. Whether there is such a job is not
-    /// checked. It does not concern a job that is sent under the same id later.
+    /// checked. It does not concern a job that is sent under the same id later: on Azure, which counts in seconds, more than two seconds later.
     ///
     /// Costs four requests and four for each present worker. Idle workers send no extra requests.
     ///
