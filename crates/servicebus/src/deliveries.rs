@@ -7,13 +7,14 @@
 //! Without sessions nothing says whether a delivery is counted whose lock the service drops with its connection. There the deliveries of those
 //! messages are numbered that have a blob, because a text was saved for them.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 
+use super::amqp::{instant, millis};
 use super::held::Held;
 use super::texts::{Beside, ROUNDS, SavedText, is_conflict, name_of};
-use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind};
+use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind, put_creating};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
@@ -44,7 +45,7 @@ impl Beside {
                     (Condition::IfAbsent, String::new())
                 }
                 Some(saved) => {
-                    if let Some(at) = saved.not_before.map(since_1970).filter(|at| self.runtime.now() < *at) {
+                    if let Some(at) = saved.not_before.map(instant).filter(|at| self.runtime.now() < *at) {
                         return Ok(Begun::NotBefore(at));
                     }
                     held.begins(counted.max(saved.delivery.saturating_add(1)));
@@ -53,7 +54,7 @@ impl Beside {
                 }
             };
             let data = Bytes::from(format!("{}{rest}", held.fence));
-            match self.put(&name, data, PutBlob::new().with_condition(condition)).await {
+            match put_creating(&*self.blobs, &name, data, PutBlob::new().with_condition(condition)).await {
                 Ok(properties) => {
                     if let Some(text) = present.and_then(|saved| saved.text) {
                         held.text = std::sync::Arc::new(Ok(text));
@@ -76,13 +77,7 @@ impl Beside {
         text: &str,
         not_before: Option<SystemTime>,
     ) -> Result<(), StoreError> {
-        let time = not_before.map_or_else(String::new, |at| {
-            format!(" {}", at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis())
-        });
+        let time = not_before.map_or_else(String::new, |at| format!(" {}", millis(at)));
         self.write(held, &format!("{}{time}\n{text}", held.fence)).await.map(drop)
     }
-}
-
-fn since_1970(millis: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -15,8 +15,9 @@ use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{ETag, MessageId};
 
-/// The time that a message is remembered after its lock has ended, for answers that come late.
-const MEMORY: Duration = Duration::from_secs(600);
+/// The time that a message is remembered after its lock was granted or renewed: for the lock, of five minutes at most, and for
+/// answers that come late.
+const MEMORY: Duration = Duration::from_secs(900);
 
 #[derive(Debug, Clone)]
 pub(super) struct Held {
@@ -32,12 +33,12 @@ pub(super) struct Held {
     pub(super) dequeue_count: u32,
     /// The number of the delivery among those that write the text of the message: a later one is greater.
     pub(super) fence: u32,
-    /// The link by which it came, in a queue without sessions.
+    /// The link by which it came, in a queue without sessions; `None` once its lock, held or lost, does not depend on it any more.
     pub(super) link: Option<ReceiveLink>,
     pub(super) session: Option<Arc<Session>>,
     /// Fires when the service says that the lock was lost before its time.
     pub(super) lost: CancellationToken,
-    /// True once it was given back in its session: its lock ends nothing any more.
+    /// True once it was given back in its session, which may hold its lock for a while: that ends nothing any more.
     pub(super) is_given_back: bool,
     /// True once a copy has taken its place in the queue: it is still to be completed, and must not be copied again.
     pub(super) is_copied: bool,
@@ -64,16 +65,14 @@ pub(super) struct HeldMessages {
 }
 
 impl HeldMessages {
-    /// Remembers a message; `time` is that of the wall clock.
-    pub(super) fn insert(&self, token: Uuid, held: Held, time: SystemTime) {
+    pub(super) fn insert(&self, token: Uuid, held: Held) {
         let mut entries = lock(&self.entries);
         let now = Instant::now();
         // Now and then: those that were neither settled nor renewed.
         if entries.len().is_power_of_two() {
             entries.retain(|_, entry| now < entry.forget_at);
         }
-        let forget_at = forget_at(&held, time);
-        entries.insert(token, Entry { held: Arc::new(held), forget_at });
+        entries.insert(token, Entry { held: Arc::new(held), forget_at: now + MEMORY });
     }
 
     /// Returns a message by the token of its lock, if it matches.
@@ -91,46 +90,15 @@ impl HeldMessages {
         of_link.map(|(token, entry)| (*token, Arc::clone(&entry.held))).collect()
     }
 
-    pub(super) fn renewed(&self, token: Uuid, until: SystemTime, time: SystemTime) {
+    /// Changes what is known of a message, if it is still held.
+    pub(super) fn change(&self, token: Uuid, change: impl FnOnce(&mut Held)) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
-            Arc::make_mut(&mut entry.held).locked_until = until;
-            entry.forget_at = forget_at(&entry.held, time);
-        }
-    }
-
-    pub(super) fn saved(&self, token: Uuid, text: String, tag: ETag) {
-        if let Some(entry) = lock(&self.entries).get_mut(&token) {
-            let held = Arc::make_mut(&mut entry.held);
-            (held.text, held.saved) = (Arc::new(Ok(text)), Some(tag));
-        }
-    }
-
-    /// Notes that a message was given back in its session, which may hold its lock for a while.
-    pub(super) fn given_back(&self, token: Uuid) {
-        if let Some(entry) = lock(&self.entries).get_mut(&token) {
-            Arc::make_mut(&mut entry.held).is_given_back = true;
-        }
-    }
-
-    /// Notes that the lock of a message, held or lost, does not depend on its link any more.
-    pub(super) fn parted(&self, token: Uuid) {
-        if let Some(entry) = lock(&self.entries).get_mut(&token) {
-            Arc::make_mut(&mut entry.held).link = None;
-        }
-    }
-
-    pub(super) fn copied(&self, token: Uuid) {
-        if let Some(entry) = lock(&self.entries).get_mut(&token) {
-            Arc::make_mut(&mut entry.held).is_copied = true;
+            change(Arc::make_mut(&mut entry.held));
+            entry.forget_at = Instant::now() + MEMORY;
         }
     }
 
     pub(super) fn remove(&self, token: Uuid) {
         lock(&self.entries).remove(&token);
     }
-}
-
-fn forget_at(held: &Held, time: SystemTime) -> Instant {
-    let left = held.locked_until.duration_since(time).unwrap_or_default();
-    Instant::now() + left.min(MEMORY) + MEMORY
 }

@@ -80,6 +80,5 @@ mod tls;
 mod token;
 
 #[doc(hidden)]
-#[doc(hidden)]
 pub use network::{Answer, Network, Request, Socket};
 pub use options::Options;

@@ -5,14 +5,13 @@
 //! record: whoever may read it is trusted.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use tokio::sync::OnceCell;
 
-use jobqueue_storage::fast::hex::read_hex;
+use jobqueue_storage::fast::hex::{read_hex, to_hex};
 use jobqueue_storage::json_blob::{Edit, JsonBlob, Known};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{BlobName, BlobStore, StoreError};
@@ -36,11 +35,7 @@ impl SharedSecret {
     /// # Errors
     /// Those of the storage: the secret could be neither read nor made.
     pub(super) async fn seal(&self, parts: &[&[u8]]) -> Result<String, StoreError> {
-        let code = code(self.key().await?, parts).finalize().into_bytes();
-        Ok(code.iter().fold(String::with_capacity(64), |mut seal, byte| {
-            let _ = write!(seal, "{byte:02x}");
-            seal
-        }))
+        Ok(to_hex(&code(self.key().await?, parts).finalize().into_bytes()))
     }
 
     /// Returns whether `seal` is the seal of this content.
@@ -54,8 +49,7 @@ impl SharedSecret {
 
     async fn key(&self) -> Result<&str, StoreError> {
         let made = self.key.get_or_try_init(|| async {
-            let fresh: String =
-                self.blob.runtime().random_bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
+            let fresh = to_hex(&self.blob.runtime().random_bytes::<32>());
             let change = |present: Option<String>| match present {
                 Some(key) => Edit::Keep(key),
                 None => Edit::Write(fresh.clone(), fresh.clone()),

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-
 use super::texts::{Beside, metadata_blob};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::{
-    MAX_METADATA_BYTES, Metadata, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
+    MAX_METADATA_BYTES, Metadata, Operation, PutBlob, StoreError, StoreErrorKind as Kind, get_if_present,
+    put_creating,
 };
 
 /// JSON doubles some characters, and adds some per entry.
@@ -17,13 +16,7 @@ impl Beside {
     /// Returns the metadata of a queue; `None` if none was ever written.
     pub(super) async fn metadata(&self, queue: &QueueName) -> Result<Option<Metadata>, StoreError> {
         let name = metadata_blob(queue)?;
-        let blob = match self.blobs.get_blob(&name, MAX_BLOB).await {
-            Ok(blob) => blob,
-            Err(error) if matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
+        let Some(blob) = get_if_present(&*self.blobs, &name, MAX_BLOB).await? else { return Ok(None) };
         let entries: BTreeMap<String, String> = serde_json::from_slice(&blob.data).map_err(|error| {
             StoreError::new(Kind::Corrupt, Operation::QueueMetadata.as_str(), queue)
                 .with_detail("the metadata in the blob is not JSON")
@@ -43,13 +36,6 @@ impl Beside {
             StoreError::new(Kind::InvalidInput, Operation::SetQueueMetadata.as_str(), queue)
                 .with_source(error)
         })?;
-        self.put(&metadata_blob(queue)?, Bytes::from(data), options).await.map(drop)
-    }
-
-    pub(super) async fn remove_metadata(&self, queue: &QueueName) -> Result<(), StoreError> {
-        match self.blobs.delete_blob(&metadata_blob(queue)?, None).await {
-            Err(error) if !matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Err(error),
-            _ => Ok(()),
-        }
+        put_creating(&*self.blobs, &metadata_blob(queue)?, data.into(), options).await.map(drop)
     }
 }

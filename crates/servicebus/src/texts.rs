@@ -13,11 +13,12 @@ use uuid::Uuid;
 use super::held::Held;
 use super::place::Place;
 use super::secret::SharedSecret;
+use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{BlobName, ContainerName, QueueName};
 use jobqueue_storage::{
-    BlobProperties, BlobStore, Condition, ETag, MAX_TEXT_BYTES, Operation, PutBlob, StoreError,
-    StoreErrorKind as Kind,
+    BlobStore, Condition, ETag, MAX_TEXT_BYTES, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
+    get_if_present, put_creating,
 };
 
 const CONTAINER: &str = "jobqueue-servicebus";
@@ -47,7 +48,7 @@ pub(super) struct SavedText {
     pub(super) text: Option<String>,
     pub(super) delivery: u32,
     /// The time before which a message in a session must not be delivered, in milliseconds since 1970.
-    pub(super) not_before: Option<u64>,
+    pub(super) not_before: Option<i64>,
     pub(super) tag: ETag,
 }
 
@@ -76,22 +77,6 @@ impl Beside {
         BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
     }
 
-    /// Writes a blob; creates the container if there is none.
-    pub(super) async fn put(
-        &self,
-        name: &BlobName,
-        data: Bytes,
-        options: PutBlob,
-    ) -> Result<BlobProperties, StoreError> {
-        match self.blobs.put_blob(name, data.clone(), options.clone()).await {
-            Err(error) if error.kind() == Kind::ContainerNotFound => {
-                self.blobs.create_container(name.container()).await?;
-                self.blobs.put_blob(name, data, options).await
-            }
-            put => put,
-        }
-    }
-
     /// Returns the text that was saved for a message, and the tag of its blob; `None` if there is none.
     pub(super) async fn saved(&self, held: &Held) -> Result<Option<(String, ETag)>, StoreError> {
         let saved = self.record(held).await?;
@@ -109,13 +94,7 @@ impl Beside {
 
     pub(super) async fn record(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
         let name = name_of(held)?;
-        let blob = match self.blobs.get_blob(&name, MAX_BLOB).await {
-            Ok(blob) => blob,
-            Err(error) if matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
+        let Some(blob) = get_if_present(&*self.blobs, &name, MAX_BLOB).await? else { return Ok(None) };
         let (delivery, not_before, text) = parse(&blob.data).ok_or_else(|| {
             StoreError::new(Kind::Corrupt, Operation::GetBlob.as_str(), name)
                 .with_detail("the saved text of a message is not of this framework's form")
@@ -123,22 +102,19 @@ impl Beside {
         Ok(Some(SavedText { text, delivery, not_before, tag: blob.properties.etag }))
     }
 
-    /// Saves a text for a message whose lock is held.
+    /// Writes the blob of a message whose lock is held, unless a later delivery has written it.
     ///
     /// # Errors
-    /// `LeaseExpired` when a later delivery has saved one; those of the blobs.
-    pub(super) async fn save(&self, held: &Held, text: &str) -> Result<ETag, StoreError> {
-        self.write(held, &format!("{}\n{text}", held.fence)).await
-    }
-
-    /// Writes the blob of a message, unless a later delivery has written it.
+    /// `LeaseExpired` when a later delivery has written it; those of the blobs.
     pub(super) async fn write(&self, held: &Held, data: &str) -> Result<ETag, StoreError> {
         let name = name_of(held)?;
         let data = Bytes::from(data.to_owned());
         let mut tag = held.saved.clone();
         for _ in 0..ROUNDS {
             let condition = tag.take().map_or(Condition::IfAbsent, Condition::IfMatch);
-            match self.put(&name, data.clone(), PutBlob::new().with_condition(condition)).await {
+            match put_creating(&*self.blobs, &name, data.clone(), PutBlob::new().with_condition(condition))
+                .await
+            {
                 Ok(properties) => return Ok(properties.etag),
                 Err(error) if !is_conflict(&error) => return Err(error),
                 Err(_) => {}
@@ -157,24 +133,25 @@ impl Beside {
     pub(super) async fn write_letter(&self, held: &Held, text: &str) -> Result<Uuid, StoreError> {
         let letter = self.runtime.uuid_v4();
         let name = letter_blob(Place::of(&held.queue).queue, letter)?;
-        self.put(&name, Bytes::from(format!("{}\n{text}", held.dequeue_count)), PutBlob::new()).await?;
+        let data = format!("{}\n{text}", held.dequeue_count).into();
+        put_creating(&*self.blobs, &name, data, PutBlob::new()).await?;
         Ok(letter)
     }
 
     /// Removes the text of a dead letter that did not come about. A failure leaves a blob that a sweep removes.
     pub(super) async fn forget_letter(&self, held: &Held, letter: Uuid) {
-        let Ok(name) = letter_blob(Place::of(&held.queue).queue, letter) else { return };
-        if let Err(error) = self.blobs.delete_blob(&name, None).await {
-            tracing::debug!(queue = %held.queue, %error, "the text of a dead letter was not removed");
-        }
+        self.remove(held, letter_blob(Place::of(&held.queue).queue, letter)).await;
     }
 
     /// Deletes the text of a deleted message. A failure leaves an orphaned blob.
     pub(super) async fn forget(&self, held: &Held) {
-        if held.saved.is_none() {
-            return;
+        if held.saved.is_some() {
+            self.remove(held, name_of(held)).await;
         }
-        let Ok(name) = name_of(held) else { return };
+    }
+
+    async fn remove(&self, held: &Held, name: Result<BlobName, StoreError>) {
+        let Ok(name) = name else { return };
         if let Err(error) = self.blobs.delete_blob(&name, None).await {
             tracing::debug!(queue = %held.queue, %error, "the saved text of a message was not removed");
         }
@@ -187,9 +164,8 @@ pub(super) fn name_of(held: &Held) -> Result<BlobName, StoreError> {
     if let Some(letter) = held.letter {
         return letter_blob(queue, letter);
     }
-    let digest = Sha256::digest(held.id.as_str().as_bytes());
-    let id: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    Beside::blob(&format!("texts/{queue}/{}-{id}", held.sequence))
+    let id = Sha256::digest(held.id.as_str());
+    Beside::blob(&format!("texts/{queue}/{}-{}", held.sequence, to_hex(&id[..16])))
 }
 
 /// Returns the name of the blob with the text of a dead letter. Its number cannot be guessed: only a program that can
@@ -204,7 +180,7 @@ pub(super) fn is_conflict(error: &StoreError) -> bool {
 }
 
 /// Reads `number[ time][\ntext]`.
-fn parse(data: &[u8]) -> Option<(u32, Option<u64>, Option<String>)> {
+fn parse(data: &[u8]) -> Option<(u32, Option<i64>, Option<String>)> {
     let data = std::str::from_utf8(data).ok()?;
     let (head, text) =
         data.split_once('\n').map_or((data, None), |(head, text)| (head, Some(text.to_owned())));

@@ -27,7 +27,7 @@ use tokio::time::{Sleep, sleep};
 use super::super::error::Fault;
 use super::close_detector::CloseDetector;
 use super::settlement::{Waiter, settled};
-use super::values::{IDLE_TIMEOUT, MAX_FRAME};
+use super::values::{IDLE_TIMEOUT, MAX_FRAME, instant};
 use jobqueue_storage::sync::lock;
 
 const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
@@ -192,16 +192,13 @@ impl FrameEvents {
 
 fn end_of_lock(properties: &Fields) -> Option<SystemTime> {
     match properties.get(&Symbol::from(LOCKED_UNTIL))? {
-        Value::Long(ticks) => instant(*ticks),
-        Value::Timestamp(at) => {
-            let since = u64::try_from(at.milliseconds()).ok()?;
-            SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since))
-        }
+        Value::Long(ticks) => of_ticks(*ticks),
+        Value::Timestamp(at) => Some(instant(at.milliseconds())),
         _ => None,
     }
 }
 
-fn instant(ticks: i64) -> Option<SystemTime> {
+fn of_ticks(ticks: i64) -> Option<SystemTime> {
     let micros = u64::try_from(ticks.checked_sub(EPOCH)? / 10).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
 }

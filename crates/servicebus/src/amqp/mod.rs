@@ -19,4 +19,4 @@ mod values;
 mod web_socket;
 
 pub(super) use links::{Links, Live};
-pub(super) use values::{Incoming, encode, field, map};
+pub(super) use values::{Incoming, encode, field, instant, map, millis};

@@ -1,6 +1,6 @@
 //! Short helpers for AMQP values and messages.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::definitions::{Error as AmqpError, ErrorCondition};
 use fe2o3_amqp::types::messaging::{Body, Data, Message};
@@ -45,6 +45,17 @@ pub(crate) fn field<'v>(map: &'v Value, name: &str) -> Option<&'v Value> {
         Value::Map(map) => map.get(&Value::String(name.to_owned())),
         _ => None,
     }
+}
+
+/// Returns a time as the service counts it, in milliseconds since 1970.
+pub(crate) fn millis(at: SystemTime) -> i64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn instant(millis: i64) -> SystemTime {
+    let since = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
+    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// Returns a delivery tag as the identifier that it is: the first three fields are in reversed byte order.

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
 use super::super::amqp::settlement::{DeadLetterOutcome, Settlement};
 use super::ServiceBusQueues;
 use super::message::{BODY, LETTER, TEXT, digest};
 use super::update::{Lock, held};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
-use jobqueue_storage::{DeadLetterMessage, MessageRef, Operation, StoreError, UpdateMessage};
+use jobqueue_storage::{
+    DeadLetterMessage, MessageRef, NativeDeadLetters, Operation, StoreError, UpdateMessage,
+};
 
 const OPERATION: &str = Operation::DeadLetter.as_str();
 /// The longest reason, and the longest description, that the service takes.
@@ -16,40 +20,43 @@ const MAX_CHARS: usize = 4096;
 /// The longest text that a property shows. The service takes 64 KiB for all properties of a message.
 const MAX_SHOWN: usize = 24 * 1024;
 
-/// Dead-letters a message: writes its new text to a blob, and settles it with the reason and the number of the blob. A crash
-/// between the two leaves the message where it is, and a blob that a sweep removes.
-pub(super) async fn dead_letter(
-    queues: &ServiceBusQueues,
-    queue: &QueueName,
-    message: &MessageRef,
-    letter: DeadLetterMessage,
-) -> Result<(), StoreError> {
-    let DeadLetterMessage { text, cause, .. } = letter;
-    limits::check_update(queue, &UpdateMessage::new(Default::default()).with_text(text.clone()))?;
-    let (token, held) = held(queues, queue, message, OPERATION).await?;
-    let number = queues.beside.write_letter(&held, &text).await;
-    let number = number.map_err(|error| error.with_ambiguous(false))?;
-    let lock = Lock { queues, queue, token, held };
-    let mut properties = vec![(LETTER, number.to_string())];
-    // Other tools see the message as it was sent, whose payload is elsewhere by now.
-    if text.len() <= MAX_SHOWN
-        && let Ok(body) = &*lock.held.body
-    {
-        properties.extend([(BODY, digest(body)), (TEXT, text)]);
+#[async_trait]
+impl NativeDeadLetters for ServiceBusQueues {
+    /// Writes the message's new text to a blob, and settles it with the reason and the number of the blob. A crash between the two leaves
+    /// the message where it is, and a blob that a sweep removes.
+    async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        let DeadLetterMessage { text, cause, .. } = letter;
+        limits::check_update(queue, &UpdateMessage::new(Default::default()).with_text(text.clone()))?;
+        let (token, held) = held(self, queue, message, OPERATION).await?;
+        let number = self.beside.write_letter(&held, &text).await;
+        let number = number.map_err(|error| error.with_ambiguous(false))?;
+        let lock = Lock { queues: self, queue, token, held };
+        let mut properties = vec![(LETTER, number.to_string())];
+        // Other tools see the message as it was sent, whose payload is elsewhere by now.
+        if text.len() <= MAX_SHOWN
+            && let Ok(body) = &*lock.held.body
+        {
+            properties.extend([(BODY, digest(body)), (TEXT, text)]);
+        }
+        let outcome = DeadLetterOutcome {
+            reason: shortened(&cause.reason),
+            description: shortened(cause.description.as_deref().unwrap_or_default()),
+            properties,
+        };
+        let settled = lock.settle(Settlement::DeadLetter(Arc::new(outcome)), OPERATION).await;
+        match &settled {
+            Ok(()) => self.beside.forget(&lock.held).await,
+            Err(error) if !error.is_ambiguous() => self.beside.forget_letter(&lock.held, number).await,
+            // The message may be a dead letter that needs it.
+            Err(_) => {}
+        }
+        settled
     }
-    let outcome = DeadLetterOutcome {
-        reason: shortened(&cause.reason),
-        description: shortened(cause.description.as_deref().unwrap_or_default()),
-        properties,
-    };
-    let settled = lock.settle(Settlement::DeadLetter(Arc::new(outcome)), OPERATION).await;
-    match &settled {
-        Ok(()) => queues.beside.forget(&lock.held).await,
-        Err(error) if !error.is_ambiguous() => queues.beside.forget_letter(&lock.held, number).await,
-        // The message may be a dead letter that needs it.
-        Err(_) => {}
-    }
-    settled
 }
 
 fn shortened(text: &str) -> String {

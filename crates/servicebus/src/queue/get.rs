@@ -37,7 +37,10 @@ pub(super) async fn get(
 ) -> Result<Received, StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Get.as_str(), queue);
     limits::check_get(queue, &options)?;
-    queues.check_settings(queue).await;
+    if !Place::of(queue).is_dead_letters && lock(&queues.first_gets).insert(queue.clone()) {
+        // Warns of settings that contradict the framework.
+        advice::tell(queues, queue).await;
+    }
     if queues.requires_session(queue, Operation::Get).await? {
         return in_session::get(queues, queue, options).await;
     }
@@ -105,7 +108,7 @@ async fn leased(
         .with_dead(content.cause.filter(|_| is_dead))
         .with_group(content.properties.and_then(|properties| properties.group_id).filter(|_| is_dead))
         .with_granted(Some(left));
-    queues.held.insert(taken.lock, held, now);
+    queues.held.insert(taken.lock, held);
     Some(lease)
 }
 
@@ -228,17 +231,5 @@ impl ServiceBusQueues {
         };
         lock(&self.texts).insert(queue.clone(), (!has_any).then_some(asked));
         Ok(has_any)
-    }
-
-    /// Notes that texts are saved for messages of the queue.
-    pub(super) fn note_text(&self, queue: &QueueName) {
-        lock(&self.texts).insert(queue.clone(), None);
-    }
-
-    /// Warns of settings that contradict the framework; once for each queue.
-    async fn check_settings(&self, queue: &QueueName) {
-        if !Place::of(queue).is_dead_letters && self.is_first_get(queue) {
-            advice::tell(self, queue).await;
-        }
     }
 }

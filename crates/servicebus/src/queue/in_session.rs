@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
-use uuid::Uuid;
 
 use super::super::amqp::settlement::Settlement;
 use super::super::deliveries::Begun;
@@ -15,7 +13,7 @@ use super::super::place::Place;
 use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed};
 use super::ServiceBusQueues;
 use super::get::{BLOBS_PAUSE, of_lock};
-use super::message::Content;
+use super::message::{Content, digest};
 use super::put::before;
 use super::receipt::Receipt;
 use super::update::Lock;
@@ -32,8 +30,7 @@ pub(super) fn id_for(name: &str) -> String {
     if name.chars().count() <= MAX_ID {
         return name.to_owned();
     }
-    let digest = Sha256::digest(name.as_bytes());
-    digest.iter().fold("sha256:".to_owned(), |id, byte| format!("{id}{byte:02x}"))
+    format!("sha256:{}", digest(name))
 }
 
 pub(super) async fn get(
@@ -101,7 +98,7 @@ async fn leased(
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
         .with_expires(held.expires)
         .with_granted((left + waited < asked).then_some(left + waited));
-    queues.held.insert(token, held, queues.links.now());
+    queues.held.insert(token, held);
     Some((lease, unclaimed))
 }
 
@@ -151,19 +148,13 @@ impl Lock<'_> {
                 self.queues.beside.save_given_back(&self.held, text, visible).await?;
             }
         }
-        match visible {
-            Some(at) => self.give_back_at(session, self.token, at)?,
-            None => {
-                let settled = session.settle(self.token, Settlement::Abandon).await;
-                settled.map_err(|fault| self.failed(fault, super::update::UPDATE))?;
-            }
-        }
-        self.queues.held.given_back(self.token);
+        let given_back = match visible {
+            Some(at) => session.give_back_at(self.token, at),
+            None => session.settle(self.token, Settlement::Abandon).await,
+        };
+        given_back.map_err(|fault| self.failed(fault, super::update::UPDATE))?;
+        self.queues.held.change(self.token, |held| held.is_given_back = true);
         Ok(())
-    }
-
-    fn give_back_at(&self, session: &Session, token: Uuid, at: SystemTime) -> Result<(), StoreError> {
-        session.give_back_at(token, at).map_err(|fault| self.failed(fault, super::update::UPDATE))
     }
 }
 

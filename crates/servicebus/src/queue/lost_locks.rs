@@ -49,14 +49,11 @@ async fn renew_all(
             Err(fault) => Err(fault),
         };
         match renewed {
-            Ok(until) => {
-                all.renewed(token, until, links.now());
-                all.parted(token);
-            }
+            Ok(until) => all.change(token, |held| (held.locked_until, held.link) = (until, None)),
             Err(fault) if fault.is_lock_lost() => {
                 tracing::warn!(queue = %held.queue, message = %held.id, "the lock of a message was lost with its link");
                 held.lost.cancel();
-                all.parted(token);
+                all.change(token, |held| held.link = None);
             }
             Err(_) => is_open = true,
         }

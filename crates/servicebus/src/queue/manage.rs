@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::settlement::Settlement;
-use super::super::amqp::{encode, field, map};
+use super::super::amqp::{encode, field, instant, map, millis};
 use super::super::error::Fault;
-use super::message::{Content, instant, millis};
+use super::message::Content;
 
 const PAGE: i32 = 100;
 

@@ -11,7 +11,8 @@ use fe2o3_amqp::types::primitives::{SimpleValue, Symbol, Timestamp, Value};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::super::amqp::Incoming;
+use super::super::amqp::{Incoming, instant, millis};
+use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::{DeadLetterCause, MessageId};
 
 /// The longest time to live that the header can tell: 49 days.
@@ -224,7 +225,7 @@ fn text_of(body: Body<Value>) -> Result<String, String> {
 
 /// Returns the digest of a body, in hexadecimal digits.
 pub(super) fn digest(body: &str) -> String {
-    Sha256::digest(body.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    to_hex(&Sha256::digest(body))
 }
 
 /// Returns a number as a text, which every client can read and send again. The SDK for Python sends integers of 32 bits only.
@@ -240,16 +241,6 @@ fn number(value: &Value) -> Option<i64> {
         Value::Uint(number) => Some(i64::from(*number)),
         _ => None,
     }
-}
-
-pub(super) fn millis(at: SystemTime) -> i64 {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-pub(super) fn instant(millis: i64) -> SystemTime {
-    let since = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
-    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// Returns whether a sequence number is that of a partition: the upper 16 bits are the partition's.

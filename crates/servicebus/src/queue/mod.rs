@@ -35,13 +35,11 @@ use super::place::Place;
 use super::session::Pool;
 use super::texts::Beside;
 use jobqueue_storage::QueueName;
-use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
-    Access, Advice, Arrivals, Batches, Created, DeadLetterMessage, Detach, ExpiredReceipt, GetMessages,
-    Guarantees, LeaseLinks, LeaseRevoked, MessageRef, Metadata, MetadataReader, NativeDeadLetters, Operation,
-    OrderedGroups, PeekedMessage, Permissions, PutMessage, PutOutcome, QueuePowers, QueueProperties,
-    QueueStore, Received, StoreError, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
-    Upkeep, WarmUp,
+    Advice, Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks,
+    LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome,
+    QueuePowers, QueueProperties, QueueStore, Received, StoreError, Subscription, SweepLeftovers,
+    SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp,
 };
 
 /// The number of concurrent calls of `put_all` and `delete_all`. They share one link, and do not wait for each other.
@@ -103,23 +101,6 @@ impl ServiceBusQueues {
     /// Wakes those in this process who wait for a message of the queue.
     fn notify(&self, queue: &QueueName) {
         self.links.arrivals(&Place::of(queue).address()).notify();
-    }
-
-    fn is_first_get(&self, queue: &QueueName) -> bool {
-        lock(&self.first_gets).insert(queue.clone())
-    }
-
-    fn forget_first_get(&self, queue: &QueueName) {
-        lock(&self.first_gets).remove(queue);
-    }
-
-    fn has_transactions(&self, queue: &QueueName) -> bool {
-        !lock(&self.without_transactions).contains(queue)
-    }
-
-    fn note_no_transactions(&self, queue: &QueueName, error: &Fault) {
-        tracing::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
-        lock(&self.without_transactions).insert(queue.clone());
     }
 }
 
@@ -197,13 +178,6 @@ impl QueueStore for ServiceBusQueues {
 }
 
 #[async_trait]
-impl MetadataReader for ServiceBusQueues {
-    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
-        queues::metadata(self, queue).await
-    }
-}
-
-#[async_trait]
 impl Batches for ServiceBusQueues {
     async fn put_all(
         &self,
@@ -235,18 +209,6 @@ impl Batches for ServiceBusQueues {
 impl OrderedGroups for ServiceBusQueues {
     async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
         self.requires_session(queue, Operation::QueueProperties).await
-    }
-}
-
-#[async_trait]
-impl NativeDeadLetters for ServiceBusQueues {
-    async fn dead_letter(
-        &self,
-        queue: &QueueName,
-        message: &MessageRef,
-        letter: DeadLetterMessage,
-    ) -> Result<(), StoreError> {
-        dead_letter::dead_letter(self, queue, message, letter).await
     }
 }
 
@@ -282,13 +244,6 @@ impl Upkeep for ServiceBusQueues {
 
     async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
         advice::advice(self, queue).await
-    }
-}
-
-#[async_trait]
-impl Permissions<QueueName> for ServiceBusQueues {
-    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
-        queues::check_access(self, queue, access).await
     }
 }
 

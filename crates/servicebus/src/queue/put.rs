@@ -2,9 +2,10 @@
 
 use uuid::Uuid;
 
+use super::super::amqp::{instant, millis};
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::message::{Outgoing, instant, millis};
+use super::message::Outgoing;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, in_session, manage};
 use jobqueue_storage::QueueName;

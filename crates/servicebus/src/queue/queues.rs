@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::place::Place;
+use super::super::texts::metadata_blob;
 use super::manage::Pages;
 use super::{ServiceBusQueues, get, manage};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
-    Access, Created, Metadata, Operation, PutBlob, QueueProperties, StoreError, StoreErrorKind as Kind,
+    Access, Created, Metadata, MetadataReader, Operation, Permissions, PutBlob, QueueProperties, StoreError,
+    StoreErrorKind as Kind, delete_if_present,
 };
 
 /// The messages that one request deletes at most: the tier Standard allows no more.
@@ -82,11 +86,11 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     if !deleted.map_err(|fault| fault.of_change(operation, queue))? {
         return Err(StoreError::new(Kind::QueueNotFound, operation, queue));
     }
-    queues.forget_first_get(queue);
+    lock(&queues.first_gets).remove(queue);
     queues.forget_sessions(queue);
     lock(&queues.pools).remove(queue);
     lock(&queues.without_transactions).remove(queue);
-    queues.beside.remove_metadata(queue).await
+    delete_if_present(&*queues.beside.blobs, &metadata_blob(queue)?).await
 }
 
 pub(super) async fn list(queues: &ServiceBusQueues, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
@@ -132,9 +136,12 @@ pub(super) async fn properties(
     Ok(QueueProperties::new(metadata, count))
 }
 
-pub(super) async fn metadata(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Metadata, StoreError> {
-    must_exist(queues, queue, Operation::QueueMetadata).await?;
-    Ok(queues.beside.metadata(queue).await?.unwrap_or_default())
+#[async_trait]
+impl MetadataReader for ServiceBusQueues {
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        must_exist(self, queue, Operation::QueueMetadata).await?;
+        Ok(self.beside.metadata(queue).await?.unwrap_or_default())
+    }
 }
 
 pub(super) async fn set_metadata(
@@ -210,33 +217,33 @@ async fn complete_all(queues: &ServiceBusQueues, queue: &QueueName) -> Result<()
 }
 
 /// Checks access by attaching the links that it needs; nothing is sent or received.
-pub(super) async fn check_access(
-    queues: &ServiceBusQueues,
-    queue: &QueueName,
-    access: Access,
-) -> Result<(), StoreError> {
-    let (result, claim) = match access {
-        // Dead letters come by settling messages, for which their queue's claim is enough.
-        Access::Send if Place::of(queue).is_dead_letters => return Ok(()),
-        Access::Send => (queues.sender(queue).await.map(drop), "Send"),
-        _ => match queues.receiver(queue).await {
-            // It requires sessions: the claim is there. A message that is put back stays in its session.
-            Err(fault) if fault.is_not_allowed() => (Ok(()), "Listen"),
-            // A message that is put back is replaced by a copy.
-            Ok(_) if !Place::of(queue).is_dead_letters => (queues.sender(queue).await.map(drop), "Send"),
-            attached => (attached.map(drop), "Listen"),
-        },
-    };
-    match result {
-        Err(fault) if !fault.is_missing_entity() => {
-            let error = fault.of_read(Operation::CheckQueueAccess.as_str(), queue);
-            let is_refused = error.kind() == Kind::Unauthorized;
-            Err(if is_refused {
-                error.with_detail(format!("the key lacks the claim {claim}"))
-            } else {
-                error
-            })
+#[async_trait]
+impl Permissions<QueueName> for ServiceBusQueues {
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        let is_dead = Place::of(queue).is_dead_letters;
+        let (result, claim) = match access {
+            // Dead letters come by settling messages, for which their queue's claim is enough.
+            Access::Send if is_dead => return Ok(()),
+            Access::Send => (self.sender(queue).await.map(drop), "Send"),
+            _ => match self.receiver(queue).await {
+                // It requires sessions: the claim is there. A message that is put back stays in its session.
+                Err(fault) if fault.is_not_allowed() => return Ok(()),
+                // A message that is put back is replaced by a copy.
+                Ok(_) if !is_dead => (self.sender(queue).await.map(drop), "Send"),
+                attached => (attached.map(drop), "Listen"),
+            },
+        };
+        match result {
+            Err(fault) if !fault.is_missing_entity() => {
+                let error = fault.of_read(Operation::CheckQueueAccess.as_str(), queue);
+                let is_refused = error.kind() == Kind::Unauthorized;
+                Err(if is_refused {
+                    error.with_detail(format!("the key lacks the claim {claim}"))
+                } else {
+                    error
+                })
+            }
+            _ => Ok(()),
         }
-        _ => Ok(()),
     }
 }

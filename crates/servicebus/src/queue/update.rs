@@ -7,15 +7,17 @@ use fe2o3_amqp::types::messaging::{Data, Message};
 use uuid::Uuid;
 
 use super::super::amqp::settlement::Settlement;
+use super::super::amqp::{instant, millis};
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::message::{Outgoing, instant, is_of_partition, millis};
+use super::message::{Outgoing, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage, replaced};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
+use jobqueue_storage::sync::lock;
 use jobqueue_storage::{MessageRef, Operation, StoreError, StoreErrorKind as Kind, UpdateMessage, Updated};
 
 pub(super) const UPDATE: &str = Operation::Update.as_str();
@@ -126,12 +128,14 @@ impl Lock<'_> {
             }
         };
         let renewed = self.queues.links.now();
-        self.queues.held.renewed(self.token, until, renewed);
+        self.queues.held.change(self.token, |held| held.locked_until = until);
         // The lock is held: any later receiver reads this text.
         if let Some(text) = text {
-            let tag = self.queues.beside.save(&self.held, text).await?;
-            self.queues.held.saved(self.token, text.to_owned(), tag);
-            self.queues.note_text(self.queue);
+            let saved = format!("{}\n{text}", self.held.fence);
+            let tag = self.queues.beside.write(&self.held, &saved).await?;
+            let text = Arc::new(Ok(text.to_owned()));
+            self.queues.held.change(self.token, |held| (held.text, held.saved) = (text, Some(tag)));
+            lock(&self.queues.texts).insert(self.queue.clone(), None);
         }
         let granted = until.duration_since(renewed).unwrap_or_default();
         let answer = Updated::new(message.receipt.clone(), until);
@@ -180,9 +184,13 @@ impl Lock<'_> {
         outgoing.seal = Some(replaced::seal(&self.queues.beside, self.queue, &outgoing).await?);
         let copy =
             || outgoing.message(self.held.properties.clone(), self.held.application_properties.clone());
-        if !is_of_partition(self.held.sequence) && self.queues.has_transactions(self.queue) {
+        let (queue, without) = (self.queue, &self.queues.without_transactions);
+        if !is_of_partition(self.held.sequence) && !lock(without).contains(queue) {
             match self.replace_at_once(copy()).await {
-                Err(fault) if fault.is_unsupported() => self.queues.note_no_transactions(self.queue, &fault),
+                Err(error) if error.is_unsupported() => {
+                    tracing::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
+                    lock(without).insert(queue.clone());
+                }
                 replaced => {
                     replaced.map_err(failed)?;
                     return self.replaced().await;
@@ -194,7 +202,7 @@ impl Lock<'_> {
         manage::renew(&node, self.token).await.map_err(before(failed))?;
         let sender = self.queues.sender(self.queue).await.map_err(before(failed))?;
         sender.send(copy()).await.map_err(failed)?;
-        self.queues.held.copied(self.token);
+        self.queues.held.change(self.token, |held| held.is_copied = true);
         self.complete_copied().await
     }
 

@@ -13,7 +13,7 @@ use super::super::amqp::receiver::ReceiveLink;
 use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::session::Accepted;
 use super::super::amqp::settlement::Settlement;
-use super::super::amqp::{Live, field, map};
+use super::super::amqp::{Live, field, instant, map};
 use super::super::error::Fault;
 use super::pool::{Phase, Shared};
 use jobqueue_storage::sync::lock;
@@ -126,13 +126,12 @@ impl Session {
             properties: vec![("associated-link-name", self.link_name.clone())],
             body: map([("session-id", Value::String(self.id.clone()))]),
         });
-        let until = match answer.await?.as_ref().and_then(|answer| field(answer, "expiration")) {
-            Some(Value::Timestamp(until)) => u64::try_from(until.milliseconds()).ok(),
-            _ => None,
+        let Some(Value::Timestamp(until)) =
+            answer.await?.and_then(|answer| field(&answer, "expiration").cloned())
+        else {
+            return Err(Fault::unreadable("the answer lacks the end of the session's lock"));
         };
-        let until = until.map(|until| SystemTime::UNIX_EPOCH + Duration::from_millis(until));
-        let until =
-            until.ok_or_else(|| Fault::unreadable("the answer lacks the end of the session's lock"))?;
+        let until = instant(until.milliseconds());
         let mut ends = lock(&self.ends);
         let later = until.duration_since(ends.0).unwrap_or_default();
         *ends = (until, ends.1 + later);
