@@ -24,7 +24,8 @@ use tokio::time::Instant;
 const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The time that a request waits for its first token.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Less than the adapters have for a whole request, so that it is known not to have been sent.
+const PATIENCE: Duration = Duration::from_secs(25);
 /// The same while the last token is still valid.
 const PATIENCE_FOR_ANOTHER: Duration = Duration::from_secs(5);
 /// The time for which the last token is used after another was asked for in vain.
@@ -223,7 +224,7 @@ impl TokenCredential for Kept {
 /// Returns `Io` for a failure that passes: the service that issues tokens cannot be reached or is busy. All others are `Credential`.
 fn kind_of(error: &azure_core::Error) -> ErrorKind {
     match error.kind() {
-        ErrorKind::Io => ErrorKind::Io,
+        ErrorKind::Io | ErrorKind::Connection => ErrorKind::Io,
         ErrorKind::HttpResponse { status, .. } if matches!(u16::from(*status), 408 | 429 | 500..) => {
             ErrorKind::Io
         }
@@ -293,6 +294,7 @@ mod tests {
             (answered(400), false),
             (azure_core::Error::with_message(ErrorKind::Credential, "no identity"), false),
             (azure_core::Error::with_message(ErrorKind::Io, "refused"), true),
+            (azure_core::Error::with_message(ErrorKind::Connection, "no such host"), true),
         ] {
             assert_eq!(matches!(kind_of(&error), ErrorKind::Io), passes, "{error:?}");
         }
