@@ -5,7 +5,7 @@ const { ServiceError, badRequest, serverBusy } = require('./errors.js');
 const { strike, STRIKES } = require('./amqp/strikes.js');
 
 const JOURNAL = 2000;
-const ACTIONS = ['drop', 'delay', 'hold', 'busy', 'error', 'starve', ...STRIKES];
+const ACTIONS = ['drop', 'delay', 'hold', 'busy', 'error', 'starve', 'garble', ...STRIKES];
 
 class Faults {
     constructor() {
@@ -112,8 +112,8 @@ class Fault {
 
     spoil(call, perform) {
         const { action, fields } = this;
-        if (action === 'starve') {
-            call.starve?.();
+        if (action === 'starve' || action === 'garble') {
+            call[action]?.();
             perform()();
             return;
         }

@@ -17,6 +17,8 @@ const NAMES = [
     [0x78, 'amqp:footer', 'footer'],
 ];
 const SECTIONS = new Map(NAMES.flatMap(([code, symbol, name]) => [[code, name], [symbol, name]]));
+/** A body of a type that does not exist. */
+const GARBAGE = Buffer.from([0x00, 0x53, 0x77, 0x1f]);
 const BODY = ['data', 'sequence', 'value', 'footer'];
 
 /** A message whose sections keep their bytes. */
@@ -70,7 +72,7 @@ class Message {
         if (properties) parts.push(properties.raw);
         const added = merged(this.applicationProperties, applicationProperties);
         if (added.size > 0) parts.push(write(0x74, mapOf(added, types.wrap_string)));
-        for (const section of this.sections) if (BODY.includes(section.name)) parts.push(section.raw);
+        for (const { name, raw } of this.sections) if (BODY.includes(name)) parts.push(this.isGarbled ? GARBAGE : raw);
         return Buffer.concat(parts);
     }
 

@@ -40,6 +40,7 @@ class EntityLink {
                 );
             }
             const messages = read(bytes, delivery.format);
+            call.garble = () => messages.forEach((message) => (message.isGarbled = true));
             this.broker.faults.run(call, () => this.perform(messages, delivery));
         } catch (error) {
             if (!(error instanceof ServiceError)) throw error;

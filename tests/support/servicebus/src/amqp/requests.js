@@ -55,7 +55,10 @@ class RequestLink {
         const { remote_state: state } = delivery;
         const transaction = state?.constructor.composite_type === 'transactional' ? state.id : undefined;
         const accepted = outcomes.accepted();
-        delivery.update(true, transaction ? outcomes.transactional(transaction, accepted) : accepted);
+        const accept = () => delivery.update(true, transaction ? outcomes.transactional(transaction, accepted) : accepted);
+        const refuse = (error) => delivery.update(true, outcomes.rejected(error));
+        // The outcome of the transfer, without what the request asks for.
+        this.broker.faults.run({ operation: 'accept', entity: this.entity, link: this.receiver, refuse }, () => accept);
         this.serve(request, transaction);
     }
 

@@ -21,6 +21,7 @@ const FIELDS = {
     EnableBatchedOperations: { kind: 'boolean', fallback: true },
     Status: { kind: 'status', fallback: 'Active' },
     ForwardTo: { kind: 'text', fallback: '' },
+    ForwardDeadLetteredMessagesTo: { kind: 'text', fallback: '' },
     UserMetadata: { kind: 'text', fallback: '' },
     AutoDeleteOnIdle: { kind: 'duration', fallback: Infinity, least: 5 * MINUTE },
     EnablePartitioning: { kind: 'boolean', fallback: false, fixed: true },
