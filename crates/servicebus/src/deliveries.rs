@@ -7,6 +7,7 @@
 //! Without sessions nothing says whether a delivery is counted whose lock the service drops with its connection. There the deliveries of those
 //! messages are numbered that have a blob, because a text was saved for them.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -44,12 +45,17 @@ impl Beside {
                     held.begins(counted);
                     (Condition::IfAbsent, String::new())
                 }
+                // Kept as it is, for whoever can read it; the message becomes a dead letter.
+                Some(SavedText { text: Some(Err(unreadable)), .. }) => {
+                    held.text = Arc::new(Err(unreadable.clone()));
+                    return Ok(Begun::Now);
+                }
                 Some(saved) => {
                     if let Some(at) = saved.not_before.map(instant).filter(|at| self.runtime.now() < *at) {
                         return Ok(Begun::NotBefore(at));
                     }
                     held.begins(counted.max(saved.delivery.saturating_add(1)));
-                    let rest = saved.text.as_ref().map(|text| format!("\n{text}"));
+                    let rest = saved.text.iter().flatten().map(|text| format!("\n{text}")).next();
                     (Condition::IfMatch(saved.tag.clone()), rest.unwrap_or_default())
                 }
             };
@@ -57,7 +63,7 @@ impl Beside {
             match put_creating(&*self.blobs, &name, data, PutBlob::new().with_condition(condition)).await {
                 Ok(properties) => {
                     if let Some(text) = present.and_then(|saved| saved.text) {
-                        held.text = std::sync::Arc::new(Ok(text));
+                        held.text = Arc::new(text);
                     }
                     held.saved = Some(properties.etag);
                     return Ok(Begun::Now);

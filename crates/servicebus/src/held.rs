@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::amqp::OpenLink;
 use super::amqp::receiver::ReceiveLink;
 use super::session::Session;
 use jobqueue_storage::QueueName;
@@ -34,7 +35,7 @@ pub(super) struct Held {
     /// The number of the delivery among those that write the text of the message: a later one is greater.
     pub(super) fence: u32,
     /// The link by which it came, in a queue without sessions; `None` once its lock, held or lost, does not depend on it any more.
-    pub(super) link: Option<ReceiveLink>,
+    pub(super) link: Option<OpenLink>,
     pub(super) session: Option<Arc<Session>>,
     /// Fires when the service says that the lock was lost before its time.
     pub(super) lost: CancellationToken,

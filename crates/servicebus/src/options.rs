@@ -13,7 +13,7 @@ use super::texts::Beside;
 use super::tls::Trust;
 use super::token::Credential;
 use jobqueue_entra::{TokenSource, credential_methods};
-use jobqueue_storage::clock::Clock;
+use jobqueue_storage::clock::{Clock, WITHOUT_END};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{BlobStore, QueueStore, StoreError, StoreErrorKind, Stores};
 
@@ -128,20 +128,20 @@ impl Options {
     /// Sets how long a get waits for the first message. The default is 50 ms. A longer wait delivers sooner, and costs fewer
     /// requests; the locks of the messages begin when they arrive.
     pub fn receive_wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        self.wait = wait.min(WITHOUT_END);
         self
     }
 
     /// Sets the interval of keep-alive frames on the link of a held session. The default is 4 minutes: the service
     /// detaches idle links after 10, and the session ends with its link.
     pub fn keep_alive(mut self, interval: Duration) -> Self {
-        self.keep_alive = interval.max(Duration::from_millis(10));
+        self.keep_alive = interval.clamp(Duration::from_millis(10), WITHOUT_END);
         self
     }
 
     /// Sets the validity of the tokens created from the key. The default is an hour.
     pub fn token_validity(mut self, validity: Duration) -> Self {
-        self.token_validity = Some(validity.max(Duration::from_secs(1)));
+        self.token_validity = Some(validity.clamp(Duration::from_secs(1), WITHOUT_END));
         self
     }
 

@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use jobqueue_storage::{DEAD_LETTER_SUFFIX, QueueName};
 
+/// The end of the address of a dead-letter queue.
+pub(super) const DEAD_LETTERS: &str = "/$DeadLetterQueue";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place<'n> {
     pub(super) queue: &'n str,
@@ -22,7 +25,7 @@ impl<'n> Place<'n> {
     /// Returns the address by which links are attached.
     pub(super) fn address(self) -> Cow<'n, str> {
         match self.is_dead_letters {
-            true => format!("{}/$DeadLetterQueue", self.queue).into(),
+            true => format!("{}{DEAD_LETTERS}", self.queue).into(),
             false => self.queue.into(),
         }
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::texts::{Beside, metadata_blob};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::{
-    MAX_METADATA_BYTES, Metadata, Operation, PutBlob, StoreError, StoreErrorKind as Kind, get_if_present,
-    put_creating,
+    ETag, MAX_METADATA_BYTES, Metadata, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
+    get_if_present, put_creating,
 };
 
 /// JSON doubles some characters, and adds some per entry.
@@ -23,6 +23,14 @@ impl Beside {
                 .with_source(error)
         })?;
         Ok(Some(entries.into_iter().collect()))
+    }
+
+    /// Returns the tag of the metadata that are there.
+    pub(super) async fn metadata_tag(&self, queue: &QueueName) -> Result<Option<ETag>, StoreError> {
+        match self.blobs.blob_properties(&metadata_blob(queue)?).await {
+            Err(error) if error.is_missing_blob() => Ok(None),
+            found => Ok(Some(found?.etag)),
+        }
     }
 
     pub(super) async fn write_metadata(

@@ -44,8 +44,8 @@ impl fmt::Debug for Beside {
 /// A text that was saved, with the number of the delivery that saved it.
 #[derive(Debug)]
 pub(super) struct SavedText {
-    /// The text; `None` if the delivery was only counted.
-    pub(super) text: Option<String>,
+    /// The text, or why it cannot be read: damaged, or of a later version. `None` if the delivery was only counted.
+    pub(super) text: Option<Result<String, String>>,
     pub(super) delivery: u32,
     /// The time before which a message in a session must not be delivered, in milliseconds since 1970.
     pub(super) not_before: Option<i64>,
@@ -78,7 +78,10 @@ impl Beside {
     }
 
     /// Returns the text that was saved for a message, and the tag of its blob; `None` if there is none.
-    pub(super) async fn saved(&self, held: &Held) -> Result<Option<(String, ETag)>, StoreError> {
+    pub(super) async fn saved(
+        &self,
+        held: &Held,
+    ) -> Result<Option<(Result<String, String>, ETag)>, StoreError> {
         let saved = self.record(held).await?;
         Ok(saved.and_then(|saved| Some((saved.text?, saved.tag))))
     }
@@ -95,11 +98,13 @@ impl Beside {
     pub(super) async fn record(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
         let name = name_of(held)?;
         let Some(blob) = get_if_present(&*self.blobs, &name, MAX_BLOB).await? else { return Ok(None) };
-        let (delivery, not_before, text) = parse(&blob.data).ok_or_else(|| {
-            StoreError::new(Kind::Corrupt, Operation::GetBlob.as_str(), name)
-                .with_detail("the saved text of a message is not of this framework's form")
-        })?;
-        Ok(Some(SavedText { text, delivery, not_before, tag: blob.properties.etag }))
+        let tag = blob.properties.etag;
+        let Some((delivery, not_before, text)) = parse(&blob.data) else {
+            let unreadable = format!("the text in the blob {name} is not of this framework's form");
+            let text = Some(Err(unreadable));
+            return Ok(Some(SavedText { text, delivery: 0, not_before: None, tag }));
+        };
+        Ok(Some(SavedText { text: text.map(Ok), delivery, not_before, tag }))
     }
 
     /// Writes the blob of a message whose lock is held, unless a later delivery has written it.

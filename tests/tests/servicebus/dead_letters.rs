@@ -12,7 +12,9 @@ use jobqueue::storage::{
 };
 use jobqueue::{JobError, Queue, QueueName, Reason, Storage, Worker};
 use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter};
+use jobqueue_test_support::servicebus::is_excluded;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::jobs::{Work, work};
 use super::{Bench, ENDS, MINUTE, python};
@@ -38,6 +40,36 @@ impl Bench {
         let container = ContainerName::new("jobqueue-servicebus").unwrap();
         self.blobs.blobs().list_blobs(&container, prefix, None).await.unwrap().blobs.len()
     }
+}
+
+// It came again at once, some thousand times a second, and made a whole page of a peek unreadable.
+#[tokio::test]
+async fn a_message_that_cannot_be_decoded_is_a_dead_letter_and_hides_no_other() {
+    if is_excluded("dead_letters::a_message_that_cannot_be_decoded_is_a_dead_letter_and_hides_no_other") {
+        return;
+    }
+    let bench = Bench::new();
+    bench.emulator.plant("send", "garble");
+    for text in ["garbled", "good"] {
+        bench.put(PutMessage::new(text)).await.unwrap();
+    }
+    let peeked = bench.store().peek(&bench.queue, 10).await.unwrap();
+    assert_eq!(peeked.len(), 2);
+    assert!(peeked[0].text.is_err());
+    assert_eq!(peeked[1].text.as_deref(), Ok("good"));
+    let got = async {
+        loop {
+            if let Some(got) = bench.get().await {
+                return got;
+            }
+        }
+    };
+    assert_eq!(timeout(MINUTE, got).await.unwrap().text.as_deref(), Ok("good"));
+    assert_eq!(bench.count("deadLetters"), 1);
+    let letters = bench.store().peek(&bench.queue.dead_letter().unwrap(), 10).await.unwrap();
+    assert_eq!(letters.len(), 1);
+    assert!(letters[0].text.is_err());
+    assert_eq!(letters[0].dead.as_ref().unwrap().reason.as_str(), "undecodable");
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use jobqueue::Runtime;
 use jobqueue::clock::ManualClock;
 use jobqueue::maintenance::{SweepOptions, sweep};
-use jobqueue::storage::{ContainerName, DeadLetterCause, DeadLetterMessage, UpdateMessage};
+use jobqueue::storage::{ContainerName, DeadLetterCause, DeadLetterMessage, PutMessage, UpdateMessage};
+use jobqueue_test_support::servicebus::is_excluded;
 use serde_json::json;
 
 use super::{Bench, MINUTE};
@@ -89,6 +90,21 @@ async fn dead_letters_keep_their_texts_while_nothing_says_that_there_are_no_part
         fault.remove();
     }
     assert_eq!(bench.texts().await.len(), 4);
+}
+
+// A message that cannot be decoded does not say which text it has.
+#[tokio::test]
+async fn texts_stay_while_a_message_cannot_be_decoded() {
+    if is_excluded("leftovers::texts_stay_while_a_message_cannot_be_decoded") {
+        return;
+    }
+    let bench = Bench::new();
+    let leased = bench.leased("a").await;
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("step 1".to_owned())).await.unwrap();
+    bench.emulator.plant("send", "garble");
+    bench.put(PutMessage::new("garbled")).await.unwrap();
+    assert_eq!(bench.sweep(false).await, 0);
+    assert_eq!(bench.texts().await.len(), 1);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::QueueMessage;
-use jobqueue::storage::{PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::storage::{BlobName, PutBlob, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue_test_support::servicebus::is_excluded;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -182,6 +182,34 @@ async fn a_delivery_that_the_service_does_not_count_finds_the_saved_text() {
     }
     let stale = bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("stale".to_owned())).await;
     assert!(stale.unwrap_err().is_lease_lost());
+}
+
+// It was taken for an outage: the message came again and again, and never ran.
+#[tokio::test]
+async fn a_saved_text_that_is_damaged_is_told_as_such() {
+    for sessions in [false, true] {
+        let bench = Bench::with(json!({ "RequiresSession": sessions }), &[]);
+        let leased = bench.leased("job").await;
+        bench
+            .update(&leased.message, UpdateMessage::new(MINUTE).with_text("step 1".to_owned()))
+            .await
+            .unwrap();
+        let blobs = bench.blobs.blobs();
+        let (name, _) = blobs.list_blobs(&container(), "texts/", None).await.unwrap().blobs.remove(0);
+        let name = BlobName::new(container(), name).unwrap();
+        blobs.put_blob(&name, "damaged".into(), PutBlob::new()).await.unwrap();
+        bench.emulator.advance(2 * MINUTE);
+        let other = bench.another();
+        let again = tokio::time::timeout(MINUTE, async {
+            loop {
+                if let Some(again) = bench.get_from(&other).await {
+                    return again;
+                }
+            }
+        });
+        let problem = again.await.expect("it does not come").text.unwrap_err();
+        assert!(problem.contains("not of this framework's form"), "{problem}");
+    }
 }
 
 #[tokio::test]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use jobqueue::storage::PutMessage;
-use jobqueue::{JobError, Queue, Worker};
+use jobqueue::storage::{Metadata, PutMessage};
+use jobqueue::{JobError, Queue, QueueName, Worker};
 use serde_json::json;
+use tokio::time::sleep;
 
 use super::jobs::{Work, work};
 use super::sessions::text;
@@ -27,6 +28,30 @@ impl Bench {
                 sent => return sent.map(drop),
             }
         }
+    }
+}
+
+// The deletion of the former queue removed the settings of the new one.
+#[tokio::test]
+async fn settings_of_a_queue_that_is_created_anew_survive_a_slow_deletion() {
+    let limited =
+        |limit: &str| Metadata::from_iter([(Metadata::MAX_DELIVERIES.to_owned(), limit.to_owned())]);
+    for after in ["7", "9"] {
+        let bench = Bench::new();
+        let queue = QueueName::new("anew").unwrap();
+        bench.store().create_queue(&queue, &limited("7")).await.unwrap();
+        let fault = bench.emulator.plant("http-delete", "hold");
+        let (storage, deleted) = (bench.storage.clone(), queue.clone());
+        let deleting = tokio::spawn(async move { storage.queues().delete_queue(&deleted).await });
+        while fault.hits() == 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let another = bench.another();
+        another.queues().create_queue(&queue, &limited(after)).await.unwrap();
+        fault.release();
+        deleting.await.unwrap().unwrap();
+        let properties = another.queues().queue_properties(&queue).await.unwrap();
+        assert_eq!(properties.metadata, limited(after));
     }
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod clocks;
 mod cuts;
 mod dead_letters;
 mod emulator;
@@ -12,6 +13,7 @@ mod forged;
 mod gateway;
 mod idling;
 mod jobs;
+mod late_answers;
 mod leftovers;
 mod locks;
 mod long_held;

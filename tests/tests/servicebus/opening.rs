@@ -204,6 +204,7 @@ async fn each_setting_that_can_drop_a_job_is_named() {
         ("DefaultMessageTimeToLive", json!("P14D")),
         ("AutoDeleteOnIdle", json!("P30D")),
         ("ForwardTo", json!("other")),
+        ("ForwardDeadLetteredMessagesTo", json!("morgue")),
         ("EnablePartitioning", json!(true)),
     ] {
         let suits = json!({ "MaxDeliveryCount": 2000, "RequiresDuplicateDetection": true, setting: value });

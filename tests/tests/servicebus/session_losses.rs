@@ -161,6 +161,20 @@ async fn a_web_socket_that_falls_silent_is_a_lost_session() {
     timeout(3 * MINUTE, revoked).await.expect("it does not hear of it");
 }
 
+// Each counted, so that the service itself dead-lettered a job that snoozed for long.
+#[tokio::test]
+async fn a_put_back_in_a_session_is_no_delivery_for_the_service() {
+    let bench = Bench::with(json!({ "RequiresSession": true, "MaxDeliveryCount": 2 }), &[]);
+    bench.put_in("a", "0").await;
+    for delivery in 1..5 {
+        let leased = bench.get_all(&bench.storage, 1).await.remove(0);
+        assert_eq!(leased.dequeue_count, delivery);
+        let wait = Duration::from_millis(if delivery % 2 == 0 { 0 } else { 20 });
+        bench.update(&leased.message, UpdateMessage::new(wait).ending_lease()).await.unwrap();
+        assert_eq!(bench.count("deadLetters"), 0, "after {delivery}");
+    }
+}
+
 // The hold of a session was measured by the wall clock.
 #[tokio::test]
 async fn a_clock_that_is_put_forward_releases_no_session() {

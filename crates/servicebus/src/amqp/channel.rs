@@ -4,7 +4,7 @@
 //! channel comes near the 255 links at whose excess the service ends it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fe2o3_amqp::Sender;
@@ -13,7 +13,7 @@ use fe2o3_amqp::session::SessionHandle;
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::super::error::Fault;
 use super::cache::Perishable;
@@ -36,7 +36,10 @@ pub(crate) struct Channel {
     pub(super) runtime: Runtime,
     /// Fires when the channel or its connection has ended.
     pub(super) dead: CancellationToken,
+    /// True once an attach was not answered in time, for which others would wait.
+    is_stuck: Arc<AtomicBool>,
     names: LinkNames,
+    _end: DropGuard,
 }
 
 /// Makes names that no link of a connection has had.
@@ -57,7 +60,8 @@ impl Channel {
     ) -> Arc<Self> {
         let (attach, commands) = mpsc::channel(16);
         drop(runtime.spawn(run(session, commands, dead.clone())));
-        Arc::new(Self { attach, events, runtime, dead, names })
+        let (is_stuck, _end) = (Arc::default(), dead.clone().drop_guard());
+        Arc::new(Self { attach, events, runtime, dead, is_stuck, names, _end })
     }
 
     pub(super) fn link_name(&self) -> String {
@@ -75,6 +79,10 @@ impl Channel {
     }
 
     /// Attaches a link by `attach`, which gets its name. One attach is under way at a time, and goes on if the caller stops waiting.
+    ///
+    /// # Errors
+    /// [`Fault::Late`] without an answer within `limit`. A link that is attached after that is detached. To give the attach up would end the
+    /// channel with all its links when the answer comes.
     pub(super) async fn attach<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -88,11 +96,16 @@ impl Channel {
         let mut tries = TRIES;
         loop {
             let (answer, attached) = oneshot::channel();
-            let (name, attach) = (self.link_name(), attach.clone());
+            let (name, attach, is_stuck) = (self.link_name(), attach.clone(), Arc::clone(&self.is_stuck));
             let command = boxed(move |session| {
                 Box::pin(async move {
-                    let attaching = timeout(limit, attach(session, name)).await;
-                    let attached = attaching.unwrap_or(Err(Fault::not_sent("no answer to the attach")));
+                    let mut attaching = attach(session, name);
+                    let Ok(attached) = timeout(limit, &mut attaching).await else {
+                        is_stuck.store(true, Ordering::Relaxed);
+                        let _ = answer.send(Err(Fault::Late));
+                        drop(attaching.await);
+                        return sleep(DETACH_FLUSH).await;
+                    };
                     // The client's own detach must have been sent before the next link is attached: else that link could get the same handle,
                     // and be detached in its place, for which the service ends all links.
                     if attached.is_err() {
@@ -113,7 +126,7 @@ impl Channel {
 
 impl Perishable for Arc<Channel> {
     fn is_gone(&self) -> bool {
-        self.dead.is_cancelled()
+        self.dead.is_cancelled() || self.is_stuck.load(Ordering::Relaxed)
     }
 }
 

@@ -62,11 +62,16 @@ impl Connection {
         Ok(Self { begin, events, runtime: runtime.clone(), dead, names, _close: close.drop_guard() })
     }
 
+    /// Begins a channel.
+    ///
+    /// # Errors
+    /// [`Fault::Late`] without an answer in time. To give the begin up would end the connection when the answer comes.
     pub(super) async fn channel(&self) -> Result<Arc<Channel>, Fault> {
         let gone = || Fault::not_sent("the connection has ended");
         let (answer, begun) = oneshot::channel();
         self.begin.send(answer).await.map_err(|_| gone())?;
-        let session = begun.await.map_err(|_| gone())??;
+        let begun = timeout(REQUEST_TIMEOUT, begun).await.map_err(|_| Fault::Late)?;
+        let session = begun.map_err(|_| gone())??;
         let (events, runtime) = (self.events.clone(), self.runtime.clone());
         Ok(Channel::start(session, events, runtime, self.dead.child_token(), self.names.clone()))
     }
@@ -95,12 +100,9 @@ async fn run(
         let begun = tokio::select! {
             biased;
             () = close.cancelled() => break,
-            begun = timeout(REQUEST_TIMEOUT, Session::begin(&mut connection)) => begun,
+            begun = Session::begin(&mut connection) => begun,
         };
-        let _ = answer.send(match begun {
-            Ok(begun) => begun.map_err(Fault::not_sent),
-            Err(_) => Err(Fault::not_sent("no answer in time")),
-        });
+        let _ = answer.send(begun.map_err(Fault::not_sent));
     }
     dead.cancel();
     let _ = timeout(CLOSE_TIMEOUT, connection.close()).await;

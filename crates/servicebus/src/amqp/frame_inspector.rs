@@ -161,10 +161,10 @@ impl FrameEvents {
     fn disposition(&self, channel: u16, disposition: Disposition) {
         let (Role::Sender, Some(state)) = (disposition.role, disposition.state) else { return };
         let mut inner = lock(&self.inner);
-        for id in disposition.first..=disposition.last.unwrap_or(disposition.first) {
-            if let Some(waiter) = inner.waiting.remove(&(channel, id)) {
-                let _ = waiter.send(Some(settled(&state)));
-            }
+        let ids = disposition.first..=disposition.last.unwrap_or(disposition.first);
+        // The peer may name any range.
+        for (_, waiter) in inner.waiting.extract_if(|(of, id), _| *of == channel && ids.contains(id)) {
+            let _ = waiter.send(Some(settled(&state)));
         }
     }
 

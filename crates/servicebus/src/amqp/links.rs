@@ -1,6 +1,7 @@
 //! The links of one storage handle: opened when they are needed, and anew when they have ended.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -55,8 +56,8 @@ pub(crate) struct Links {
 #[derive(Debug)]
 pub(crate) struct Live {
     connection: Connection,
-    /// True if tokens cannot be sent over this connection any more. Their link may end before the connection, which carries sessions and
-    /// deliveries that would be lost with it.
+    /// True if nothing can be attached over this connection any more, or no token is good and none can be sent. It may still carry sessions and
+    /// deliveries, which would be lost with it, and keep it open.
     is_deaf: AtomicBool,
     host: String,
     credential: Arc<Credential>,
@@ -71,6 +72,21 @@ pub(crate) struct Live {
     senders: Cache<SendLink>,
     receivers: Cache<ReceiveLink>,
     coordinators: Cache<Coordinator>,
+}
+
+/// A link from a queue that keeps its connection open.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenLink {
+    link: ReceiveLink,
+    _live: Arc<Live>,
+}
+
+impl Deref for OpenLink {
+    type Target = ReceiveLink;
+
+    fn deref(&self) -> &ReceiveLink {
+        &self.link
+    }
 }
 
 /// A token that was sent. It is used until it ends; only the task that renews tokens asks whether it is due.
@@ -129,13 +145,14 @@ impl Links {
         self.attached(queue, |live| async move { live.sender(queue).await }).await
     }
 
-    pub(crate) async fn receiver(self: &Arc<Self>, queue: &str) -> Result<ReceiveLink, Fault> {
+    pub(crate) async fn receiver(self: &Arc<Self>, queue: &str) -> Result<OpenLink, Fault> {
         let attach = |live: Arc<Live>| async move {
             let attaching = async {
                 let channel = live.channel(queue).await?;
                 ReceiveLink::attach(&channel, queue, self.arrivals(queue)).await
             };
-            live.receivers.get(queue, attaching).await
+            let link = live.receivers.get(queue, attaching).await?;
+            Ok(OpenLink { link, _live: live })
         };
         self.attached(queue, attach).await
     }
@@ -150,7 +167,7 @@ impl Links {
             let unused = lock(&live.unused).pop().filter(|channel| !channel.is_gone());
             let channel = match unused {
                 Some(channel) => channel,
-                None => live.connection.channel().await?,
+                None => live.begin().await?,
             };
             match Accepted::attach(&channel, queue, wait).await {
                 Ok(accepted) => Ok((accepted, live)),
@@ -268,7 +285,16 @@ impl Perishable for Arc<Live> {
 
 impl Live {
     async fn channel(&self, queue: &str) -> Result<Arc<Channel>, Fault> {
-        self.channels.get(queue, self.connection.channel()).await
+        self.channels.get(queue, self.begin()).await
+    }
+
+    async fn begin(&self) -> Result<Arc<Channel>, Fault> {
+        self.connection.channel().await.inspect_err(|fault| self.note_deafness(fault))
+    }
+
+    /// Notes that the connection is of no more use for others. A refusal is an answer, and a channel that has ended is begun anew.
+    fn note_deafness(&self, fault: &Fault) {
+        self.is_deaf.fetch_or(matches!(fault, Fault::Late), Ordering::Relaxed);
     }
 
     /// Returns the node for the management of a queue's messages, or the one that takes tokens.
@@ -310,9 +336,10 @@ impl Live {
         let Token { text, kind, renewal, end } = self.credential.token(&audience).await?;
         let properties = vec![("type", kind.to_owned()), ("name", audience)];
         let request = Request { operation: "put-token", properties, body: Value::String(text) };
-        // A refusal is an answer: links can be attached.
         let cbs = self.node(CBS).await.inspect_err(|fault| {
-            self.is_deaf.fetch_or(!matches!(fault, Fault::Refused { .. }), Ordering::Relaxed);
+            if self.tokens.all().iter().all(|(_, token)| token.is_gone()) {
+                self.note_deafness(fault);
+            }
         })?;
         cbs.call(request).await?;
         Ok(Authorized { renewal, end })

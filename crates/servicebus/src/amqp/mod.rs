@@ -18,5 +18,5 @@ mod transaction;
 mod values;
 mod web_socket;
 
-pub(super) use links::{Links, Live};
+pub(super) use links::{Links, Live, OpenLink};
 pub(super) use values::{Incoming, encode, field, instant, map, millis};

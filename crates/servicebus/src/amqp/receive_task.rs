@@ -17,10 +17,11 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::error::Fault;
+use super::super::place::DEAD_LETTERS;
 use super::channel::Channel;
 use super::credit::{Asked, Getting, Listening};
 use super::receiver::{Command, Taken};
-use super::settlement::{Settlement, Unsent, abandoned};
+use super::settlement::{DeadLetterOutcome, Settlement, Unsent, abandoned};
 use super::values::{CLOSE_TIMEOUT, condition_of, guid};
 use jobqueue_storage::Notifier;
 
@@ -194,9 +195,12 @@ impl ReceiveTask {
         let delivery = match delivery {
             Ok(delivery) => Some(delivery.into_parts()),
             Err(RecvError::MessageDecode(error)) => {
-                // Its lock runs out, and the service counts the delivery.
-                tracing::warn!(error = %error.source, "a message of Service Bus could not be decoded");
-                let _ = self.receiver.modify(error.info, abandoned()).await;
+                tracing::warn!(error = %error.source, "a message of Service Bus cannot be decoded");
+                // It becomes a dead letter, which other tools can read. One that is there stays until its lock is over.
+                let address = self.receiver.source().as_ref().and_then(|source| source.address.as_deref());
+                if !address.is_some_and(|address| address.ends_with(DEAD_LETTERS)) {
+                    let _ = self.receiver.reject(error.info, undecodable(&error.source).rejection()).await;
+                }
                 None
             }
             Err(error) => return Err(of_recv(error)),
@@ -209,6 +213,11 @@ impl ReceiveTask {
         });
         self.came(taken).await
     }
+}
+
+fn undecodable(error: &impl ToString) -> DeadLetterOutcome {
+    let (reason, description) = ("undecodable".to_owned(), error.to_string());
+    DeadLetterOutcome { reason, description, properties: Vec::new() }
 }
 
 fn of_recv(error: RecvError) -> Fault {

@@ -3,21 +3,23 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fe2o3_amqp::transaction::TransactionPosting as _;
 use fe2o3_amqp::types::messaging::{
     AmqpValue, ApplicationProperties, Body, Message, MessageId, Outcome, Properties,
 };
 use fe2o3_amqp::types::primitives::{SimpleValue, Value};
 use fe2o3_amqp::types::transaction::TransactionId;
 use fe2o3_amqp::{Receiver, Sender};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::super::error::Fault;
 use super::cache::Perishable;
 use super::channel::{Channel, of_receiver};
-use super::sender::{Within, fault_of, fault_of_end, of_post};
+use super::sender::{self, begin, fault_of, fault_of_end};
 use super::values::{self, Incoming, REQUEST_TIMEOUT, condition_of};
 
 #[derive(Debug)]
@@ -54,8 +56,15 @@ impl Node {
         let receiver = attaching.await?;
         let sender = channel.sender(address).await?;
         let (requests, commands) = mpsc::channel(64);
-        let links = Links { sender, receiver, answers_to, waiting: HashMap::new(), next: 0 };
-        drop(channel.runtime.spawn(links.run(commands, channel.dead.clone())));
+        let links = Links {
+            sender,
+            receiver,
+            answers_to,
+            waiting: HashMap::new(),
+            sent: FuturesUnordered::new(),
+            next: 0,
+        };
+        drop(channel.runtime.spawn(links.run(commands, Arc::clone(&channel))));
         Ok(Self { requests })
     }
 
@@ -88,16 +97,21 @@ struct Links {
     receiver: Receiver,
     answers_to: String,
     waiting: HashMap<u64, oneshot::Sender<Answer>>,
+    /// The requests whose outcome has not come.
+    sent: FuturesUnordered<Sent>,
     next: u64,
 }
 
+type Sent = BoxFuture<'static, (u64, Result<sender::Answer, Elapsed>)>;
+
 impl Links {
-    async fn run(mut self, mut requests: mpsc::Receiver<Asked>, dead: CancellationToken) {
+    /// Owns the links, and keeps their channel as long as they last.
+    async fn run(mut self, mut requests: mpsc::Receiver<Asked>, channel: Arc<Channel>) {
         let gone = || Fault::lost("the connection has ended");
         let end = loop {
             tokio::select! {
                 biased;
-                () = dead.cancelled() => break gone(),
+                () = channel.dead.cancelled() => break gone(),
                 answer = self.receiver.recv::<Body<Value>>() => match answer {
                     Ok(delivery) => {
                         // Settled by the service; otherwise there is no caller.
@@ -109,12 +123,16 @@ impl Links {
                     }
                     Err(error) => break Fault::lost(error),
                 },
+                Some((number, outcome)) = self.sent.next(), if !self.sent.is_empty() => {
+                    let accepted = outcome.map_err(|_| Fault::Late).and_then(|outcome| self.accepted(number, outcome));
+                    if let Err(end) = accepted { break end }
+                }
                 // The service detaches idle links, and those of a queue that is deleted.
                 end = self.sender.on_detach() => break fault_of_end(&end),
                 request = requests.recv() => match request {
                     Some(asked) => tokio::select! {
                         biased;
-                        () = dead.cancelled() => break gone(),
+                        () = channel.dead.cancelled() => break gone(),
                         sent = self.send(asked) => if let Err(end) = sent { break end },
                     },
                     None => return,
@@ -134,26 +152,35 @@ impl Links {
     async fn send(&mut self, Asked { request, transaction, answer }: Asked) -> Result<(), Fault> {
         // Callers that have given up need no answer.
         self.waiting.retain(|_, waiting| !waiting.is_closed());
+        if answer.is_closed() {
+            return Ok(());
+        }
         let number = self.next;
         self.next += 1;
         let message = self.message(number, request);
         self.waiting.insert(number, answer);
-        let sending = async {
-            match transaction {
-                None => self.sender.send(message).await,
-                Some(id) => Within(id).post(&mut self.sender, message).await.map_err(of_post),
+        match timeout(REQUEST_TIMEOUT, begin(&mut self.sender, message, transaction)).await {
+            Ok(Ok(outcome)) => {
+                self.sent
+                    .push(timeout(REQUEST_TIMEOUT, outcome).map(move |outcome| (number, outcome)).boxed());
+                Ok(())
             }
-        };
-        let fault = match timeout(REQUEST_TIMEOUT, sending).await {
-            Ok(Ok(Outcome::Accepted(_))) => return Ok(()),
-            Ok(Ok(Outcome::Rejected(rejected))) => match rejected.error {
+            Ok(Err(error)) => self.accepted(number, Err(error)),
+            Err(_) => Err(Fault::Late),
+        }
+    }
+
+    /// Takes the outcome of a request in; fails when the link is of no more use.
+    fn accepted(&mut self, number: u64, outcome: sender::Answer) -> Result<(), Fault> {
+        let fault = match outcome {
+            Ok(Outcome::Accepted(_)) => return Ok(()),
+            Ok(Outcome::Rejected(rejected)) => match rejected.error {
                 Some(error) => condition_of(&error),
                 None => Fault::not_sent("the request was rejected"),
             },
-            Ok(Ok(_)) => Fault::not_sent("the request was not accepted"),
-            Ok(Err(error)) if error.recovery().link_is_usable() => Fault::not_sent(error),
-            Ok(Err(error)) => return Err(fault_of(&error)),
-            Err(_) => return Err(Fault::Late),
+            Ok(_) => Fault::not_sent("the request was not accepted"),
+            Err(error) if error.recovery().link_is_usable() => Fault::not_sent(error),
+            Err(error) => return Err(fault_of(&error)),
         };
         if let Some(waiting) = self.waiting.remove(&number) {
             let _ = waiting.send(Err(fault));

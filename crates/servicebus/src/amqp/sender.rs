@@ -7,21 +7,20 @@ use fe2o3_amqp::Sender;
 use fe2o3_amqp::link::{DetachError, LinkStateError as State, SendError};
 use fe2o3_amqp::transaction::{PostError, TransactionBase, TransactionPosting};
 use fe2o3_amqp::types::definitions::Error as AmqpError;
-use fe2o3_amqp::types::messaging::{Data, Message, Outcome};
+use fe2o3_amqp::types::messaging::{Data, Message, Outcome, SerializableBody};
 use fe2o3_amqp::types::transaction::TransactionId;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::super::error::Fault;
 use super::cache::Perishable;
 use super::channel::Channel;
 use super::values::{self, REQUEST_TIMEOUT, condition_of};
 
-type Answer = Result<Outcome, SendError>;
+pub(super) type Answer = Result<Outcome, SendError>;
 type Pending = BoxFuture<'static, (Answer, oneshot::Sender<Result<(), Fault>>)>;
 
 #[derive(Debug)]
@@ -41,7 +40,7 @@ impl SendLink {
     pub(super) async fn attach(channel: Arc<Channel>, address: &str) -> Result<Self, Fault> {
         let sender = channel.sender(address).await?;
         let (messages, commands) = mpsc::channel(256);
-        drop(channel.runtime.spawn(run(sender, commands, channel.dead.clone())));
+        drop(channel.runtime.spawn(run(sender, commands, Arc::clone(&channel))));
         Ok(Self { messages })
     }
 
@@ -73,12 +72,13 @@ impl Perishable for SendLink {
     }
 }
 
-async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, dead: CancellationToken) {
+/// Owns the link, and keeps its channel as long as it lasts.
+async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: Arc<Channel>) {
     let mut pending = FuturesUnordered::<Pending>::new();
     loop {
         tokio::select! {
             biased;
-            () = dead.cancelled() => break,
+            () = channel.dead.cancelled() => break,
             Some((outcome, answer)) = pending.next(), if !pending.is_empty() => {
                 let is_usable = outcome.as_ref().map_or_else(|error| error.recovery().link_is_usable(), |_| true);
                 let _ = answer.send(read(outcome));
@@ -93,7 +93,7 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, dead: Can
                 let sending = timeout(REQUEST_TIMEOUT, begin(&mut sender, message, transaction));
                 let sent = tokio::select! {
                     biased;
-                    () = dead.cancelled() => break,
+                    () = channel.dead.cancelled() => break,
                     sent = sending => sent,
                 };
                 match sent {
@@ -121,9 +121,9 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, dead: Can
 }
 
 /// Sends a message; returns a future of its outcome.
-async fn begin(
+pub(super) async fn begin<B: SerializableBody + Send>(
     sender: &mut Sender,
-    message: Message<Data>,
+    message: Message<B>,
     transaction: Option<TransactionId>,
 ) -> Result<BoxFuture<'static, Answer>, SendError> {
     match transaction {
@@ -187,7 +187,7 @@ fn with_reason(reason: &AmqpError, error: &dyn fmt::Display) -> Fault {
 }
 
 /// Sends messages within a transaction that another task has declared.
-pub(super) struct Within(pub(super) TransactionId);
+struct Within(TransactionId);
 
 impl TransactionBase for Within {
     fn txn_id(&self) -> &TransactionId {
@@ -198,7 +198,7 @@ impl TransactionBase for Within {
 impl TransactionPosting for Within {}
 
 /// Returns the error of a message in a transaction as that of a message outside of one.
-pub(super) fn of_post(error: PostError) -> SendError {
+fn of_post(error: PostError) -> SendError {
     match error {
         PostError::LinkStateError(error) => SendError::LinkStateError(error),
         PostError::Detached(error) => SendError::Detached(error),

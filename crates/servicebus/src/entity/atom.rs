@@ -21,6 +21,7 @@ pub(crate) struct Description {
     /// The time without use after which the service deletes the queue.
     pub(crate) deleted_when_idle: Option<Duration>,
     pub(crate) forwards: bool,
+    pub(crate) forwards_dead_letters: bool,
     pub(crate) is_partitioned: bool,
     /// Active and scheduled messages, leased ones included; `None` if the document does not say.
     pub(crate) messages: Option<u64>,
@@ -82,6 +83,7 @@ impl Description {
             "DefaultMessageTimeToLive" => self.time_to_live = duration(text),
             "DeadLetteringOnMessageExpiration" => self.dead_letters_expired = text == "true",
             "AutoDeleteOnIdle" => self.deleted_when_idle = duration(text),
+            "ForwardDeadLetteredMessagesTo" => self.forwards_dead_letters = !text.is_empty(),
             "ForwardTo" => self.forwards = !text.is_empty(),
             "EnablePartitioning" => self.is_partitioned = text == "true",
             "RequiresSession" => self.requires_session = text == "true",
@@ -134,6 +136,7 @@ mod tests {
             <DefaultMessageTimeToLive>P14DT1H</DefaultMessageTimeToLive>\
             <DeadLetteringOnMessageExpiration>true</DeadLetteringOnMessageExpiration>\
             <AutoDeleteOnIdle>P10675199DT2H48M5.4775807S</AutoDeleteOnIdle><ForwardTo>other</ForwardTo>\
+            <ForwardDeadLetteredMessagesTo>morgue</ForwardDeadLetteredMessagesTo>\
             <EnablePartitioning>true</EnablePartitioning><MessageCount>9</MessageCount>\
             <CountDetails><d:ActiveMessageCount xmlns:d=\"b\">3</d:ActiveMessageCount>\
             <d:DeadLetterMessageCount>4</d:DeadLetterMessageCount>\
@@ -153,6 +156,7 @@ mod tests {
                 // The service's word for "without end".
                 deleted_when_idle: None,
                 forwards: true,
+                forwards_dead_letters: true,
                 is_partitioned: true,
                 messages: Some(5),
                 dead_letters: Some(4),

@@ -95,6 +95,12 @@ fn losses(description: &Description) -> Vec<Advice> {
             "the service moves each message of this queue to another entity, and no worker of the queue receives it: remove ForwardTo",
         ));
     }
+    if description.forwards_dead_letters {
+        all.push(Advice::warning(
+            "the service moves each dead letter of this queue to another entity, where it can be neither listed nor redriven, and its text in the blobs \
+             is swept: remove ForwardDeadLetteredMessagesTo",
+        ));
+    }
     if description.is_partitioned {
         all.push(Advice::warning(
             "the queue is partitioned: a job that is put back may run twice, orphaned texts are never swept, and messages come in no order: \

@@ -3,29 +3,35 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::{Instant, sleep};
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::super::amqp::receiver::{ReceiveLink, Taken};
+use super::super::amqp::OpenLink;
+use super::super::amqp::receiver::Taken;
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
 use super::manage::Pages;
 use super::message::Content;
+use super::put::before;
 use super::receipt::Receipt;
-use super::{ServiceBusQueues, advice, in_session, lost_locks, replaced};
+use super::{Count, ServiceBusQueues, advice, in_session, lost_locks, replaced};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
     GetMessages, LeasedMessage, MessageRef, Operation, PeekedMessage, Received, StoreError,
+    StoreErrorKind as Kind,
 };
 
 const MAX_LOCK: Duration = Duration::from_secs(300);
 /// The interval at which a process asks whether others save texts for messages of a queue.
 const TEXTS_CHECK: Duration = Duration::from_secs(60);
+/// The time of a count that may be made again at once.
+const CHEAP: Duration = Duration::from_secs(1);
 /// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
 /// five seconds at least.
 pub(super) const BLOBS_PAUSE: Duration = Duration::from_secs(4);
@@ -46,21 +52,22 @@ pub(super) async fn get(
     }
     let link = queues.receiver(queue).await.map_err(|fault| {
         if fault.is_not_allowed() {
-            // Somebody has made the queue anew, with sessions.
+            // The queue was created anew, with sessions.
             queues.forget_sessions(queue);
         }
-        failed(fault)
+        before(failed)(fault)
     })?;
     let requested = Instant::now();
     let taken = link.get(options.count, queues.wait).await.map_err(failed)?;
     let waited = requested.elapsed();
-    let (came, mut messages) = (taken.len(), Vec::with_capacity(taken.len()));
-    for taken in taken {
-        let Some(lease) = leased(queues, queue, &link, taken).await else { continue };
+    let came = taken.len();
+    let leases = join_all(taken.into_iter().map(|taken| leased(queues, queue, &link, taken))).await;
+    let granted = |lease: LeasedMessage| {
         // The lock began when the message was delivered: after the request was sent.
         let granted = lease.granted.map(|left| left + waited).filter(|granted| *granted < options.visibility);
-        messages.push(lease.with_granted(granted));
-    }
+        lease.with_granted(granted)
+    };
+    let messages: Vec<_> = leases.into_iter().flatten().map(granted).collect();
     if link.is_gone() {
         lost_locks::watch(queues, queue, &link);
     }
@@ -69,37 +76,29 @@ pub(super) async fn get(
     Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
 
-/// Returns a message with its receipt, and remembers it. A message whose saved text cannot be read is left out: it is
+/// Returns a message with its receipt, and remembers it. A message whose saved text is not read within a third of its lock is left out: it is
 /// released later, which counts no delivery.
 async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
-    link: &ReceiveLink,
+    link: &OpenLink,
     taken: Taken,
 ) -> Option<LeasedMessage> {
     let mut content = Content::read(taken.message);
-    let counted = replaced::count(&queues.beside, queue, &mut content).await;
     let now = queues.links.now();
     let locked_until = content.locked_until.unwrap_or(now);
-    let left = of_lock(queue, locked_until.duration_since(now).unwrap_or_default());
-    let is_dead = Place::of(queue).is_dead_letters;
-    let mut held = Held { link: Some(link.clone()), ..Held::of(queue, &content, locked_until) };
-    let read = async {
-        counted?;
-        if is_dead {
-            if let Some((text, tag)) = queues.beside.saved(&held).await? {
-                (held.text, held.saved) = (Arc::new(Ok(text)), Some(tag));
-            }
-        } else if content.delivered_here > 0 || queues.saves_texts(queue).await? {
-            queues.beside.begin_delivery(&mut held).await?;
+    let left = of_lock(queues, queue, locked_until.duration_since(now).unwrap_or_default());
+    let reading = timeout(left / 3, with_saved_text(queues, queue, &mut content, locked_until)).await;
+    let mut held = match reading.unwrap_or_else(|_| Err(no_answer(queue))) {
+        Ok(held) => held,
+        Err(error) => {
+            tracing::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
+            release_later(queues, link.clone(), taken.lock, BLOBS_PAUSE.min(left / 3));
+            return None;
         }
-        Ok::<_, StoreError>(())
     };
-    if let Err(error) = read.await {
-        tracing::warn!(%queue, message = %held.id, %error, "what was saved for a message cannot be read");
-        release_later(queues, link.clone(), taken.lock);
-        return None;
-    }
+    held.link = Some(link.clone());
+    let is_dead = Place::of(queue).is_dead_letters;
     let receipt = Receipt::Lock(taken.lock).write(taken.lock);
     let message = MessageRef { id: held.id.clone(), receipt };
     let text = (*held.text).clone();
@@ -112,18 +111,41 @@ async fn leased(
     Some(lease)
 }
 
-/// Returns what is left of a lock that was just taken, within the service's bound.
-pub(super) fn of_lock(queue: &QueueName, left: Duration) -> Duration {
+async fn with_saved_text(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    content: &mut Content,
+    locked_until: SystemTime,
+) -> Result<Held, StoreError> {
+    replaced::count(&queues.beside, queue, content).await?;
+    let mut held = Held::of(queue, content, locked_until);
+    if Place::of(queue).is_dead_letters {
+        if let Some((text, tag)) = queues.beside.saved(&held).await? {
+            (held.text, held.saved) = (Arc::new(text), Some(tag));
+        }
+    } else if content.delivered_here > 0 || queues.saves_texts(queue).await? {
+        queues.beside.begin_delivery(&mut held).await?;
+    }
+    Ok(held)
+}
+
+pub(super) fn no_answer(queue: &QueueName) -> StoreError {
+    let error = StoreError::new(Kind::Timeout, Operation::Get.as_str(), queue);
+    error.with_detail("the blobs do not answer in a third of the lock")
+}
+
+/// Returns what is left of a lock that was just taken, by this machine's clock, but not more than a lock lasts.
+pub(super) fn of_lock(queues: &ServiceBusQueues, queue: &QueueName, left: Duration) -> Duration {
     if left.is_zero() {
         tracing::warn!(%queue, "a message came whose lock is over: this machine's clock may be ahead of the service's, and then no job runs");
     }
-    left.min(MAX_LOCK)
+    left.min(queues.lock_length(queue))
 }
 
 /// Releases a message after a pause, so that the blobs are not asked for it again and again.
-fn release_later(queues: &ServiceBusQueues, link: ReceiveLink, lock: Uuid) {
+fn release_later(queues: &ServiceBusQueues, link: OpenLink, lock: Uuid, pause: Duration) {
     drop(queues.links.runtime().spawn(async move {
-        sleep(BLOBS_PAUSE).await;
+        sleep(pause).await;
         let _ = link.settle(lock, Settlement::Release).await;
     }));
 }
@@ -167,22 +189,32 @@ async fn peeked(
     }
     let held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
     let saved = queues.beside.saved(&held).await?;
-    let text = saved.map_or(content.text, |(text, _)| Ok(text));
+    let text = saved.map_or(content.text, |(text, _)| text);
     let letter = PeekedMessage::new(content.id, text, content.delivered, content.inserted);
     Ok(letter.with_dead(content.cause))
 }
 
-/// Returns the messages of a queue in any state, counted by peeks: for callers without the claim Manage.
+/// Returns the number of messages of a queue in any state, counted by peeks: for callers without the claim Manage. Callers share a count, which is
+/// good for ten times as long as it took, but for the first second.
 pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Result<u64, StoreError> {
     let failed = |fault: Fault| fault.of_read(Operation::QueueProperties.as_str(), queue);
+    let entry = Arc::clone(lock(&queues.counts).entry(queue.clone()).or_default());
+    let mut counted = entry.lock().await;
+    let begun = Instant::now();
+    if let Some(last) = counted.filter(|last| begun < last.good_until) {
+        return Ok(last.messages);
+    }
     let mut pages = Pages::of(queues.node(queue).await.map_err(failed)?);
-    let mut count = 0;
+    let mut messages = 0;
     loop {
         match pages.next().await.map_err(failed)?.len() {
-            0 => return Ok(count),
-            more => count += more as u64,
+            0 => break,
+            more => messages += more as u64,
         }
     }
+    let good_for = begun.elapsed().saturating_sub(CHEAP) * 10;
+    *counted = Some(Count { messages, good_until: Instant::now() + good_for });
+    Ok(messages)
 }
 
 impl Held {
@@ -215,6 +247,12 @@ impl Held {
 }
 
 impl ServiceBusQueues {
+    /// Returns the length of the locks in a queue, or the longest one if the settings could not be read. A clock that is behind the service's
+    /// would take them for longer.
+    pub(super) fn lock_length(&self, queue: &QueueName) -> Duration {
+        lock(&self.lock_lengths).get(Place::of(queue).queue).copied().unwrap_or(MAX_LOCK)
+    }
+
     /// Returns whether a text may have been saved for a message of the queue that comes for the first time by the service's count.
     async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let known = lock(&self.texts).get(queue).copied();

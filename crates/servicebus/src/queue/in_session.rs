@@ -3,26 +3,23 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
-use super::super::amqp::settlement::Settlement;
 use super::super::deliveries::Begun;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
 use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed};
 use super::ServiceBusQueues;
-use super::get::{BLOBS_PAUSE, of_lock};
+use super::get::{BLOBS_PAUSE, no_answer, of_lock};
 use super::message::{Content, digest};
-use super::put::before;
 use super::receipt::Receipt;
-use super::update::Lock;
+use super::update::{Lock, UPDATE};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{GetMessages, LeasedMessage, MessageRef, Operation, Received, StoreError};
 
-/// The time that a renewal waits for the connection that holds the session.
-const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 const MAX_ID: usize = 128;
 
 /// Returns the id of the session for a group, or of the message for a job: its name, or the hash of one that is too long.
@@ -48,15 +45,14 @@ pub(super) async fn get(
         })?;
     let waited = requested.elapsed();
     // Those that are not returned, because the future is dropped, are released.
-    let mut leases = Vec::with_capacity(claimed.len());
-    for claimed in claimed {
-        leases.extend(leased(queues, queue, claimed, waited, options.visibility).await);
-    }
+    let leases =
+        claimed.into_iter().map(|claimed| leased(queues, queue, claimed, waited, options.visibility));
+    let leases = join_all(leases).await.into_iter().flatten();
     let keep = |(message, unclaimed): (LeasedMessage, Unclaimed)| {
         unclaimed.keep();
         message
     };
-    let messages: Vec<_> = leases.into_iter().map(keep).collect();
+    let messages: Vec<_> = leases.map(keep).collect();
     let is_uncertain = messages.is_empty() && !confirmed_empty;
     Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
@@ -74,25 +70,26 @@ async fn leased(
     let (token, content) = (taken.lock, Content::read(taken.message));
     let mut held = Held::of(queue, &content, session.locked_until());
     held.session = Some(Arc::clone(&session));
-    match queues.beside.begin_delivery(&mut held).await {
+    let beginning = timeout(session.left() / 3, queues.beside.begin_delivery(&mut held));
+    match beginning.await.unwrap_or_else(|_| Err(no_answer(queue))) {
         Ok(Begun::Now) => {}
         Ok(Begun::NotBefore(at)) => {
-            if session.give_back_at(token, at).is_ok() {
+            if session.give_back(Some(at)).is_ok() {
                 unclaimed.keep();
             }
             return None;
         }
         Err(error) => {
             tracing::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
-            // The service counts no delivery that ends with its session, and until then nobody asks the blobs again.
-            if session.postpone(queues.links.now() + BLOBS_PAUSE).is_ok() {
+            // Until then the blobs are not asked again.
+            if session.give_back(Some(queues.links.now() + BLOBS_PAUSE)).is_ok() {
                 unclaimed.keep();
             }
             return None;
         }
     }
     let locked_until = session.locked_until();
-    let left = of_lock(queue, session.left());
+    let left = of_lock(queues, queue, session.left());
     let message = MessageRef { id: held.id.clone(), receipt: Receipt::Lock(token).write(token) };
     let text = (*held.text).clone();
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
@@ -117,42 +114,23 @@ impl ServiceBusQueues {
 }
 
 impl Lock<'_> {
-    /// Renews the lock of the session where it is held, as all clients of the service do. A program whose threads are all busy does not
-    /// answer there, and a connection may take no further links: then by the connection of this handle.
-    pub(super) async fn renew_session(
-        &self,
-        session: &Session,
-        operation: &'static str,
-    ) -> Result<SystemTime, StoreError> {
-        let failed = |fault: Fault| self.failed(fault, operation);
-        match timeout(HOLDER_PATIENCE, session.renew()).await {
-            Ok(Err(Fault::NotSent(_))) | Err(_) => {}
-            Ok(renewed) => return renewed.map_err(failed),
-        }
-        let node = self.queues.node(self.queue).await.map_err(before(failed))?;
-        session.renew_by(&node).await.map_err(failed)
-    }
-
     /// Gives the message back, so that it stays the first of its session: at once, or at a time.
     pub(super) async fn give_back_in_session(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         text: Option<&str>,
         visible: Option<SystemTime>,
     ) -> Result<(), StoreError> {
+        let failed = |fault: Fault| self.failed(fault, UPDATE);
         if text.is_some() || visible.is_some() {
             // Says whether the session is still ours: any later receiver reads this text.
-            self.renew_session(session, super::update::UPDATE).await?;
+            session.renew(&self.queues.links).await.map_err(failed)?;
             let present = || self.held.text.as_ref().as_ref().ok().map(String::as_str);
             if let Some(text) = text.or_else(present) {
                 self.queues.beside.save_given_back(&self.held, text, visible).await?;
             }
         }
-        let given_back = match visible {
-            Some(at) => session.give_back_at(self.token, at),
-            None => session.settle(self.token, Settlement::Abandon).await,
-        };
-        given_back.map_err(|fault| self.failed(fault, super::update::UPDATE))?;
+        session.give_back(visible).map_err(failed)?;
         self.queues.held.change(self.token, |held| held.is_given_back = true);
         Ok(())
     }

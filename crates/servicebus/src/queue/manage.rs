@@ -3,8 +3,12 @@
 use std::time::SystemTime;
 
 use fe2o3_amqp::types::messaging::message::DecodeIntoMessage as _;
-use fe2o3_amqp::types::messaging::{Body, Data, Message};
+use fe2o3_amqp::types::messaging::{ApplicationProperties, Body, Data, Message, MessageAnnotations};
 use fe2o3_amqp::types::primitives::{Array, Binary, Timestamp, Uuid as AmqpUuid, Value};
+use serde_amqp::de::Deserializer;
+use serde_amqp::descriptor::Descriptor;
+use serde_amqp::read::SliceReader;
+use serde_amqp::serde::Deserialize as _;
 use uuid::Uuid;
 
 use super::super::amqp::requests::{Node, Request};
@@ -14,6 +18,9 @@ use super::super::error::Fault;
 use super::message::Content;
 
 const PAGE: i32 = 100;
+/// The codes of two sections of a message.
+const ANNOTATIONS: u64 = 0x72;
+const PROPERTIES: u64 = 0x74;
 
 fn request(operation: &'static str, body: Value) -> Request {
     Request { operation, properties: Vec::new(), body }
@@ -99,14 +106,38 @@ pub(super) async fn peek(node: &Node, from: i64, count: i32) -> Result<Vec<Conte
         return Err(unreadable("messages"));
     };
     let read = |entry| match field(entry, "message") {
-        Some(Value::Binary(bytes)) => {
-            let reader = serde_amqp::read::SliceReader::new(bytes);
-            let message = Body::<Value>::decode_message_from_reader(reader);
-            message.map(Content::read).map_err(Fault::unreadable)
-        }
+        Some(Value::Binary(bytes)) => match Body::decode_message_from_reader(SliceReader::new(bytes)) {
+            Ok(message) => Ok(Content::read(message)),
+            Err(error) => undecodable(bytes, &error),
+        },
         _ => Err(unreadable("a message")),
     };
     entries.iter().map(read).collect()
+}
+
+/// Reads as much of a message as can be decoded: the service writes its annotations before the content.
+fn undecodable(bytes: &[u8], error: &serde_amqp::Error) -> Result<Content, Fault> {
+    let (mut annotations, mut properties) = (MessageAnnotations::builder(), ApplicationProperties::builder());
+    let mut sections = Deserializer::new(SliceReader::new(bytes));
+    while let Ok(Value::Described(section)) = Value::deserialize(&mut sections) {
+        let (Descriptor::Code(code), Value::Map(fields)) = (section.descriptor, section.value) else {
+            continue;
+        };
+        for field in fields {
+            match (code, field) {
+                (ANNOTATIONS, (Value::Symbol(name), value)) => annotations = annotations.insert(name, value),
+                (PROPERTIES, (Value::String(name), Value::String(value))) => {
+                    properties = properties.insert(name, value);
+                }
+                _ => {}
+            }
+        }
+    }
+    let message = Message::builder().message_annotations(annotations.build());
+    let message = message.application_properties(properties.build()).body(Body::Empty).build();
+    let content = Content { text: Err(error.to_string()), is_whole: false, ..Content::read(message) };
+    // Without a number the next page would begin anywhere.
+    if content.sequence == 0 { Err(Fault::unreadable(error)) } else { Ok(content) }
 }
 
 /// The messages of a queue in every state, a page at a time.

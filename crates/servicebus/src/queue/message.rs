@@ -17,6 +17,8 @@ use jobqueue_storage::{DeadLetterCause, MessageId};
 
 /// The longest time to live that the header can tell: 49 days.
 const MAX_HEADER_TTL: Duration = Duration::from_millis(u32::MAX as u64);
+/// The greatest difference between two clocks that agree.
+const SKEW: Duration = Duration::from_secs(5);
 const CONTENT_TYPE: &str = "application/cloudevents+json";
 
 /// Application properties of the framework. Those of others are kept when a message is copied.
@@ -124,6 +126,8 @@ impl Outgoing<'_> {
 pub(super) struct Content {
     pub(super) id: MessageId,
     pub(super) text: Result<String, String>,
+    /// False if only a part of the message can be decoded.
+    pub(super) is_whole: bool,
     pub(super) inserted: SystemTime,
     pub(super) expires: Option<SystemTime>,
     /// The earlier deliveries; those of the replaced messages too, once they are
@@ -176,8 +180,14 @@ impl Content {
         let letter_text = text(BODY).filter(is_letter).and_then(|_| text(TEXT));
         Self {
             id: id_of(&message, sequence),
-            inserted: property(INSERTED).map_or(enqueued, instant),
-            expires: property(EXPIRES).map(instant).or(ttl),
+            is_whole: true,
+            // The sender's clock may be ahead.
+            inserted: property(INSERTED).map_or(enqueued, |at| instant(at).min(enqueued)),
+            expires: match (property(EXPIRES).map(instant), ttl) {
+                // By the service's clock, which removes it then: the sender's is behind.
+                (Some(own), Some(end)) if own + SKEW < end => Some(end),
+                (own, end) => own.or(end),
+            },
             delivered: delivered_here,
             replaced: dequeued
                 .zip(text(SEAL).filter(|_| letter_text.is_none()))

@@ -24,10 +24,9 @@ use futures_util::StreamExt as _;
 use tokio::time::Instant;
 
 use self::receipt::Receipt;
-use super::amqp::Links;
-use super::amqp::receiver::ReceiveLink;
 use super::amqp::requests::Node;
 use super::amqp::sender::SendLink;
+use super::amqp::{Links, OpenLink};
 use super::entity::Entities;
 use super::error::Fault;
 use super::held::HeldMessages;
@@ -58,9 +57,19 @@ pub(super) struct ServiceBusQueues {
     /// The queues of which it is known whether they require sessions; shared with handles that were detached.
     with_sessions: Arc<Mutex<HashMap<QueueName, bool>>>,
     pools: Mutex<HashMap<QueueName, Arc<Pool>>>,
+    /// The numbers of messages that were counted one by one, and how long they are good.
+    counts: Mutex<HashMap<QueueName, Arc<tokio::sync::Mutex<Option<Count>>>>>,
+    /// The lengths of the locks in a queue, where the settings could be read; shared with handles that were detached.
+    lock_lengths: Arc<Mutex<HashMap<String, Duration>>>,
     /// The queues of which it is known whether texts are saved for their messages: `None` if so, else when that was asked. Shared with handles
     /// that were detached.
     texts: Arc<Mutex<HashMap<QueueName, Option<Instant>>>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    messages: u64,
+    good_until: Instant,
 }
 
 impl ServiceBusQueues {
@@ -78,6 +87,8 @@ impl ServiceBusQueues {
             without_transactions,
             with_sessions,
             pools,
+            counts: Mutex::default(),
+            lock_lengths: Arc::default(),
             texts,
         }
     }
@@ -90,7 +101,7 @@ impl ServiceBusQueues {
         self.links.sender(&Place::of(queue).address()).await
     }
 
-    async fn receiver(&self, queue: &QueueName) -> Result<ReceiveLink, Fault> {
+    async fn receiver(&self, queue: &QueueName) -> Result<OpenLink, Fault> {
         let link = self.links.receiver(&Place::of(queue).address()).await?;
         if link.is_new() {
             lost_locks::watch(self, queue, &link);
@@ -261,6 +272,8 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
             without_transactions: Mutex::default(),
             with_sessions: Arc::clone(&self.with_sessions),
             pools: Mutex::default(),
+            counts: Mutex::default(),
+            lock_lengths: Arc::clone(&self.lock_lengths),
             texts: Arc::clone(&self.texts),
         })
     }

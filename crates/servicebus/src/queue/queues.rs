@@ -7,21 +7,23 @@ use async_trait::async_trait;
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::super::texts::metadata_blob;
+use super::super::texts::is_conflict;
 use super::manage::Pages;
+use super::put::before;
 use super::{ServiceBusQueues, get, manage};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
-    Access, Created, Metadata, MetadataReader, Operation, Permissions, PutBlob, QueueProperties, StoreError,
-    StoreErrorKind as Kind, delete_if_present,
+    Access, Condition, Created, Metadata, MetadataReader, Operation, Permissions, PutBlob, QueueProperties,
+    StoreError, StoreErrorKind as Kind,
 };
 
 /// The messages that one request deletes at most: the tier Standard allows no more.
 const BATCH: i32 = 500;
 const TAKEN: u32 = 32;
-const DAY: Duration = Duration::from_secs(86_400);
+/// The greatest difference to the service's clock. Messages that are enqueued later stay, so that producers do not keep a deletion going.
+const SKEW: Duration = Duration::from_secs(60);
 
 pub(super) async fn create(
     queues: &ServiceBusQueues,
@@ -31,20 +33,21 @@ pub(super) async fn create(
     let operation = Operation::CreateQueue;
     limits::check_metadata(operation, queue, metadata)?;
     // The metadata first: a queue that is seen has them.
-    match queues.beside.write_metadata(queue, metadata, PutBlob::if_absent()).await {
-        Ok(()) => {}
+    let is_new = match queues.beside.write_metadata(queue, metadata, PutBlob::if_absent()).await {
+        Ok(()) => true,
         Err(error) if error.kind() == Kind::BlobAlreadyExists => {
-            let present = queues.beside.metadata(queue).await?.unwrap_or_default();
-            if present != *metadata {
+            let is_other = queues.beside.metadata(queue).await?.unwrap_or_default() != *metadata;
+            if is_other {
                 if exists(queues, queue).await? {
                     return Err(StoreError::new(Kind::QueueAlreadyExists, operation.as_str(), queue));
                 }
-                // Left over from a queue that another program has deleted.
+                // Left over from a queue that was deleted.
                 queues.beside.write_metadata(queue, metadata, PutBlob::new()).await?;
             }
+            is_other
         }
         Err(error) => return Err(error),
-    }
+    };
     if Place::of(queue).is_dead_letters {
         let is_there = exists(queues, queue).await?;
         return is_there.then_some(Created::Existed).ok_or_else(|| {
@@ -54,7 +57,13 @@ pub(super) async fn create(
         });
     }
     match queues.entities.create(queue.as_str()).await {
-        Ok(true) => Ok(Created::New),
+        Ok(true) => {
+            if !is_new {
+                // The deletion of the queue before may be about to remove them.
+                queues.beside.write_metadata(queue, metadata, PutBlob::new()).await?;
+            }
+            Ok(Created::New)
+        }
         Ok(false) => Ok(Created::Existed),
         Err(fault) => {
             let error = fault.of_change(operation.as_str(), queue);
@@ -82,6 +91,7 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
             "Service Bus deletes a dead-letter queue only together with its queue; purge it instead",
         ));
     }
+    let written = queues.beside.metadata_tag(queue).await?;
     let deleted = queues.entities.delete(queue.as_str()).await;
     if !deleted.map_err(|fault| fault.of_change(operation, queue))? {
         return Err(StoreError::new(Kind::QueueNotFound, operation, queue));
@@ -90,7 +100,13 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     queues.forget_sessions(queue);
     lock(&queues.pools).remove(queue);
     lock(&queues.without_transactions).remove(queue);
-    delete_if_present(&*queues.beside.blobs, &metadata_blob(queue)?).await
+    // Emptied on a condition, which a deletion cannot have: the queue may have been created anew meanwhile.
+    let Some(tag) = written else { return Ok(()) };
+    let emptying = PutBlob::new().with_condition(Condition::IfMatch(tag));
+    match queues.beside.write_metadata(queue, &Metadata::default(), emptying).await {
+        Err(error) if !is_conflict(&error) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 pub(super) async fn list(queues: &ServiceBusQueues, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
@@ -168,10 +184,10 @@ async fn must_exist(
 /// Deletes the messages that are visible or delayed. Those under locks stay.
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
-    let node = queues.node(queue).await.map_err(failed)?;
-    let before = queues.links.now() + DAY;
+    let node = queues.node(queue).await.map_err(before(failed))?;
+    let end = queues.links.now() + SKEW;
     loop {
-        match manage::delete_batch(&node, BATCH, before).await {
+        match manage::delete_batch(&node, BATCH, end).await {
             Ok(false) => break,
             Ok(true) => {}
             // Partitioned queues.
@@ -201,7 +217,7 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
 /// Receives and completes messages until none comes, in a queue without sessions.
 async fn complete_all(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
-    let link = queues.receiver(queue).await.map_err(failed)?;
+    let link = queues.receiver(queue).await.map_err(before(failed))?;
     loop {
         let taken = link.get(TAKEN, queues.wait).await.map_err(failed)?;
         if taken.is_empty() {

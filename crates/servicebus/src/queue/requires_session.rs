@@ -1,5 +1,6 @@
 //! Finds out which queues require sessions.
 
+use super::super::entity::Description;
 use super::super::error::Fault;
 use super::super::place::Place;
 use super::ServiceBusQueues;
@@ -26,7 +27,12 @@ impl ServiceBusQueues {
             return Ok(*known);
         }
         let found = match self.entities.describe(queue.as_str()).await {
-            Ok(description) => Ok(description.map(|description| description.requires_session)),
+            Ok(Some(Description { lock_duration, requires_session, .. })) => {
+                let mut lengths = lock(&self.lock_lengths);
+                lock_duration.and_then(|length| lengths.insert(queue.as_str().to_owned(), length));
+                Ok(Some(requires_session))
+            }
+            Ok(None) => Ok(None),
             Err(_) => self.probe(queue).await,
         };
         let found = found.map_err(|fault| fault.of_read(operation.as_str(), queue))?;

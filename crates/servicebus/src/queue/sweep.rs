@@ -99,7 +99,11 @@ async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<H
                 Err(fault) => Err(fault),
             };
             match read {
-                Ok(()) => break,
+                Ok(true) => break,
+                Ok(false) => {
+                    tracing::warn!(%queue, "the texts of a queue are not swept, because a message cannot be decoded that may need one");
+                    return Ok(None);
+                }
                 // The link of a queue that was deleted says so; there may be another one of that name by now.
                 Err(fault) if fault.is_missing_entity() && tries > 0 => {}
                 Err(fault) => return Err(fault.of_read(Operation::Peek.as_str(), &queue)),
@@ -114,11 +118,12 @@ fn is_any_of_partition<'n>(names: impl IntoIterator<Item = &'n String>) -> bool 
     names.into_iter().filter_map(sequence).any(is_of_partition)
 }
 
-async fn read_in_use(mut pages: Pages, queue: &QueueName, used: &mut HashSet<String>) -> Result<(), Fault> {
+/// Adds the blobs that the messages of a queue may need; false if a message cannot be decoded.
+async fn read_in_use(mut pages: Pages, queue: &QueueName, used: &mut HashSet<String>) -> Result<bool, Fault> {
     loop {
         let page = pages.next().await?;
-        if page.is_empty() {
-            return Ok(());
+        if page.is_empty() || page.iter().any(|content| !content.is_whole) {
+            return Ok(page.is_empty());
         }
         let names = page.iter().map(|content| name_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH)));
         used.extend(names.flatten().map(|name| name.name().to_owned()));

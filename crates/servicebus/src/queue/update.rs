@@ -121,7 +121,7 @@ impl Lock<'_> {
     ) -> Result<Updated, StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
         let until = match &self.held.session {
-            Some(session) => self.renew_session(session, UPDATE).await?,
+            Some(session) => session.renew(&self.queues.links).await.map_err(failed)?,
             None => {
                 let node = self.queues.node(self.queue).await.map_err(before(failed))?;
                 manage::renew(&node, self.token).await.map_err(failed)?
@@ -137,7 +137,8 @@ impl Lock<'_> {
             self.queues.held.change(self.token, |held| (held.text, held.saved) = (text, Some(tag)));
             lock(&self.queues.texts).insert(self.queue.clone(), None);
         }
-        let granted = until.duration_since(renewed).unwrap_or_default();
+        let left = until.duration_since(renewed).unwrap_or_default();
+        let granted = left.min(self.queues.lock_length(self.queue));
         let answer = Updated::new(message.receipt.clone(), until);
         Ok(answer.with_granted((granted < asked).then_some(granted)))
     }

@@ -10,7 +10,6 @@ use uuid::Uuid;
 use super::super::amqp::Live;
 use super::super::amqp::receiver::Taken;
 use super::super::amqp::session::Accepted;
-use super::super::amqp::settlement::Settlement;
 use super::held::{MessageOutcome, Session, Unclaimed};
 use super::pool::{Claimed, Phase, Shared, State};
 
@@ -24,15 +23,6 @@ const MIN_RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(1);
 /// A lock is renewed before the next message when less than this is left of it, or less than half.
 const LEAST: Duration = Duration::from_secs(30);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
-    /// Its next message, which may have been delivered before if `again`.
-    Message {
-        again: bool,
-    },
-    Release,
-}
 
 pub(super) struct Driver {
     shared: Arc<Shared>,
@@ -59,9 +49,8 @@ impl Driver {
         loop {
             self.turn(Phase::Asking);
             let Some(taken) = self.ask().await else { break };
-            match self.offer(taken).await {
-                Next::Message { again } if again || begun.elapsed() < TURN => {}
-                _ => break,
+            if !self.offer(taken).await || begun.elapsed() >= TURN {
+                break;
             }
         }
         self.turn(Phase::Closing);
@@ -95,8 +84,8 @@ impl Driver {
         }
     }
 
-    /// Offers a message to the gets, and waits for its settlement.
-    async fn offer(&mut self, taken: Taken) -> Next {
+    /// Offers a message to the gets, and waits for its end; true if the next one may follow.
+    async fn offer(&mut self, taken: Taken) -> bool {
         let lock = taken.lock;
         let (session, unclaimed) = (Arc::clone(&self.session), Unclaimed::new(&self.session));
         self.shared.change(|state| {
@@ -111,10 +100,12 @@ impl Driver {
             tokio::select! {
                 biased;
                 outcome = self.outcomes.recv() => match outcome {
-                    Some(MessageOutcome::Settled) => return Next::Message { again: false },
-                    Some(MessageOutcome::Delayed { lock, until }) => return self.hold_back(Some(lock), until).await,
-                    Some(MessageOutcome::Postponed { until }) => return self.hold_back(None, until).await,
-                    Some(MessageOutcome::GivenBack) | None => return Next::Release,
+                    Some(MessageOutcome::Settled) => return true,
+                    Some(MessageOutcome::GivenBack { until: Some(until) }) => {
+                        self.hold(until).await;
+                        return false;
+                    }
+                    Some(MessageOutcome::GivenBack { until: None }) | None => return false,
                 },
                 () = self.shared.stop.cancelled() => break,
                 () = self.session.link.ended() => break,
@@ -122,7 +113,7 @@ impl Driver {
                     is_early = false;
                     if self.retract(lock) {
                         self.shared.change(State::forget_free_slots);
-                        return Next::Release;
+                        return false;
                     }
                 }
                 () = sleep_until(keep_alive) => {
@@ -140,7 +131,7 @@ impl Driver {
         // Before the session is released: its message may be with a handler.
         self.session.lose();
         self.retract(lock);
-        Next::Release
+        false
     }
 
     /// Takes an offered message back and begins to release the session; false if a get has taken it.
@@ -154,21 +145,8 @@ impl Driver {
         offer.is_some()
     }
 
-    /// Holds the session until a time, and then gives its message back: it is delivered again, before all that follow. Without a lock
-    /// the session is released instead, which counts no delivery.
-    async fn hold_back(&self, lock: Option<Uuid>, until: SystemTime) -> Next {
-        if !self.hold(until).await {
-            return Next::Release;
-        }
-        let Some(lock) = lock else { return Next::Release };
-        match self.session.link.settle(lock, Settlement::Abandon).await {
-            Some(Ok(())) => Next::Message { again: true },
-            _ => Next::Release,
-        }
-    }
-
-    /// Holds the session until a time; false if it was lost or is to be released before.
-    async fn hold(&self, until: SystemTime) -> bool {
+    /// Holds the session until a time, unless it is lost or to be released before.
+    async fn hold(&self, until: SystemTime) {
         let mut keep_alive = Instant::now() + self.shared.links.keep_alive;
         let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
         let until = Instant::now() + wait;
@@ -176,11 +154,11 @@ impl Driver {
             let left = self.session.left();
             tokio::select! {
                 biased;
-                () = self.shared.stop.cancelled() => return false,
-                () = self.session.link.ended() => return false,
-                () = sleep_until(until) => return true,
+                () = self.shared.stop.cancelled() => return,
+                () = self.session.link.ended() => return,
+                () = sleep_until(until) => return,
                 () = sleep(left.saturating_sub(self.half).max(MIN_RENEWAL_PAUSE)) => {
-                    if self.session.renew().await.is_err() {
+                    if self.session.renew(&self.shared.links).await.is_err() {
                         sleep(RETRY).await;
                     }
                 }
@@ -195,7 +173,7 @@ impl Driver {
     /// Renews the lock if the next message would get a short one.
     async fn renew_if_short(&self) {
         if self.session.left() < self.half.min(LEAST)
-            && let Err(error) = self.session.renew().await
+            && let Err(error) = self.session.renew(&self.shared.links).await
         {
             tracing::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");
         }

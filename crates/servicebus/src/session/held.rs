@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::primitives::Value;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -13,11 +13,13 @@ use super::super::amqp::receiver::ReceiveLink;
 use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::session::Accepted;
 use super::super::amqp::settlement::Settlement;
-use super::super::amqp::{Live, field, instant, map};
+use super::super::amqp::{Links, Live, field, instant, map};
 use super::super::error::Fault;
 use super::pool::{Phase, Shared};
 use jobqueue_storage::sync::lock;
 
+/// The time that a renewal waits for the connection that holds the session.
+const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 /// The assumed length of a lock if the service has named none.
 const USUAL_LOCK: Duration = Duration::from_secs(60);
 
@@ -26,12 +28,8 @@ const USUAL_LOCK: Duration = Duration::from_secs(60);
 pub(super) enum MessageOutcome {
     /// It is completed or dead-lettered.
     Settled,
-    /// It was released, or its state is unknown: the session is released.
-    GivenBack,
-    /// It is given back, and must not be delivered before a time.
-    Delayed { lock: Uuid, until: SystemTime },
-    /// It was not handed on: the session is held until a time, and then released.
-    Postponed { until: SystemTime },
+    /// It is given back, or its state is unknown: the session is released, and held before until a time if there is one.
+    GivenBack { until: Option<SystemTime> },
 }
 
 /// A session that this process holds. The message that is out refers to it.
@@ -107,23 +105,50 @@ impl Session {
         self.ends().saturating_duration_since(Instant::now())
     }
 
-    /// Renews the lock over the connection that holds the session; returns its new end.
+    /// Renews the lock over the connection that holds the session, as all clients of the service do; returns its new end. A program whose
+    /// threads are all busy does not answer there, and a connection may take no further links: then over that of `links`, too.
     ///
     /// # Errors
-    /// [`Fault::NotSent`] if no request can be made there. A session whose link has ended is lost: nothing can settle its message.
-    pub(crate) async fn renew(&self) -> Result<SystemTime, Fault> {
+    /// A session whose link has ended is lost: nothing can settle its message.
+    pub(crate) async fn renew(self: &Arc<Self>, links: &Arc<Links>) -> Result<SystemTime, Fault> {
+        let session = Arc::clone(self);
+        let mut renewing = links.runtime().spawn(async move { session.renew_here().await });
+        let patience = HOLDER_PATIENCE.min(self.left() / 8);
+        let Ok(renewed) = timeout(patience, &mut renewing).await else {
+            return tokio::select! {
+                renewed = renewing => renewed.unwrap_or_else(|ended| Err(Fault::not_sent(ended))),
+                Ok(until) = self.renew_elsewhere(links) => Ok(until),
+            };
+        };
+        match renewed {
+            Ok(Err(Fault::NotSent(_))) | Err(_) => self.renew_elsewhere(links).await,
+            Ok(renewed) => renewed,
+        }
+    }
+
+    async fn renew_here(&self) -> Result<SystemTime, Fault> {
         let node = self.live.node(&self.queue).await;
         if self.link.is_gone() {
             return Err(lost());
         }
-        self.renew_by(&node.map_err(Fault::not_sent)?).await
+        let link = vec![("associated-link-name", self.link_name.clone())];
+        self.renew_by(&node.map_err(Fault::not_sent)?, link).await
     }
 
-    /// Renews the lock by a node, of whatever connection.
-    pub(crate) async fn renew_by(&self, node: &Node) -> Result<SystemTime, Fault> {
+    /// Whether the service renews a session over another connection is not documented: a refusal says nothing of the session.
+    async fn renew_elsewhere(&self, links: &Arc<Links>) -> Result<SystemTime, Fault> {
+        let node = links.node(&self.queue).await.map_err(Fault::not_sent)?;
+        self.renew_by(&node, Vec::new()).await.map_err(Fault::not_sent)
+    }
+
+    async fn renew_by(
+        &self,
+        node: &Node,
+        properties: Vec<(&'static str, String)>,
+    ) -> Result<SystemTime, Fault> {
         let answer = node.call(Request {
             operation: "com.microsoft:renew-session-lock",
-            properties: vec![("associated-link-name", self.link_name.clone())],
+            properties,
             body: map([("session-id", Value::String(self.id.clone()))]),
         });
         let Some(Value::Timestamp(until)) =
@@ -138,45 +163,39 @@ impl Session {
         Ok(until)
     }
 
-    /// Settles the message that is out, on the link that holds the session. Without the link the session is lost, and without an
+    /// Settles the message that is out for good, on the link that holds the session. Without the link the session is lost, and without an
     /// answer it is released, also if the future is dropped.
     pub(crate) async fn settle(&self, token: Uuid, how: Settlement) -> Result<(), Fault> {
-        let settled_as = match how {
-            Settlement::Abandon | Settlement::Release => MessageOutcome::GivenBack,
-            Settlement::Complete | Settlement::DeadLetter(_) => MessageOutcome::Settled,
-        };
-        let mut telling = Telling { session: self, outcome: Some(MessageOutcome::GivenBack) };
+        let mut telling = Telling { session: self, outcome: Some(MessageOutcome::GivenBack { until: None }) };
         let settled = self.link.settle(token, how).await;
-        telling.outcome = match &settled {
-            Some(Ok(())) => Some(settled_as),
-            Some(Err(_)) => Some(MessageOutcome::GivenBack),
+        match &settled {
+            Some(Ok(())) => telling.outcome = Some(MessageOutcome::Settled),
+            Some(Err(_)) => {}
             // Another settlement is on its way, or the link has ended.
-            None => None,
-        };
+            None => telling.outcome = None,
+        }
         settled.unwrap_or_else(|| Err(lost()))
     }
 
-    /// Gives the message back at a time; until then the session is held.
-    pub(crate) fn give_back_at(&self, token: Uuid, until: SystemTime) -> Result<(), Fault> {
+    /// Gives the message back by releasing the session, which counts no delivery: at once, or at a time until which the session is held.
+    pub(crate) fn give_back(&self, until: Option<SystemTime>) -> Result<(), Fault> {
         if self.link.is_gone() {
             return Err(lost());
         }
-        self.outcomes.send(MessageOutcome::Delayed { lock: token, until }).map_err(|_| lost())
+        if until.is_none() {
+            self.turn(Phase::Closing);
+        }
+        self.outcomes.send(MessageOutcome::GivenBack { until }).map_err(|_| lost())
     }
 
-    /// Holds the session until a time, and then releases it with its message, which counts no delivery.
-    pub(crate) fn postpone(&self, until: SystemTime) -> Result<(), Fault> {
-        if self.link.is_gone() {
-            return Err(lost());
+    fn turn(&self, phase: Phase) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.turn(self.number, phase);
         }
-        self.outcomes.send(MessageOutcome::Postponed { until }).map_err(|_| lost())
     }
 
     fn tell(&self, outcome: MessageOutcome) {
-        if let Some(shared) = self.shared.upgrade() {
-            let phase = if outcome == MessageOutcome::Settled { Phase::Asking } else { Phase::Closing };
-            shared.turn(self.number, phase);
-        }
+        self.turn(if outcome == MessageOutcome::Settled { Phase::Asking } else { Phase::Closing });
         let _ = self.outcomes.send(outcome);
     }
 }
@@ -209,7 +228,7 @@ impl Unclaimed {
 impl Drop for Unclaimed {
     fn drop(&mut self) {
         if let Some(session) = self.0.take() {
-            session.tell(MessageOutcome::GivenBack);
+            session.tell(MessageOutcome::GivenBack { until: None });
         }
     }
 }

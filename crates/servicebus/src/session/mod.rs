@@ -7,17 +7,16 @@
 //!             the service gives      a message comes        a get takes it
 //!   free ──────────────────────► held ───────────► offered ────────────────► out
 //!    ▲                            │ ▲                │                        │
-//!    │   no message, or the turn  │ └────────────────│────────────────────────┤ completed, dead-lettered,
-//!    ├────────────────────────────┘                  │ it is not fetched      │ or its delay is over
+//!    │   no message, or the turn  │ └────────────────│────────────────────────┤ completed, dead-lettered
+//!    ├────────────────────────────┘                  │ it is not fetched      │
 //!    ├───────────────────────────────────────────────┘                        │
-//!    └────────────────────────────────────────────────────────────────────────┘ given back at once
+//!    └────────────────────────────────────────────────────────────────────────┘ given back at once, or its delay is over
 //! ```
 //!
 //! **A message that is given back with a delay** keeps its session: the link and its lock are held until the delay is over, and only then
-//! the message is abandoned, so that the service delivers it again, before all that follow. A scheduled copy, as other queues use it,
-//! would lose the message's place. The time and the new text are in a blob beside the queue; so the next owner of the
-//! session after a
-//! crash holds it for the rest of the delay.
+//! the session is released, so that the service delivers the message again, before all that follow. It counts no delivery for that. A scheduled
+//! copy, as other queues use it, would lose the message's place. The time and the new text are in a blob beside the queue; so the next owner of
+//! the session after a crash holds it for the rest of the delay.
 //!
 //! **Deliveries are counted here as well.** The service does not count a delivery whose link was closed or lost, as that of a
 //! killed process. Each delivery therefore writes its number to that blob before it is handed on: see `deliveries`.

@@ -1,4 +1,6 @@
 use fe2o3_amqp::types::definitions::Handle;
+use fe2o3_amqp::types::messaging::{Accepted, DeliveryState};
+use tokio::sync::oneshot;
 
 use super::*;
 
@@ -108,4 +110,22 @@ fn ticks_are_instants() {
     assert_eq!(of_ticks(EPOCH + 10_000_000), Some(second));
     assert_eq!(of_ticks(i64::MIN), None);
     assert_eq!(of_ticks(0), None);
+}
+
+// Each number of the range was looked up, four thousand million of them.
+#[test]
+fn a_range_of_settlements_costs_no_more_than_those_that_are_awaited() {
+    let events = FrameEvents::default();
+    let (waiter, mut answered) = oneshot::channel();
+    events.watch((1, 7), Some(waiter));
+    let disposition = Disposition {
+        role: Role::Sender,
+        first: 0,
+        last: Some(u32::MAX),
+        settled: true,
+        state: Some(DeliveryState::Accepted(Accepted {})),
+        batchable: false,
+    };
+    assert_eq!(events.frame(1, DISPOSITION, &serde_amqp::to_vec(&disposition).unwrap()), None);
+    assert!(matches!(answered.try_recv(), Ok(Some(Ok(())))));
 }

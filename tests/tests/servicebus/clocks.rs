@@ -1,0 +1,72 @@
+//! Clocks that do not agree with the service's, and durations without an end.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jobqueue::Storage;
+use jobqueue::clock::ManualClock;
+use jobqueue::storage::{PutMessage, UpdateMessage};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{Bench, MINUTE, options};
+
+impl Bench {
+    /// Opens the storage on a machine whose clock shows `now`.
+    fn at(&self, now: SystemTime) -> Storage {
+        let options = options(&self.emulator).clock(Arc::new(ManualClock::at(now)));
+        Storage::from(options.with_blobs_of(&self.blobs))
+    }
+}
+
+// A lock seemed to last longer than it does, and was renewed too late.
+#[tokio::test]
+async fn lock_lasts_no_longer_for_a_clock_that_is_behind() {
+    const LOCK: Duration = Duration::from_secs(20);
+    for sessions in [false, true] {
+        let bench = Bench::with(json!({ "LockDuration": "PT20S", "RequiresSession": sessions }), &[]);
+        let behind = bench.at(SystemTime::now() - MINUTE / 2);
+        bench.put(PutMessage::new("job")).await.unwrap();
+        let leased = bench.get_from(&behind).await.unwrap();
+        let granted = leased.granted.unwrap();
+        assert!(granted < LOCK + Duration::from_secs(5), "sessions: {sessions}: {granted:?}");
+        let renewing = behind.queues().update(&bench.queue, &leased.message, UpdateMessage::new(MINUTE));
+        let granted = renewing.await.unwrap().granted.unwrap();
+        assert!(granted <= LOCK, "sessions: {sessions}: {granted:?}");
+    }
+}
+
+// A redrive leaves what came after it began, and the sender's word for that was believed.
+#[tokio::test]
+async fn message_was_not_inserted_after_the_service_received_it() {
+    let bench = Bench::new();
+    let ahead = bench.at(SystemTime::now() + 20 * MINUTE);
+    ahead.queues().put(&bench.queue, PutMessage::new("job")).await.unwrap();
+    let leased = bench.get().await.unwrap();
+    assert!(leased.inserted <= SystemTime::now(), "{:?}", leased.inserted);
+}
+
+// It was over before it came, again and again until the service deleted it.
+#[tokio::test]
+async fn job_of_a_sender_whose_clock_is_behind_runs_before_it_expires() {
+    let bench = Bench::new();
+    let behind = bench.at(SystemTime::now() - 20 * MINUTE);
+    behind.queues().put(&bench.queue, PutMessage::new("job").with_ttl(5 * MINUTE)).await.unwrap();
+    let leased = bench.get().await.unwrap();
+    assert!(leased.expires.unwrap() > SystemTime::now() + 4 * MINUTE, "{:?}", leased.expires);
+}
+
+// They panicked in the task of the link.
+#[tokio::test]
+async fn options_may_last_for_ever() {
+    for sessions in [false, true] {
+        let bench = Bench::with(json!({ "RequiresSession": sessions }), &[]);
+        let options = options(&bench.emulator);
+        let options =
+            options.receive_wait(Duration::MAX).keep_alive(Duration::MAX).token_validity(Duration::MAX);
+        let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+        bench.put(PutMessage::new("job")).await.unwrap();
+        let leased = timeout(MINUTE / 6, bench.get_from(&storage)).await.expect("no message comes").unwrap();
+        storage.queues().delete(&bench.queue, &leased.message, Default::default()).await.unwrap();
+    }
+}

@@ -1,0 +1,177 @@
+//! Answers that come late or never: what waits for them, and what does not.
+
+use std::time::Duration;
+
+use jobqueue::storage::{GetMessages, Operation, PutMessage, UpdateMessage};
+use jobqueue::{QueueName, Storage};
+use jobqueue_test_support::servicebus::is_excluded;
+use jobqueue_testing::faults::{Fault, Faulty};
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::{advance, pause, resume, sleep, timeout};
+
+use super::{Bench, MINUTE, options};
+
+const SOON: Duration = Duration::from_secs(10);
+/// A little more than the longest time for an answer of the service.
+const LATE: Duration = Duration::from_secs(31);
+
+impl Bench {
+    fn putting(&self, queue: &QueueName, message: PutMessage) -> JoinHandle<bool> {
+        let (storage, queue) = (self.storage.clone(), queue.clone());
+        tokio::spawn(async move { storage.queues().put(&queue, message).await.is_ok() })
+    }
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    let waiting = async {
+        while !condition() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(MINUTE, waiting).await.expect("it does not happen");
+}
+
+/// Lets time pass for this process only.
+async fn pass(time: Duration) {
+    pause();
+    advance(time).await;
+    resume();
+}
+
+// The client ended the session of AMQP, with all links of the queue, when the answer came.
+#[tokio::test]
+async fn late_answer_to_an_attach_costs_no_other_link() {
+    let bench = Bench::with(json!({}), &["--locks-end-with-links", "true"]);
+    // By another process, so that this one has no link for it.
+    bench.another().queues().put(&bench.queue, PutMessage::new("job")).await.unwrap();
+    let leased = bench.get().await.unwrap();
+    let fault = bench.emulator.plant_with("attach-sender", "hold", json!({ "entity": "work" }));
+    let putting = bench.putting(&bench.queue, PutMessage::new("late"));
+    until(|| fault.hits() == 1).await;
+    pass(LATE).await;
+    assert!(!putting.await.unwrap());
+    fault.release();
+    while let Err(error) = bench.put(PutMessage::new("next")).await {
+        assert!(error.is_retryable(), "{error:?}");
+    }
+    bench.delete(&leased.message).await.unwrap();
+}
+
+// The connection was closed under its deliveries, although the token of their queue was good.
+#[tokio::test]
+async fn link_for_tokens_that_is_not_attached_costs_no_connection_while_a_token_is_good() {
+    let bench = Bench::with(json!({}), &["--locks-end-with-links", "true"]);
+    let leased = bench.leased("job").await;
+    bench.detach("$cbs").await;
+    bench.emulator.create_queue("other", json!({}));
+    let other = QueueName::new("other").unwrap();
+    let fault = bench.emulator.plant_with("attach", "hold", json!({ "entity": "$cbs", "times": null }));
+    let putting = bench.putting(&other, PutMessage::new("late"));
+    until(|| fault.hits() == 1).await;
+    pass(LATE).await;
+    assert!(!putting.await.unwrap());
+    bench.put(PutMessage::new("next")).await.unwrap();
+    fault.remove();
+    while let Err(error) = bench.store().put(&other, PutMessage::new("at last")).await {
+        assert!(error.is_retryable(), "{error:?}");
+    }
+    assert_eq!(bench.emulator.calls("open", "", 0), 1, "connections");
+    bench.delete(&leased.message).await.unwrap();
+}
+
+// Each request waited for the outcome of the one before.
+#[tokio::test]
+async fn request_without_an_outcome_holds_up_no_other() {
+    if is_excluded("late_answers::request_without_an_outcome_holds_up_no_other") {
+        return;
+    }
+    let bench = Bench::new();
+    bench.store().peek(&bench.queue, 1).await.unwrap();
+    let fault = bench.emulator.plant_with("accept", "hold", json!({ "entity": "work" }));
+    let delayed = || PutMessage::new("delayed").with_visibility_delay(MINUTE);
+    let first = bench.putting(&bench.queue, delayed());
+    until(|| fault.hits() == 1).await;
+    timeout(SOON, bench.put(delayed())).await.expect("waits for the other request").unwrap();
+    fault.release();
+    assert!(first.await.unwrap());
+    assert_eq!(bench.count("scheduled"), 2);
+}
+
+// The renewal over the other connection named the link of the first, was refused, and ended the lease.
+#[tokio::test]
+async fn session_whose_holder_does_not_answer_is_renewed_over_another_connection() {
+    for is_refused_there in [false, true] {
+        let bench = Bench::of_sessions_with(json!({ "LockDuration": "PT5S" }));
+        bench.put_in("a", "0").await;
+        let leased = bench.next().await;
+        let held = bench.emulator.plant("renew-session-lock", "hold");
+        let lost = json!({ "condition": "com.microsoft:session-lock-lost", "status": 410 });
+        let refused =
+            is_refused_there.then(|| bench.emulator.plant_with("renew-session-lock", "error", lost));
+        let (apart, queue, message) = (bench.storage.detached(), bench.queue.clone(), leased.message.clone());
+        let change = UpdateMessage::new(MINUTE);
+        let renewing = tokio::spawn(async move { apart.queues().update(&queue, &message, change).await });
+        if let Some(refused) = refused {
+            until(|| refused.hits() == 1).await;
+            held.release();
+        }
+        let renewed = timeout(SOON, renewing).await.expect("waits for the holder").unwrap();
+        renewed.unwrap_or_else(|error| panic!("refused: {is_refused_there}: {error:?}"));
+        bench.delete(&leased.message).await.unwrap();
+    }
+}
+
+// Messages waited for the blobs one after the other, without a limit, until their locks were over.
+#[tokio::test]
+async fn blobs_that_do_not_answer_cost_no_delivery() {
+    for (sessions, operation) in [(false, Operation::ListBlobs), (true, Operation::PutBlob)] {
+        let bench = Bench::with(json!({ "RequiresSession": sessions, "MaxDeliveryCount": 3 }), &[]);
+        let blobs = Faulty::quiet(&bench.blobs);
+        let storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()));
+        bench.put(PutMessage::new("job")).await.unwrap();
+        blobs.plan_always(operation, Fault::Hang);
+        let (asking, queue) = (storage.clone(), bench.queue.clone());
+        let getting =
+            tokio::spawn(async move { asking.queues().get(&queue, GetMessages::new(3, MINUTE)).await });
+        until(|| blobs.calls_of(operation) > 0).await;
+        // A third of the lock, and then the pause after which the message is released.
+        pass(MINUTE / 3).await;
+        let got = timeout(SOON, getting).await.expect("waits for the blobs").unwrap().unwrap();
+        assert!(got.messages.is_empty(), "got without its blob");
+        blobs.heal();
+        pass(Duration::from_secs(5)).await;
+        let again = timeout(SOON, async {
+            loop {
+                if let Some(again) = bench.get_from(&storage).await {
+                    return again;
+                }
+            }
+        });
+        let again = again.await.expect("it is not released");
+        assert_eq!(again.dequeue_count, 1, "sessions: {sessions}");
+        assert_eq!(bench.emulator.queue("work")["messages"][0]["deliveries"], 0, "sessions: {sessions}");
+        storage.queues().delete(&bench.queue, &again.message, Default::default()).await.unwrap();
+    }
+}
+
+// Without the claim Manage, each caller had all messages sent for a count.
+#[tokio::test]
+async fn count_that_took_long_is_good_for_a_while() {
+    let bench = Bench::new();
+    bench.put(PutMessage::new("job")).await.unwrap();
+    bench.emulator.plant_with("http-get", "error", json!({ "status": 401, "times": null }));
+    let fault = bench.emulator.plant("peek-message", "hold");
+    let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
+    let counting = tokio::spawn(async move { storage.queues().queue_properties(&queue).await });
+    until(|| fault.hits() == 1).await;
+    pass(Duration::from_secs(3)).await;
+    fault.release();
+    assert_eq!(counting.await.unwrap().unwrap().approximate_count, 1);
+    let peeks = bench.emulator.calls("peek-message", "work", 0);
+    bench.put(PutMessage::new("another")).await.unwrap();
+    assert_eq!(bench.store().queue_properties(&bench.queue).await.unwrap().approximate_count, 1);
+    assert_eq!(bench.emulator.calls("peek-message", "work", 0), peeks);
+    pass(MINUTE).await;
+    assert_eq!(bench.store().queue_properties(&bench.queue).await.unwrap().approximate_count, 2);
+}
