@@ -76,7 +76,6 @@ impl HeldMessages {
         entries.insert(token, Entry { held: Arc::new(held), forget_at: now + MEMORY });
     }
 
-    /// Returns a message by the token of its lock, if it matches.
     pub(super) fn get(&self, queue: &QueueName, id: &MessageId, token: Uuid) -> Option<Arc<Held>> {
         let entries = lock(&self.entries);
         let held = &entries.get(&token)?.held;
@@ -91,7 +90,6 @@ impl HeldMessages {
         of_link.map(|(token, entry)| (*token, Arc::clone(&entry.held))).collect()
     }
 
-    /// Changes what is known of a message, if it is still held.
     pub(super) fn change(&self, token: Uuid, change: impl FnOnce(&mut Held)) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
             change(Arc::make_mut(&mut entry.held));

@@ -21,12 +21,12 @@ use fe2o3_amqp::types::definitions::{Fields, Role};
 use fe2o3_amqp::types::performatives::{Attach, Disposition, Flow, Transfer};
 use fe2o3_amqp::types::primitives::{Symbol, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Sleep, sleep};
 
 use super::super::error::Fault;
 use super::close_detector::CloseDetector;
-use super::settlement::{Waiter, settled};
+use super::settlement::{Settled, settled};
 use super::values::{IDLE_TIMEOUT, MAX_FRAME, instant};
 use jobqueue_storage::sync::lock;
 
@@ -51,24 +51,35 @@ pub(super) struct FrameEvents {
 #[derive(Debug, Default)]
 struct Inner {
     /// The waiters by channel and delivery: the numbers of deliveries count in each channel.
-    waiting: HashMap<(u16, u32), Waiter>,
+    waiting: HashMap<(u16, u32), oneshot::Sender<Result<(), Fault>>>,
     links: HashMap<(u16, u32), LinkStats>,
 }
 
 /// The numbers of one link, from its attach on.
 #[derive(Debug, Clone, Default)]
-struct LinkStats {
+pub(super) struct LinkStats {
     name: String,
+    /// The number that the peer gave to the channel.
+    pub(super) channel: u16,
     /// The end of the lock of its session, if the answer to its attach contains one.
-    locked_until: Option<SystemTime>,
+    pub(super) locked_until: Option<SystemTime>,
     sends: bool,
     deliveries: u64,
     /// The peer's delivery count: it grows by one with each delivery, and by unused credit with a drain.
-    count: u32,
-    /// The part of the count that drains have added.
-    drained: u32,
+    pub(super) count: u32,
+    /// The part of the count that drains have added. The client has not counted it.
+    pub(super) drained: u32,
     /// The delivery count and the deliveries at the end of the last drain.
     drained_at: Option<(u32, u64)>,
+}
+
+impl LinkStats {
+    /// Returns how many deliveries the peer had sent when it answered a drain that was asked for since its delivery count was `since`; `None`
+    /// before. A late answer to an earlier drain has that count.
+    pub(super) fn drained_since(&self, since: u32) -> Option<u64> {
+        let (count, deliveries) = self.drained_at?;
+        (count.wrapping_sub(since).cast_signed() > 0).then_some(deliveries)
+    }
 }
 
 impl Default for FrameEvents {
@@ -78,51 +89,27 @@ impl Default for FrameEvents {
 }
 
 impl FrameEvents {
-    /// Lets `waiter` receive the answer to the settlement of a delivery. Call it before settling.
-    pub(super) fn watch(&self, delivery: (u16, u32), waiter: Option<Waiter>) {
-        if let Some(waiter) = waiter {
-            lock(&self.inner).waiting.insert(delivery, waiter);
-        }
+    /// Awaits the answer to the settlement of a delivery. Call it before settling.
+    pub(super) fn watch(&self, delivery: (u16, u32)) -> Settled {
+        let (waiter, answered) = oneshot::channel();
+        lock(&self.inner).waiting.insert(delivery, waiter);
+        answered
     }
 
     /// Answers the settlement of a delivery, which was not sent.
     pub(super) fn answer(&self, delivery: (u16, u32), settled: Result<(), Fault>) {
         if let Some(waiter) = lock(&self.inner).waiting.remove(&delivery) {
-            let _ = waiter.send(Some(settled));
+            let _ = waiter.send(settled);
         }
     }
 
-    /// Returns the number that the peer gave to the channel of an attached link.
-    pub(super) fn channel(&self, link: &str) -> u16 {
-        let inner = lock(&self.inner);
-        let place = inner.links.iter().find(|(_, stats)| stats.name == link);
-        place.map_or(0, |((channel, _), _)| *channel)
-    }
-
-    /// Returns the end of the lock of the session that a link holds, from the answer to its attach.
-    pub(super) fn locked_until(&self, link: &str) -> Option<SystemTime> {
-        lock(&self.inner).links.values().find(|stats| stats.name == link)?.locked_until
+    /// Returns the numbers of an attached link.
+    pub(super) fn link(&self, name: &str) -> LinkStats {
+        lock(&self.inner).links.values().find(|stats| stats.name == name).cloned().unwrap_or_default()
     }
 
     pub(super) fn flows(&self) -> watch::Receiver<u64> {
         self.flows.subscribe()
-    }
-
-    /// Returns the peer's delivery count on a link, and the credit that drains have ever ended there. The client has not
-    /// counted that credit.
-    pub(super) fn counts(&self, link: &str) -> (u32, u32) {
-        let inner = lock(&self.inner);
-        let stats = inner.links.values().find(|stats| stats.name == link);
-        stats.map_or((0, 0), |stats| (stats.count, stats.drained))
-    }
-
-    /// Returns how many deliveries the peer had sent on a link when it answered a drain that was asked for since its
-    /// delivery count was `since`; `None` before. A late answer to an earlier drain has that count.
-    pub(super) fn drained(&self, link: &str, since: u32) -> Option<u64> {
-        let inner = lock(&self.inner);
-        let stats = inner.links.values().find(|stats| stats.name == link)?;
-        let (count, deliveries) = stats.drained_at?;
-        (count.wrapping_sub(since).cast_signed() > 0).then_some(deliveries)
     }
 
     /// Takes a frame in; returns another body if the client is to see that instead.
@@ -149,7 +136,7 @@ impl FrameEvents {
                 let count = attach.initial_delivery_count.unwrap_or_default();
                 let (name, sends) = (attach.name, attach.role == Role::Sender);
                 let locked_until = attach.properties.as_ref().and_then(end_of_lock);
-                let link = LinkStats { name, locked_until, sends, count, ..LinkStats::default() };
+                let link = LinkStats { name, channel, locked_until, sends, count, ..LinkStats::default() };
                 lock(&self.inner).links.insert((channel, attach.handle.0), link);
             }
             FLOW => return self.flow(channel, serde_amqp::from_slice(body).ok()?),
@@ -164,7 +151,7 @@ impl FrameEvents {
         let ids = disposition.first..=disposition.last.unwrap_or(disposition.first);
         // The peer may name any range.
         for (_, waiter) in inner.waiting.extract_if(|(of, id), _| *of == channel && ids.contains(id)) {
-            let _ = waiter.send(Some(settled(&state)));
+            let _ = waiter.send(settled(&state));
         }
     }
 

@@ -132,7 +132,6 @@ impl Links {
         &self.runtime
     }
 
-    /// Returns the links on the first call for a queue.
     pub(crate) fn first_use(self: &Arc<Self>, queue: &str) -> Option<Arc<Self>> {
         lock(&self.used).insert(queue.to_owned()).then(|| Arc::clone(self))
     }

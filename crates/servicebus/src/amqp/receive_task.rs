@@ -54,7 +54,7 @@ pub(super) struct ReceiveTask {
 impl ReceiveTask {
     pub(super) fn new(receiver: Receiver, channel: Arc<Channel>, arrivals: Arc<Notifier>) -> Self {
         Self {
-            number: channel.events.channel(receiver.name()),
+            number: channel.events.link(receiver.name()).channel,
             receiver,
             flows: channel.events.flows(),
             channel,
@@ -141,7 +141,7 @@ impl ReceiveTask {
         for (lock, answer) in completed {
             // Dropping the answer says that the link does not have the delivery.
             let Some(delivery) = self.deliveries.remove(&lock) else { continue };
-            self.channel.events.watch((self.number, delivery.delivery_id()), answer.sent());
+            let _ = answer.send(self.channel.events.watch((self.number, delivery.delivery_id())));
             deliveries.push(delivery);
         }
         if deliveries.is_empty() {
@@ -179,7 +179,7 @@ impl ReceiveTask {
 
     async fn settle(&self, delivery: DeliveryInfo, how: Settlement, answer: Unsent) {
         let number = (self.number, delivery.delivery_id());
-        self.channel.events.watch(number, answer.sent());
+        let _ = answer.send(self.channel.events.watch(number));
         let sent = match how {
             Settlement::Complete => self.receiver.accept(delivery).await,
             Settlement::Abandon => self.receiver.modify(delivery, abandoned()).await,

@@ -8,7 +8,6 @@ use fe2o3_amqp::Receiver;
 use fe2o3_amqp::link::receiver::CreditMode;
 use fe2o3_amqp::types::definitions::{ReceiverSettleMode, SenderSettleMode};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -17,7 +16,7 @@ use super::cache::Perishable;
 use super::channel::{Channel, of_receiver};
 use super::receive_task::ReceiveTask;
 use super::settlement::{Settlement, Unsent};
-use super::values::{Incoming, REQUEST_TIMEOUT};
+use super::values::{self, Incoming, REQUEST_TIMEOUT};
 use jobqueue_storage::Notifier;
 
 #[derive(Debug)]
@@ -85,7 +84,6 @@ impl ReceiveLink {
         self.commands.same_channel(&other.commands)
     }
 
-    /// Returns true on the first call for the link.
     pub(crate) fn is_new(&self) -> bool {
         !self.is_known.swap(true, Ordering::Relaxed)
     }
@@ -127,22 +125,19 @@ impl ReceiveLink {
     /// Settles a delivery, and waits for the service's answer; `None` if the link does not have it, so that nothing
     /// was sent.
     pub(crate) async fn settle(&self, lock: Uuid, how: Settlement) -> Option<Result<(), Fault>> {
-        let (answer, answered) = Unsent::new();
+        let (answer, sent) = oneshot::channel();
         self.commands.send(Command::Settle { lock, how, answer }).await.ok()?;
+        let answered = sent.await.ok()?;
         tokio::select! {
             biased;
-            answer = timeout(REQUEST_TIMEOUT, answered) => match answer {
-                Ok(Ok(settled)) => settled,
-                Ok(Err(_)) => Some(Err(Fault::lost("the connection has ended"))),
-                Err(_) => Some(Err(Fault::Late)),
-            },
+            settled = values::answer(answered) => Some(settled),
             () = self.ended.cancelled() => Some(Err(Fault::lost("the link has ended"))),
         }
     }
 
     /// Gives up a delivery whose message was settled by other means. The service refuses this settlement, and forgets the delivery.
     pub(crate) async fn forget(&self, lock: Uuid) {
-        let (answer, _) = Unsent::new();
+        let (answer, _) = oneshot::channel();
         let _ = self.commands.send(Command::Settle { lock, how: Settlement::Complete, answer }).await;
     }
 }

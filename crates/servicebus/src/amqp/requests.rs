@@ -73,12 +73,8 @@ impl Node {
         self.ask(request, None).await
     }
 
-    /// Makes a request within a transaction, which makes it final.
-    pub(super) async fn call_in(&self, request: Request, transaction: TransactionId) -> Result<(), Fault> {
-        self.ask(request, Some(transaction)).await.map(drop)
-    }
-
-    async fn ask(&self, request: Request, transaction: Option<TransactionId>) -> Answer {
+    /// Makes a request, within a transaction if one is given, which makes it final.
+    pub(super) async fn ask(&self, request: Request, transaction: Option<TransactionId>) -> Answer {
         let (answer, answered) = oneshot::channel();
         let gone = |_| Fault::not_sent("the management link has ended");
         self.requests.send(Asked { request, transaction, answer }).await.map_err(gone)?;

@@ -49,16 +49,12 @@ impl SendLink {
         self.post(message, None).await
     }
 
-    /// Sends a message within a transaction, which makes it final.
-    pub(super) async fn send_in(
+    /// Sends a message, within a transaction if one is given, which makes it final.
+    pub(super) async fn post(
         &self,
         message: Message<Data>,
-        transaction: TransactionId,
+        transaction: Option<TransactionId>,
     ) -> Result<(), Fault> {
-        self.post(message, Some(transaction)).await
-    }
-
-    async fn post(&self, message: Message<Data>, transaction: Option<TransactionId>) -> Result<(), Fault> {
         let (answer, answered) = oneshot::channel();
         let gone = |_| Fault::not_sent("the link has ended");
         self.messages.send(Posted { message, transaction, answer }).await.map_err(gone)?;

@@ -53,7 +53,7 @@ impl Accepted {
         let id =
             id_of(&receiver).ok_or_else(|| Fault::unreadable("the answer to an attach names no session"))?;
         let link_name = receiver.name().to_owned();
-        let locked_until = channel.events.locked_until(&link_name);
+        let locked_until = channel.events.link(&link_name).locked_until;
         let link = ReceiveLink::of(receiver, channel, Arc::default());
         Ok(Self { id, link, link_name, locked_until })
     }

@@ -12,35 +12,11 @@ use tokio::sync::oneshot;
 use super::super::error::Fault;
 use super::values::condition_of;
 
-/// The service's answer to a settlement; `None` if nothing was sent.
-pub(super) type Settled = Option<Result<(), Fault>>;
+/// Gives the answer to a settlement. Dropping it leaves open whether the settlement was applied.
+pub(super) type Settled = oneshot::Receiver<Result<(), Fault>>;
 
-/// Receives the answer to a settlement. Dropping it leaves open whether the settlement was applied.
-pub(super) type Waiter = oneshot::Sender<Settled>;
-
-/// Receives the answer to a settlement that was not sent yet. Dropping it says that none was sent.
-#[derive(Debug)]
-pub(super) struct Unsent(Option<Waiter>);
-
-impl Unsent {
-    pub(super) fn new() -> (Self, oneshot::Receiver<Settled>) {
-        let (waiter, answered) = oneshot::channel();
-        (Self(Some(waiter)), answered)
-    }
-
-    /// Sends the settlement now, and returns a future of the service's answer.
-    pub(super) fn sent(mut self) -> Option<Waiter> {
-        self.0.take()
-    }
-}
-
-impl Drop for Unsent {
-    fn drop(&mut self) {
-        if let Some(waiter) = self.0.take() {
-            let _ = waiter.send(None);
-        }
-    }
-}
+/// Gives what gives the answer, when the settlement is sent. Dropping it says that none was sent.
+pub(super) type Unsent = oneshot::Sender<Settled>;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Settlement {

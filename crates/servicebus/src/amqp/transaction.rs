@@ -62,7 +62,7 @@ impl Coordinator {
     ) -> Result<(), Fault> {
         let id = transaction.txn_id();
         let (sent, settled) =
-            tokio::join!(sender.send_in(copy, id.clone()), node.call_in(settling, id.clone()));
+            tokio::join!(sender.post(copy, Some(id.clone())), node.ask(settling, Some(id.clone())));
         // A commit would do one without the other.
         if let Err(fault) = settled.and(sent) {
             let _ = self.answer(transaction.rollback()).await;

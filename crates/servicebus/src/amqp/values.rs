@@ -78,20 +78,13 @@ fn name_of(condition: &ErrorCondition) -> String {
 
 /// Returns the bytes of a message, for requests that carry messages.
 pub(crate) fn encode(message: &Message<Data>) -> Result<Vec<u8>, Fault> {
-    let unreadable = |error: serde_amqp::Error| Fault::not_sent(error);
-    let mut bytes = Vec::new();
-    if let Some(header) = &message.header {
-        bytes.extend(serde_amqp::to_vec(header).map_err(unreadable)?);
-    }
-    if let Some(annotations) = &message.message_annotations {
-        bytes.extend(serde_amqp::to_vec(annotations).map_err(unreadable)?);
-    }
-    if let Some(properties) = &message.properties {
-        bytes.extend(serde_amqp::to_vec(properties).map_err(unreadable)?);
-    }
-    if let Some(properties) = &message.application_properties {
-        bytes.extend(serde_amqp::to_vec(properties).map_err(unreadable)?);
-    }
-    bytes.extend(serde_amqp::to_vec(&message.body).map_err(unreadable)?);
-    Ok(bytes)
+    let sections = [
+        message.header.as_ref().map(serde_amqp::to_vec),
+        message.message_annotations.as_ref().map(serde_amqp::to_vec),
+        message.properties.as_ref().map(serde_amqp::to_vec),
+        message.application_properties.as_ref().map(serde_amqp::to_vec),
+        Some(serde_amqp::to_vec(&message.body)),
+    ];
+    let sections = sections.into_iter().flatten().collect::<Result<Vec<_>, _>>();
+    Ok(sections.map_err(Fault::not_sent)?.concat())
 }
