@@ -1,18 +1,29 @@
 //! Models of the protocols that must lose no job, checked by [stateright].
 //!
-//! Each model has a bounded number of processes and faults; the tests visit every reachable state. Each model also
-//! has broken variants, which show that the properties find what they look for: a variant must have a counterexample.
+//! A model runs the library itself. Its processes are programs over the public interface: a send, a worker with one
+//! message, a redrive. Its storage is a value, [`Store`](store::Store), and only the requests of the processes change it.
+//! A step of the model answers one request of one process. The checker visits every order of steps, with a bounded
+//! number of faults: processes that die, answers that are lost, requests that are refused or arrive late, and leases
+//! that end.
 //!
-//! - [`batch_ledger`]: batches and their continuation
+//! A future cannot be copied, so a process is the list of its answers: a step runs the program again from its
+//! beginning, gives it these answers, and looks at the request that it makes next. Programs are deterministic: clock
+//! and random numbers come from the model. [`process`] keeps the requests that are known, so that each is computed once.
+//!
+//! - [`batch`]: batches, their restarts, and their continuations
+//! - [`dead_letters`]: dead letters and their redrive
 //! - [`claim_check`]: payloads and checkpoints in blobs
-//! - [`dead_letters`]: dead letters, their redrive and purge
-//! - [`group_record`]: FIFO groups
+//! - [`order`]: messages in order
 //!
-//! The models do not use the library's code. They say what must hold between two writes. The library's own tests and
-//! the seeded world check that the code writes in this order.
+//! A model whose storage breaks a rule, [`Broken`](store::Broken), or whose program has a mistake shows that each property
+//! finds what it looks for. That the library itself is checked is shown by fixes that are undone in it:
+//! `tests/mutants/tests.toml` names the tests of this crate that fail then.
 
-pub mod batch_ledger;
+pub mod batch;
 pub mod check;
 pub mod claim_check;
 pub mod dead_letters;
-pub mod group_record;
+pub mod model;
+pub mod order;
+pub mod process;
+pub mod store;

@@ -1,6 +1,6 @@
-//! Each design holds in every state that it can reach, and its broken variants fail.
+//! The models of the protocols, one module each.
 
-mod batch_ledger;
+mod batch;
 mod claim_check;
 mod dead_letters;
-mod group_record;
+mod order;
