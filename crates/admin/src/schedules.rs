@@ -137,3 +137,32 @@ impl Admin {
         Timestamp::try_from(self.clock().now()).map_err(outside)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // D23
+    #[test]
+    fn interval_below_a_second_is_not_zero() {
+        let interval = |millis| {
+            let overview = ScheduleOverview {
+                name: "s".to_owned(),
+                queue: None,
+                kind: None,
+                cron: None,
+                zone: None,
+                every_ms: millis,
+                next: Vec::new(),
+                done: None,
+                paused: false,
+                triggered: None,
+            };
+            overview.interval()
+        };
+        assert_eq!(interval(Some(500)).as_deref(), Some("500 ms"));
+        assert_eq!(interval(Some(1_500)).as_deref(), Some("1500 ms"));
+        assert_eq!(interval(Some(90_000)).as_deref(), Some("1m 30s"));
+        assert_eq!(interval(None), None);
+    }
+}

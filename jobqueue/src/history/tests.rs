@@ -14,8 +14,8 @@ use crate::envelope::{Envelope, Payload};
 use crate::job::outcome::Outcome;
 use crate::job::{JobInfo, TraceContext};
 use crate::storage::{
-    BlobName, ContainerName, JournalEntry, JournalPage, JournalQuery, Operation, PutBlob, QueueName,
-    StoreError, StoreErrorKind, Stores, list_all,
+    BlobName, BlobProperties, ContainerName, JournalEntry, JournalPage, JournalQuery, Operation, PutBlob,
+    QueueName, StoreError, StoreErrorKind, Stores, list_all,
 };
 use crate::{Runtime, memory};
 
@@ -217,8 +217,12 @@ async fn a_segment_has_the_jobs_of_one_day() {
     journal.append(entries(days(3) + 5..days(3) + 6, "a")).await.unwrap();
     let container = ContainerName::new("jobqueue-history").unwrap();
     let blobs = list_all(&*storage.stores().blobs, &container, "").await.unwrap().blobs;
-    let names: Vec<_> = blobs.iter().map(|(blob, _)| &blob.name()[..9]).collect();
-    assert_eq!(names, ["19700103/", "19700104/"]);
+    let told = |found: &BlobProperties, name| found.metadata.get(name).unwrap().parse::<u64>().unwrap();
+    let day = |micros: u64| micros / 1_000_000 / 86_400;
+    let segments = blobs
+        .iter()
+        .map(|(blob, found)| (&blob.name()[..9], day(told(found, "first")), day(told(found, "last"))));
+    assert_eq!(segments.collect::<Vec<_>>(), [("19700103/", 2, 2), ("19700104/", 3, 3)]);
     assert_eq!(journal.search(&everything()).await.unwrap().entries.len(), 11);
 }
 
@@ -259,12 +263,20 @@ async fn a_search_lists_the_days_of_its_range_and_no_others() {
 // §14
 #[tokio::test(start_paused = true)]
 async fn the_removal_of_old_segments_takes_these_alone() {
-    let storage = memory::open_on(Runtime::paused());
+    let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
+    let storage = faulty.storage();
     let journal = journal_of(&storage);
     for day in 0..4 {
         journal.append(entries(days(day) + 10..days(day) + 12, "a")).await.unwrap();
     }
+    let container = ContainerName::new("jobqueue-history").unwrap();
+    for number in 0..5_000 {
+        let name = BlobName::new(container.clone(), format!("19700201/{number}")).unwrap();
+        let _ = storage.blobs().put_blob(&name, bytes::Bytes::new(), PutBlob::new()).await.unwrap();
+    }
+    let lists = faulty.calls_of(Operation::ListBlobs);
     journal.expire(SystemTime::UNIX_EPOCH + Duration::from_secs(days(2) + 11)).await.unwrap();
+    assert_eq!(faulty.calls_of(Operation::ListBlobs) - lists, 1, "newer ones are not listed");
     let left = journal.search(&everything()).await.unwrap().entries;
     assert_eq!(left.iter().map(|entry| entry.number / 86_400).collect::<Vec<_>>(), [3, 3, 2, 2]);
 }

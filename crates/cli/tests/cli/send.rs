@@ -67,7 +67,7 @@ fn each_line_that_fails_is_named() {
     let output = send(&place, &["--ndjson"], &lines);
     let error = error_text(&output);
     assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.contains("line 2") && error.contains("line 4"), "{error}");
+    assert!(error.contains("line 2:") && error.contains("line 4:"), "{error}");
     assert!(error.contains("(2 jobs were sent, none after line 4)"), "{error}");
     assert_eq!(place.counts().0, 2);
 }

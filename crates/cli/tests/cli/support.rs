@@ -51,6 +51,8 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_jobqueue"));
         command.args(arguments).env_clear().env("HOME", self.folder.path()).stdin(Stdio::null());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        // The undone fixes of `tests/mutants` are switched on by it.
+        command.envs(std::env::var_os("JOBQUEUE_MUTANT").map(|names| ("JOBQUEUE_MUTANT", names)));
         command
     }
 

@@ -91,7 +91,11 @@ async fn job_that_dies_during_a_look_is_found() {
     let faulty = Faulty::new(&storage);
     faulty.on(Operation::ListBlobs, |_| Some(Fault::DelayBefore(Duration::from_secs(60))));
     let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("never"));
-    let running = present(&storage).handle(handler).build().unwrap().run_until(after(30));
+    let running = async {
+        // The look has counted the dead letters by then, and lists the workers.
+        after(10).await;
+        present(&storage).handle(handler).build().unwrap().run_until(after(30)).await
+    };
     let watched = faulty.storage();
     let (report, (found, _)) = tokio::join!(running, explain(&watched, &job));
     assert_eq!(report.unwrap().dead_lettered, 1);
