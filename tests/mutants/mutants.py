@@ -83,8 +83,10 @@ def build(programs, settings=()):
     target = target_folder()
     copy = tree(target)
     command = ["cargo", "test", "--locked", "--workspace", "--all-features", "--no-run"]
-    for program in programs:
-        command += ["--lib"] if program.startswith("jobqueue") else ["--test", program]
+    tests = [program for program in programs if not program.startswith("jobqueue")]
+    command += [] if len(tests) == len(programs) else ["--lib"]
+    for program in tests:
+        command += ["--test", program]
     for setting in settings:
         command += ["--config", setting]
     environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}

@@ -26,23 +26,23 @@ LONGEST = 300
 def place(test):
     """The file of a test, relative to the root, and its name there: `<file>::<name>`, below tests/tests unless in another package."""
     file, name = test.split("::", 1)
-    inside = file.startswith(("jobqueue", "crates/"))
+    inside = file.startswith(("jobqueue", "crates/", "tests/"))
     return (file if inside else f"tests/tests/{file}"), name
 
 
 def package(file):
-    """The folder of the package that a file below `src` belongs to."""
-    return file.split("/src/")[0]
+    """The folder of the package that a file below `src` or `tests` belongs to."""
+    return file.split("/src/" if "/src/" in file else "/tests/")[0]
 
 
 def program(test):
     """The test program that holds the test."""
     file, _ = place(test)
-    if file.startswith("crates/conformance/"):
+    if file.startswith("crates/conformance/src/"):
         return "conformance"
     if "/src/" in file:
         return package(file).replace("crates/", "jobqueue_").replace("-", "_")
-    return file.removeprefix("tests/tests/").split("/")[0].removesuffix(".rs")
+    return file.split("/tests/")[1].split("/")[0].removesuffix(".rs")
 
 
 def check(entries):
@@ -76,7 +76,7 @@ def full_names(path, test):
         found = [one for one in found if one.startswith(module)]
     else:
         # The folder is the program; below it, folders and files are modules.
-        modules = file.removeprefix("tests/tests/").removesuffix(".rs").removesuffix("/mod").removesuffix("/main").split("/")[1:]
+        modules = file.split("/tests/", 1)[1].removesuffix(".rs").removesuffix("/mod").removesuffix("/main").split("/")[1:]
         found = [one for one in found if one.startswith("::".join([*modules, ""]))]
     if not found:
         sys.exit(f"{path} does not know {test}")
@@ -87,7 +87,7 @@ def run(path, test, names, switched):
     """Runs tests; returns whether they failed, and how."""
     # The folder of the copy's packages: some tests read files of theirs.
     file, _ = place(test)
-    folder = mutants.target_folder() / "mutants" / ("tests" if program(test) == "conformance" or "/src/" not in file else package(file))
+    folder = mutants.target_folder() / "mutants" / ("tests" if program(test) == "conformance" else package(file))
     environment = {**os.environ, "JOBQUEUE_MUTANT": ",".join(switched), "RUST_BACKTRACE": "0"}
     try:
         ran = subprocess.run([path, "--exact", *names], env=environment, capture_output=True, text=True, cwd=folder, timeout=LONGEST)
