@@ -66,9 +66,9 @@ pub enum JobPlace {
 
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
-    /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs eleven requests, one for each worker, and for a job in
-    /// order those of
-    /// [`groups`](Self::groups). A job that is not found costs them twice.
+    /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs up to
+    /// thirteen requests, one for each worker, and for a job in order those of [`groups`](Self::groups). A job that seems to be in no queue
+    /// any more costs them twice.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when something cannot be read.
@@ -76,15 +76,17 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
-        let found = self.look_for(job).await?;
-        // A job that moved meanwhile may have been missed in both places.
-        match found.reasons.iter().any(|reason| reason.code == "not_found") {
-            true => self.look_for(job).await,
-            false => Ok(found),
+        match self.look_for(job).await? {
+            // A job that moved meanwhile may have been missed in every place.
+            (found, true) if matches!(found.place, JobPlace::Unseen | JobPlace::Ended) => {
+                Ok(self.look_for(job).await?.0)
+            }
+            (found, _) => Ok(found),
         }
     }
 
-    async fn look_for(&self, job: &JobReference) -> Result<Explanation, Error> {
+    /// Looks once, in the order in which a job moves. Also returns whether a job that was not found is certainly in no queue.
+    async fn look_for(&self, job: &JobReference) -> Result<(Explanation, bool), Error> {
         let queue = self.queue(&job.queue).await?;
         let (workers, now) = self.workers_at().await?;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
@@ -92,21 +94,17 @@ impl Admin {
         let mut found = Explanation::new(job, cancellation);
         found.find_run(&workers);
         if found.place == JobPlace::Unseen {
-            let waiting = self.peek(&job.queue).await?;
-            found.find_message(waiting, JobPlace::Waiting);
+            found.find_message(self.peek(&job.queue).await?, JobPlace::Waiting);
         }
-        let mut sees_dead = queue.dead_letters == Some(0);
-        // The overview says it if their queue cannot be read.
-        if found.place == JobPlace::Unseen && queue.dead_letters.is_some_and(|count| count > 0) {
-            let dead = self.dead_letters(&job.queue, &DeadLetterFilter::new()).await?;
-            sees_dead = dead.complete;
-            found.find_message(dead.letters, JobPlace::Dead);
-        }
-        if found.place == JobPlace::Unseen {
+        let sees_jobs = found.place == JobPlace::Unseen && self.find_by_state(&mut found, &queue).await?;
+        let sees_dead = found.place == JobPlace::Unseen && self.find_dead(&mut found, &queue).await?;
+        if found.run.is_none() && matches!(found.place, JobPlace::Unseen | JobPlace::Running) {
             found.find_lost_run(&gone, &queue);
         }
-        let sees_all = sees_dead && (self.shows_all_jobs() || queue.length == Some(0));
-        let is_certain = found.place != JobPlace::Unseen || self.find_anywhere(&mut found, sees_all).await?;
+        let is_certain = sees_jobs && sees_dead;
+        if found.place == JobPlace::Unseen {
+            self.find_end(&mut found, is_certain).await;
+        }
         if answered.is_some_and(|answered| found.began_after(answered)) {
             found.cancellation = Cancellation::None;
         }
@@ -131,47 +129,65 @@ impl Admin {
             found.reasons.push(unseen(&queue, self.shows_all_jobs(), looked));
         }
         found.summarise();
-        Ok(found)
+        Ok((found, is_certain))
     }
 
-    /// Finds a job among all messages, if the storage shows them, and in the history. Returns false if it may be somewhere else, for
-    /// instance among the dead letters, unless the caller and this look together `sees_all`.
-    async fn find_anywhere(&self, found: &mut Explanation, sees_all: bool) -> Result<bool, Error> {
+    /// Finds a job among all messages of its queue, if the storage shows them. Returns whether it is certainly not there.
+    async fn find_by_state(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
+        if !self.shows_all_jobs() {
+            return Ok(queue.length == Some(0));
+        }
+        // A job that runs may begin to wait during the look, and one that waits may begin to run.
         let states = [
-            (JobState::Delayed, JobPlace::Delayed),
+            (JobState::Running, JobPlace::Running),
             (JobState::BackingOff, JobPlace::BackingOff),
+            (JobState::Delayed, JobPlace::Delayed),
             (JobState::Waiting, JobPlace::Waiting),
             (JobState::Running, JobPlace::Running),
         ];
         let filter = JobFilter::of(&found.job, SEARCHED);
-        let mut is_certain = sees_all;
-        for (state, place) in states.into_iter().filter(|_| self.shows_all_jobs()) {
+        let mut sees_all = true;
+        for (state, place) in states {
             let page = self.jobs(&found.job.queue, state, &filter).await?;
-            if !page.jobs.is_empty() {
-                found.find_message(page.jobs, place);
-                return Ok(true);
+            found.find_message(page.jobs, place);
+            if found.place != JobPlace::Unseen {
+                return Ok(false);
             }
-            is_certain &= page.next.is_none();
+            sees_all &= page.next.is_none();
         }
+        Ok(sees_all)
+    }
+
+    /// Finds a job among the dead letters. Returns whether it is certainly not there.
+    async fn find_dead(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
+        // The overview says it if their queue cannot be read.
+        if queue.dead_letters.is_none() {
+            return Ok(false);
+        }
+        let dead = self.dead_letters(&found.job.queue, &DeadLetterFilter::new()).await?;
+        found.find_message(dead.letters, JobPlace::Dead);
+        Ok(dead.complete)
+    }
+
+    /// Finds the end of a job in the history, which proves that it has ended only if it `is_certain` that it is in no queue.
+    async fn find_end(&self, found: &mut Explanation, is_certain: bool) {
         let of_job = HistoryFilter::new().queue(&found.job.queue).id(&found.job.id);
         // The operator may not be allowed to read the history: then nothing is known of it.
         let jobs = self.history(&of_job).await.map_or_else(|_| Vec::new(), |page| page.jobs);
-        if let Some(end) = jobs.into_iter().find(|end| found.job.is(&end.source, &end.id)) {
-            // A dead letter may have been put back since, or be among those that were not looked at; the message of an uncertain
-            // completion may be delivered again.
-            if is_certain || end.outcome == "completed" {
-                found.place = JobPlace::Ended;
-            }
-            if !is_certain && end.outcome != "dead_lettered" {
-                let text = format!(
-                    "it ended at {}; the storage does not show whether a message of the same id is in the queue",
-                    end.ended.escape_debug()
-                );
-                found.reasons.push(Obstacle::new("ended_once", text));
-            }
-            found.ended = Some(end);
+        let Some(end) = jobs.into_iter().find(|end| found.job.is(&end.source, &end.id)) else { return };
+        // A dead letter may have been put back since, or be among those that were not looked at; the message of an uncertain
+        // completion may be delivered again.
+        if is_certain || end.outcome == "completed" {
+            found.place = JobPlace::Ended;
         }
-        Ok(is_certain)
+        if !is_certain && end.outcome != "dead_lettered" {
+            let text = format!(
+                "it ended at {}; the storage does not show whether a message of the same id is in the queue",
+                end.ended.escape_debug()
+            );
+            found.reasons.push(Obstacle::new("ended_once", text));
+        }
+        found.ended = Some(end);
     }
 
     async fn look_at_message(

@@ -7,7 +7,7 @@ use jobqueue::worker::{HandlerLimits, QueueLimits, RateLimit};
 use jobqueue::{JobError, QueueMessage, SendOptions, Storage};
 use jobqueue_admin::{DeadLetterFilter, Explanation, JobPlace, JobReference, RawSend};
 use jobqueue_testing::faults::{Call, Fault, Faulty};
-use jobqueue_tests::jobs::{Task, after, in_memory, task};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::sleep;
 
 use crate::admin::presence::{operator, present};
@@ -124,6 +124,59 @@ async fn end_in_the_journal_is_no_proof_while_messages_are_not_shown() {
     run().await;
     let (found, codes) = explain(&storage, &done).await;
     assert!(found.place == JobPlace::Ended && codes == ["ended_once"], "{codes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_that_is_put_back_during_a_look_has_not_ended() {
+    let storage = in_memory();
+    let job = send(&storage, "one", SendOptions::new()).await;
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("never"));
+    let worker = present(&storage).history(Duration::from_secs(86_400));
+    let _ = worker.handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    let faulty = Faulty::new(&storage);
+    // The waiting jobs are read before the redrive, the dead letters after it.
+    let mut counted = 0;
+    faulty.on(Operation::QueueProperties, move |call| {
+        counted += u32::from(call.subject == "tasks-poison");
+        let is_second = call.subject == "tasks-poison" && counted == 2;
+        is_second.then_some(Fault::DelayBefore(Duration::from_secs(60)))
+    });
+    let putting_back = async {
+        sleep(Duration::from_secs(30)).await;
+        operator(&storage).redrive("tasks").filter(DeadLetterFilter::all()).run().await.unwrap()
+    };
+    let watched = faulty.storage();
+    let (report, (found, codes)) = tokio::join!(putting_back, explain(&watched, &job));
+    assert_eq!(report.count, 1);
+    assert_eq!(found.place, JobPlace::Waiting, "{codes:?}: {}", found.summary);
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_that_dies_after_its_dead_letters_were_read_has_not_ended() {
+    let storage = in_memory();
+    send(&storage, "other", SendOptions::new()).await;
+    let handler = async |task: Task| {
+        sleep(Duration::from_secs(if task.name == "other" { 0 } else { 30 })).await;
+        Err::<(), _>(JobError::dead_letter("never"))
+    };
+    let run = async || {
+        let unseen = worker(&storage).presence(None).history(Duration::from_secs(86_400));
+        unseen.handle(handler).build().unwrap().run_until(after(60)).await.unwrap()
+    };
+    let _ = run().await;
+    let job = send(&storage, "one", SendOptions::new()).await;
+    let faulty = Faulty::new(&storage);
+    faulty.on(Operation::Peek, |call| {
+        (call.subject == "tasks-poison").then_some(Fault::DelayAfter(Duration::from_secs(60)))
+    });
+    let watched = faulty.storage();
+    let looking = async {
+        sleep(Duration::from_secs(10)).await;
+        explain(&watched, &job).await
+    };
+    let (report, (found, codes)) = tokio::join!(run(), looking);
+    assert_eq!(report.dead_lettered, 1);
+    assert!(matches!(found.place, JobPlace::Running | JobPlace::Dead), "{codes:?}: {}", found.summary);
 }
 
 #[tokio::test(start_paused = true)]
