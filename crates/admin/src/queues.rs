@@ -1,18 +1,18 @@
 //! The queues of the storage, with their main figures.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
-use jobqueue::message::MessageDefaults;
-use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides};
+use jobqueue::settings::{Metadata, QueueSettings};
 use jobqueue::storage::{MAX_MESSAGES, MessageState, Queues, StateCounts, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
 
+use super::settings::resolve;
 use super::text::seconds_option;
-use super::{Action, Admin, WorkerOverview};
+use super::{Action, Admin, Pause, WorkerOverview};
 
 /// The number of queues that are asked at once.
 const AT_ONCE: usize = 8;
@@ -39,6 +39,8 @@ pub struct QueueOverview {
     pub dead_letters: Option<u64>,
     /// True if workers fetch nothing from the queue; `None` if it cannot be read.
     pub paused: Option<bool>,
+    /// Who has paused it, why and until when; `None` if it is not paused.
+    pub pause: Option<Pause>,
     /// The settings that hold for all workers, by their names in the metadata. The poison threshold, the timeout and the deliveries are
     /// there only if the queue sets them; otherwise each message type has its own.
     pub settings: BTreeMap<String, String>,
@@ -169,7 +171,7 @@ impl Admin {
                 .err()
                 .map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
             dead_letters: dead.ok(),
-            ..QueueOverview::unread(name).with_metadata(&properties.metadata)
+            ..QueueOverview::unread(name).with_metadata(&properties.metadata, now)
         })
     }
 }
@@ -227,10 +229,14 @@ impl QueueOverview {
         Self { name: name.to_string(), ..Self::default() }
     }
 
-    fn with_metadata(mut self, metadata: &Metadata) -> Self {
-        let (settings, warnings) =
-            QueueSettings::resolve(metadata, &MessageDefaults::new(), &SettingOverrides::default());
+    fn with_metadata(mut self, metadata: &Metadata, now: SystemTime) -> Self {
+        let (mut settings, warnings) = resolve(metadata);
+        if !settings.is_paused(now) {
+            // A pause that has ended.
+            (settings.paused, settings.paused_until) = (false, None);
+        }
         self.paused = Some(settings.paused);
+        self.pause = settings.paused.then(|| Pause::of(metadata, &settings));
         self.settings =
             settings.entries().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         self.metadata = metadata.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();

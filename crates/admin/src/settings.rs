@@ -1,11 +1,10 @@
-//! The settings of a queue: paused or not, and changes by a plan.
+//! The settings of a queue: changes by a plan.
 
 use std::collections::BTreeMap;
 
 use jobqueue::message::MessageDefaults;
 use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides};
 use jobqueue::{Error, ErrorKind, QueueName};
-use jobqueue_message::settings::PAUSED;
 use serde::Serialize;
 
 use super::queues::not_found;
@@ -46,47 +45,6 @@ impl SettingsPlan {
 }
 
 impl Admin {
-    /// Pauses the queue: workers finish their running jobs and fetch no more. They notice within 30 seconds. Messages
-    /// can be sent meanwhile. Returns false if the queue was paused already.
-    ///
-    /// # Errors
-    /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue;
-    /// [`Storage`](ErrorKind::Storage) when the storage refuses.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the queue may or may not be paused.
-    pub async fn pause(&self, queue: &str) -> Result<bool, Error> {
-        let summary =
-            |new: &bool| if *new { "paused".to_owned() } else { "it was paused already".to_owned() };
-        self.act(Action::Pause, format!("queue {queue}"), self.set_paused(queue, true), summary).await
-    }
-
-    /// Has workers fetch from the queue again. They notice within 30 seconds. Returns false if the queue was not paused.
-    ///
-    /// # Errors
-    /// As [`pause`](Self::pause).
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the queue may or may not be paused.
-    pub async fn resume(&self, queue: &str) -> Result<bool, Error> {
-        let summary = |new: &bool| if *new { "resumed".to_owned() } else { "it was not paused".to_owned() };
-        self.act(Action::Resume, format!("queue {queue}"), self.set_paused(queue, false), summary).await
-    }
-
-    async fn set_paused(&self, queue: &str, paused: bool) -> Result<bool, Error> {
-        let name = QueueName::new(queue)?;
-        let mut metadata = self.metadata(&name).await?;
-        if resolve(&metadata).0.paused == paused {
-            return Ok(false);
-        }
-        metadata.remove(PAUSED);
-        if paused {
-            metadata.insert(PAUSED, "true");
-        }
-        self.storage.queues().set_queue_metadata(&name, &metadata).await?;
-        Ok(true)
-    }
-
     /// Compares the metadata of a queue with the `wanted` settings: names with values, or with `None` for settings to
     /// remove. Names
     /// that are not in `wanted` stay as they are. Changes nothing; costs one request.
@@ -173,13 +131,13 @@ impl Admin {
         self.act(Action::ChangeSettings, format!("queue {}", plan.queue), work, summary).await
     }
 
-    async fn metadata(&self, name: &QueueName) -> Result<Metadata, Error> {
+    pub(super) async fn metadata(&self, name: &QueueName) -> Result<Metadata, Error> {
         let metadata = self.storage.queues().queue_metadata(name).await;
         metadata.map_err(|error| not_found(error, name))
     }
 }
 
-fn resolve(metadata: &Metadata) -> (QueueSettings, Vec<jobqueue::settings::SettingWarning>) {
+pub(super) fn resolve(metadata: &Metadata) -> (QueueSettings, Vec<jobqueue::settings::SettingWarning>) {
     QueueSettings::resolve(metadata, &MessageDefaults::new(), &SettingOverrides::default())
 }
 

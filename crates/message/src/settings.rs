@@ -4,9 +4,10 @@
 //! never a panic and never a threshold of zero that would dead-letter everything.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::message::MessageDefaults;
+use crate::times::{parse_rfc3339, rfc3339};
 use jobqueue_storage::MAX_VISIBILITY;
 pub use jobqueue_storage::Metadata;
 
@@ -18,6 +19,12 @@ pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
 pub const MESSAGE_ENCODING: &str = "messageencoding";
 /// The metadata name of [`QueueSettings::paused`]: `true` while workers fetch nothing from the queue.
 pub const PAUSED: &str = "paused";
+/// The metadata name of [`QueueSettings::paused_until`], as RFC 3339.
+pub const PAUSED_UNTIL: &str = "pauseduntil";
+/// The metadata name of the operator who has paused the queue. Workers do not read it.
+pub const PAUSED_BY: &str = "pausedby";
+/// The metadata name of the operator's note about the pause, percent-encoded. Workers do not read it.
+pub const PAUSE_NOTE: &str = "pausenote";
 /// The metadata name of [`QueueSettings::max_deliveries`].
 pub const MAX_DELIVERIES: &str = Metadata::MAX_DELIVERIES;
 
@@ -66,8 +73,11 @@ pub struct QueueSettings {
     pub timeout: Duration,
     /// The encoding in which texts are written.
     pub encoding: MessageEncoding,
-    /// True if workers fetch nothing from the queue.
+    /// True if workers fetch nothing from the queue, until [`paused_until`](Self::paused_until) if that is set: see
+    /// [`is_paused`](Self::is_paused).
     pub paused: bool,
+    /// The time at which the pause ends by itself, by the clocks of the workers. `None`, the default, means that an operator ends it.
+    pub paused_until: Option<SystemTime>,
     /// The number of counted deliveries after which a message is dead-lettered without being run: the limit for jobs
     /// that kill their worker. 1–1,000,000, default 4 × threshold + 20.
     pub max_deliveries: u32,
@@ -191,6 +201,7 @@ impl QueueSettings {
         );
         let switch = [("false", false), ("true", true)];
         let paused = reader.word(PAUSED, "`true` or `false`", &switch);
+        let paused_until = reader.moment(PAUSED_UNTIL, "a time such as 2026-11-22T15:00:00Z");
         let trust_producers = reader.word(TRUST_PRODUCERS, "`true` or `false`", &switch);
         let raw_version = reader.version(RAW_VERSION, "a whole number from 1 to 4294967295");
         let settings = Self {
@@ -198,6 +209,7 @@ impl QueueSettings {
             timeout: set_timeout.unwrap_or(default),
             encoding,
             paused,
+            paused_until,
             max_deliveries: set_max.unwrap_or(generous),
             unknown_kind_timeout,
             trust_producers,
@@ -217,11 +229,19 @@ impl QueueSettings {
         DEFAULT_TIMEOUT,
         MESSAGE_ENCODING,
         PAUSED,
+        PAUSED_UNTIL,
+        PAUSED_BY,
+        PAUSE_NOTE,
         MAX_DELIVERIES,
         UNKNOWN_KIND_SECONDS,
         TRUST_PRODUCERS,
         RAW_VERSION,
     ];
+
+    /// Returns whether workers fetch nothing from the queue at the time `now`.
+    pub fn is_paused(&self, now: SystemTime) -> bool {
+        self.paused && self.paused_until.is_none_or(|until| now < until)
+    }
 
     /// Returns the limits of a job whose type has these defaults: what the metadata or the process sets holds for all types of the
     /// queue, and otherwise each type has its own.
@@ -264,6 +284,7 @@ impl QueueSettings {
             (UNKNOWN_KIND_SECONDS, self.unknown_kind_timeout.as_secs().to_string()),
             (TRUST_PRODUCERS, self.trust_producers.to_string()),
         ]);
+        entries.extend(self.paused_until.and_then(rfc3339).map(|until| (PAUSED_UNTIL, until)));
         entries.extend(self.raw_version.map(|version| (RAW_VERSION, version.to_string())));
         entries
     }
@@ -306,6 +327,15 @@ impl Reader<'_> {
             self.warnings.push(SettingWarning { name, allowed, used: "the newest that fits".to_owned() });
         }
         version
+    }
+
+    /// Reads a time, if the metadata names one.
+    fn moment(&mut self, name: &'static str, allowed: &'static str) -> Option<SystemTime> {
+        let time = parse_rfc3339(self.metadata.get(name)?.trim());
+        if time.is_none() {
+            self.warnings.push(SettingWarning { name, allowed, used: "no end".to_owned() });
+        }
+        time
     }
 
     /// Reads one of several words; the first choice is the default.
@@ -355,12 +385,13 @@ mod tests {
                 .with(MAX_DELIVERIES, "0")
                 .with(MESSAGE_ENCODING, "utf7")
                 .with(PAUSED, "maybe")
+                .with(PAUSED_UNTIL, "tomorrow")
                 .with(UNKNOWN_KIND_SECONDS, "0")
                 .with(TRUST_PRODUCERS, "yes")
                 .with(RAW_VERSION, "0"),
         );
         assert_eq!(settings, resolve(Metadata::new()).0);
-        assert_eq!(warnings.len(), 7);
+        assert_eq!(warnings.len(), 8);
     }
 
     #[test]
@@ -370,6 +401,10 @@ mod tests {
         let (settings, _) = QueueSettings::resolve(&metadata, &defaults, &SettingOverrides::default());
         assert_eq!((settings.poison_threshold, settings.timeout), (7, Duration::from_secs(60)));
         assert!(settings.paused);
+        let until =
+            resolve(Metadata::new().with(PAUSED, "true").with(PAUSED_UNTIL, "1970-01-01T00:01:00Z")).0;
+        let after = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        assert!(until.is_paused(after(59)) && !until.is_paused(after(60)));
         let overrides = SettingOverrides { poison_threshold: Some(2), ..Default::default() };
         let (settings, _) = QueueSettings::resolve(&metadata, &defaults, &overrides);
         assert_eq!((settings.poison_threshold, settings.max_deliveries), (2, 28));

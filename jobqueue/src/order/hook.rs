@@ -153,7 +153,8 @@ impl Delivery<'_> {
             if !self.take_slot().await {
                 return self.interrupted();
             }
-            let is_paused = self.leased_job.core.fresh_settings().await.paused;
+            let core = &self.leased_job.core;
+            let is_paused = core.fresh_settings().await.is_paused(core.now());
             if is_paused || self.waiting.is_snoozed() {
                 return Ok(Some(Disposition::Release(Duration::ZERO)));
             }

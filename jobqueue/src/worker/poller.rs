@@ -76,7 +76,7 @@ impl Poller {
         // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.
         while let Some(settings) = self.unless_stopped(self.ready_settings(pace.was_full)).await {
             state.health.rests(&core.name);
-            if settings.paused {
+            if settings.is_paused(core.now()) {
                 activity.found_empty(self.number, activity.generation());
                 // Messages that arrive meanwhile are not for this worker.
                 self.unless_stopped(pace.idle.nap()).await;

@@ -326,8 +326,9 @@ impl Explanation {
         if matches!(self.place, JobPlace::Running | JobPlace::Dead | JobPlace::Ended) {
             return;
         }
-        if queue.paused == Some(true) {
-            self.reasons.push(Obstacle::new("paused", "the queue is paused: workers fetch nothing from it"));
+        if let Some(pause) = &queue.pause {
+            let text = format!("the queue is paused{pause}: workers fetch nothing from it");
+            self.reasons.push(Obstacle::new("paused", text.escape_debug().to_string()));
         }
         let listening: Vec<_> =
             workers.iter().filter(|worker| worker.record.listens_to(&queue.name)).collect();

@@ -111,8 +111,9 @@ async fn queue_checks(session: &Session, queue: &QueueOverview) -> Vec<Check> {
         [] => Check::new("settings", name, Verdict::Ok, "all settings are used"),
         warnings => Check::new("settings", name, Verdict::Warning, warnings.join("; ")),
     });
-    if queue.paused == Some(true) {
-        checks.push(Check::new("paused", name, Verdict::Warning, "workers fetch nothing from the queue"));
+    if let Some(pause) = &queue.pause {
+        let text = format!("workers fetch nothing from the queue: it is paused{pause}");
+        checks.push(Check::new("paused", name, Verdict::Warning, text));
     }
     if let Some(dead) = queue.dead_letters.filter(|dead| *dead > 0) {
         let detail = format!("about {dead}; `jobqueue dead list` shows them");

@@ -1,16 +1,18 @@
 //! `queue`: one queue.
 
+use std::time::{Duration, SystemTime};
+
 use clap::{Args, Subcommand};
-use jobqueue_admin::QueueOverview;
+use jobqueue_admin::{PauseOptions, QueueOverview};
 use tokio_util::sync::CancellationToken;
 
 use super::{queues, settings};
-use crate::args::Global;
+use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
 use crate::output::fields;
 use crate::session::{Need, Session};
-use crate::text::{age, clean};
+use crate::text::{age, clean, duration, moment};
 
 #[derive(Subcommand)]
 pub(crate) enum QueueCommand {
@@ -19,7 +21,7 @@ pub(crate) enum QueueCommand {
     /// Creates a queue, and the SQLite file if it is missing
     Create(Name),
     /// Pauses the queue: workers stop fetching within 30 seconds and finish their running jobs
-    Pause(Name),
+    Pause(PauseArguments),
     /// Resumes the queue: workers fetch again within 30 seconds
     Resume(Name),
     /// Compares or changes the settings of a queue
@@ -31,6 +33,21 @@ pub(crate) enum QueueCommand {
 pub(crate) struct Name {
     /// The name of the queue
     queue: String,
+}
+
+#[derive(Args)]
+pub(crate) struct PauseArguments {
+    /// The name of the queue
+    queue: String,
+    /// The time at which the queue resumes by itself, such as 2026-11-22T15:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "for")]
+    until: Option<SystemTime>,
+    /// The length of time after which the queue resumes by itself, such as 2h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    r#for: Option<Duration>,
+    /// The reason, for other operators
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
 }
 
 pub(crate) async fn run(
@@ -50,10 +67,13 @@ pub(crate) async fn run(
             let changed = session.admin.create_queue(&queue).await?;
             global.output.changed("queue", &queue, changed, ["was created", "exists already"])
         }
-        QueueCommand::Pause(Name { queue }) => {
+        QueueCommand::Pause(PauseArguments { queue, until, r#for: length, note }) => {
+            let until = until.or_else(|| SystemTime::now().checked_add(length?));
+            let options =
+                PauseOptions::new().given(until, PauseOptions::until).given(note, PauseOptions::note);
             let change = format!("pause the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
-            let changed = session.admin.pause(&queue).await?;
+            let changed = session.admin.pause_with(&queue, options).await?;
             let texts = ["is paused; workers notice within 30 seconds", "was paused already"];
             global.output.changed("queue", &queue, changed, texts)
         }
@@ -78,6 +98,11 @@ fn show(queue: &QueueOverview) -> String {
             )
         },
     );
+    let paused = match (&queue.pause, queue.paused) {
+        (Some(pause), _) => clean(&format!("yes{pause}")),
+        (None, Some(_)) => "no".to_owned(),
+        (None, None) => "?".to_owned(),
+    };
     let mut text = fields(&[
         ("queue", clean(&queue.name)),
         ("length", queues::known(queue.length)),
@@ -85,7 +110,7 @@ fn show(queue: &QueueOverview) -> String {
         ("states", states),
         ("oldest", queue.oldest.map_or_else(|| "-".to_owned(), age)),
         ("dead letters", queues::known(queue.dead_letters)),
-        ("paused", queue.paused.map_or("?", |paused| if paused { "yes" } else { "no" }).to_owned()),
+        ("paused", paused),
     ]);
     text.push_str("\nsettings\n");
     for setting in queue.effective_settings() {

@@ -95,8 +95,8 @@ fn state(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
         return cell(error);
     }
     let mut words = Vec::new();
-    if queue.paused == Some(true) {
-        words.push("paused".to_owned());
+    if let Some(pause) = &queue.pause {
+        words.push(cell(&format!("paused{pause}")));
     }
     if workers.is_some_and(|workers| queue.is_unserved(workers)) {
         words.push("no worker seen".to_owned());

@@ -1,10 +1,12 @@
 //! Queues, and their settings.
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
-use jobqueue::ErrorKind;
-use jobqueue_admin::{DeadLetterFilter, SettingsPlan};
-use jobqueue_tests::jobs::{Task, after, in_memory, task};
+use jobqueue::clock::Clock;
+use jobqueue::{ErrorKind, JobError};
+use jobqueue_admin::{DeadLetterFilter, PauseOptions, SettingsPlan};
+use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
 
 use crate::admin::support::{operator, send, storages};
 
@@ -98,6 +100,60 @@ async fn pause_and_resume_keep_other_settings() {
         assert!(resumed.paused == Some(false) && resumed.settings["poisonthreshold"] == "3");
         assert_eq!(resumed.metadata.len(), 1, "nothing is left of the pause: {:?}", resumed.metadata);
     }
+}
+
+#[tokio::test]
+async fn pause_has_an_end_a_note_and_an_author() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, "mails", []).await;
+        let until = SystemTime::now() + Duration::from_secs(3_600);
+        let note = "Größe 100 %, \"the bank\" is down";
+        assert!(admin.pause("mails").await.unwrap());
+        let options = || PauseOptions::new().until(until).note(note);
+        assert!(
+            admin.pause_with("mails", options()).await.unwrap(),
+            "a pause with an end replaces one without"
+        );
+        assert!(!admin.pause("mails").await.unwrap(), "a pause without options leaves one that holds");
+        let pause = admin.queue("mails").await.unwrap().pause.unwrap();
+        assert_eq!((pause.by.as_deref(), pause.note.as_deref()), (Some("ada"), Some(note)));
+        assert_eq!(pause.until, Some(until));
+        assert!(admin.resume("mails").await.unwrap());
+        let resumed = admin.queue("mails").await.unwrap();
+        assert!(resumed.pause.is_none() && resumed.metadata.is_empty(), "{resumed:?}");
+        for wrong in [options().until(SystemTime::UNIX_EPOCH), options().note("x".repeat(201))] {
+            let refused = admin.pause_with("mails", wrong).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid);
+        }
+        assert_eq!(admin.queue("mails").await.unwrap().paused, Some(false));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_queue_resumes_by_itself_at_its_time() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let admin = operator(&storage);
+    let until = clock().now() + Duration::from_secs(7_200);
+    assert!(admin.pause_with("tasks", PauseOptions::new().until(until)).await.unwrap());
+    let _ = queue.send(&task("one")).await.unwrap();
+    let started = Arc::<Mutex<Option<SystemTime>>>::default();
+    let handler = {
+        let started = Arc::clone(&started);
+        move |_: Task| {
+            *started.lock().unwrap() = Some(clock().now());
+            async { Ok::<_, JobError>(()) }
+        }
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until(after(3 * 3_600)).await.unwrap();
+    assert_eq!(report.completed, 1);
+    let started = started.lock().unwrap().unwrap();
+    assert!(started >= until && started < until + Duration::from_secs(60), "{started:?}, {until:?}");
+    let open = admin.queue("tasks").await.unwrap();
+    assert!(open.paused == Some(false) && open.pause.is_none(), "{open:?}");
+    assert_eq!(open.settings["paused"], "false");
+    assert!(!admin.resume("tasks").await.unwrap(), "it is not paused any more");
 }
 
 async fn plan(admin: &jobqueue_admin::Admin, value: &str) -> SettingsPlan {

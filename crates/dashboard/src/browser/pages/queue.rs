@@ -1,14 +1,16 @@
 //! A queue: its waiting and running jobs, its settings, and its pause.
 
+use std::time::SystemTime;
+
 use askama::Template;
-use jobqueue_admin::{Action, GroupEntry, GroupOverview, QueueOverview};
+use jobqueue_admin::{Action, GroupEntry, GroupOverview, PauseOptions, QueueOverview};
 
 use super::overview::oldest;
 use super::rows::{Message, Run, shown};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
-use crate::browser::fields::Fields;
+use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
 use crate::browser::poller::{Cost, Look};
 use crate::browser::redact::Field;
@@ -125,7 +127,10 @@ pub(crate) async fn create(request: AuthorizedRequest, fields: Fields) -> Result
 
 pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    let done = if request.admin.pause(name).await? { "paused" } else { "unchanged" };
+    let end = fields.duration("for")?.and_then(|length| SystemTime::now().checked_add(length));
+    let options =
+        PauseOptions::new().given(end, PauseOptions::until).given(fields.text("note"), PauseOptions::note);
+    let done = if request.admin.pause_with(name, options).await? { "paused" } else { "unchanged" };
     Ok(to(name, done))
 }
 

@@ -62,6 +62,22 @@ async fn paused_queue_is_shown_as_paused_at_once() {
 }
 
 #[tokio::test]
+async fn pause_shows_its_end_its_author_and_its_note() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    let fields = [("queue", "mails"), ("for", "2h"), ("note", "<b>the bank</b> is down")];
+    assert_eq!(browser.post("/do/pause", &fields).await.location(), "../queues/mails?done=paused");
+    let page = browser.page("/queues/mails").await;
+    assert!(
+        page.contains("&#60;b&#62;the bank&#60;/b&#62; is down") && page.contains("By <bdi>ada</bdi>"),
+        "{page}"
+    );
+    assert!(page.contains("Until <time"), "{page}");
+    let refused = browser.post("/do/pause", &[("queue", "mails"), ("for", "soon")]).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
 async fn all_dead_letters_that_match_are_counted_then_put_back() {
     let storage = filled().await;
     let admin = operate(&storage);

@@ -1,0 +1,192 @@
+//! The pause of a queue: by whom, why and until when.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use jobqueue::settings::{Metadata, QueueSettings};
+use jobqueue::{Error, ErrorKind, QueueName};
+use jobqueue_message::settings::{PAUSE_NOTE, PAUSED, PAUSED_BY, PAUSED_UNTIL};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use serde::Serialize;
+
+use super::event::Deed;
+use super::settings::resolve;
+use super::text::{exact_time, rfc3339_option, time};
+use super::{Action, Admin};
+
+/// The most characters of a note: metadata is small on all storages.
+const MAX_NOTE: usize = 200;
+/// The characters that metadata cannot carry, and the one that begins an escape.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
+
+/// A pause of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Pause {
+    /// The operator who has paused the queue, if the metadata says it.
+    pub by: Option<String>,
+    /// The time at which it ends by itself; `None` if an operator has to end it.
+    #[serde(serialize_with = "rfc3339_option")]
+    pub until: Option<SystemTime>,
+    /// The operator's note.
+    pub note: Option<String>,
+}
+
+/// The options of [`Admin::pause_with`].
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct PauseOptions {
+    until: Option<SystemTime>,
+    note: Option<String>,
+}
+
+impl PauseOptions {
+    /// Returns a pause without an end and without a note.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends the pause at this time: workers then fetch again, within 30 seconds and by their own clocks, whether the operator's program runs or
+    /// not. By default it ends with [`Admin::resume`].
+    pub fn until(mut self, time: SystemTime) -> Self {
+        self.until = Some(time);
+        self
+    }
+
+    /// Sets the reason that other operators see, at most 200 characters. The default is none.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into()).filter(|note| !note.is_empty());
+        self
+    }
+}
+
+impl Pause {
+    pub(super) fn of(metadata: &Metadata, settings: &QueueSettings) -> Self {
+        let text =
+            |name| metadata.get(name).map(|text| percent_decode_str(text).decode_utf8_lossy().into_owned());
+        Self { by: text(PAUSED_BY), until: settings.paused_until, note: text(PAUSE_NOTE) }
+    }
+}
+
+/// Writes what follows the word "paused": ` until 2026-11-22T15:00:00.000Z by ada (the bank is down)`, or nothing.
+impl fmt::Display for Pause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(until) = self.until {
+            write!(f, " until {}", time(until))?;
+        }
+        if let Some(by) = &self.by {
+            write!(f, " by {by}")?;
+        }
+        match &self.note {
+            Some(note) => write!(f, " ({note})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Admin {
+    /// Pauses the queue: workers finish their running jobs and fetch no more. They notice within 30 seconds. Messages
+    /// can be sent meanwhile. Returns false if the queue was paused already; then nothing is changed.
+    ///
+    /// # Errors
+    /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue;
+    /// [`Storage`](ErrorKind::Storage) when the storage refuses.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the queue may or may not be paused.
+    pub async fn pause(&self, queue: &str) -> Result<bool, Error> {
+        self.pause_with(queue, PauseOptions::new()).await
+    }
+
+    /// Pauses the queue like [`pause`](Self::pause), until a time and with a note. Options replace those of a pause that holds; without any,
+    /// such a pause stays as it is. Returns whether something was changed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::Storage; use std::time::{Duration, SystemTime};
+    /// use jobqueue_admin::{AccessLevel, Admin, PauseOptions};
+    ///
+    /// # let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).operator("ada").build();
+    /// # admin.create_queue("mails").await?;
+    /// let in_two_hours = SystemTime::now() + Duration::from_secs(7_200);
+    /// admin.pause_with("mails", PauseOptions::new().until(in_two_hours).note("the bank is down")).await?;
+    /// let pause = admin.queue("mails").await?.pause.ok_or("it is not paused")?;
+    /// assert_eq!((pause.by.as_deref(), pause.note.as_deref()), (Some("ada"), Some("the bank is down")));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause); [`Invalid`](ErrorKind::Invalid) for a time that has passed and for a note that is too long.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the queue may or may not be paused.
+    pub async fn pause_with(&self, queue: &str, options: PauseOptions) -> Result<bool, Error> {
+        let pause = Pause { by: Some(self.operator.to_string()), until: options.until, note: options.note };
+        let selection = pause.to_string().trim().to_owned();
+        let deed = Deed { selection, ..format!("queue {queue}").into() };
+        let summary =
+            |new: &bool| if *new { "paused".to_owned() } else { "it was paused already".to_owned() };
+        self.act(Action::Pause, deed, self.set_pause(queue, &pause), summary).await
+    }
+
+    /// Has workers fetch from the queue again. They notice within 30 seconds. Returns false if the queue was not paused.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the queue may or may not be paused.
+    pub async fn resume(&self, queue: &str) -> Result<bool, Error> {
+        let work = async {
+            let name = QueueName::new(queue)?;
+            let mut metadata = self.metadata(&name).await?;
+            if !resolve(&metadata).0.is_paused(self.clock().now()) {
+                return Ok(false);
+            }
+            remove_pause(&mut metadata);
+            self.storage.queues().set_queue_metadata(&name, &metadata).await?;
+            Ok(true)
+        };
+        let summary = |new: &bool| if *new { "resumed".to_owned() } else { "it was not paused".to_owned() };
+        self.act(Action::Resume, format!("queue {queue}"), work, summary).await
+    }
+
+    async fn set_pause(&self, queue: &str, pause: &Pause) -> Result<bool, Error> {
+        let now = self.clock().now();
+        if pause.until.is_some_and(|until| until <= now) {
+            return Err(Error::new(ErrorKind::Invalid, "the time at which the pause is to end has passed"));
+        }
+        if pause.note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE) {
+            let text = format!("the note is too long: it may have {MAX_NOTE} characters");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let name = QueueName::new(queue)?;
+        let mut metadata = self.metadata(&name).await?;
+        let has_options = pause.until.is_some() || pause.note.is_some();
+        if resolve(&metadata).0.is_paused(now) && !has_options {
+            return Ok(false);
+        }
+        remove_pause(&mut metadata);
+        metadata.insert(PAUSED, "true");
+        let escaped = |text: &str| utf8_percent_encode(text, ESCAPED).to_string();
+        let texts = [
+            (PAUSED_BY, pause.by.as_deref().map(escaped)),
+            (PAUSED_UNTIL, pause.until.map(exact_time)),
+            (PAUSE_NOTE, pause.note.as_deref().map(escaped)),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                metadata.insert(name, text);
+            }
+        }
+        metadata.check().map_err(|problem| Error::new(ErrorKind::Invalid, problem))?;
+        self.storage.queues().set_queue_metadata(&name, &metadata).await?;
+        Ok(true)
+    }
+}
+
+fn remove_pause(metadata: &mut Metadata) {
+    for name in [PAUSED, PAUSED_UNTIL, PAUSED_BY, PAUSE_NOTE] {
+        metadata.remove(name);
+    }
+}
