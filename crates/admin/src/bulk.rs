@@ -9,6 +9,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::dead_letters::DeadLetterFilter;
+use super::errors::{ErrorCounts, ErrorGroup};
 use super::event::{Changes, Deed};
 use super::text::exact_time_option;
 use super::{Action, Admin, DeadLetterPlan, JobReference, PlannedLetter};
@@ -40,6 +41,9 @@ pub struct BulkReport {
     pub count: u64,
     /// These jobs.
     pub jobs: Vec<JobReference>,
+    /// After a dry run, these by their errors, the largest group first: at most 1,000 groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<ErrorGroup>,
     /// The dead letters that were selected and with which it failed.
     pub skipped: Vec<SkippedJob>,
     /// The number of dead letters that were deleted as copies: of one that was dealt with, or of the same job in another message.
@@ -56,10 +60,13 @@ pub struct BulkReport {
     /// About how many dead letters are there that it did not meet: other readers hold them for up to 10 minutes, they came meanwhile, or
     /// it ended before. `None` if the storage did not return their number.
     pub unseen: Option<u64>,
+    /// True if it met all that it was to take: as many as its limit or its plan has, or else every dead letter that is there. If not, others
+    /// may hold some that are selected, or some came meanwhile: run it again.
+    pub complete: bool,
     /// The cause, if it ended before it had looked at all.
     pub stopped: Option<String>,
     #[serde(skip)]
-    letters: Vec<PlannedLetter>,
+    pub(super) letters: Vec<PlannedLetter>,
     /// The skipped jobs that it may have changed.
     #[serde(skip)]
     maybe_changed: Vec<JobReference>,
@@ -79,7 +86,7 @@ pub struct SkippedJob {
 
 /// The dead letters that a redrive or a purge may take.
 #[derive(Debug)]
-enum Selection {
+pub(super) enum Selection {
     Filter(DeadLetterFilter),
     Plan(DeadLetterPlan),
 }
@@ -87,14 +94,15 @@ enum Selection {
 /// A redrive or a purge that is put together; [`run`](Self::run) does it. Begun by [`Admin::redrive`] and [`Admin::purge`].
 #[must_use = "nothing happens before `run`"]
 pub struct Bulk<'a> {
-    admin: &'a Admin,
+    pub(super) admin: &'a Admin,
     queue: String,
     purges: bool,
-    selection: Selection,
-    limit: Option<u64>,
+    pub(super) selection: Selection,
+    pub(super) limit: Option<u64>,
     per_second: Option<u32>,
+    canary: Option<u64>,
     dry_run: bool,
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
     progress: Box<dyn FnMut(BulkProgress) + Send + 'a>,
 }
 
@@ -119,6 +127,7 @@ impl Admin {
             selection: Selection::Filter(DeadLetterFilter::new()),
             limit: None,
             per_second: None,
+            canary: None,
             dry_run: false,
             stop: CancellationToken::new(),
             progress: Box::new(|_| {}),
@@ -149,6 +158,14 @@ impl<'a> Bulk<'a> {
     /// Takes at most this many a second.
     pub fn per_second(mut self, rate: u32) -> Self {
         self.per_second = Some(rate);
+        self
+    }
+
+    /// Puts so many back first, and the others when these jobs have ended and none of them died again. Otherwise the report says why it
+    /// [stopped](BulkReport::stopped), and the others are left alone. It waits as long as a job of the canary waits or runs; where the storage does not
+    /// show whether it has ended, and no journal does, it stops after two minutes. Zero is none. It has no effect on a purge or a dry run.
+    pub fn canary(mut self, jobs: u64) -> Self {
+        self.canary = Some(jobs).filter(|jobs| *jobs > 0);
         self
     }
 
@@ -183,7 +200,7 @@ impl<'a> Bulk<'a> {
     /// # Cancel safety
     /// If the future is dropped, dead letters that it held come back after at most 10 minutes; the one under way may be in
     /// both queues.
-    pub async fn run(self) -> Result<BulkReport, Error> {
+    pub async fn run(mut self) -> Result<BulkReport, Error> {
         let (admin, deed) = (self.admin, self.deed());
         let action = match (self.dry_run, self.purges) {
             (true, _) => Action::Inspect,
@@ -201,7 +218,13 @@ impl<'a> Bulk<'a> {
                 jobs: jobs.cloned().collect(),
             }
         };
-        admin.act_on_jobs(action, deed, self.pass(), changes).await
+        let work = async {
+            match self.canary.filter(|_| action == Action::Redrive) {
+                Some(jobs) => self.after_canary(jobs).await,
+                None => self.pass(None).await,
+            }
+        };
+        admin.act_on_jobs(action, deed, work, changes).await
     }
 
     fn deed(&self) -> Deed {
@@ -211,13 +234,19 @@ impl<'a> Bulk<'a> {
         };
         let limit = self.limit.map(|limit| format!("at most {limit}"));
         let rate = self.per_second.map(|rate| format!("at most {rate} a second"));
-        let parts = Some(selection).filter(|text| !text.is_empty()).into_iter().chain(limit).chain(rate);
+        let canary = self.canary.map(|jobs| format!("{jobs} first"));
+        let parts = Some(selection).filter(|text| !text.is_empty()).into_iter();
+        let parts = parts.chain(limit).chain(rate).chain(canary);
         let selection = parts.collect::<Vec<_>>().join(", ");
         Deed { subject: format!("dead letters of {}", self.queue), selection, jobs }
     }
 
-    async fn pass(mut self) -> Result<BulkReport, Error> {
+    /// Looks through the dead letters once. Leaves those alone that came after `before`.
+    pub(super) async fn pass(&mut self, before: Option<SystemTime>) -> Result<BulkReport, Error> {
         let mut options = self.options()?.stop(self.stop.clone());
+        if before.is_some() {
+            options = options.before(before);
+        }
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
         let total = match &self.selection {
             Selection::Plan(plan) => plan.letters.len() as u64,
@@ -231,19 +260,30 @@ impl<'a> Bulk<'a> {
             (false, true) => PassAction::Delete,
             (false, false) => PassAction::PutBack,
         };
-        let mut told = Vec::new();
+        let (mut told, mut errors) = (Vec::new(), ErrorCounts::default());
         let mut tell = |letter: &DeadLetter| {
+            if self.dry_run {
+                errors.add(&self.queue, letter);
+            }
             told.push(PlannedLetter::of(&self.queue, letter));
             let done = told.len() as u64;
             (self.progress)(BulkProgress { done, total: total.max(done) });
         };
         let report = letters.pass(&options, action, &mut tell).await?;
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
-        let mut report = BulkReport::of(self.queue, report, told, self.dry_run, stopped);
-        if let (Selection::Plan(plan), None) = (&self.selection, &report.stopped) {
-            let planned = (plan.letters.len() as u64).min(self.limit.unwrap_or(u64::MAX));
-            report.missing = planned.saturating_sub(report.count + report.skipped.len() as u64);
+        let mut report = BulkReport::of(self.queue.clone(), report, told, self.dry_run, stopped);
+        (report.errors, _) = errors.finish();
+        let planned = match &self.selection {
+            Selection::Plan(plan) => Some(plan.letters.len() as u64),
+            Selection::Filter(_) => None,
+        };
+        let (met, most) =
+            (report.count + report.skipped.len() as u64, self.limit.into_iter().chain(planned).min());
+        if let (Some(_), Some(most), None) = (planned, most, &report.stopped) {
+            report.missing = most.saturating_sub(met);
         }
+        let has_met_all = report.unseen == Some(0) || most.is_some_and(|most| met >= most);
+        report.complete = has_met_all && report.stopped.is_none();
         Ok(report)
     }
 
@@ -276,6 +316,19 @@ impl BulkReport {
         DeadLetterPlan { queue: self.queue.clone(), before: self.before, letters: self.letters.clone() }
     }
 
+    /// Adds a later pass over the same dead letters.
+    pub(super) fn extend(&mut self, later: Self) {
+        self.count += later.count;
+        self.jobs.extend(later.jobs);
+        self.skipped.extend(later.skipped);
+        self.copies += later.copies;
+        self.payloads_left += later.payloads_left;
+        (self.left, self.newer, self.missing) = (later.left, later.newer, later.missing);
+        (self.unseen, self.complete, self.stopped) = (later.unseen, later.complete, later.stopped);
+        self.letters.extend(later.letters);
+        self.maybe_changed.extend(later.maybe_changed);
+    }
+
     fn of(
         queue: String,
         report: RedriveReport,
@@ -297,13 +350,14 @@ impl BulkReport {
         });
         let (count, skipped) = (letters.len() as u64, skipped.collect());
         let jobs = letters.iter().map(|letter| letter.job.clone()).collect();
-        let (stopped, missing) = (failed.or(stopped), 0);
+        let (stopped, missing, complete) = (failed.or(stopped), 0, false);
         Self {
             queue,
             before: began,
             dry_run,
             count,
             jobs,
+            errors: Vec::new(),
             skipped,
             copies,
             payloads_left,
@@ -311,6 +365,7 @@ impl BulkReport {
             newer,
             missing,
             unseen,
+            complete,
             stopped,
             letters,
             maybe_changed,

@@ -10,6 +10,7 @@ use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue_message::envelope::{Parsed, Payload, parse};
 use serde::Serialize;
 
+use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
 use super::event::Deed;
 use super::job::Stored;
 use super::short_duration;
@@ -26,6 +27,7 @@ pub struct DeadLetterFilter {
     reason: Option<String>,
     ids: Option<Vec<String>>,
     text: Option<String>,
+    fingerprint: Option<String>,
     older_than: Option<Duration>,
     younger_than: Option<Duration>,
 }
@@ -71,6 +73,12 @@ impl DeadLetterFilter {
         self
     }
 
+    /// Selects those of one [`ErrorGroup`], by its fingerprint.
+    pub fn fingerprint(mut self, fingerprint: impl Into<String>) -> Self {
+        self.fingerprint = Some(fingerprint.into());
+        self
+    }
+
     /// Selects dead letters that are at least this old.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
@@ -99,6 +107,7 @@ impl DeadLetterFilter {
             && self.older_than.is_none_or(|least| age().is_some_and(|age| age >= least))
             && self.younger_than.is_none_or(|most| age().is_some_and(|age| age < most))
             && self.text.as_deref().is_none_or(|text| has_text(letter, text))
+            && self.fingerprint.as_ref().is_none_or(|wanted| *wanted == fingerprint(letter))
     }
 }
 
@@ -116,6 +125,7 @@ impl fmt::Display for DeadLetterFilter {
             text("reason", &self.reason),
             self.ids.as_ref().map(|ids| format!("ids {ids:?}")),
             text("text", &self.text),
+            text("fingerprint", &self.fingerprint),
             age("older than", self.older_than),
             age("younger than", self.younger_than),
         ];
@@ -150,9 +160,13 @@ pub struct DeadLetterPage {
     pub letters: Vec<RawJob>,
     /// The number of examined dead letters that match the filter.
     pub matching: u64,
+    /// These by their errors, the largest group first: at most 1,000 groups.
+    pub errors: Vec<ErrorGroup>,
+    /// The number of these in none of the groups, because there are more.
+    pub ungrouped: u64,
     /// The number of dead letters that were looked at.
     pub looked_at: u64,
-    /// True if all dead letters were looked at.
+    /// True if all dead letters were looked at. False also if others hold some, or if some came meanwhile.
     pub complete: bool,
 }
 
@@ -174,11 +188,9 @@ impl Admin {
         let letters = self.dead_letter_queue(queue).await?;
         let (count, peeked) = (letters.count().await?, letters.peek().await?);
         let (now, looked_at) = (self.clock().now(), peeked.len() as u64);
-        let found =
-            peeked.iter().filter(|letter| filter.selects(letter, now)).map(|letter| raw(queue, letter));
-        let letters: Vec<RawJob> = found.collect();
-        let matching = letters.len() as u64;
-        Ok(DeadLetterPage { letters, matching, looked_at, complete: looked_at >= count })
+        let mut found = Found::new(queue, usize::MAX);
+        peeked.iter().filter(|letter| filter.selects(letter, now)).for_each(|letter| found.add(letter));
+        Ok(found.page(looked_at, looked_at >= count))
     }
 
     /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead letters are invisible to others while it looks, for at most 10 minutes. Costs one request for 32 dead letters, and one for each to put it back.
@@ -197,18 +209,12 @@ impl Admin {
     ) -> Result<DeadLetterPage, Error> {
         let work = async {
             let letters = self.dead_letter_queue(queue).await?;
-            let mut found = DeadLetterPage { letters: Vec::new(), matching: 0, looked_at: 0, complete: true };
-            let mut tell = |letter: &DeadLetter| {
-                found.matching += 1;
-                if found.letters.len() < limit {
-                    found.letters.push(raw(queue, letter));
-                }
-            };
+            let mut found = Found::new(queue, limit);
             let options = self.selecting(filter).stop(self.stop.clone());
-            let report = letters.pass(&options, PassAction::Tell, &mut tell).await?;
-            found.looked_at = found.matching + report.left;
-            found.complete = report.stopped.is_none() && !self.stop.is_cancelled();
-            Ok(found)
+            let report = letters.pass(&options, PassAction::Tell, &mut |letter| found.add(letter)).await?;
+            let looked_at = found.matching + report.copies + report.left;
+            let is_over = report.stopped.is_some() || self.stop.is_cancelled();
+            Ok(found.page(looked_at, report.unseen == Some(0) && !is_over))
         };
         let summary = |page: &DeadLetterPage| format!("looked at {} dead letters", page.looked_at);
         let subject = format!("dead letters of {queue}");
@@ -223,6 +229,42 @@ impl Admin {
 
     pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {
         self.open(queue).await?.dead_letters()
+    }
+}
+
+/// The dead letters that a look has found until now.
+struct Found<'q> {
+    queue: &'q str,
+    /// The most dead letters that are kept.
+    limit: usize,
+    letters: Vec<RawJob>,
+    matching: u64,
+    errors: ErrorCounts,
+}
+
+impl<'q> Found<'q> {
+    fn new(queue: &'q str, limit: usize) -> Self {
+        Self { queue, limit, letters: Vec::new(), matching: 0, errors: ErrorCounts::default() }
+    }
+
+    fn add(&mut self, letter: &DeadLetter) {
+        self.matching += 1;
+        self.errors.add(self.queue, letter);
+        if self.letters.len() < self.limit {
+            self.letters.push(raw(self.queue, letter));
+        }
+    }
+
+    fn page(self, looked_at: u64, complete: bool) -> DeadLetterPage {
+        let (errors, ungrouped) = self.errors.finish();
+        DeadLetterPage {
+            letters: self.letters,
+            matching: self.matching,
+            errors,
+            ungrouped,
+            looked_at,
+            complete,
+        }
     }
 }
 

@@ -20,6 +20,9 @@ pub(crate) struct Filter {
     /// Only those with this text in their id, key, error or payload
     #[arg(long)]
     text: Option<String>,
+    /// Only those of this group of `dead stats`
+    #[arg(long, value_name = "FINGERPRINT")]
+    error: Option<String>,
     /// Only the job with this id; may be repeated
     #[arg(long)]
     id: Vec<String>,
@@ -40,6 +43,7 @@ impl Filter {
             .given(self.kind.as_ref(), DeadLetterFilter::kind)
             .given(self.reason.as_ref(), DeadLetterFilter::reason)
             .given(self.text.as_ref(), DeadLetterFilter::text)
+            .given(self.error.as_ref(), DeadLetterFilter::fingerprint)
             .given(Some(&self.id).filter(|ids| !ids.is_empty()), DeadLetterFilter::ids)
             .given(self.source.as_ref(), DeadLetterFilter::source)
             .given(self.older_than, DeadLetterFilter::older_than)

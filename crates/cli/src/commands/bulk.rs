@@ -17,7 +17,7 @@ use crate::session::{Need, Session};
 use crate::text::clean;
 
 /// The most jobs and skipped jobs that a text names.
-const NAMED: usize = 10;
+pub(super) const NAMED: usize = 10;
 
 #[derive(Args)]
 pub(crate) struct BulkArguments {
@@ -37,6 +37,9 @@ pub(crate) struct BulkArguments {
     /// Takes at most this many a second
     #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
+    /// Puts so many back first, waits until they have ended, and stops if one of them dies again [only for a redrive]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "dry_run")]
+    canary: Option<u64>,
     /// Only reports the changes; meanwhile the dead letters are invisible to others
     #[arg(long)]
     dry_run: bool,
@@ -48,6 +51,9 @@ pub(crate) async fn run(
     purges: bool,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
+    if purges && arguments.canary.is_some() {
+        return Err(Failure::Usage("a purge has no canary: what it deletes does not run again".to_owned()));
+    }
     let selection = selection(&arguments)?;
     let session = match (arguments.dry_run, purges) {
         (true, _) => Session::open(global, Need::Inspect).await?,
@@ -66,6 +72,7 @@ pub(crate) async fn run(
     };
     let bulk = bulk.dry_run(arguments.dry_run).stop_when(stop.clone());
     let bulk = bulk.given(arguments.limit, Bulk::limit).given(arguments.rate, Bulk::per_second);
+    let bulk = bulk.given(arguments.canary, Bulk::canary);
     let shown = bar.clone();
     let report = bulk
         .on_progress(move |progress| {
@@ -103,7 +110,7 @@ fn selection(arguments: &BulkArguments) -> Result<Selection, Failure> {
     }
 }
 
-fn read_plan(path: &Path) -> Result<DeadLetterPlan, Failure> {
+pub(super) fn read_plan(path: &Path) -> Result<DeadLetterPlan, Failure> {
     let unreadable =
         |error: &dyn Display| Failure::Usage(format!("the plan {} cannot be read: {error}", path.display()));
     let text = std::fs::read(path).map_err(|error| unreadable(&error))?;
@@ -196,6 +203,14 @@ fn verdict(report: &BulkReport, stop: &CancellationToken) -> Result<(), Failure>
         return Err(Failure::Failed(format!("ended before all dead letters were examined: {cause}")));
     }
     match (report.count, report.skipped.len()) {
+        (_, 0) if !report.complete => {
+            let unseen = report
+                .unseen
+                .map_or_else(|| "an unknown number of".to_owned(), |count| format!("about {count}"));
+            Err(Failure::Failed(format!(
+                "{unseen} dead letters are there that were not looked at: others hold them for up to 10 minutes, or they came meanwhile"
+            )))
+        }
         (0, 0) => Err(Failure::NothingMatched("no dead letter matches".to_owned())),
         (_, 0) => Ok(()),
         (_, skipped) => Err(Failure::Failed(format!("{skipped} dead letters were skipped"))),

@@ -1,10 +1,11 @@
 //! `dead`: dead letters, listed and shown.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use comfy_table::Table;
-use jobqueue_admin::{DeadLetterFilter, DeadLetterPage, RawJob, RawPayload};
+use jobqueue_admin::{DeadLetterFilter, DeadLetterPage, ErrorGroup, PlanOutcome, RawJob, RawPayload};
 use tokio_util::sync::CancellationToken;
 
 use super::bulk;
@@ -22,8 +23,12 @@ const SENDERS: usize = 100;
 pub(crate) enum DeadCommand {
     /// Lists the dead letters of a queue
     List(ListArguments),
+    /// Counts dead letters by their errors; meanwhile they are invisible to others
+    Stats(StatsArguments),
     /// Shows one dead letter, with its history
     Show(ShowArguments),
+    /// Counts what became of the dead letters of a plan after a redrive
+    Outcome(OutcomeArguments),
     /// Puts dead letters back into their queue, with their full number of attempts
     Redrive(bulk::BulkArguments),
     /// Deletes dead letters with their payloads; this cannot be undone
@@ -42,6 +47,21 @@ pub(crate) struct ListArguments {
     /// The maximum number of dead letters to list, with --deep
     #[arg(long, value_name = "COUNT", default_value_t = 1_000, requires = "deep")]
     limit: usize,
+}
+
+#[derive(Args)]
+pub(crate) struct StatsArguments {
+    /// The name of the queue
+    queue: String,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+#[derive(Args)]
+pub(crate) struct OutcomeArguments {
+    /// The plan that was redriven
+    #[arg(long, value_name = "FILE")]
+    plan: PathBuf,
 }
 
 #[derive(Args)]
@@ -68,6 +88,8 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     match command {
         DeadCommand::List(arguments) => list(global, arguments, stop).await,
+        DeadCommand::Stats(arguments) => stats(global, arguments, stop).await,
+        DeadCommand::Outcome(arguments) => outcome(global, &arguments, stop).await,
         DeadCommand::Show(arguments) => show(global, arguments, stop).await,
         DeadCommand::Redrive(arguments) => bulk::run(global, arguments, false, stop).await,
         DeadCommand::Purge(arguments) => bulk::run(global, arguments, true, stop).await,
@@ -82,9 +104,48 @@ async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToke
         say(&format!("{} dead letters match; add --limit to list more", page.matching));
     }
     if !page.complete {
-        say(&format!("showing {} dead letters only; add --deep to list all", page.looked_at));
+        say(&format!("looked at {} dead letters only{}", page.looked_at, rest(deep)));
     }
     Ok(())
+}
+
+async fn stats(global: &Global, arguments: StatsArguments, stop: &CancellationToken) -> Result<(), Failure> {
+    let StatsArguments { queue, filter } = arguments;
+    let (_, page) = look(global, &queue, &filter.selection(), Some(0), stop).await?;
+    global.output.page(&page, &page.errors, "dead letters", || groups(&page.errors))?;
+    if page.ungrouped > 0 {
+        say(&format!("{} more dead letters have other errors", page.ungrouped));
+    }
+    if !page.complete {
+        say(&format!("looked at {} dead letters only{}", page.looked_at, rest(true)));
+    }
+    if !page.errors.is_empty() && global.output == Output::Table {
+        say("`dead list`, `dead redrive` and `dead purge` take one group by --error FINGERPRINT");
+    }
+    Ok(())
+}
+
+async fn outcome(
+    global: &Global,
+    arguments: &OutcomeArguments,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let plan = bulk::read_plan(&arguments.plan)?;
+    let session = Session::open(global, Need::Read).await?;
+    let look = async { Ok(session.admin.outcome(&plan).await?) };
+    let outcome = or_stop(look, stop, "interrupted").await?;
+    global.output.value(&outcome, || {
+        let PlanOutcome { left, open, ended, dead_again, unknown, .. } = &outcome;
+        let mut text = format!(
+            "{ended} ended, {open} wait or run, {} died again, {left} were not put back, {unknown} unknown\n",
+            dead_again.len()
+        );
+        for died in dead_again.iter().take(bulk::NAMED) {
+            let error = optional(died.error.as_deref());
+            text.push_str(&format!("  died again: {}: {error}\n", clean(&died.job.id)));
+        }
+        text
+    })
 }
 
 /// Looks at the first dead letters, or at all of them if there is a limit.
@@ -121,9 +182,11 @@ async fn show(global: &Global, arguments: ShowArguments, stop: &CancellationToke
     let filter = DeadLetterFilter::new().ids([id.as_str()]).given(source, DeadLetterFilter::source);
     let (session, page) = look(global, &queue, &filter, deep.then_some(SENDERS), stop).await?;
     let Some(letter) = page.letters.first() else {
-        let more = if page.complete { "" } else { "; add --deep to search all" };
-        let text = format!("none of {} dead letters of `{queue}` has the id `{id}`{more}", page.looked_at);
-        return Err(Failure::NothingMatched(text));
+        let text = format!("none of {} dead letters of `{queue}` has the id `{id}`", page.looked_at);
+        return Err(match page.complete {
+            true => Failure::NothingMatched(text),
+            false => Failure::Failed(text + rest(deep)),
+        });
     };
     let sources: BTreeSet<_> = page.letters.iter().map(|letter| clean(&letter.source)).collect();
     if sources.len() > 1 {
@@ -142,6 +205,14 @@ async fn show(global: &Global, arguments: ShowArguments, stop: &CancellationToke
     print(&details(letter))
 }
 
+/// Returns what became of the dead letters that were not looked at.
+fn rest(deep: bool) -> &'static str {
+    match deep {
+        true => "; others hold the rest for up to 10 minutes, or it came meanwhile",
+        false => "; add --deep for all",
+    }
+}
+
 fn overview(letters: &[RawJob]) -> Table {
     let mut rows = table(&["ID", "KIND", "KEY", "REASON", "DIED", "#ATTEMPTS", "LAST ERROR"]);
     for letter in letters {
@@ -154,6 +225,26 @@ fn overview(letters: &[RawJob]) -> Table {
             optional(dead.and_then(|dead| dead.time.as_deref())),
             letter.attempts.to_string(),
             optional(letter.last_error.as_deref().or(letter.problem.as_deref())),
+        ]);
+    }
+    rows
+}
+
+fn groups(errors: &[ErrorGroup]) -> Table {
+    let mut rows =
+        table(&["#COUNT", "FINGERPRINT", "KIND", "REASON", "FIRST", "LAST", "VERSIONS", "SAMPLE", "ERROR"]);
+    for group in errors {
+        let versions: Vec<_> = group.versions.iter().map(u32::to_string).collect();
+        rows.add_row([
+            group.count.to_string(),
+            cell(&group.fingerprint),
+            cell(&group.kind),
+            cell(&group.reason),
+            optional(group.first.as_deref()),
+            optional(group.last.as_deref()),
+            optional(Some(versions.join(",")).as_deref().filter(|text| !text.is_empty())),
+            cell(&group.sample.id),
+            cell(&group.error),
         ]);
     }
     rows

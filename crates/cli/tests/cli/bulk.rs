@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, error_text};
+use crate::support::{Place, error_text, hold_a_dead_letter};
 
 /// Sends SIGINT.
 pub(crate) fn interrupt(child: &Child) {
@@ -86,4 +86,61 @@ fn bulk_without_a_filter_needs_all() {
         assert_eq!(place.run(arguments).status.code(), Some(2), "{arguments:?}");
     }
     assert_eq!(place.counts(), (0, 1));
+}
+
+#[test]
+fn dead_letters_are_counted_and_taken_by_their_error() {
+    let place = Place::with_mails(0, 3);
+    let stats = place.json(&["dead", "stats", "mails"]);
+    let group = &stats["errors"][0];
+    assert_eq!(
+        (group["count"].as_u64(), group["error"].as_str()),
+        (Some(3), Some("no such address")),
+        "{stats}"
+    );
+    let fingerprint = group["fingerprint"].as_str().unwrap();
+    let table = place.ok(&["dead", "stats", "mails"]);
+    assert!(table.starts_with("COUNT") && table.contains(fingerprint), "{table}");
+    assert_eq!(
+        place.run(&["dead", "redrive", "mails", "--error", "0123456789abcdef"]).status.code(),
+        Some(3)
+    );
+    let done = place.ok(&["dead", "redrive", "mails", "--error", fingerprint]);
+    assert!(done.starts_with("3 put back"), "{done}");
+}
+
+#[test]
+fn nothing_matched_is_not_said_while_others_hold_dead_letters() {
+    let place = Place::with_mails(0, 2);
+    hold_a_dead_letter(&place.storage);
+    for arguments in [
+        &["dead", "redrive", "mails", "--kind", "other"][..],
+        &["dead", "redrive", "mails", "--all", "--dry-run"],
+        &["dead", "purge", "mails", "--all", "--yes"],
+        &["dead", "show", "mails", "no-such-job", "--deep"],
+    ] {
+        let output = place.run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", error_text(&output));
+        assert!(error_text(&output).contains("others hold"), "{}", error_text(&output));
+    }
+    let listed = place.json(&["dead", "list", "mails", "--deep"]);
+    assert_eq!(listed["complete"], false);
+}
+
+#[test]
+fn what_became_of_a_plan_is_counted() {
+    let place = Place::with_mails(0, 3);
+    let file = place.path("plan.json");
+    let path = file.to_str().unwrap();
+    place.ok(&["dead", "redrive", "mails", "--all", "--dry-run", "--plan", path]);
+    assert_eq!(place.json(&["dead", "outcome", "--plan", path])["left"], 3);
+    let purge = ["dead", "purge", "mails", "--plan", path, "--yes", "--canary", "1"];
+    assert_eq!(place.run(&purge).status.code(), Some(2), "a purge has no canary");
+    place.ok(&["dead", "redrive", "mails", "--plan", path, "--limit", "2"]);
+    crate::support::reject_all(&place.storage);
+    let outcome = place.json(&["dead", "outcome", "--plan", path]);
+    crate::shape::check("plan_outcome", &outcome);
+    assert_eq!((outcome["left"].as_u64(), outcome["dead_again"].as_array().unwrap().len()), (Some(1), 2));
+    let text = place.ok(&["dead", "outcome", "--plan", path]);
+    assert!(text.contains("2 died again") && text.contains("no such address"), "{text}");
 }

@@ -23,6 +23,7 @@ fn output_of_each_command_has_the_form_of_its_schema() {
         ("jobs", &["peek", "mails", "--deep", "--yes"]),
         ("dead_letters", &["dead", "list", "mails"]),
         ("dead_letters", &["dead", "list", "mails", "--deep", "--reason", "rejected"]),
+        ("dead_letters", &["dead", "stats", "mails"]),
         ("job", &["dead", "show", "mails", "dead-1"]),
         ("payload", &["dead", "show", "mails", "dead-1", "--payload"]),
         ("bulk_report", &["dead", "redrive", "mails", "--all", "--dry-run"]),

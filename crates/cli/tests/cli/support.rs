@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use jobqueue::storage::{GetMessages, QueueName};
 use jobqueue::{JobError, QueueMessage, Storage, Worker};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -117,6 +118,17 @@ pub(crate) fn fill(storage: &str, waiting: usize, dead: usize) {
 pub(crate) fn reject_all(storage: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { reject(&Storage::connect(storage).await.unwrap()).await });
+}
+
+/// Leases one dead letter of `mails` for an hour, as another program may.
+pub(crate) fn hold_a_dead_letter(storage: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let storage = Storage::connect(storage).await.unwrap();
+        let get = GetMessages::new(1, Duration::from_secs(3_600));
+        let held = storage.queues().get(&QueueName::new("mails-poison").unwrap(), get).await.unwrap();
+        assert_eq!(held.messages.len(), 1);
+    });
 }
 
 async fn reject(storage: &Storage) {

@@ -36,6 +36,8 @@ pub(crate) struct Order {
     pub(crate) queue: String,
     pub(crate) selection: Selection,
     pub(crate) per_second: Option<u32>,
+    /// The number of jobs of a redrive that go first.
+    pub(crate) canary: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -76,10 +78,10 @@ impl Operation {
     }
 
     async fn run(&self, admin: &Admin) -> Result<BulkReport, jobqueue::Error> {
-        let Order { verb, queue, selection, per_second } = &self.order;
+        let Order { verb, queue, selection, per_second, canary } = &self.order;
         let bulk = match verb {
             Verb::Preview => admin.redrive(queue).filter(selection.filter()).dry_run(true),
-            Verb::Redrive(plan) => admin.redrive(queue).plan(plan.clone()),
+            Verb::Redrive(plan) => admin.redrive(queue).plan(plan.clone()).given(*canary, Bulk::canary),
             Verb::Purge(plan) => admin.purge(queue).plan(plan.clone()),
         };
         let bulk = bulk.stop_when(self.stop.clone()).given(*per_second, Bulk::per_second).on_progress(|at| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::storage::{GetMessages, Operation, PutMessage, QueueName, StoreErrorKind, UpdateMessage};
 use jobqueue::{JobError, JobInfo, Storage, Worker};
 use jobqueue_admin::{AccessLevel, Admin, BulkReport, DeadLetterFilter, JobState, OperatorResult, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -257,4 +257,60 @@ async fn audit_names_jobs_that_may_be_changed() {
     }
     let events = events.lock().unwrap();
     assert_eq!((events[0].jobs.len(), events[1].jobs.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_look_is_not_complete_while_others_hold_dead_letters() {
+    for (storage, _folder) in storages().await {
+        let admin = with_dead_letters(&storage, 3).await;
+        let (all, none) = (DeadLetterFilter::all(), DeadLetterFilter::new().kind("other"));
+        let dead = QueueName::new("tasks-poison").unwrap();
+        let held = storage.queues().get(&dead, GetMessages::new(1, Duration::from_secs(300))).await.unwrap();
+        assert_eq!(held.messages.len(), 1);
+        let page = admin.search_dead_letters(QUEUE, &all, 10).await.unwrap();
+        assert_eq!((page.matching, page.looked_at), (2, 2));
+        assert!(!page.complete, "{page:?}");
+        let report = admin.purge(QUEUE).filter(none.clone()).run().await.unwrap();
+        assert_eq!((report.count, report.unseen, report.complete), (0, Some(1), false), "{report:?}");
+        let limited = admin.redrive(QUEUE).filter(all.clone()).limit(1).run().await.unwrap();
+        assert!(limited.complete && limited.count == 1, "{limited:?}");
+        for message in held.messages {
+            let given_back = UpdateMessage::new(Duration::ZERO);
+            let _ = storage.queues().update(&dead, &message.message, given_back).await.unwrap();
+        }
+        assert!(admin.search_dead_letters(QUEUE, &all, 10).await.unwrap().complete);
+        assert!(admin.purge(QUEUE).filter(none).run().await.unwrap().complete);
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_are_counted_by_their_errors() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, QUEUE, (0..9).map(|n| n.to_string())).await;
+        let handler = async |_: Task, info: JobInfo| {
+            let text = match info.id.parse::<u64>() {
+                Ok(number) if number % 3 == 0 => format!("row {} is locked by \"w{number}\"", number + 1_000),
+                Ok(_) => "HTTP 503".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            Err::<(), _>(JobError::dead_letter(text))
+        };
+        let worker = Worker::builder(storage.clone()).handle_on(QUEUE, handler).build().unwrap();
+        assert_eq!(worker.run_until_idle().await.unwrap().dead_lettered, 9);
+        let page = admin.search_dead_letters(QUEUE, &DeadLetterFilter::new(), 0).await.unwrap();
+        let shown = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
+        let preview = admin.redrive(QUEUE).filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
+        assert!(page.errors == shown.errors && page.errors == preview.errors, "{page:?} {shown:?}");
+        let found: Vec<_> = page.errors.iter().map(|group| (group.count, group.error.as_str())).collect();
+        assert_eq!(found, [(6, "HTTP 503"), (3, "row # is locked by \"…\"")]);
+        let locked = &page.errors[1];
+        assert_eq!((locked.kind.as_str(), locked.reason.as_str()), ("task", "rejected"));
+        assert!(locked.first.is_some() && locked.first <= locked.last);
+        assert!(["0", "3", "6"].contains(&locked.sample.id.as_str()), "{locked:?}");
+        assert!(locked.sample_error.as_deref().is_some_and(|error| error.starts_with("row 100")));
+        let of_group = DeadLetterFilter::new().fingerprint(&locked.fingerprint);
+        let redriven = admin.redrive(QUEUE).filter(of_group).run().await.unwrap();
+        assert_eq!((redriven.count, counts(&admin).await), (3, (3, 6)));
+    }
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod azurite;
+mod canary;
 mod cancel;
 mod coordination;
 mod dead_letters;

@@ -4,11 +4,12 @@ use askama::Template;
 use jobqueue_admin::{Action, DeadLetterPlan};
 
 use super::job::reference;
-use super::rows::Message;
+use super::rows::{ErrorRow, Message};
 use super::selection::Selection;
 use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
+use crate::browser::filters;
 use crate::browser::operations::{Order, Verb};
 use crate::browser::poller::Cost;
 use crate::browser::text::{known, line};
@@ -26,6 +27,7 @@ struct Dead {
     layout: Layout,
     queue: String,
     selection: Selection,
+    errors: Vec<ErrorRow>,
     letters: Vec<Message>,
     matching: u64,
     looked_at: u64,
@@ -79,6 +81,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
             .live(&request, &look, Cost::new(2, 0))
             .noticed(fields.text("done")),
         queue: queue.to_owned(),
+        errors: ErrorRow::all(&request, queue, &selection, &found.errors),
         letters: found.letters.iter().map(|job| Message::new(&request, job)).collect(),
         matching: found.matching,
         looked_at: found.looked_at,
@@ -96,7 +99,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
 pub(crate) async fn preview(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let queue = fields.required("queue")?.to_owned();
     let selection = Selection::read(&fields, &request.app.redactor)?;
-    start(&request, Order { verb: Verb::Preview, queue, selection, per_second: None })
+    start(&request, Order { verb: Verb::Preview, queue, selection, per_second: None, canary: None })
 }
 
 /// Puts back the dead letters of a preview, or that of one job.
@@ -107,9 +110,10 @@ pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Resul
             "nothing was changed: a rate is at least 1 a second; leave it empty for no bound",
         ));
     }
+    let canary = fields.number::<u64>("canary")?;
     let (plan, selection) = plan(&request, &fields)?;
     let queue = plan.queue().to_owned();
-    start(&request, Order { verb: Verb::Redrive(plan), queue, selection, per_second })
+    start(&request, Order { verb: Verb::Redrive(plan), queue, selection, per_second, canary })
 }
 
 /// Deletes the dead letters of a preview, or that of one job, if the operator has typed the name of their queue.
@@ -119,7 +123,7 @@ pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<
     if fields.text("confirm") != Some(&queue) {
         return Err(PageError::invalid("nothing was deleted: the typed name does not match the queue"));
     }
-    start(&request, Order { verb: Verb::Purge(plan), queue, selection, per_second: None })
+    start(&request, Order { verb: Verb::Purge(plan), queue, selection, per_second: None, canary: None })
 }
 
 /// Returns what a preview has found, and the filter by which it looked; without a preview the dead letter of one job.

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use askama::Template;
-use jobqueue_admin::{Action, SkippedJob};
+use jobqueue_admin::{Action, JobReference, PlanOutcome, SkippedJob};
 
-use super::rows::{job_path, shown};
+use super::rows::{ErrorRow, job_path, shown};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
-use crate::browser::operations::{Operation, Order, Progress};
+use crate::browser::operations::{Operation, Order, Progress, Verb};
 use crate::browser::poller::Cost;
 use crate::browser::redact::Field;
+use crate::browser::text::line;
 
 const NAMED: usize = 100;
 
@@ -24,9 +25,16 @@ struct OperationPage<'a> {
     order: &'a Order,
     progress: &'a Progress,
     runs: bool,
+    /// The errors of a preview's dead letters.
+    errors: Vec<ErrorRow>,
     /// The dead letters with which it failed, each with the error.
     skipped: Vec<(&'a SkippedJob, String)>,
+    /// What has become of the jobs of a redrive that has ended.
+    outcome: Option<Arc<PlanOutcome>>,
+    /// Those that died again: path, id and error.
+    died: Vec<(String, String, String)>,
     may_stop: bool,
+    may_inspect: bool,
     may_redrive: bool,
     may_purge: bool,
 }
@@ -43,17 +51,36 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     if runs {
         layout = layout.live(&request, &look, Cost::default()).on(&operation.id);
     }
+    let report = progress.ended.iter().flatten().next();
+    let errors = report.map(|report| report.errors.as_slice()).unwrap_or_default();
+    let outcome = match (&order.verb, report) {
+        (Verb::Redrive(_), Some(report)) => {
+            let work = async { request.app.admin.outcome(&report.plan()).await };
+            Some(request.app.reads.get(&operation.id, work).await?)
+        }
+        _ => None,
+    };
+    let died = outcome.iter().flat_map(|outcome| &outcome.dead_again).take(NAMED).map(|died| {
+        let JobReference { queue, source, id, .. } = &died.job;
+        let error = shown(&request, queue, "", Field::Error, died.error.as_deref().unwrap_or("-"));
+        (job_path(queue, source.as_deref().unwrap_or_default(), id), line(id), error)
+    });
+    let died = died.collect();
     let skipped = progress.ended.iter().flatten().flat_map(|report| &report.skipped).take(NAMED);
     let page = OperationPage {
         layout,
         operation: &operation,
         order,
         runs,
+        errors: ErrorRow::all(&request, &order.queue, &order.selection, errors),
         skipped: skipped
             .map(|job| (job, shown(&request, &order.queue, "", Field::Error, &job.error)))
             .collect(),
         progress: &progress,
+        outcome,
+        died,
         may_stop: runs && access.allows(order.verb.action()),
+        may_inspect: access.allows(Action::Inspect),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
     };

@@ -1,7 +1,8 @@
 //! Rows that several pages show: running jobs, and messages.
 
-use jobqueue_admin::{RawJob, RunningJob, WorkerOverview};
+use jobqueue_admin::{ErrorGroup, RawJob, RunningJob, WorkerOverview};
 
+use super::selection::Selection;
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::redact::{Field, Shown};
 use crate::browser::text::{When, age, encoded, line};
@@ -119,5 +120,54 @@ impl Message {
             died: job.dead.as_ref().and_then(|dead| dead.time.as_deref()).map(When::read),
             note: notes.join(", "),
         }
+    }
+}
+
+/// Dead letters with one error.
+pub(crate) struct ErrorRow {
+    pub(crate) queue: String,
+    /// The selection of these, as a part of an address.
+    pub(crate) query: String,
+    pub(crate) error: String,
+    pub(crate) reason: String,
+    pub(crate) kind: String,
+    pub(crate) versions: String,
+    pub(crate) count: u64,
+    pub(crate) first: Option<When>,
+    pub(crate) last: Option<When>,
+    /// The job that died last.
+    pub(crate) path: String,
+    pub(crate) id: String,
+}
+
+impl ErrorRow {
+    pub(crate) fn all(
+        request: &AuthorizedRequest,
+        queue: &str,
+        selection: &Selection,
+        errors: &[ErrorGroup],
+    ) -> Vec<Self> {
+        const SHOWN: usize = 50;
+        let row = |group: &ErrorGroup| {
+            let versions: Vec<_> = group.versions.iter().map(u32::to_string).collect();
+            let error = match group.error.as_str() {
+                "" => "no error".to_owned(),
+                error => shown(request, queue, &group.kind, Field::Error, error),
+            };
+            Self {
+                queue: queue.to_owned(),
+                query: selection.query_of_error(&group.fingerprint),
+                error,
+                reason: line(&group.reason),
+                kind: line(&group.kind),
+                versions: versions.join(", "),
+                count: group.count,
+                first: group.first.as_deref().map(When::read),
+                last: group.last.as_deref().map(When::read),
+                path: job_path(queue, group.sample.source.as_deref().unwrap_or_default(), &group.sample.id),
+                id: line(&group.sample.id),
+            }
+        };
+        errors.iter().take(SHOWN).map(row).collect()
     }
 }

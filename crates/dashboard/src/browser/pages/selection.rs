@@ -7,7 +7,7 @@ use crate::browser::fields::{Fields, Given};
 use crate::browser::redact::Redactor;
 use crate::browser::text::encoded;
 
-const FIELDS: [&str; 7] = ["kind", "reason", "text", "id", "source", "older", "younger"];
+const FIELDS: [&str; 8] = ["kind", "reason", "text", "error", "id", "source", "older", "younger"];
 
 /// An operator's selection among the dead letters of a queue.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +26,7 @@ impl Selection {
             .given(fields.text("kind"), DeadLetterFilter::kind)
             .given(fields.text("reason"), DeadLetterFilter::reason)
             .given(fields.text("text"), DeadLetterFilter::text)
+            .given(fields.text("error"), DeadLetterFilter::fingerprint)
             // An id may begin or end with blanks.
             .given(fields.exact("id"), |filter, id| filter.ids([id]))
             .given(fields.exact("source"), DeadLetterFilter::source)
@@ -55,8 +56,17 @@ impl Selection {
 
     /// Returns the fields as a part of an address, with a question mark if there are any.
     pub(crate) fn query(&self) -> String {
-        let pairs: Vec<_> =
-            self.fields().into_iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-        if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+        query(self.fields().into_iter())
     }
+
+    /// Returns the same for those of its dead letters that have one error.
+    pub(crate) fn query_of_error<'s>(&'s self, fingerprint: &'s str) -> String {
+        let others = self.fields().into_iter().filter(|(name, _)| *name != "error");
+        query(others.chain([("error", fingerprint)]))
+    }
+}
+
+fn query<'s>(fields: impl Iterator<Item = (&'s str, &'s str)>) -> String {
+    let pairs: Vec<_> = fields.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+    if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }

@@ -78,6 +78,44 @@ async fn pause_shows_its_end_its_author_and_its_note() {
 }
 
 #[tokio::test]
+async fn dead_letters_of_one_error_are_found_and_put_back_as_a_group() {
+    let storage = filled().await;
+    let admin = operate(&storage);
+    let broken = RawSend::json("mail", r#"{"too":"nobody"}"#).unwrap().id("broken");
+    admin.send("mails", broken).await.unwrap();
+    reject_all(&storage).await;
+    let browser = Browser::operating(&storage);
+    let page = browser.page("/queues/mails/dead").await;
+    assert!(page.contains("<h2>Errors</h2>") && page.contains("no such address: bob@example.org"), "{page}");
+    let errors = admin.dead_letters("mails", &DeadLetterFilter::new()).await.unwrap().errors;
+    let rejected = errors.iter().find(|group| group.reason == "rejected").unwrap();
+    assert!(page.contains(&format!("do/preview?error={}", rejected.fingerprint)), "{page}");
+    let fields = [("queue", "mails"), ("error", rejected.fingerprint.as_str())];
+    let preview = previewed(&browser, &fields).await;
+    let redrive = browser.post("/do/redrive", &[("plan", operation(&preview))]).await;
+    assert!(ended(&browser, redrive.location()).await.contains("2 put back"));
+    let left = admin.dead_letters("mails", &DeadLetterFilter::new()).await.unwrap();
+    assert_eq!(left.letters[0].id, "broken");
+}
+
+#[tokio::test]
+async fn report_of_a_redrive_follows_its_jobs() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    let preview = previewed(&browser, &[("queue", "mails")]).await;
+    let fields = [("plan", operation(&preview)), ("canary", "none")];
+    assert_eq!(browser.post("/do/redrive", &fields).await.status, StatusCode::BAD_REQUEST);
+    let redrive = browser.post("/do/redrive", &[("plan", operation(&preview)), ("canary", "5")]).await;
+    let page = ended(&browser, redrive.location()).await;
+    assert!(page.contains("0 ended, 1 wait or run, 0 died again"), "{page}");
+    reject_all(&storage).await;
+    // A change forgets what viewers share for a moment.
+    browser.post("/do/resume", &[("queue", "mails")]).await;
+    let page = browser.page(redrive.location().trim_start_matches("..")).await;
+    assert!(page.contains("no such address: bob@example.org") && page.contains("died again"), "{page}");
+}
+
+#[tokio::test]
 async fn all_dead_letters_that_match_are_counted_then_put_back() {
     let storage = filled().await;
     let admin = operate(&storage);

@@ -1,0 +1,78 @@
+//! The canary of a redrive: a few jobs go first, and the others follow only if these end well.
+
+use std::time::Duration;
+
+use jobqueue::Error;
+use jobqueue_storage::text::chain;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::bulk::{Bulk, BulkReport, Selection};
+use super::{Admin, DeadLetterPlan};
+
+/// The time between two looks at the jobs of the canary.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The time after which jobs that are nowhere to be seen end the wait.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+impl Bulk<'_> {
+    /// Puts back the jobs of the canary, waits until they have ended, and puts back the others.
+    pub(super) async fn after_canary(&mut self, jobs: u64) -> Result<BulkReport, Error> {
+        let limit = self.limit;
+        self.limit = Some(limit.map_or(jobs, |limit| limit.min(jobs)));
+        let mut first = self.pass(None).await?;
+        let is_over = first.stopped.is_some() || !first.skipped.is_empty() || first.count < jobs;
+        if is_over || limit.is_some_and(|limit| limit <= jobs) {
+            return Ok(first);
+        }
+        let rest = match self.admin.wait_for_canary(&first.plan(), &self.stop).await {
+            Ok(()) => {
+                if let Selection::Plan(plan) = &mut self.selection {
+                    plan.letters.retain(|letter| !first.letters.contains(letter));
+                }
+                self.limit = limit.map(|limit| limit - first.count);
+                // A job that died meanwhile was not meant.
+                self.pass(first.before).await.map_err(|error| chain(&error))
+            }
+            Err(why) => Err(why),
+        };
+        match rest {
+            Ok(rest) => first.extend(rest),
+            Err(why) => (first.stopped, first.complete) = (Some(why), false),
+        }
+        Ok(first)
+    }
+}
+
+impl Admin {
+    /// Waits until all jobs of a plan have ended.
+    ///
+    /// # Errors
+    /// The reason why no more jobs must be put back.
+    async fn wait_for_canary(&self, plan: &DeadLetterPlan, stop: &CancellationToken) -> Result<(), String> {
+        let mut unknown_since = None;
+        loop {
+            let outcome = self.outcome_with(plan, true).await;
+            let outcome =
+                outcome.map_err(|error| format!("the canary cannot be watched: {}", chain(&error)))?;
+            if let Some(died) = outcome.dead_again.first() {
+                let error = died.error.as_deref().unwrap_or("no error is kept");
+                let (died, all) = (outcome.dead_again.len(), plan.letters.len());
+                return Err(format!("{died} of the {all} jobs of the canary died again: {error}"));
+            }
+            if outcome.open == 0 && outcome.unknown == 0 {
+                return Ok(());
+            }
+            if outcome.unknown == 0 {
+                unknown_since = None;
+            } else if unknown_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+                let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
+                return Err(text.to_owned());
+            }
+            tokio::select! {
+                () = sleep(LOOK_EVERY) => {}
+                () = stop.cancelled() => return Err("it was stopped while the jobs of the canary ran".to_owned()),
+            }
+        }
+    }
+}

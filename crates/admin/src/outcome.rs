@@ -1,0 +1,222 @@
+//! What became of the jobs of a plan after they were put back.
+
+use std::collections::{HashMap, HashSet};
+
+use jobqueue::__internals::PassAction;
+use jobqueue::Error;
+use jobqueue::dead_letters::{DeadLetter, RedriveOptions};
+use serde::Serialize;
+
+use super::{Admin, DeadLetterPlan, HistoryFilter, JobFilter, JobReference, JobState, PlannedLetter};
+
+/// The most jobs of each state, and of the history, among which those of a plan are looked for.
+const MAX_LOOKED_AT: usize = 100_000;
+/// The number of jobs that are read at once.
+const PAGE: usize = 1_000;
+
+/// What became of the dead letters of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct PlanOutcome {
+    /// The number of dead letters that were not put back or deleted.
+    pub left: u64,
+    /// The number of jobs that wait, are delayed, or run.
+    pub open: u64,
+    /// The number of jobs that have ended and are no dead letters.
+    pub ended: u64,
+    /// The jobs that are dead letters again.
+    pub dead_again: Vec<DeadAgain>,
+    /// The number of jobs that were not found, while the storage does not show all: they have ended, or are delayed, or leased by a worker
+    /// without a record, or dead letters behind the first 32.
+    pub unknown: u64,
+}
+
+/// A job that was put back and died again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DeadAgain {
+    /// The job.
+    pub job: JobReference,
+    /// Its new error.
+    pub error: Option<String>,
+}
+
+/// The place in which a look has found a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    Open,
+    Left,
+    DeadAgain(Option<String>),
+}
+
+/// A look for the jobs of a plan.
+struct Search<'p> {
+    letters: &'p [PlannedLetter],
+    places: Vec<Place>,
+    of_id: HashMap<&'p str, Vec<usize>>,
+    /// True if a job that was not found is certainly in no queue.
+    sees_all: bool,
+}
+
+impl<'p> Search<'p> {
+    fn new(letters: &'p [PlannedLetter]) -> Self {
+        let mut of_id = HashMap::<_, Vec<_>>::new();
+        for (index, letter) in letters.iter().enumerate() {
+            of_id.entry(letter.job.id.as_str()).or_default().push(index);
+        }
+        Self { letters, places: vec![Place::Nowhere; letters.len()], of_id, sees_all: true }
+    }
+
+    /// Takes note of the place of a job, unless it was found before.
+    fn found(&mut self, source: &str, id: &str, place: impl Fn(&PlannedLetter) -> Place) {
+        for index in self.of_id.get(id).into_iter().flatten() {
+            let letter = &self.letters[*index];
+            if self.places[*index] == Place::Nowhere && letter.job.is(source, id) {
+                self.places[*index] = place(letter);
+            }
+        }
+    }
+
+    fn found_dead(&mut self, letter: &DeadLetter) {
+        self.found(&letter.source, &letter.id, |planned| {
+            match planned.message.as_deref() == letter.message_id() {
+                true => Place::Left,
+                false => Place::DeadAgain(letter.error.clone()),
+            }
+        });
+    }
+
+    fn missing(&self) -> impl Iterator<Item = usize> {
+        self.places.iter().enumerate().filter(|(_, place)| **place == Place::Nowhere).map(|(index, _)| index)
+    }
+}
+
+impl Admin {
+    /// Looks for the jobs of a plan that was redriven, without changing anything: which have ended, which wait or run, and which died
+    /// again. Where the storage shows all jobs, it reads up to 100,000 of each state. Elsewhere it reads the first 32 messages, the
+    /// records of workers and their journal, and what it does not see is [`unknown`](PlanOutcome::unknown).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::Storage; use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter};
+    /// # let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+    /// # admin.create_queue("mails").await?;
+    /// let report = admin.redrive("mails").filter(DeadLetterFilter::all()).run().await?;
+    /// let outcome = admin.outcome(&report.plan()).await?;
+    /// println!("{} ended, {} wait or run, {} died again", outcome.ended, outcome.open, outcome.dead_again.len());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when something
+    /// cannot be read.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn outcome(&self, plan: &DeadLetterPlan) -> Result<PlanOutcome, Error> {
+        self.outcome_with(plan, false).await
+    }
+
+    /// Looks for the jobs of a plan, if it `receives` also behind the first 32 dead letters, which hides them from others meanwhile.
+    pub(super) async fn outcome_with(
+        &self,
+        plan: &DeadLetterPlan,
+        receives: bool,
+    ) -> Result<PlanOutcome, Error> {
+        let first = self.search(&plan.queue, &plan.letters, receives).await?;
+        let missing: Vec<_> = first.missing().map(|index| plan.letters[index].clone()).collect();
+        // A job that moved meanwhile may have been missed in every place.
+        let again = self.search(&plan.queue, &missing, receives).await?;
+        let done = match again.sees_all && first.sees_all {
+            true => HashSet::new(),
+            false => self.completed(plan).await?,
+        };
+        let mut outcome = PlanOutcome::default();
+        let found = first.places.iter().zip(&plan.letters).filter(|(place, _)| **place != Place::Nowhere);
+        for (place, letter) in found.chain(again.places.iter().zip(&missing)) {
+            match place {
+                Place::Left => outcome.left += 1,
+                Place::Open => outcome.open += 1,
+                Place::DeadAgain(error) => {
+                    outcome.dead_again.push(DeadAgain { job: letter.job.clone(), error: error.clone() });
+                }
+                Place::Nowhere if again.sees_all && first.sees_all => outcome.ended += 1,
+                Place::Nowhere => {
+                    let is_done = done.iter().any(|(source, id)| letter.job.is(source, id));
+                    *(if is_done { &mut outcome.ended } else { &mut outcome.unknown }) += 1;
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Looks once, in the order in which jobs move: running, waiting, running, dead.
+    async fn search<'p>(
+        &self,
+        queue: &str,
+        letters: &'p [PlannedLetter],
+        receives: bool,
+    ) -> Result<Search<'p>, Error> {
+        let mut search = Search::new(letters);
+        if letters.is_empty() {
+            return Ok(search);
+        }
+        for worker in self.workers().await? {
+            for run in worker.record.running.iter().filter(|run| run.queue == queue) {
+                search.found(&run.source, &run.id, |_| Place::Open);
+            }
+        }
+        if self.shows_all_jobs() {
+            use JobState::{BackingOff, Delayed, Running, Waiting};
+            for state in [Running, BackingOff, Delayed, Waiting, Running] {
+                self.search_state(queue, state, &mut search).await?;
+            }
+        } else {
+            for job in self.peek(queue).await? {
+                search.found(&job.source, &job.id, |_| Place::Open);
+            }
+            search.sees_all = self.queue(queue).await?.length == Some(0);
+        }
+        let dead = self.dead_letter_queue(queue).await?;
+        let (count, peeked) = (dead.count().await?, dead.peek().await?);
+        peeked.iter().for_each(|letter| search.found_dead(letter));
+        if peeked.len() as u64 >= count || search.missing().next().is_none() {
+            return Ok(search);
+        }
+        if !receives {
+            search.sees_all = false;
+            return Ok(search);
+        }
+        let options = RedriveOptions::new();
+        let report = dead.pass(&options, PassAction::Tell, &mut |letter| search.found_dead(letter)).await?;
+        search.sees_all &= report.unseen == Some(0) && report.stopped.is_none();
+        Ok(search)
+    }
+
+    async fn search_state(&self, queue: &str, state: JobState, search: &mut Search<'_>) -> Result<(), Error> {
+        let (mut next, mut looked_at) = (None, 0);
+        loop {
+            let page = self.jobs(queue, state, &JobFilter::new().limit(PAGE).from(next)).await?;
+            page.jobs.iter().for_each(|job| search.found(&job.source, &job.id, |_| Place::Open));
+            looked_at += page.jobs.len();
+            next = page.next;
+            if next.is_none() {
+                return Ok(());
+            }
+            if looked_at >= MAX_LOOKED_AT {
+                search.sees_all = false;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the jobs, by source and id, that have completed since the plan was made, as far as the journal says it.
+    async fn completed(&self, plan: &DeadLetterPlan) -> Result<HashSet<(String, String)>, Error> {
+        let Some(before) = plan.before else { return Ok(HashSet::new()) };
+        let filter = HistoryFilter::new().queue(&plan.queue).since(before).outcome("completed");
+        // The operator may not be allowed to read the history: then nothing is known of it.
+        let jobs = self.history(&filter.limit(MAX_LOOKED_AT)).await.map(|page| page.jobs).unwrap_or_default();
+        Ok(jobs.into_iter().map(|end| (end.source, end.id)).collect())
+    }
+}

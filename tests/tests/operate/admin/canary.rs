@@ -1,0 +1,122 @@
+//! What becomes of jobs that are put back, and the redrive that waits for the first of them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::{JobError, JobInfo, Storage};
+use jobqueue_admin::{Admin, BulkReport, DeadLetterFilter};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::support::operator;
+
+/// Dead-letters so many jobs.
+async fn dead(storage: &Storage, jobs: u32) -> Admin {
+    let queue = storage.queue::<Task>().await.unwrap();
+    for number in 0..jobs {
+        let _ = queue.send(&task(number.to_string())).id(number.to_string()).await.unwrap();
+    }
+    let _ = run(storage, |_| Err(JobError::dead_letter("row 17 is locked")), 60).await;
+    operator(storage)
+}
+
+/// Runs a worker for so many seconds.
+async fn run(
+    storage: &Storage,
+    end: impl Fn(&str) -> Result<(), JobError> + Clone + Send + Sync + 'static,
+    seconds: u64,
+) -> u64 {
+    let handler = move |_: Task, info: JobInfo| {
+        let end = end.clone();
+        async move {
+            sleep(Duration::from_secs(5)).await;
+            end(&info.id)
+        }
+    };
+    let worker = worker(storage).circuit_breaker(None).handle(handler).build().unwrap();
+    worker.run_until(after(seconds)).await.unwrap().completed
+}
+
+async fn redrive(admin: &Admin, canary: u64) -> BulkReport {
+    admin.redrive("tasks").filter(DeadLetterFilter::all()).canary(canary).run().await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn canary_that_dies_again_stops_the_redrive() {
+    let storage = in_memory();
+    let admin = dead(&storage, 40).await;
+    let again = run(&storage, |_| Err(JobError::dead_letter("row 18 is locked")), 300);
+    let (report, _) = tokio::join!(redrive(&admin, 3), again);
+    assert_eq!((report.count, report.complete), (3, false), "{report:?}");
+    let why = report.stopped.as_deref().unwrap();
+    assert!(why.contains("died again: row 18 is locked"), "{why}");
+    assert_eq!(admin.queue("tasks").await.unwrap().dead_letters, Some(40));
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_follow_when_the_canary_has_ended_well() {
+    let storage = in_memory();
+    let admin = dead(&storage, 40).await;
+    let ended = Arc::<Mutex<Vec<u64>>>::default();
+    let count = Arc::clone(&ended);
+    let start = tokio::time::Instant::now();
+    let well = move |_: &str| {
+        count.lock().unwrap().push(start.elapsed().as_secs());
+        Ok(())
+    };
+    let (report, completed) = tokio::join!(redrive(&admin, 3), run(&storage, well, 300));
+    assert_eq!((report.count, report.jobs.len(), completed), (40, 40, 40), "{report:?}");
+    assert!(report.complete && report.stopped.is_none(), "{report:?}");
+    let times = ended.lock().unwrap().clone();
+    // A job runs for five seconds: the fourth began after the first three had ended.
+    assert!(times[3] >= times[2] + 5, "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn canary_that_nobody_runs_waits_until_it_is_stopped() {
+    let storage = in_memory();
+    let admin = dead(&storage, 5).await;
+    let stop = CancellationToken::new();
+    let stopping = async {
+        sleep(Duration::from_secs(3_600)).await;
+        stop.cancel();
+    };
+    let preview = admin.redrive("tasks").filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
+    let bulk = admin.redrive("tasks").plan(preview.plan()).canary(2).stop_when(stop.clone());
+    let (report, ()) = tokio::join!(bulk.run(), stopping);
+    let report = report.unwrap();
+    assert_eq!((report.count, report.complete), (2, false));
+    assert!(report.stopped.is_some_and(|why| why.contains("stopped while")));
+    // The same plan again takes the others.
+    let rest = admin.redrive("tasks").plan(preview.plan()).run().await.unwrap();
+    assert_eq!((rest.count, rest.missing), (3, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcome_of_a_plan_says_what_became_of_each_job() {
+    let storage = in_memory();
+    let admin = dead(&storage, 40).await;
+    let preview = admin.redrive("tasks").filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
+    let plan = preview.plan();
+    let outcome = admin.outcome(&plan).await.unwrap();
+    // The storage shows 32 dead letters without receiving them.
+    assert_eq!((outcome.left, outcome.unknown, outcome.ended), (32, 8, 0), "{outcome:?}");
+    let ids = ["1", "2", "3"];
+    let redriven = admin.redrive("tasks").filter(DeadLetterFilter::new().ids(ids)).run().await.unwrap();
+    assert_eq!(admin.outcome(&redriven.plan()).await.unwrap().open, 3);
+    let purged = (4..40).map(|number| number.to_string());
+    let _ = admin.purge("tasks").filter(DeadLetterFilter::new().ids(purged)).run().await.unwrap();
+    let end = |id: &str| match id {
+        "1" => Ok(()),
+        "2" => Err(JobError::dead_letter("row 18 is locked")),
+        _ => Err(JobError::retry_after(Duration::from_secs(3_600), "later")),
+    };
+    let _ = run(&storage, end, 60).await;
+    let outcome = admin.outcome(&redriven.plan()).await.unwrap();
+    assert_eq!((outcome.ended, outcome.open, outcome.left, outcome.unknown), (1, 1, 0, 0), "{outcome:?}");
+    let died = &outcome.dead_again[0];
+    assert_eq!((died.job.id.as_str(), died.error.as_deref()), ("2", Some("row 18 is locked")));
+    let outcome = admin.outcome(&plan).await.unwrap();
+    assert_eq!((outcome.left, outcome.ended), (1, 37), "{outcome:?}");
+}
