@@ -123,6 +123,12 @@ impl Cells {
         find(&self.cells.read().unwrap_or_else(PoisonError::into_inner), queue, kind)
     }
 
+    /// Takes note of a queue with a circuit.
+    pub(crate) fn has_circuit(&self, queue: &QueueName) {
+        let mut circuits = self.circuits.lock().unwrap_or_else(PoisonError::into_inner);
+        circuits.entry(queue.clone()).or_insert(false);
+    }
+
     /// Takes note of the state of a queue's circuit.
     pub(crate) fn circuit(&self, queue: &QueueName, is_open: bool) {
         self.circuits.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone(), is_open);

@@ -48,6 +48,8 @@ pub(crate) const STORAGE_OPERATION: &str = "jobqueue.storage.operation";
 
 pub(crate) const QUEUE_LENGTH: &str = "jobqueue.queue.length";
 pub(crate) const QUEUE_OLDEST: &str = "jobqueue.queue.oldest_age";
+pub(crate) const QUEUE_DEAD_LETTERS: &str = "jobqueue.queue.dead_letters";
+pub(crate) const QUEUE_PAUSED: &str = "jobqueue.queue.paused";
 pub(crate) const QUEUE_IN_FLIGHT: &str = "jobqueue.queue.in_flight";
 pub(crate) const JOB_WAIT: &str = "jobqueue.job.wait";
 pub(crate) const JOB_ATTEMPTS: &str = "jobqueue.job.attempts";

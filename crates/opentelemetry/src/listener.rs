@@ -57,9 +57,9 @@ impl Listener {
                 let cause = KeyValue::new(names::CAUSE, cause.as_str());
                 instruments.lost.add(1, &[destination(queue), cause]);
             }
-            Event::Listening { queue } | Event::CircuitClosed { queue } => {
-                self.shared.cells.circuit(queue, false);
-            }
+            // The circuit of another worker of this process may be open.
+            Event::Listening { queue } => self.shared.cells.has_circuit(queue),
+            Event::CircuitClosed { queue } => self.shared.cells.circuit(queue, false),
             Event::CircuitOpened { queue, .. } => self.shared.cells.circuit(queue, true),
             Event::Throttled { .. } => instruments.throttled.add(1, std::slice::from_ref(&self.system)),
             Event::StorageRequest { operation, queue, requests, error, .. } => {

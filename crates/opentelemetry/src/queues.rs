@@ -1,4 +1,4 @@
-//! The length of queues and the age of their oldest message, as gauges.
+//! The length of queues, the age of their oldest message, their dead letters and their pauses, as gauges.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::{StreamExt, stream};
-use jobqueue::storage::{MAX_MESSAGES, StoreError};
+use jobqueue::message::MessageDefaults;
+use jobqueue::settings::{QueueSettings, SettingOverrides};
+use jobqueue::storage::{MAX_MESSAGES, StoreError, StoreErrorKind};
 use jobqueue::{Error, QueueName, Storage};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::ObservableGauge;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::attributes::destination;
-use crate::conventions::{QUEUE_LENGTH, QUEUE_OLDEST};
+use crate::conventions::{QUEUE_DEAD_LETTERS, QUEUE_LENGTH, QUEUE_OLDEST, QUEUE_PAUSED};
 use crate::telemetry::Telemetry;
 
 /// The number of intervals after which figures are no longer reported, and the period in which their age is judged.
@@ -25,16 +27,22 @@ const READS_AT_ONCE: usize = 16;
 /// The numbers of the queues, as they were last read.
 type Readings = Arc<Mutex<BTreeMap<QueueName, Reading>>>;
 
+type Gauges = ([ObservableGauge<u64>; 3], ObservableGauge<f64>);
+
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     length: u64,
     oldest: Duration,
+    /// `None` if they could not be counted.
+    dead_letters: Option<u64>,
+    is_paused: bool,
     read: Instant,
 }
 
 impl Telemetry {
-    /// Reads the length of these queues and the age of their oldest message at this interval, for the gauges `jobqueue.queue.length` and
-    /// `jobqueue.queue.oldest_age`, until the future is dropped. One process for all is enough. Each reading costs two requests for each
+    /// Reads the length of these queues, the age of their oldest message, the number of their dead letters and whether they are paused at this
+    /// interval, for the gauges `jobqueue.queue.length`, `jobqueue.queue.oldest_age`, `jobqueue.queue.dead_letters` and
+    /// `jobqueue.queue.paused`, until the future is dropped. One process for all is enough. Each reading costs three requests for each
     /// queue; the shortest interval is one second.
     ///
     /// A queue that cannot be read keeps its last numbers for three intervals, and then has none: it never counts as empty.
@@ -86,21 +94,32 @@ impl Telemetry {
         })
     }
 
-    fn gauges(&self, readings: &Readings) -> (ObservableGauge<u64>, ObservableGauge<f64>) {
+    fn gauges(&self, readings: &Readings) -> Gauges {
         let meter = &self.shared().meter;
         let all = |readings: &Readings| -> Vec<(KeyValue, Reading)> {
             let readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
             readings.iter().map(|(queue, reading)| (destination(queue), *reading)).collect()
         };
-        let lengths = Arc::clone(readings);
-        let length = meter.u64_observable_gauge(QUEUE_LENGTH).with_unit("{message}");
-        let length =
-            length.with_description("Approximate number of messages in a queue, invisible ones included.");
-        let length = length.with_callback(move |observer| {
-            for (queue, reading) in all(&lengths) {
-                observer.observe(reading.length, &[queue]);
-            }
-        });
+        let count = |name, unit, about, figure: fn(&Reading) -> Option<u64>| {
+            let readings = Arc::clone(readings);
+            let gauge = meter.u64_observable_gauge(name).with_unit(unit).with_description(about);
+            let gauge = gauge.with_callback(move |observer| {
+                for (queue, reading) in all(&readings) {
+                    if let Some(value) = figure(&reading) {
+                        observer.observe(value, &[queue]);
+                    }
+                }
+            });
+            gauge.build()
+        };
+        let length = "Approximate number of messages in a queue, invisible ones included.";
+        let dead = "Approximate number of dead letters of a queue.";
+        let paused = "1 while workers fetch nothing from a queue, because an operator has paused it.";
+        let counts = [
+            count(QUEUE_LENGTH, "{message}", length, |reading| Some(reading.length)),
+            count(QUEUE_DEAD_LETTERS, "{message}", dead, |reading| reading.dead_letters),
+            count(QUEUE_PAUSED, "1", paused, |reading| Some(reading.is_paused.into())),
+        ];
         let ages = Arc::clone(readings);
         let oldest = meter.f64_observable_gauge(QUEUE_OLDEST).with_unit("s");
         let oldest = oldest.with_description("Age of the oldest of the next messages of a queue.");
@@ -109,7 +128,7 @@ impl Telemetry {
                 observer.observe(reading.oldest.as_secs_f64(), &[queue]);
             }
         });
-        (length.build(), oldest.build())
+        (counts, oldest.build())
     }
 }
 
@@ -129,20 +148,35 @@ async fn read(storage: &Storage, queue: &QueueName, every: Duration, readings: &
 async fn look_at(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreError> {
     let properties = storage.queues().queue_properties(queue).await?;
     let peeked = storage.queues().peek(queue, MAX_MESSAGES).await?;
+    let dead_letters = dead_letters(storage, queue).await;
     let oldest = peeked.iter().map(|message| message.inserted).min();
     let now = storage.runtime().clock().now();
+    let (settings, _) =
+        QueueSettings::resolve(&properties.metadata, &MessageDefaults::new(), &SettingOverrides::default());
     Ok(Reading {
         length: properties.approximate_count.max(peeked.len() as u64),
         // Two clocks may differ: what was inserted in the future is new.
         oldest: oldest.and_then(|at| now.duration_since(at).ok()).unwrap_or_default(),
+        dead_letters,
+        is_paused: settings.is_paused(now),
         read: Instant::now(),
     })
+}
+
+/// Returns the number of dead letters; `None` if it cannot be read, as with a role for the queue alone.
+async fn dead_letters(storage: &Storage, queue: &QueueName) -> Option<u64> {
+    match storage.queues().queue_properties(&queue.dead_letter().ok()?).await {
+        Ok(properties) => Some(properties.approximate_count),
+        // The first dead letter makes their queue.
+        Err(error) if error.kind() == StoreErrorKind::QueueNotFound => Some(0),
+        Err(_) => None,
+    }
 }
 
 /// The readings that gauges tell, until this is dropped.
 struct Told {
     readings: Readings,
-    _gauges: (ObservableGauge<u64>, ObservableGauge<f64>),
+    _gauges: Gauges,
 }
 
 impl Drop for Told {

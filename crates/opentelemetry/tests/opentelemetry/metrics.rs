@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage};
 use jobqueue::{Context, JobError, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -127,6 +128,12 @@ async fn leases_circuit_and_throttling_are_counted() {
     assert_eq!(sum(&kept, "jobqueue.lease.lost", &[orders, ("jobqueue.cause", "taken")]), 1.0);
     assert_eq!(sum(&kept, "jobqueue.circuit.state", &[("messaging.destination.name", "invoices")]), 1.0);
     assert_eq!(sum(&kept, "jobqueue.circuit.state", &[orders]), 0.0);
+    // A further worker closes no circuit of another one.
+    let paused = Metadata::new().with("paused", "true");
+    storage.queues().set_queue_metadata(&"invoices".parse().unwrap(), &paused).await.unwrap();
+    let ended = tokio::time::sleep(Duration::from_secs(1));
+    drop(worker(&storage).handle(fail).build().unwrap().run_until(ended).await.unwrap());
+    assert_eq!(sum(&kept, "jobqueue.circuit.state", &[("messaging.destination.name", "invoices")]), 1.0);
     assert_eq!(sum(&kept, "jobqueue.storage.throttled", &[]), 1.0);
     assert_eq!(sum(&kept, "jobqueue.storage.transactions", &[("error.type", "throttled")]), 1.0);
 }
@@ -146,6 +153,17 @@ async fn gauges_tell_length_and_age_and_never_an_unread_queue_as_empty() {
     assert_eq!(kept.points("jobqueue.queue.length").len(), 1, "a queue that does not exist has no length");
     assert_eq!(sum(&kept, "jobqueue.queue.length", &[("messaging.destination.name", "orders")]), 1.0);
     assert_eq!(kept.points("jobqueue.queue.oldest_age").len(), 1);
+    for name in ["jobqueue.queue.dead_letters", "jobqueue.queue.paused"] {
+        assert_eq!((kept.points(name).len(), sum(&kept, name, &[])), (1, 0.0), "{name}");
+    }
+    let (orders, dead) = ("orders".parse().unwrap(), "orders-poison".parse().unwrap());
+    storage.queues().set_queue_metadata(&orders, &Metadata::new().with("paused", "true")).await.unwrap();
+    storage.queues().create_queue(&dead, &Metadata::new()).await.unwrap();
+    storage.queues().put(&dead, PutMessage::new("{}")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    for name in ["jobqueue.queue.dead_letters", "jobqueue.queue.paused"] {
+        assert_eq!(sum(&kept, name, &[]), 1.0, "{name}");
+    }
     faults.on(Operation::QueueProperties, |_| {
         Some(Fault::Refuse(jobqueue::storage::StoreErrorKind::Unavailable))
     });
