@@ -90,7 +90,9 @@ async fn run(options: Options) -> Result<(), Failure> {
 fn dashboard(storage: Storage, stop: &CancellationToken) -> Router {
     // A real shop has users: `Dashboard::access` asks who sends a request, and what they may do.
     let admin = Admin::builder(storage).access(AccessLevel::Operate).operator("shopkeeper").build();
-    Dashboard::new(admin).refresh(Duration::from_secs(1)).stop_when(stop.clone()).router()
+    let dashboard = Dashboard::new(admin).refresh(Duration::from_secs(1)).stop_when(stop.clone());
+    // It listens on this machine only, and has no password.
+    dashboard.local_only(true).router()
 }
 
 fn worker(storage: &Storage, world: jobs::World) -> Result<Worker, Failure> {

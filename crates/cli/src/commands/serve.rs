@@ -1,13 +1,7 @@
 //! `serve`: the dashboard in the browser, with its metrics, its figures for autoscalers and its health checks.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use axum::Router;
-use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::http::header::HOST;
-use axum::middleware::{Next, from_fn};
-use axum::response::IntoResponse;
 use clap::Args;
 use jobqueue_dashboard::snapshot::Snapshots;
 use jobqueue_dashboard::{Dashboard, health};
@@ -59,14 +53,12 @@ pub(crate) async fn run(
     let tasks = TaskTracker::new();
     let dashboard = Dashboard::of(snapshots.clone()).tasks(tasks.clone()).stop_when(stop.clone());
     let dashboard = logins.set(dashboard);
+    // A proxy passes on the name that browsers use.
+    let dashboard = dashboard.local_only(is_local && !logins.any() && !arguments.behind_proxy);
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
     // The checks need no credentials: an orchestrator has none, and they expose nothing else.
     let router = dashboard.router().merge(health::router_of(snapshots));
-    let router = match is_local && !logins.any() {
-        true => only_for_this_machine(router),
-        false => router,
-    };
     // On standard output, since programs that start it read the address.
     crate::output::print(&format!("http://{address}/"))?;
     if let Some(context) = production.filter(|_| !arguments.read_only) {
@@ -124,51 +116,5 @@ fn credentials(variables: (&str, &str)) -> Result<Option<(String, String)>, Fail
         (Some(user), Some(password)) => Ok(Some((user, password))),
         (None, None) => Ok(None),
         _ => Err(Failure::Usage(format!("set both {} and {}, or neither", variables.0, variables.1))),
-    }
-}
-
-/// Answers only requests that name this machine. A page of another site could otherwise reach the dashboard under that site's own
-/// name, by letting the name point to this machine.
-fn only_for_this_machine(router: Router) -> Router {
-    router.layer(from_fn(|request: Request, next: Next| async move {
-        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-        match host.is_some_and(is_this_machine) {
-            true => next.run(request).await,
-            false => {
-                let text = "this dashboard answers only to the name `localhost` and to loopback addresses\n";
-                (StatusCode::MISDIRECTED_REQUEST, text).into_response()
-            }
-        }
-    }))
-}
-
-fn is_this_machine(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_other_machines_are_refused() {
-        for host in ["localhost", "LOCALHOST:8181", "127.0.0.1:8181", "[::1]:8181", "[::1]", "127.0.0.2"] {
-            assert!(is_this_machine(host), "{host}");
-        }
-        for host in [
-            "evil.example",
-            "evil.example:8181",
-            "localhost.evil.example",
-            "127.0.0.1.evil.example:80",
-            "10.0.0.1",
-            "",
-        ] {
-            assert!(!is_this_machine(host), "{host}");
-        }
     }
 }

@@ -144,6 +144,15 @@ fn viewer_operator_and_scraper_have_credentials_of_their_own() {
     assert_eq!(operators, ["eve refused", "ada started", "ada done"]);
 }
 
+// D32
+#[test]
+fn proxy_on_this_machine_may_pass_on_the_name_of_the_browser() {
+    let place = Place::with_mails(0, 0);
+    let served = Served::start(&place, &["--read-only", "--behind-proxy"], &[]);
+    let page = served.ask("GET /", "Host: jobs.example\r\n");
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+}
+
 #[test]
 fn a_token_alone_is_refused() {
     let place = Place::with_mails(0, 0);

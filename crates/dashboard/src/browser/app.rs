@@ -21,6 +21,8 @@ pub(crate) struct App {
     pub(crate) resolver: Resolver,
     pub(crate) redactor: Redactor,
     pub(crate) logins: Logins,
+    /// True if requests have to name this machine.
+    pub(crate) local_only: bool,
     pub(crate) poller: Arc<Poller>,
     pub(crate) reads: Reads,
     pub(crate) operations: Operations,

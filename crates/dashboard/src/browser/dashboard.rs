@@ -56,6 +56,7 @@ pub struct Dashboard {
     resolver: Resolver,
     redactor: Redactor,
     logins: Logins,
+    local_only: bool,
     refresh: Duration,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -74,6 +75,7 @@ impl Dashboard {
             resolver: Resolver::default(),
             redactor: Redactor::default(),
             logins: Logins::default(),
+            local_only: false,
             refresh: REFRESH,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -106,6 +108,14 @@ impl Dashboard {
     /// need [`credentials`](Self::credentials). An empty token opens nothing.
     pub fn metrics_token(mut self, token: &str) -> Self {
         self.logins.set_token(token);
+        self
+    }
+
+    /// Answers only requests whose `Host` is `localhost` or a loopback address. The default is no. A dashboard without
+    /// [`credentials`](Self::credentials) that listens on loopback needs it: a page of another site can let its own name point to this machine, and then
+    /// reads and changes what the dashboard shows. Behind a proxy, which passes on the name that browsers use, leave it off.
+    pub fn local_only(mut self, local: bool) -> Self {
+        self.local_only = local;
         self
     }
 
@@ -144,11 +154,12 @@ impl Dashboard {
     /// Returns the routes, for [`Router::nest_service`] under any path, or as the whole service. Nothing is read from the storage until the
     /// first request.
     pub fn router(self) -> Router {
-        let Self { snapshots, resolver, redactor, logins, refresh, tasks, stop } = self;
+        let Self { snapshots, resolver, redactor, logins, local_only, refresh, tasks, stop } = self;
         let admin = snapshots.admin().clone();
         let poller = Poller::new(snapshots.clone(), refresh, stop.clone());
         let (reads, operations) = (Reads::new(refresh), Operations::new(tasks, stop.clone()));
-        let app = App { admin, snapshots, resolver, redactor, logins, poller, reads, operations, stop };
+        let app =
+            App { admin, snapshots, resolver, redactor, logins, local_only, poller, reads, operations, stop };
         routes::router(Arc::new(app))
     }
 }

@@ -40,6 +40,10 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
 #[allow(clippy::result_large_err, reason = "the error is the answer")]
 fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
     let (mut parts, body) = request.into_parts();
+    if app.local_only && !origin::is_for_this_machine(&parts.headers) {
+        let text = "this dashboard answers only to the name `localhost` and to loopback addresses\n";
+        return Err((StatusCode::MISDIRECTED_REQUEST, text).into_response());
+    }
     let Some(admin) = app.logins.view(&app.admin, &parts) else {
         if parts.headers.contains_key(AUTHORIZATION) {
             tracing::warn!(path = %parts.uri.path().escape_debug(), "refused a wrong name, password or token");

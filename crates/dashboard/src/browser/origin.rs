@@ -1,4 +1,6 @@
-//! Refuses changes that another site makes the browser send.
+//! Refuses changes that another site makes the browser send, and requests under the name of another machine.
+
+use std::net::IpAddr;
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
@@ -21,6 +23,18 @@ pub(crate) fn may_change(method: &Method, uri: &Uri, headers: &HeaderMap) -> boo
     }
 }
 
+/// Returns whether the request names this machine: `localhost` or a loopback address. A page of another site could otherwise reach a dashboard on
+/// loopback under that site's own name, by letting the name point to this machine.
+pub(crate) fn is_for_this_machine(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
 fn is_host(origin: &str, uri: &Uri, headers: &HeaderMap) -> bool {
     let Some((_, origin)) = origin.split_once("://") else { return false };
     let header = headers.get(HOST).and_then(|host| host.to_str().ok());
@@ -35,6 +49,25 @@ mod tests {
     fn allowed(headers: &[(&'static str, &str)]) -> bool {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         may_change(&Method::POST, &Uri::from_static("/pause"), &headers.collect())
+    }
+
+    #[test]
+    fn names_of_other_machines_are_refused() {
+        let named = |host: &str| is_for_this_machine(&[(HOST, host.parse().unwrap())].into_iter().collect());
+        for host in ["localhost", "LOCALHOST:8181", "127.0.0.1:8181", "[::1]:8181", "[::1]", "127.0.0.2"] {
+            assert!(named(host), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:8181",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:80",
+            "10.0.0.1",
+            "",
+        ] {
+            assert!(!named(host), "{host}");
+        }
+        assert!(!is_for_this_machine(&HeaderMap::new()));
     }
 
     #[test]

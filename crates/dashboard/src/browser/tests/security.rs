@@ -186,3 +186,18 @@ async fn large_forms_are_refused() {
     assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
     send(&operate(&storage), "after").await;
 }
+
+// D32
+#[tokio::test]
+async fn dashboard_for_this_machine_answers_to_no_other_name() {
+    let storage = filled().await;
+    let ask = async |local: bool, host: &str| {
+        let browser = Browser::new(Dashboard::new(operate(&storage)).local_only(local));
+        let form = form("/do/pause", &[]).header("sec-fetch-site", "same-origin").header("host", host);
+        browser.send(form.body(body(&[("queue", "mails")])).unwrap()).await.status
+    };
+    assert_eq!(ask(true, "evil.example").await, StatusCode::MISDIRECTED_REQUEST);
+    assert_eq!(operate(&storage).queue("mails").await.unwrap().paused, Some(false));
+    assert_eq!(ask(true, "localhost:8080").await, StatusCode::SEE_OTHER);
+    assert_eq!(ask(false, "evil.example").await, StatusCode::SEE_OTHER);
+}
