@@ -10,7 +10,10 @@ use jobqueue::Error;
 
 use crate::sync::lock;
 
-const MANY: usize = 256;
+/// The most answers that are kept. One may have two megabytes: 32 messages with their texts.
+const MANY: usize = 128;
+/// The most questions that the storage is asked at the same time. Viewers, whoever they are, wait for their turn.
+const AT_ONCE: usize = 8;
 
 type Answer = Arc<dyn Any + Send + Sync>;
 type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Answer)>>>;
@@ -19,12 +22,14 @@ type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Answer)>>>;
 pub(crate) struct Reads {
     slots: Mutex<HashMap<(TypeId, String), Slot>>,
     fresh: Duration,
+    turns: tokio::sync::Semaphore,
 }
 
 impl Reads {
     /// Returns no answers, each of which will be fresh for less than `refresh`: the next refresh of a page finds something new.
     pub(crate) fn new(refresh: Duration) -> Self {
-        Self { slots: Mutex::default(), fresh: refresh / 2 }
+        let turns = tokio::sync::Semaphore::new(AT_ONCE);
+        Self { slots: Mutex::default(), fresh: refresh / 2, turns }
     }
 
     /// Returns the answer to `question`: one that is fresh, or a new one of `read`.
@@ -41,6 +46,8 @@ impl Reads {
         {
             return Ok(answer);
         }
+        // It is never closed.
+        let _turn = self.turns.acquire().await.ok();
         // From before the request: the answer is at least as new.
         let at = Instant::now();
         let answer = Arc::new(read.await?);
@@ -56,6 +63,10 @@ impl Reads {
                     .map_or(true, |answer| answer.as_ref().is_some_and(|(at, _)| at.elapsed() < self.fresh))
             };
             slots.retain(|_, slot| is_used(slot));
+            if slots.len() > MANY {
+                // Each has an answer that is still fresh: who asks again waits for a new one.
+                slots.clear();
+            }
         }
         Arc::clone(slots.entry(question).or_default())
     }
@@ -74,6 +85,8 @@ impl fmt::Debug for Reads {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[tokio::test]
@@ -85,6 +98,28 @@ mod tests {
         assert_eq!(*reads.get("a", async { Ok("of another type") }).await.unwrap(), "of another type");
         reads.clear();
         assert_eq!(*reads.get("a", async { Ok(4) }).await.unwrap(), 4);
+    }
+
+    #[tokio::test]
+    async fn viewers_ask_a_bounded_number_of_questions_at_the_same_time() {
+        let reads = Arc::new(Reads::new(Duration::from_secs(3600)));
+        let running = Arc::new(AtomicUsize::new(0));
+        let asked = (0..3 * MANY).map(|question| {
+            let (reads, running) = (Arc::clone(&reads), Arc::clone(&running));
+            tokio::spawn(async move {
+                let read = async {
+                    let others = running.fetch_add(1, Ordering::AcqRel);
+                    tokio::task::yield_now().await;
+                    running.fetch_sub(1, Ordering::AcqRel);
+                    Ok(others)
+                };
+                *reads.get(&question.to_string(), read).await.unwrap()
+            })
+        });
+        for asked in asked.collect::<Vec<_>>() {
+            assert!(asked.await.unwrap() < AT_ONCE);
+        }
+        assert!(reads.slots.lock().unwrap().len() <= MANY + 1);
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
@@ -19,10 +20,10 @@ const LEAST: Duration = Duration::from_millis(250);
 /// Answers with an event `refresh` after each look at the storage, and after each step of the operation of the page.
 pub(crate) async fn events(request: AuthorizedRequest, fields: Fields) -> Response {
     let operation = fields.text("operation").and_then(|id| request.app.operations.find(id));
-    let ticks = Ticks {
-        viewer: request.app.poller.watch(),
-        steps: operation.map(|operation| Operation::watch(&operation)),
+    let Some(viewer) = request.app.poller.watch() else {
+        return (StatusCode::TOO_MANY_REQUESTS, "too many pages are open\n").into_response();
     };
+    let ticks = Ticks { viewer, steps: operation.map(|operation| Operation::watch(&operation)) };
     let stop = request.app.stop.clone();
     let events = stream_of(ticks).take_until(stop.cancelled_owned());
     let alive = KeepAlive::new().interval(Duration::from_secs(15));

@@ -13,6 +13,8 @@ use crate::browser::throughput::Throughput;
 use crate::snapshot::{QueueFigures, Snapshot, Snapshots};
 use crate::sync::lock;
 
+/// The most open pages that are refreshed. Each renders its page again after every look.
+const MAX_VIEWERS: usize = 200;
 const IDLE: Duration = Duration::from_secs(60);
 /// The time after the last viewer for which it still looks.
 const LINGER: Duration = Duration::from_secs(3600);
@@ -114,14 +116,15 @@ impl Poller {
         }
     }
 
-    /// Counts a viewer, during whose presence it looks more often.
-    pub(crate) fn watch(self: &Arc<Self>) -> Viewer {
-        self.viewers.fetch_add(1, Ordering::AcqRel);
+    /// Counts a viewer, during whose presence it looks more often; `None` if there are too many.
+    pub(crate) fn watch(self: &Arc<Self>) -> Option<Viewer> {
+        let room = |viewers: usize| (viewers < MAX_VIEWERS).then_some(viewers + 1);
+        self.viewers.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).ok()?;
         self.keep_running();
         self.wake.notify_one();
         let mut looks = self.snapshots.changes();
         looks.mark_unchanged();
-        Viewer { poller: Arc::clone(self), looks }
+        Some(Viewer { poller: Arc::clone(self), looks })
     }
 
     pub(crate) fn throughput<T>(&self, read: impl FnOnce(&Throughput) -> T) -> T {
