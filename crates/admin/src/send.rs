@@ -6,7 +6,7 @@ use jobqueue::{Error, ErrorKind, SendOptions};
 use jobqueue_message::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
 
 use super::event::{Changes, Deed};
-use super::{Action, Admin, JobReference};
+use super::{Action, Admin, JobReference, RawJob, RawPayload};
 
 /// A job to be sent by [`Admin::send`]: an event, checked as one. Whether its payload fits the type is known only to the worker.
 ///
@@ -79,6 +79,58 @@ impl RawSend {
         envelope.traceparent = event.traceparent;
         envelope.extensions = event.extensions;
         Ok(Self { envelope, options: SendOptions::new() })
+    }
+
+    /// Returns a new job like this one, for instance a dead letter, with this payload: that of [`Admin::payload`], or another one. It has a new id. It
+    /// keeps sender, kind, version, key, trace, headers and order, and belongs to no batch.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+    /// use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, RawPayload, RawSend};
+    ///
+    /// # let storage = Storage::memory();
+    /// # let mails = storage.queue::<Mail>().await?;
+    /// # mails.send(&Mail { to: "ada@exmaple.org".into() }).await?;
+    /// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter("no such host").await?;
+    /// let admin = Admin::builder(storage).access(AccessLevel::Operate).build();
+    /// let letters = admin.dead_letters("mails", &DeadLetterFilter::new()).await?.letters;
+    /// let mended = RawPayload::Json(serde_json::from_str(r#"{"to":"ada@example.org"}"#)?);
+    /// let sent = admin.send("mails", RawSend::copy_of(&letters[0], mended)?).await?;
+    /// assert_ne!(sent.id, letters[0].id); // The dead letter stays until it is purged.
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a message that is no event, and for a payload that is a text or in a blob.
+    pub fn copy_of(job: &RawJob, payload: RawPayload) -> Result<Self, Error> {
+        let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
+        if job.kind.is_empty() {
+            return Err(invalid("the message is no event: send its text"));
+        }
+        let payload = match payload {
+            RawPayload::None => Payload::None,
+            RawPayload::Bytes(bytes) => Payload::Binary(bytes),
+            RawPayload::Json(json) => {
+                let text = Bytes::copy_from_slice(json.get().as_bytes());
+                Payload::Json(
+                    JsonText::check(text).map_err(|e| invalid("the payload is not JSON").with_source(e))?,
+                )
+            }
+            RawPayload::Text(_) => return Err(invalid("the payload is a text and not JSON")),
+            RawPayload::Blob(_) => return Err(invalid("the payload is in a blob: read it before")),
+        };
+        let mut envelope = Envelope::new("", job.source.as_str(), job.kind.as_str(), payload);
+        envelope.key.clone_from(&job.key);
+        envelope.content_type = job.content_type.clone().map(Into::into);
+        envelope.version = job.version;
+        envelope.traceparent.clone_from(&job.trace);
+        // Those of batches and of the order are the framework's.
+        let own = job.headers.iter().filter(|(name, _)| *name != "inorder" && !name.starts_with("batch"));
+        let options = own.fold(SendOptions::new(), |options, (name, value)| options.header(name, value));
+        Ok(Self { envelope, options: if job.in_order { options.in_order() } else { options } })
     }
 
     /// Sets the version of the payload's form.

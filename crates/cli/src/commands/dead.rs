@@ -2,14 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::{fs, io};
 
 use clap::{Args, Subcommand};
 use comfy_table::Table;
-use jobqueue_admin::{DeadLetterFilter, DeadLetterPage, ErrorGroup, PlanOutcome, RawJob, RawPayload};
+use jobqueue_admin::{
+    DeadLetterFilter, DeadLetterPage, ErrorGroup, PlanOutcome, RawJob, RawPayload, RawSend,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::bulk;
 use crate::args::{Given, Global};
+use crate::confirm;
 use crate::exit::{Failure, or_stop};
 use crate::filter::Filter;
 use crate::output::{Output, fields, inert, print, say, table};
@@ -31,6 +35,8 @@ pub(crate) enum DeadCommand {
     Outcome(OutcomeArguments),
     /// Puts dead letters back into their queue, with their full number of attempts
     Redrive(bulk::BulkArguments),
+    /// Sends a copy of a dead letter as a new job, with another payload or to another queue; the dead letter stays
+    Resend(ResendArguments),
     /// Deletes dead letters with their payloads; this cannot be undone
     Purge(bulk::BulkArguments),
 }
@@ -66,6 +72,27 @@ pub(crate) struct OutcomeArguments {
 
 #[derive(Args)]
 pub(crate) struct ShowArguments {
+    #[command(flatten)]
+    letter: LetterArguments,
+    /// Prints only the payload, read from its blob if necessary
+    #[arg(long)]
+    payload: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct ResendArguments {
+    #[command(flatten)]
+    letter: LetterArguments,
+    /// The file with the payload in JSON, instead of that of the dead letter; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The queue of the new job, instead of that of the dead letter
+    #[arg(long, value_name = "QUEUE")]
+    to: Option<String>,
+}
+
+#[derive(Args)]
+struct LetterArguments {
     /// The name of the queue
     queue: String,
     /// The id of the job
@@ -76,9 +103,6 @@ pub(crate) struct ShowArguments {
     /// Lists more than the first 32 dead letters by receiving them and putting them back
     #[arg(long)]
     deep: bool,
-    /// Prints only the payload, read from its blob if necessary
-    #[arg(long)]
-    payload: bool,
 }
 
 pub(crate) async fn run(
@@ -92,6 +116,7 @@ pub(crate) async fn run(
         DeadCommand::Outcome(arguments) => outcome(global, &arguments, stop).await,
         DeadCommand::Show(arguments) => show(global, arguments, stop).await,
         DeadCommand::Redrive(arguments) => bulk::run(global, arguments, false, stop).await,
+        DeadCommand::Resend(arguments) => resend(global, arguments, stop).await,
         DeadCommand::Purge(arguments) => bulk::run(global, arguments, true, stop).await,
     }
 }
@@ -178,16 +203,63 @@ async fn look(
 }
 
 async fn show(global: &Global, arguments: ShowArguments, stop: &CancellationToken) -> Result<(), Failure> {
-    let ShowArguments { queue, id, source, deep, payload } = arguments;
-    let filter = DeadLetterFilter::new().ids([id.as_str()]).given(source, DeadLetterFilter::source);
-    let (session, page) = look(global, &queue, &filter, deep.then_some(SENDERS), stop).await?;
-    let Some(letter) = page.letters.first() else {
+    let ShowArguments { letter, payload } = arguments;
+    let (session, letter) = one(global, &letter, stop).await?;
+    if payload {
+        let payload = session.admin.payload(&letter).await?;
+        return global.output.value(&payload, || payload_text(&payload));
+    }
+    if global.output != Output::Table {
+        return global.output.value(&letter, String::new);
+    }
+    print(&details(&letter))
+}
+
+async fn resend(
+    global: &Global,
+    arguments: ResendArguments,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let ResendArguments { letter, file, to } = arguments;
+    let to = to.unwrap_or_else(|| letter.queue.clone());
+    let session = confirm::change(global, Need::Change, &format!("send to the queue `{to}`"), stop).await?;
+    let (_, letter) = one(global, &letter, stop).await?;
+    let payload = match file {
+        Some(path) => {
+            let text = if path.as_os_str() == "-" {
+                io::read_to_string(io::stdin())
+            } else {
+                fs::read_to_string(&path)
+            }?;
+            let json = serde_json::from_str(&text);
+            RawPayload::Json(
+                json.map_err(|error| Failure::Usage(format!("the payload is not JSON: {error}")))?,
+            )
+        }
+        None => session.admin.payload(&letter).await?,
+    };
+    let sent = session.admin.send(&to, RawSend::copy_of(&letter, payload)?).await?;
+    global
+        .output
+        .value(&sent, || format!("sent {} to {}; the dead letter stays", clean(&sent.id), clean(&sent.queue)))
+}
+
+/// Returns one dead letter.
+async fn one(
+    global: &Global,
+    arguments: &LetterArguments,
+    stop: &CancellationToken,
+) -> Result<(Session, RawJob), Failure> {
+    let LetterArguments { queue, id, source, deep } = arguments;
+    let filter = DeadLetterFilter::new().ids([id.as_str()]).given(source.as_ref(), DeadLetterFilter::source);
+    let (session, mut page) = look(global, queue, &filter, deep.then_some(SENDERS), stop).await?;
+    if page.letters.is_empty() {
         let text = format!("none of {} dead letters of `{queue}` has the id `{id}`", page.looked_at);
         return Err(match page.complete {
             true => Failure::NothingMatched(text),
-            false => Failure::Failed(text + rest(deep)),
+            false => Failure::Failed(text + rest(*deep)),
         });
-    };
+    }
     let sources: BTreeSet<_> = page.letters.iter().map(|letter| clean(&letter.source)).collect();
     if sources.len() > 1 {
         let sources = Vec::from_iter(sources).join(", ");
@@ -195,14 +267,7 @@ async fn show(global: &Global, arguments: ShowArguments, stop: &CancellationToke
             "several senders use the id `{id}`; add one of them as --source: {sources}"
         )));
     }
-    if payload {
-        let payload = session.admin.payload(letter).await?;
-        return global.output.value(&payload, || payload_text(&payload));
-    }
-    if global.output != Output::Table {
-        return global.output.value(letter, String::new);
-    }
-    print(&details(letter))
+    Ok((session, page.letters.swap_remove(0)))
 }
 
 /// Returns what became of the dead letters that were not looked at.

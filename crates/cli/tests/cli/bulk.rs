@@ -144,3 +144,23 @@ fn what_became_of_a_plan_is_counted() {
     let text = place.ok(&["dead", "outcome", "--plan", path]);
     assert!(text.contains("2 died again") && text.contains("no such address"), "{text}");
 }
+
+#[test]
+fn dead_letter_is_sent_again_with_another_payload_and_to_another_queue() {
+    let place = Place::with_mails(0, 1);
+    place.ok(&["queue", "create", "letters"]);
+    let file = place.path("payload.json");
+    std::fs::write(&file, r#"{"to":"ada@example.org"}"#).unwrap();
+    let resend = ["dead", "resend", "mails", "dead-0", "--to", "letters", "--file", file.to_str().unwrap()];
+    let sent = place.json(&resend);
+    crate::shape::check("job_reference", &sent);
+    let jobs = place.json(&["peek", "letters"]);
+    assert_eq!((&jobs[0]["id"], &jobs[0]["kind"]), (&sent["id"], &serde_json::json!("mail")), "{jobs}");
+    assert_eq!(jobs[0]["payload"]["value"]["to"], "ada@example.org");
+    assert_eq!(place.counts(), (0, 1), "the dead letter stays");
+    place.ok(&["dead", "resend", "mails", "dead-0"]);
+    assert_eq!(place.json(&["peek", "mails"])[0]["payload"]["value"]["to"], "0@example.org");
+    std::fs::write(&file, "no JSON").unwrap();
+    assert_eq!(place.run(&resend).status.code(), Some(2));
+    assert_eq!(place.run(&["dead", "resend", "mails", "no-such-job"]).status.code(), Some(3));
+}

@@ -2,12 +2,17 @@
 
 use askama::Template;
 use jobqueue::SendOptions;
-use jobqueue_admin::{Action, RawSend};
+use jobqueue_admin::{Action, RawPayload, RawSend};
 
+use super::job::reference;
 use super::rows::job_path;
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
+use crate::browser::text::line;
+
+/// The most bytes of a payload in the form.
+const MAX_COPIED: u64 = 512 * 1024;
 
 #[derive(Template)]
 #[template(path = "send.html")]
@@ -17,6 +22,18 @@ struct Send {
     queues: Vec<String>,
     kinds: Vec<String>,
     may_send: bool,
+    /// The job of which this is a copy.
+    copy: Option<Copied>,
+}
+
+/// A job whose data are in the form.
+struct Copied {
+    path: String,
+    id: String,
+    kind: String,
+    version: Option<u32>,
+    key: String,
+    payload: String,
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
@@ -32,8 +49,36 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         queues: look.queues().iter().map(|queue| queue.name.clone()).collect(),
         kinds,
         may_send: request.admin.access().allows(Action::Send),
+        copy: copied(&request, &fields).await?,
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Returns the job that the address names, if it names one.
+async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<Copied>, PageError> {
+    if fields.exact("id").is_none() {
+        return Ok(None);
+    }
+    if request.app.redactor.hides() {
+        return Err(PageError::forbidden("texts are hidden here, so a job cannot be copied into the form"));
+    }
+    let job = reference(fields)?;
+    let path = job_path(&job.queue, job.source.as_deref().unwrap_or_default(), &job.id);
+    let found = request.app.reads.get(&path, request.app.admin.explain(&job)).await?;
+    let message = found.message.as_ref().filter(|message| message.payload.bytes() <= MAX_COPIED);
+    let message = message
+        .ok_or_else(|| PageError::missing("there is no such message, or it is too large for a form"))?;
+    let RawPayload::Json(payload) = request.app.admin.payload(message).await? else {
+        return Err(PageError::invalid("the payload is not JSON, so a form cannot hold it"));
+    };
+    Ok(Some(Copied {
+        path,
+        id: line(&message.id),
+        kind: message.kind.clone(),
+        version: message.version,
+        key: message.key.clone().unwrap_or_default(),
+        payload: payload.get().to_owned(),
+    }))
 }
 
 pub(crate) async fn send(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {

@@ -42,6 +42,7 @@ struct JobPage {
     may_cancel: bool,
     may_redrive: bool,
     may_purge: bool,
+    may_copy: bool,
     is_dead: bool,
     has_message: bool,
 }
@@ -87,7 +88,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let (place, summary, reasons) = standing(&request, &found, has_ended);
     let layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
-        .live(&request, &look, Cost::new(10 + look.workers().len() as u64, 2))
+        .live(&request, &look, Cost::new(13 + look.workers().len() as u64, 2))
         .noticed(fields.text("done"));
     let page = JobPage {
         queue: job.queue.clone(),
@@ -115,6 +116,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
             && found.cancellation == Cancellation::None,
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
+        may_copy: access.allows(Action::Send) && !request.app.redactor.hides(),
         is_dead: found.place == JobPlace::Dead,
         has_message: message.is_some(),
         layout,

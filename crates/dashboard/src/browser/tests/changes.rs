@@ -99,6 +99,22 @@ async fn dead_letters_of_one_error_are_found_and_put_back_as_a_group() {
 }
 
 #[tokio::test]
+async fn dead_letter_is_edited_and_sent_as_a_new_job() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    assert!(browser.page("/job?queue=mails&id=dead").await.contains("send?queue=mails&#38;id=dead"));
+    let form = browser.page("/send?queue=mails&id=dead").await;
+    assert!(form.contains("bob@example.org") && form.contains(r#"value="mail""#), "{form}");
+    let fields = [("queue", "mails"), ("kind", "mail"), ("payload", r#"{"to":"ada@example.org"}"#)];
+    assert_eq!(browser.post("/do/send", &fields).await.status, StatusCode::SEE_OTHER);
+    let queue = mails(&storage).await;
+    assert_eq!((queue.length, queue.dead_letters), (Some(2), Some(1)), "the dead letter stays");
+    assert_eq!(browser.get("/send?queue=mails&id=none").await.status, StatusCode::NOT_FOUND);
+    let hiding = Browser::new(Dashboard::new(operate(&storage)).redact(|_| None));
+    assert_eq!(hiding.get("/send?queue=mails&id=dead").await.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
 async fn report_of_a_redrive_follows_its_jobs() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
