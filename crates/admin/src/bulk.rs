@@ -243,7 +243,7 @@ impl<'a> Bulk<'a> {
 
     /// Looks through the dead letters once. Leaves those alone that came after `before`.
     pub(super) async fn pass(&mut self, before: Option<SystemTime>) -> Result<BulkReport, Error> {
-        let mut options = self.options()?.stop(self.stop.clone());
+        let mut options = self.options().await?.stop(self.stop.clone());
         if before.is_some() {
             options = options.before(before);
         }
@@ -287,7 +287,8 @@ impl<'a> Bulk<'a> {
         Ok(report)
     }
 
-    fn options(&self) -> Result<DeadLetterOptions, Error> {
+    // Exclusive, because the listener of the progress is not `Sync`.
+    async fn options(&mut self) -> Result<DeadLetterOptions, Error> {
         let (mut options, found) = match &self.selection {
             Selection::Filter(filter) if filter.is_empty() => {
                 let text = "no dead letters are selected: give a plan, a filter with a condition, or `DeadLetterFilter::all()`";
@@ -297,7 +298,7 @@ impl<'a> Bulk<'a> {
                 let text = format!("the plan is for the queue `{}` and not for `{}`", plan.queue, self.queue);
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            Selection::Filter(filter) => (self.admin.selecting(filter), None),
+            Selection::Filter(filter) => (self.admin.selecting(filter).await?, None),
             Selection::Plan(plan) => {
                 let options = DeadLetterOptions::new().filter(plan.selection()).before(plan.before);
                 (options, Some(plan.letters.len() as u64))

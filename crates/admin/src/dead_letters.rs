@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime};
 use jobqueue::__internals::{DeadLetterQueue, PassAction};
 use jobqueue::Error;
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
+use jobqueue::storage::ContainerName;
 use jobqueue_message::envelope::{Parsed, Payload, parse};
+use jobqueue_storage::list_all;
 use serde::Serialize;
 
 use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
@@ -79,7 +81,8 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Selects dead letters that are at least this old.
+    /// Selects dead letters that are at least this old: from their death, by the clock of its worker, until now, by the storage's clock as far as
+    /// the storage tells it.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
         self
@@ -172,7 +175,7 @@ pub struct DeadLetterPage {
 
 impl Admin {
     /// Looks at the first dead letters of a queue, at most 32, without changing anything. [`complete`](DeadLetterPage::complete) says
-    /// whether there are more. Costs two requests.
+    /// whether there are more. Costs two requests, and with an age a listing.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when its dead letters
@@ -187,7 +190,7 @@ impl Admin {
     ) -> Result<DeadLetterPage, Error> {
         let letters = self.dead_letter_queue(queue).await?;
         let (count, peeked) = (letters.count().await?, letters.peek().await?);
-        let (now, looked_at) = (self.clock().now(), peeked.len() as u64);
+        let (now, looked_at) = (self.now_for(filter).await?, peeked.len() as u64);
         let mut found = Found::new(queue, usize::MAX);
         peeked.iter().filter(|letter| filter.selects(letter, now)).for_each(|letter| found.add(letter));
         Ok(found.page(looked_at, looked_at >= count))
@@ -210,7 +213,7 @@ impl Admin {
         let work = async {
             let letters = self.dead_letter_queue(queue).await?;
             let mut found = Found::new(queue, limit);
-            let options = self.selecting(filter).stop(self.stop.clone());
+            let options = self.selecting(filter).await?.stop(self.stop.clone());
             let report = letters.pass(&options, PassAction::Tell, &mut |letter| found.add(letter)).await?;
             let looked_at = found.matching + report.copies + report.left;
             let is_over = report.stopped.is_some() || self.stop.is_cancelled();
@@ -222,9 +225,24 @@ impl Admin {
         self.act(Action::Inspect, deed, work, summary).await
     }
 
-    pub(super) fn selecting(&self, filter: &DeadLetterFilter) -> DeadLetterOptions {
-        let (filter, now) = (filter.clone(), self.clock().now());
-        DeadLetterOptions::new().filter(move |letter| filter.selects(letter, now))
+    pub(super) async fn selecting(&self, filter: &DeadLetterFilter) -> Result<DeadLetterOptions, Error> {
+        let (filter, now) = (filter.clone(), self.now_for(filter).await?);
+        Ok(DeadLetterOptions::new().filter(move |letter| filter.selects(letter, now)))
+    }
+
+    /// Returns the time until which ages count: that of the storage, if the filter has an age. The clock of an operator's machine must not
+    /// make dead letters old enough to be deleted.
+    async fn now_for(&self, filter: &DeadLetterFilter) -> Result<SystemTime, Error> {
+        let has_age = filter.older_than.is_some() || filter.younger_than.is_some();
+        let told = match has_age {
+            // A listing has the storage's time. There are few blobs of this name, mostly none.
+            true => {
+                let workers = ContainerName::new(jobqueue::__internals::WORKERS)?;
+                list_all(&**self.storage.blobs(), &workers, "clock-").await?.now
+            }
+            false => None,
+        };
+        Ok(told.unwrap_or_else(|| self.clock().now()))
     }
 
     pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {

@@ -7,7 +7,7 @@ use jobqueue::clock::Clock;
 use jobqueue::settings::SettingOverrides;
 use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{Context, JobError, Runtime, Storage, WorkerBuilder};
-use jobqueue_admin::{AccessLevel, Admin, JobPlace, JobReference};
+use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, JobPlace, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
 use tokio::sync::Notify;
@@ -219,6 +219,20 @@ impl Clock for Wrong {
         let by = Duration::from_secs(self.0.unsigned_abs());
         if self.0 > 0 { clock().now() + by } else { clock().now() - by }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_clock_of_an_operator_makes_no_dead_letter_old() {
+    let storage = in_memory();
+    send(&storage, &["one"]).await;
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("never"));
+    let _ = present(&storage).handle(handler).build().unwrap().run_until(after(20)).await.unwrap();
+    let ahead = storage.clone().with_runtime(Runtime::new().with_clock(Arc::new(Wrong(7_200))));
+    let (admin, hour) = (operator(&ahead), Duration::from_secs(3_600));
+    let (old, young) = (DeadLetterFilter::new().older_than(hour), DeadLetterFilter::new().younger_than(hour));
+    assert_eq!(admin.dead_letters("tasks", &old).await.unwrap().matching, 0);
+    assert_eq!(admin.dead_letters("tasks", &young).await.unwrap().matching, 1);
+    assert_eq!(admin.purge("tasks").filter(old).run().await.unwrap().count, 0);
 }
 
 #[tokio::test(start_paused = true)]
