@@ -101,6 +101,8 @@ pub struct Bulk<'a> {
     pub(super) limit: Option<u64>,
     per_second: Option<u32>,
     canary: Option<u64>,
+    /// The number of dead letters of the canary, for the progress.
+    pub(super) done_before: u64,
     dry_run: bool,
     pub(super) stop: CancellationToken,
     progress: Box<dyn FnMut(BulkProgress) + Send + 'a>,
@@ -128,6 +130,7 @@ impl Admin {
             limit: None,
             per_second: None,
             canary: None,
+            done_before: 0,
             dry_run: false,
             stop: CancellationToken::new(),
             progress: Box::new(|_| {}),
@@ -266,8 +269,8 @@ impl<'a> Bulk<'a> {
                 errors.add(&self.queue, letter);
             }
             told.push(PlannedLetter::of(&self.queue, letter));
-            let done = told.len() as u64;
-            (self.progress)(BulkProgress { done, total: total.max(done) });
+            let done = self.done_before + told.len() as u64;
+            (self.progress)(BulkProgress { done, total: (self.done_before + total).max(done) });
         };
         let report = letters.pass(&options, action, &mut tell).await?;
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());

@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::bulk::{Bulk, BulkReport, Selection};
 use super::{Admin, DeadLetterPlan};
 
-/// The time between two looks at the jobs of the canary.
+/// The time between two looks at the jobs of the canary. It grows while some are nowhere to be seen: such a look may receive all dead letters.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// The time after which jobs that are nowhere to be seen end the wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -31,6 +32,7 @@ impl Bulk<'_> {
                     plan.letters.retain(|letter| !first.letters.contains(letter));
                 }
                 self.limit = limit.map(|limit| limit - first.count);
+                self.done_before = first.count;
                 // A job that died meanwhile was not meant.
                 self.pass(first.before).await.map_err(|error| chain(&error))
             }
@@ -50,7 +52,7 @@ impl Admin {
     /// # Errors
     /// The reason why no more jobs must be put back.
     async fn wait_for_canary(&self, plan: &DeadLetterPlan, stop: &CancellationToken) -> Result<(), String> {
-        let mut unknown_since = None;
+        let (mut unknown_since, mut pause) = (None, LOOK_EVERY);
         loop {
             let outcome = self.outcome_with(plan, true).await;
             let outcome =
@@ -64,14 +66,17 @@ impl Admin {
                 return Ok(());
             }
             if outcome.unknown == 0 {
-                unknown_since = None;
+                (unknown_since, pause) = (None, LOOK_EVERY);
             } else if unknown_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
                 let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
                 return Err(text.to_owned());
             }
             tokio::select! {
-                () = sleep(LOOK_EVERY) => {}
+                () = sleep(pause) => {}
                 () = stop.cancelled() => return Err("it was stopped while the jobs of the canary ran".to_owned()),
+            }
+            if unknown_since.is_some() {
+                pause = (pause * 2).min(MAX_PAUSE);
             }
         }
     }

@@ -37,7 +37,7 @@ pub(crate) struct BulkArguments {
     /// Takes at most this many a second
     #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
-    /// Puts so many back first, waits until they have ended, and stops if one of them dies again [only for a redrive]
+    /// In a redrive, puts so many back first, waits until they have ended, and stops if one of them dies again
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "dry_run")]
     canary: Option<u64>,
     /// Only reports the changes; meanwhile the dead letters are invisible to others
