@@ -14,8 +14,8 @@ async function deadLetter(page) {
   await page.goto(base);
   await page.getByRole("navigation").getByRole("link", { name: /Dead letters/ }).click();
   await page.getByRole("link", { name: "mails", exact: true }).click();
-  await page.getByText("no such address: bob@nowhere").waitFor();
-  await page.getByRole("link", { name: "mail-1", exact: true }).click();
+  await page.getByText("no such address: bob@nowhere").first().waitFor();
+  await page.getByRole("region", { name: "Dead letters" }).getByRole("link", { name: "mail-1", exact: true }).click();
   check((await text(page, "ol.timeline")).includes("no such address: bob@nowhere"), "the timeline does not say why");
   await picture(page, "job");
   await page.getByRole("link", { name: "Show the payload and the checkpoint" }).click();
@@ -39,8 +39,11 @@ async function send(page, queue, kind, payload) {
 
 async function pauseAndResume(page) {
   await page.goto(`${base}queues/mails`);
+  await page.getByLabel("Note").fill("the bank is down");
+  await page.getByLabel(/^For/).fill("2h");
   await page.getByRole("button", { name: "Pause", exact: true }).click();
   await page.locator("#live .tag", { hasText: "paused" }).waitFor();
+  check(/Until .* By ada. the bank is down/.test(await text(page)), "the page does not say who has paused the queue, and why");
   // A worker that has not noticed yet may still run one.
   await until("a job that waits for the pause", async () => {
     await send(page, "mails", "mail", '{"to":"ada@example.org"}');
@@ -77,8 +80,9 @@ async function batch(page) {
 }
 
 async function everything(page) {
-  await page.goto(`${base}queues/mails/dead?text=broken&reason=rejected&kind=mail`);
-  await page.getByRole("button", { name: /Act on all that match/ }).click();
+  await page.goto(`${base}queues/mails/dead`);
+  await picture(page, "errors");
+  await page.getByRole("button", { name: /with the error this address is broken/ }).click();
   await page.getByText("3 match").waitFor();
   await picture(page, "preview");
   await page.getByLabel(/Type the name of the queue/).fill("mails");
