@@ -82,7 +82,7 @@ async function batch(page) {
 async function everything(page) {
   await page.goto(`${base}queues/mails/dead`);
   await picture(page, "errors");
-  await page.getByRole("button", { name: /with the error this address is broken/ }).click();
+  await page.getByRole("button", { name: /Act on these.*this address is broken/ }).click();
   await page.getByText("3 match").waitFor();
   await picture(page, "preview");
   await page.getByLabel(/Type the name of the queue/).fill("mails");

@@ -18,7 +18,7 @@ use crate::browser::pages::{
     self, Answer, PageError, batches, dead, enqueue, job, operation, overview, queue, schedules, search,
     workers,
 };
-use crate::browser::{assets, guard, live};
+use crate::browser::{assets, guard, json, live};
 use crate::metrics;
 use crate::scale::{self, Target};
 
@@ -29,6 +29,8 @@ const MAX_FORM: usize = 4 * 1024 * 1024;
 type Pairs = Vec<(String, String)>;
 
 type Handler = fn(AuthorizedRequest, Fields) -> BoxFuture<'static, Result<Answer, PageError>>;
+
+type Reader = fn(AuthorizedRequest, Fields) -> BoxFuture<'static, json::Document>;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Page {
@@ -81,6 +83,17 @@ pub(crate) const PAGES: &[Page] = pages![
     "/send" => enqueue::show,
 ];
 
+/// The documents. They have a prefix of their own, so that no queue's name can be one of theirs.
+pub(crate) const DOCUMENTS: &[(&str, Reader)] = &[
+    ("/api/queues", |request, fields| Box::pin(json::queues(request, fields))),
+    ("/api/workers", |request, fields| Box::pin(json::workers(request, fields))),
+    ("/api/dead", |request, fields| Box::pin(json::dead(request, fields))),
+    ("/api/job", |request, fields| Box::pin(json::job(request, fields))),
+    ("/api/history", |request, fields| Box::pin(json::history(request, fields))),
+    ("/api/schedules", |request, fields| Box::pin(json::schedules(request, fields))),
+    ("/api/batches", |request, fields| Box::pin(json::batches(request, fields))),
+];
+
 /// All changes. They have a prefix of their own, so that no queue's name can be one of theirs.
 pub(crate) const CHANGES: &[Change] = changes![
     "/do/create-queue", [CreateQueue], ["queue"] => queue::create,
@@ -107,6 +120,12 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             respond(&request, shown)
         };
         router = router.route(page.path, get(handler));
+    }
+    for (path, read) in DOCUMENTS {
+        let handler = move |request: AuthorizedRequest, Values(fields): Values| async move {
+            json::respond(read(request, fields).await)
+        };
+        router = router.route(path, get(handler));
     }
     for change in CHANGES {
         let change = *change;

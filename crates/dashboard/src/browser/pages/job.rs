@@ -53,7 +53,7 @@ struct Content {
     text: Option<Result<(String, usize), String>>,
 }
 
-pub(super) fn reference(fields: &Fields) -> Result<JobReference, PageError> {
+pub(crate) fn reference(fields: &Fields) -> Result<JobReference, PageError> {
     let job = JobReference::new(fields.required("queue")?, fields.required("id")?);
     Ok(job.given(fields.exact("source"), JobReference::with_source))
 }

@@ -56,6 +56,11 @@ impl PageError {
         Self::new(StatusCode::NOT_FOUND, text)
     }
 
+    /// Returns the status and the text.
+    pub(crate) fn into_parts(self) -> (StatusCode, String) {
+        (self.status, self.text)
+    }
+
     pub(crate) fn busy(text: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, text)
     }

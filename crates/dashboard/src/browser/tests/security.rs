@@ -11,7 +11,7 @@ use jobqueue_admin::{AccessLevel, Action, Admin, OperatorResult};
 use super::support::{Browser, body, filled, form, operate, send};
 use crate::browser::assets::ASSETS;
 use crate::browser::guard::HEADERS;
-use crate::browser::routes::{CHANGES, PAGES};
+use crate::browser::routes::{CHANGES, DOCUMENTS, PAGES};
 use crate::{Access, Dashboard};
 
 /// A form that each change accepts.
@@ -34,7 +34,8 @@ pub(super) fn addresses() -> Vec<String> {
         "/batch" => "/batch?id=none".to_owned(),
         path => path.replace("{queue}", "mails").replace("{operation}", "none"),
     };
-    PAGES.iter().map(|page| address(page.path)).collect()
+    let documents = DOCUMENTS.iter().map(|(path, _)| format!("{path}?queue=mails&id=waiting"));
+    PAGES.iter().map(|page| address(page.path)).chain(documents).collect()
 }
 
 #[tokio::test]

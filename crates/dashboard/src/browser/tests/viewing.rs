@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{JobError, Storage, Worker};
@@ -202,4 +203,35 @@ async fn nested_batches_are_a_tree_with_what_holds_them_up() {
     assert!(outer.contains("in a batch") && outer.contains("1 done of 2 children"), "{outer}");
     let inner = browser.page("/batch?id=region").await;
     assert!(inner.contains("no such street") && inner.contains("ends with this one"), "{inner}");
+}
+
+#[tokio::test]
+async fn documents_have_what_the_pages_show() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    let read = async |path: &str| -> serde_json::Value {
+        let answer = browser.get(path).await;
+        assert_eq!(answer.headers["content-type"], "application/json", "{path}");
+        serde_json::from_str(&answer.text).unwrap()
+    };
+    let queues = read("/api/queues").await;
+    assert_eq!(
+        (queues["problem"].is_null(), &queues["queues"][0]["dead_letters"]),
+        (true, &1.into()),
+        "{queues}"
+    );
+    let dead = read("/api/dead?queue=mails&reason=rejected").await;
+    assert_eq!(
+        (&dead["letters"][0]["id"], &dead["errors"][0]["count"]),
+        (&"dead".into(), &1.into()),
+        "{dead}"
+    );
+    assert_eq!(read("/api/job?queue=mails&id=waiting").await["place"], "waiting");
+    assert!(read("/api/dead?queue=none").await["error"].as_str().unwrap().contains("none"));
+    assert!(read("/api/history?until=soon").await["error"].is_string());
+    let hiding = Browser::new(Dashboard::new(operate(&storage)).redact(|_| None));
+    for path in ["/api/workers", "/api/dead?queue=mails", "/api/job?queue=mails&id=dead", "/api/history"] {
+        assert_eq!(hiding.get(path).await.status, StatusCode::FORBIDDEN, "{path}");
+    }
+    assert_eq!(hiding.get("/api/queues").await.status, StatusCode::OK);
 }

@@ -1,0 +1,99 @@
+//! What the pages show, as JSON: the documents that the command line prints.
+
+use axum::Json;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use jobqueue_admin::HistoryFilter;
+use serde::Serialize;
+use serde_json::json;
+
+use super::app::AuthorizedRequest;
+use super::fields::{Fields, Given};
+use super::pages::PageError;
+use super::pages::job::reference;
+use super::pages::selection::Selection;
+
+/// A document, or the reason why there is none.
+pub(crate) type Document = Result<String, PageError>;
+
+fn document<T: Serialize>(value: &T) -> Document {
+    let json = serde_json::to_string(value);
+    json.map_err(|error| {
+        PageError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("it has no JSON form: {error}"))
+    })
+}
+
+/// Refuses texts of jobs if the embedding program hides some: its hook is asked for a text on a page, and not for a document.
+fn require_texts(request: &AuthorizedRequest) -> Result<(), PageError> {
+    match request.app.redactor.hides() {
+        true => Err(PageError::forbidden("texts are hidden here, so jobs have no JSON")),
+        false => Ok(()),
+    }
+}
+
+/// The queues, with the time of the look and the reason why it is an old one.
+pub(crate) async fn queues(request: AuthorizedRequest, _: Fields) -> Document {
+    let look = request.app.poller.latest().await?;
+    let as_of = jiff::Timestamp::try_from(look.at()).ok().map(|at| at.to_string());
+    document(&json!({ "as_of": as_of, "problem": look.error, "queues": look.queues() }))
+}
+
+/// The workers with their running jobs.
+pub(crate) async fn workers(request: AuthorizedRequest, _: Fields) -> Document {
+    require_texts(&request)?;
+    let look = request.app.poller.latest().await?;
+    let as_of = jiff::Timestamp::try_from(look.at()).ok().map(|at| at.to_string());
+    document(&json!({ "as_of": as_of, "problem": look.error, "workers": look.workers() }))
+}
+
+/// The first dead letters of a queue that match the filter, and their errors.
+pub(crate) async fn dead(request: AuthorizedRequest, fields: Fields) -> Document {
+    require_texts(&request)?;
+    let (queue, selection) = (fields.required("queue")?, Selection::read(&fields, &request.app.redactor)?);
+    let question = format!("{queue}{}", selection.query());
+    let work = async { request.app.admin.dead_letters(queue, &selection.filter()).await };
+    document(&*request.app.reads.get(&question, work).await?)
+}
+
+/// The state of a job, and why it does not run.
+pub(crate) async fn job(request: AuthorizedRequest, fields: Fields) -> Document {
+    require_texts(&request)?;
+    let job = reference(&fields)?;
+    let question = format!("{job:?}");
+    document(&*request.app.reads.get(&question, request.app.admin.explain(&job)).await?)
+}
+
+/// Ended jobs, if workers keep a journal.
+pub(crate) async fn history(request: AuthorizedRequest, fields: Fields) -> Document {
+    require_texts(&request)?;
+    let filter = HistoryFilter::new()
+        .given(fields.exact("id"), HistoryFilter::id)
+        .given(fields.text("queue"), HistoryFilter::queue)
+        .given(fields.exact("key"), HistoryFilter::key)
+        .given(fields.text("kind"), HistoryFilter::kind)
+        .given(fields.text("outcome"), HistoryFilter::outcome)
+        .given(fields.time("since")?, HistoryFilter::since)
+        .given(fields.time("until")?, HistoryFilter::until);
+    let question = format!("{filter:?}");
+    document(&*request.app.reads.get(&question, request.app.admin.history(&filter)).await?)
+}
+
+/// The schedules.
+pub(crate) async fn schedules(request: AuthorizedRequest, _: Fields) -> Document {
+    document(&*request.app.reads.get("", request.app.admin.schedules()).await?)
+}
+
+/// The batches.
+pub(crate) async fn batches(request: AuthorizedRequest, _: Fields) -> Document {
+    document(&*request.app.reads.get("", request.app.admin.batches()).await?)
+}
+
+pub(crate) fn respond(document: Document) -> Response {
+    match document {
+        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Err(error) => {
+            let (status, text) = error.into_parts();
+            (status, Json(json!({ "error": text }))).into_response()
+        }
+    }
+}
