@@ -81,8 +81,8 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Selects dead letters that are at least this old: from their death, by the clock of its worker, until now, by the storage's clock as far as
-    /// the storage tells it.
+    /// Selects dead letters that are at least this old: from their death, by the clock of its worker, until now, by the storage's clock if
+    /// the storage returns its time.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
         self

@@ -1,4 +1,4 @@
-//! What became of the jobs of a plan after they were put back.
+//! The outcome of a redrive: the places in which the jobs of its plan are now.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,7 +14,7 @@ const MAX_LOOKED_AT: usize = 100_000;
 /// The number of jobs that are read at once.
 const PAGE: usize = 1_000;
 
-/// What became of the dead letters of a plan.
+/// The outcome of a plan that was redriven: the number of its dead letters in each place.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct PlanOutcome {

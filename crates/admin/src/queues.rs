@@ -39,7 +39,7 @@ pub struct QueueOverview {
     pub dead_letters: Option<u64>,
     /// True if workers fetch nothing from the queue; `None` if it cannot be read.
     pub paused: Option<bool>,
-    /// Who has paused it, why and until when; `None` if it is not paused.
+    /// The pause with its operator, its end and its note; `None` if the queue is not paused.
     pub pause: Option<Pause>,
     /// The settings that hold for all workers, by their names in the metadata. The poison threshold, the timeout and the deliveries are
     /// there only if the queue sets them; otherwise each message type has its own.

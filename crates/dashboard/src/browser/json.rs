@@ -1,4 +1,4 @@
-//! What the pages show, as JSON: the documents that the command line prints.
+//! The content of the pages as JSON: the documents that the command line prints.
 
 use axum::Json;
 use axum::http::{StatusCode, header};

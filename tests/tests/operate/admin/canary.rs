@@ -1,4 +1,4 @@
-//! What becomes of jobs that are put back, and the redrive that waits for the first of them.
+//! The outcome of jobs that are put back, and the redrive that waits for the first of them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -74,7 +74,7 @@ async fn others_follow_when_the_canary_has_ended_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn canary_that_nobody_runs_waits_until_it_is_stopped() {
+async fn canary_without_a_worker_waits_until_it_is_stopped() {
     let storage = in_memory();
     let admin = dead(&storage, 5).await;
     let stop = CancellationToken::new();

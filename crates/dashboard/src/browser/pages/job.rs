@@ -80,8 +80,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let page = request.app.reads.get(&path(&job), admin.history(&filter)).await?;
     let HistoryPage { jobs: mut ended, searched_to, .. } = HistoryPage::clone(&page);
     ended.retain(|record| job.source.as_ref().is_none_or(|source| record.source == *source));
-    let message = found.message.as_ref();
-    let wanted = fields.text("show") == Some("content");
+    let (message, wanted) = (found.message.as_ref(), fields.text("show") == Some("content"));
     let (payload, checkpoint) = contents(&request, message, wanted).await;
     let access = request.admin.access();
     let has_ended = has_ended(&found);

@@ -29,7 +29,7 @@ struct OperationPage<'a> {
     errors: Vec<ErrorRow>,
     /// The dead letters with which it failed, each with the error.
     skipped: Vec<(&'a SkippedJob, String)>,
-    /// What has become of the jobs of a redrive that has ended.
+    /// The outcome of a redrive that has ended.
     outcome: Option<Arc<PlanOutcome>>,
     /// Those that died again: path, id and error.
     died: Vec<(String, String, String)>,
