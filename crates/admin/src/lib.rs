@@ -66,6 +66,8 @@ use std::sync::Arc;
 use jobqueue::__internals::UntypedQueue;
 use jobqueue::clock::Clock;
 use jobqueue::job::BoxError;
+use jobqueue::message::MessageDefaults;
+use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides, SettingWarning};
 use jobqueue::{Error, ErrorKind, Storage};
 use jobqueue_storage::text::chain;
 use tokio_util::sync::CancellationToken;
@@ -239,6 +241,11 @@ impl Admin {
     async fn open(&self, queue: &str) -> Result<UntypedQueue, Error> {
         UntypedQueue::open(&self.storage, queue, &self.operator).await
     }
+}
+
+/// Returns the settings that the metadata of a queue gives to all its workers.
+fn resolve(metadata: &Metadata) -> (QueueSettings, Vec<SettingWarning>) {
+    QueueSettings::resolve(metadata, &MessageDefaults::new(), &SettingOverrides::default())
 }
 
 impl fmt::Debug for Admin {

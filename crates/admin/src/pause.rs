@@ -10,9 +10,8 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use serde::Serialize;
 
 use super::event::Deed;
-use super::settings::resolve;
 use super::text::{exact_time, rfc3339_option, time};
-use super::{Action, Admin};
+use super::{Action, Admin, resolve};
 
 /// The most characters of a note: metadata is small on all storages.
 const MAX_NOTE: usize = 200;

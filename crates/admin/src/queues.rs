@@ -10,9 +10,8 @@ use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
 
-use super::settings::resolve;
 use super::text::seconds_option;
-use super::{Action, Admin, Pause, WorkerOverview};
+use super::{Action, Admin, Pause, WorkerOverview, resolve};
 
 /// The number of queues that are asked at once.
 const AT_ONCE: usize = 8;

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use jobqueue::message::MessageDefaults;
-use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides};
+use jobqueue::settings::{Metadata, QueueSettings};
 use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
 use super::queues::not_found;
-use super::{Action, Admin};
+use super::{Action, Admin, resolve};
 
 /// The changes from the current to the wanted metadata of a queue, computed by [`Admin::plan_settings`]. A plan without
 /// changes means that there is no drift.
@@ -135,10 +134,6 @@ impl Admin {
         let metadata = self.storage.queues().queue_metadata(name).await;
         metadata.map_err(|error| not_found(error, name))
     }
-}
-
-pub(super) fn resolve(metadata: &Metadata) -> (QueueSettings, Vec<jobqueue::settings::SettingWarning>) {
-    QueueSettings::resolve(metadata, &MessageDefaults::new(), &SettingOverrides::default())
 }
 
 /// Returns why workers would not use a value, or the storage not take it.
