@@ -72,8 +72,9 @@ impl Admin {
                 return Err(text.to_owned());
             }
             tokio::select! {
-                () = sleep(pause) => {}
+                biased;
                 () = stop.cancelled() => return Err("it was stopped while the jobs of the canary ran".to_owned()),
+                () = sleep(pause) => {}
             }
             if unknown_since.is_some() {
                 pause = (pause * 2).min(MAX_PAUSE);
