@@ -18,7 +18,8 @@ const PAGE: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct PlanOutcome {
-    /// The number of dead letters that were not put back or deleted.
+    /// The number of dead letters that were not put back or deleted; also those of a job that died again, if the plan does not name the message
+    /// that died.
     pub left: u64,
     /// The number of jobs that wait, are delayed, or run.
     pub open: u64,
@@ -79,11 +80,9 @@ impl<'p> Search<'p> {
     }
 
     fn found_dead(&mut self, letter: &DeadLetter) {
-        self.found(&letter.source, &letter.id, |planned| {
-            match planned.message.as_deref() == letter.message_id() {
-                true => Place::Left,
-                false => Place::DeadAgain(letter.error.clone()),
-            }
+        self.found(&letter.source, &letter.id, |planned| match planned.message.as_deref() {
+            Some(message) if letter.message_id() != Some(message) => Place::DeadAgain(letter.error.clone()),
+            _ => Place::Left,
         });
     }
 
