@@ -127,7 +127,8 @@ impl Admin {
         let missing: Vec<_> = first.missing().map(|index| plan.letters[index].clone()).collect();
         // A job that moved meanwhile may have been missed in every place.
         let again = self.search(&plan.queue, &missing, receives).await?;
-        let done = match again.sees_all && first.sees_all {
+        let is_certain = first.sees_all && again.sees_all;
+        let done = match is_certain || missing.is_empty() {
             true => HashSet::new(),
             false => self.completed(plan).await?,
         };
@@ -140,7 +141,7 @@ impl Admin {
                 Place::DeadAgain(error) => {
                     outcome.dead_again.push(DeadAgain { job: letter.job.clone(), error: error.clone() });
                 }
-                Place::Nowhere if again.sees_all && first.sees_all => outcome.ended += 1,
+                Place::Nowhere if is_certain => outcome.ended += 1,
                 Place::Nowhere => {
                     let is_done = done.iter().any(|(source, id)| letter.job.is(source, id));
                     *(if is_done { &mut outcome.ended } else { &mut outcome.unknown }) += 1;
