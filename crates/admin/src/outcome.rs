@@ -1,6 +1,6 @@
 //! The outcome of a redrive: the places in which the jobs of its plan are now.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use jobqueue::__internals::PassAction;
 use jobqueue::Error;
@@ -129,7 +129,7 @@ impl Admin {
         let again = self.search(&plan.queue, &missing, receives).await?;
         let is_certain = first.sees_all && again.sees_all;
         let done = match is_certain || missing.is_empty() {
-            true => HashSet::new(),
+            true => HashMap::new(),
             false => self.completed(plan).await?,
         };
         let mut outcome = PlanOutcome::default();
@@ -143,7 +143,9 @@ impl Admin {
                 }
                 Place::Nowhere if is_certain => outcome.ended += 1,
                 Place::Nowhere => {
-                    let is_done = done.iter().any(|(source, id)| letter.job.is(source, id));
+                    let JobReference { id, .. } = &letter.job;
+                    let mut sources = done.get(id).into_iter().flatten();
+                    let is_done = sources.any(|source| letter.job.is(source, id));
                     *(if is_done { &mut outcome.ended } else { &mut outcome.unknown }) += 1;
                 }
             }
@@ -211,12 +213,16 @@ impl Admin {
         }
     }
 
-    /// Returns the jobs, by source and id, that have completed since the plan was made, as far as the journal says it.
-    async fn completed(&self, plan: &DeadLetterPlan) -> Result<HashSet<(String, String)>, Error> {
-        let Some(before) = plan.before else { return Ok(HashSet::new()) };
+    /// Returns the sources of the jobs, by their ids, that have completed since the plan was made, as far as the journal says it.
+    async fn completed(&self, plan: &DeadLetterPlan) -> Result<HashMap<String, Vec<String>>, Error> {
+        let Some(before) = plan.before else { return Ok(HashMap::new()) };
         let filter = HistoryFilter::new().queue(&plan.queue).since(before).outcome("completed");
         // The operator may not be allowed to read the history: then nothing is known of it.
         let jobs = self.history(&filter.limit(MAX_LOOKED_AT)).await.map(|page| page.jobs).unwrap_or_default();
-        Ok(jobs.into_iter().map(|end| (end.source, end.id)).collect())
+        let mut completed = HashMap::<_, Vec<_>>::new();
+        for end in jobs {
+            completed.entry(end.id).or_default().push(end.source);
+        }
+        Ok(completed)
     }
 }
