@@ -18,6 +18,7 @@ pub mod handler;
 mod history;
 pub mod job;
 mod lease;
+mod log;
 pub mod maintenance;
 pub mod memory;
 mod order;

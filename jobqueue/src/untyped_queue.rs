@@ -105,7 +105,7 @@ impl UntypedQueue {
         let release = async |leased_job: LeasedJob| {
             if let Err(error) = leased_job.release_uncounted(Duration::ZERO).await {
                 let queue = &self.core.name;
-                tracing::warn!(%queue, error = %chain(&error), "a message stays invisible until its lease is over");
+                crate::log::warn!(%queue, error = %chain(&error), "a message stays invisible until its lease is over");
             }
         };
         stream::iter(held).for_each_concurrent(RELEASED_AT_ONCE, release).await;

@@ -30,6 +30,7 @@ mod intercept;
 mod journal;
 pub mod json_blob;
 mod listing;
+pub mod log;
 pub mod memory;
 mod message;
 mod metadata;

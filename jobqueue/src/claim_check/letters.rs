@@ -46,7 +46,7 @@ pub(super) async fn needed_by(
     let release = async |message: MessageRef| {
         let update = UpdateMessage::new(Duration::ZERO).with_expired(ExpiredReceipt::Allow).ending_lease();
         if let Err(error) = store.update(letters, &message, update).await {
-            tracing::debug!(queue = %letters, %error, "a dead letter stays invisible for up to 10 minutes");
+            crate::log::debug!(queue = %letters, %error, "a dead letter stays invisible for up to 10 minutes");
         }
     };
     stream::iter(held).for_each_concurrent(RELEASED_AT_ONCE, release).await;

@@ -139,7 +139,7 @@ impl Executor {
         let blobs = &**self.state.storage.blobs();
         let give_up = leased_job.lease.deadline().max(Instant::now() + LEAST_PATIENCE);
         if let Err(error) = durable::record_completion(&leased_job.core, blobs, event, give_up).await {
-            tracing::warn!(queue = %leased_job.core.name, error = %chain(&error), "completion not recorded; the job may run again");
+            crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "completion not recorded; the job may run again");
         }
     }
 
@@ -160,7 +160,7 @@ impl Executor {
         let recorded = durable::is_recorded(&**self.state.storage.blobs(), &job.queue, event);
         Box::pin(recorded).await.unwrap_or_else(|error| {
             // Without an answer the job runs: at least once, not at most once.
-            tracing::warn!(queue = %job.queue, error = %chain(&error), "reading the recorded completions failed; the job runs");
+            crate::log::warn!(queue = %job.queue, error = %chain(&error), "reading the recorded completions failed; the job runs");
             false
         })
     }

@@ -36,7 +36,7 @@ pub(crate) async fn record_end(job: &LeasedJob, rejection: &mut Rejection) -> Re
     match record_end_for_others(job, rejection).await {
         Err(error) if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) => Err(error),
         Err(error) => {
-            tracing::debug!(queue = %job.core.name, error = %chain(&error), "the end of a job cannot be recorded");
+            crate::log::debug!(queue = %job.core.name, error = %chain(&error), "the end of a job cannot be recorded");
             Ok(())
         }
         Ok(()) => Ok(()),

@@ -53,13 +53,15 @@ impl DeadLetterHooks {
         for hook in &self.0 {
             // The hook may also panic before its first await.
             let Ok(called) = catch_unwind(AssertUnwindSafe(|| hook(dead.clone()))) else {
-                tracing::error!(queue = %dead.queue, "a hook for dead letters panicked");
+                crate::log::error!(queue = %dead.queue, "a hook for dead letters panicked");
                 continue;
             };
             match tokio::time::timeout(LIMIT, AssertUnwindSafe(called).catch_unwind()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) => tracing::error!(queue = %dead.queue, "a hook for dead letters panicked"),
-                Err(_) => tracing::error!(queue = %dead.queue, "a hook for dead letters took over {LIMIT:?}"),
+                Ok(Err(_)) => crate::log::error!(queue = %dead.queue, "a hook for dead letters panicked"),
+                Err(_) => {
+                    crate::log::error!(queue = %dead.queue, "a hook for dead letters took over {LIMIT:?}")
+                }
             }
         }
     }

@@ -100,7 +100,7 @@ impl DeliveryReport {
             Err(error) => {
                 leased_job.lease.abandon();
                 let text = chain(&error);
-                tracing::warn!(queue = %leased_job.core.name, error = %text, "settling the delivery failed");
+                crate::log::warn!(queue = %leased_job.core.name, error = %text, "settling the delivery failed");
                 self.outcome = Outcome::LeaseLost;
                 self.error.get_or_insert(text);
             }

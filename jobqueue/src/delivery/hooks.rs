@@ -74,7 +74,7 @@ impl DeliveryState {
 /// Returns the disposition of a message whose hook failed: it is delivered again, but not forever if that cannot help.
 fn failed(leased_job: &LeasedJob, error: &Error) -> Box<Disposition> {
     let detail = format!("a hook of the job failed: {}", chain(error));
-    tracing::warn!(queue = %leased_job.core.name, error = %chain(error), "a hook of the job failed; the message stays in its queue");
+    crate::log::warn!(queue = %leased_job.core.name, error = %chain(error), "a hook of the job failed; the message stays in its queue");
     Box::new(match error.kind() {
         ErrorKind::LeaseLost => Disposition::Abandon,
         // A new attempt finds out whether the change was made.

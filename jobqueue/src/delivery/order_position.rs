@@ -88,14 +88,14 @@ impl Heartbeat {
                 Ok(Ok(true)) => (lost_at, pause) = (begun + GRACE + OVERDUE_MARGIN, HEARTBEAT),
                 Ok(Ok(false)) => lost_at = begun,
                 Ok(Err(error)) => {
-                    tracing::debug!(%error, "the group log does not show that the job is running");
+                    crate::log::debug!(%error, "the group log does not show that the job is running");
                     pause = NOTE_PAUSE.min(lost_at.saturating_duration_since(Instant::now()));
                 }
                 Err(_) => {}
             }
             if Instant::now() >= lost_at {
                 if let Some(lease) = self.lease.upgrade() {
-                    tracing::warn!(
+                    crate::log::warn!(
                         "a job in order lost its turn: its group log could not be changed in time"
                     );
                     lease.expire();
@@ -131,7 +131,7 @@ pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner
     match job.lease.lost().run_until_cancelled(note).await {
         Some(Ok(delay)) => delay,
         Some(Err(error)) => {
-            tracing::warn!(queue = %job.core.name, error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");
+            crate::log::warn!(queue = %job.core.name, error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");
             delay
         }
         None => delay,

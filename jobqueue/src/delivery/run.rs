@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::time::Instant;
-use tracing::{Instrument, Span};
+use tracing::Span;
 
 use super::admit::RunnableJob;
 use super::context::{Context, HandlerOutput};
@@ -25,6 +25,7 @@ use crate::handler::{Job, recover};
 use crate::job::outcome::{JobError, Reason, Verdict, chain, printable};
 use crate::job::{BoxError, JobInfo};
 use crate::lease::Loss;
+use crate::log::LogSpan;
 use crate::storage::{Backoff, MAX_VISIBILITY};
 use crate::trace::{OpenSpan, Step};
 
@@ -103,8 +104,9 @@ impl Executor {
             // Each is pinned here: a future that is moved into another one lies in this one twice.
             let handler = pin!(crate::trace::scope(info.trace, called));
             // The span is made inside that of the tracer, so that it becomes its child.
-            let logged =
-                async { handler.instrument(if is_logged { log_span(&info) } else { Span::none() }).await };
+            let logged = async {
+                LogSpan::new(|| if is_logged { log_span(&info) } else { Span::none() }).run(handler).await
+            };
             let logged = pin!(logged);
             let traced = pin!(process_span.run(logged));
             self.supervise(leased_job, &context, record.as_ref(), traced).await
@@ -208,7 +210,7 @@ impl Executor {
     fn ask_policy(&self, job: &JobInfo, error: &JobError) -> Option<Verdict> {
         let policy = self.state.options.retry_policy.as_ref()?;
         catch_unwind(AssertUnwindSafe(|| policy(error, job))).unwrap_or_else(|_| {
-            tracing::error!(queue = %job.queue, "the retry policy panicked; the error's own verdict applies");
+            crate::log::error!(queue = %job.queue, "the retry policy panicked; the error's own verdict applies");
             None
         })
     }

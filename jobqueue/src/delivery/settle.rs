@@ -138,7 +138,7 @@ impl Executor {
             // Waiting will not help: the event has no room, or the storage refuses for good.
             Err(error) if error.kind() == ErrorKind::LeaseLost => return Err(error),
             Err(error) if error.kind() != ErrorKind::LeaseUncertain && !error.is_retryable() => {
-                tracing::error!(queue = %hooked.queue, error = %chain(&error), "a failed attempt cannot be recorded");
+                crate::log::error!(queue = %hooked.queue, error = %chain(&error), "a failed attempt cannot be recorded");
             }
             // Jobs behind it would start although this one may run again.
             Err(error) => return stay(leased_job, error).await,
@@ -152,7 +152,7 @@ impl Executor {
             if let Ok(wait) = defer(leased_job, cause, &detail).await? {
                 return Ok(Outcome::Released(wait));
             }
-            tracing::error!(queue = %hooked.queue, detail, "dead-lettered although a hook of the job failed");
+            crate::log::error!(queue = %hooked.queue, detail, "dead-lettered although a hook of the job failed");
         }
         self.dead_letter(leased_job, job, rejection).await
     }
@@ -209,7 +209,7 @@ async fn stay(leased_job: &LeasedJob, error: Error) -> Result<Outcome, Error> {
     if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) {
         return Err(error);
     }
-    tracing::error!(
+    crate::log::error!(
         queue = %leased_job.core.name,
         error = %chain(&error),
         "dead letter not stored; the message stays in its queue"

@@ -39,7 +39,7 @@ impl Observers {
         for listener in &self.listeners {
             // A listener must not stop a worker.
             if catch_unwind(AssertUnwindSafe(|| listener(&event))).is_err() {
-                tracing::error!("an event listener panicked; the work continues");
+                crate::log::error!("an event listener panicked; the work continues");
             }
         }
     }

@@ -95,7 +95,7 @@ async fn cancel_in_order(
     match logs.change(&entry, move |log| log.end_cancel(&entry, nonce, deleted, now)).await {
         Ok(cancelled) => Ok(cancelled),
         Err(error) if !deleted || !copies => {
-            tracing::debug!(queue = %logs.queue, %error, "the entry of a cancelled message was not removed; the jobs behind it will skip it");
+            crate::log::debug!(queue = %logs.queue, %error, "the entry of a cancelled message was not removed; the jobs behind it will skip it");
             Ok(deleted)
         }
         Err(error) => Err(perhaps(error)),

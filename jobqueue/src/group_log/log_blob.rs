@@ -184,7 +184,7 @@ impl LogBlob {
             let _reading = reading;
             let before = this.latest();
             if let Err(error) = this.look().await {
-                tracing::debug!(log = ?this, %error, "reading a group log failed");
+                crate::log::debug!(log = ?this, %error, "reading a group log failed");
             }
             let mut next_read = lock(&this.next_read);
             if before == this.latest() {

@@ -128,7 +128,7 @@ pub(crate) async fn confirm(
 pub(crate) async fn retract(logs: &GroupLogs, all: &[Announcement]) {
     for answer in change_logs(logs, all, |log, one| log.retract(&one.entry, one.nonce)).await {
         if let Err(error) = answer {
-            tracing::debug!(queue = %logs.queue, %error, "an announced position was not removed; the jobs behind it will skip it");
+            crate::log::debug!(queue = %logs.queue, %error, "an announced position was not removed; the jobs behind it will skip it");
         }
     }
 }

@@ -83,7 +83,7 @@ impl GroupLogs {
     pub(super) async fn delete_page(&self, entry: &EntryRef, page: u64) -> Result<(), NameError> {
         let blob = self.blob(entry, Some(page))?;
         if let Err(error) = self.delete(blob.name()).await {
-            tracing::debug!(queue = %self.queue, %error, "a page of a group log was not deleted");
+            crate::log::debug!(queue = %self.queue, %error, "a page of a group log was not deleted");
         }
         lock(&self.known).remove(&(entry.log, Some(page)));
         Ok(())

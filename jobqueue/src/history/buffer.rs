@@ -149,7 +149,7 @@ impl JournalBuffer {
             (std::mem::take(&mut waiting.ended), std::mem::take(&mut waiting.dropped))
         };
         if dropped > 0 {
-            tracing::warn!(
+            crate::log::warn!(
                 dropped,
                 "the journal could not be written for long; ended jobs are missing in it"
             );

@@ -33,7 +33,7 @@ pub(crate) async fn run_journal_writer(
     let run = async { tokio::join!(writer.run(), expire(&*journal, &runtime, kept)) };
     let _ = ended.run_until_cancelled(run).await;
     if timeout(LAST_WRITE, writer.finish()).await.is_err() {
-        tracing::warn!("the newest ended jobs are missing in the journal");
+        crate::log::warn!("the newest ended jobs are missing in the journal");
     }
 }
 
@@ -54,7 +54,7 @@ impl Writer {
                 () = self.buffer.full() => {}
             }
             if let Err(error) = self.write().await {
-                tracing::warn!(error = %chain(&error), "the journal was not written; trying again");
+                crate::log::warn!(error = %chain(&error), "the journal was not written; trying again");
                 sleep_until(next).await;
             }
         }
@@ -75,7 +75,7 @@ impl Writer {
             match self.journal.append(Arc::clone(entries)).await {
                 Err(error) if refuses_entries(&error) => {
                     let lost = entries.len();
-                    tracing::warn!(lost, error = %chain(&error), "the journal refuses ended jobs; they are missing in it");
+                    crate::log::warn!(lost, error = %chain(&error), "the journal refuses ended jobs; they are missing in it");
                 }
                 answer => answer?,
             }
@@ -87,7 +87,7 @@ impl Writer {
     /// Writes what is left after the last job has ended; tries until it is done.
     async fn finish(&mut self) {
         while let Err(error) = self.write().await {
-            tracing::debug!(error = %chain(&error), "the newest entries were not written; trying again");
+            crate::log::debug!(error = %chain(&error), "the newest entries were not written; trying again");
             sleep(RETRY).await;
         }
     }
@@ -107,7 +107,7 @@ async fn expire(journal: &dyn JournalStore, runtime: &Runtime, kept: Duration) {
         if let Some(before) = runtime.now().checked_sub(kept)
             && let Err(error) = journal.expire(before).await
         {
-            tracing::debug!(error = %chain(&error), "old entries of the journal were not removed");
+            crate::log::debug!(error = %chain(&error), "old entries of the journal were not removed");
         }
     }
 }

@@ -50,11 +50,11 @@ impl Lease {
         let queue = &self.queue;
         match outcome {
             Ok(()) => {
-                tracing::trace!(%queue, message = %self.id, "lease renewed");
+                crate::log::trace!(%queue, message = %self.id, "lease renewed");
                 self.observers.tell(|| Event::Renewed { queue: queue.clone() });
             }
             Err(error) => {
-                tracing::debug!(%queue, message = %self.id, %error, "lease not renewed");
+                crate::log::debug!(%queue, message = %self.id, %error, "lease not renewed");
                 self.observers.tell(|| Event::NotRenewed { queue: queue.clone(), error: chain(&error) });
             }
         }
@@ -104,7 +104,7 @@ impl Lease {
         let Ok(lease) = self.strong() else { return };
         self.renewer.spawn(async move {
             if let Err(error) = lease.release(delay, text).await {
-                tracing::debug!(queue = %lease.queue, message = %lease.id, %error, "message not released");
+                crate::log::debug!(queue = %lease.queue, message = %lease.id, %error, "message not released");
             }
         });
     }

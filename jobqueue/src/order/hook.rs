@@ -200,7 +200,7 @@ impl Delivery<'_> {
         let patience = OVERDUE_TIMEOUT + self.leased_job.settings.timeout + queue;
         let now = self.now();
         if self.log.ask(move |log| log.mark_overdue(&entry, turn, patience, now)).await? {
-            tracing::warn!(queue = %core.name, "a FIFO message did not arrive; the jobs behind it go on without it");
+            crate::log::warn!(queue = %core.name, "a FIFO message did not arrive; the jobs behind it go on without it");
             return Ok(Next::Ask);
         }
         Ok(match self.log.latest().position(&entry, turn, now) {

@@ -80,7 +80,7 @@ async fn copy_blob(
 pub(crate) async fn remove_blobs(core: &QueueCore, queue: &QueueName, references: Vec<StoredReference>) {
     for reference in references {
         if let Err(error) = core.claim_checks.remove(queue, &reference).await {
-            tracing::debug!(%queue, %error, "a blob was not deleted; a sweep will delete it");
+            crate::log::debug!(%queue, %error, "a blob was not deleted; a sweep will delete it");
         }
     }
 }

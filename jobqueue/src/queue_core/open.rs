@@ -30,7 +30,7 @@ pub(crate) async fn ensure(
             Err(e)
                 if e.kind() == StoreErrorKind::QueueBeingDeleted && tokio::time::Instant::now() < give_up =>
             {
-                tracing::info!(queue = %name, "the queue is being deleted; waiting to create it again");
+                crate::log::info!(queue = %name, "the queue is being deleted; waiting to create it again");
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(Duration::from_secs(10));
             }
@@ -53,7 +53,7 @@ async fn create(store: &Queues, name: &QueueName, logs: Option<&GroupLogs>) -> R
         };
         // The logs of a deleted queue of this name. Deliveries skip entries that cannot be removed.
         if let Err(error) = logs.clear_stale(is_missing).await {
-            tracing::debug!(queue = %name, %error, "clearing the group logs of a deleted queue failed");
+            crate::log::debug!(queue = %name, %error, "clearing the group logs of a deleted queue failed");
         }
     }
     match store.create_queue(name, &Metadata::new()).await {

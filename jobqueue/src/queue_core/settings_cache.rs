@@ -64,7 +64,7 @@ impl SettingsCache {
         };
         if is_old && let Ok(_only_one) = self.refreshing.try_lock() {
             self.read(store, queue).await.unwrap_or_else(|error| {
-                tracing::warn!(%queue, %error, "reading the queue's settings failed; the previous ones remain in use");
+                crate::log::warn!(%queue, %error, "reading the queue's settings failed; the previous ones remain in use");
                 let mut present = write(&self.present);
                 present.read = Instant::now();
             });
@@ -85,6 +85,6 @@ impl SettingsCache {
 /// Logs each warning once, not every 30 seconds.
 fn warn(queue: &QueueName, warnings: &[SettingWarning], told: &[SettingWarning]) {
     for warning in warnings.iter().filter(|warning| !told.contains(warning)) {
-        tracing::warn!(%queue, %warning, "a queue setting was ignored");
+        crate::log::warn!(%queue, %warning, "a queue setting was ignored");
     }
 }

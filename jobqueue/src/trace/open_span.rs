@@ -87,5 +87,7 @@ impl fmt::Debug for OpenSpan {
 /// Calls a tracer; `None` if it panics.
 fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
     let answer = catch_unwind(AssertUnwindSafe(call));
-    answer.inspect_err(|_| tracing::error!("the tracer panicked; the work continues without its span")).ok()
+    answer
+        .inspect_err(|_| crate::log::error!("the tracer panicked; the work continues without its span"))
+        .ok()
 }

@@ -19,7 +19,7 @@ pub(super) async fn check(core: &QueueCore) -> Result<(), Error> {
     let container = ContainerName::new(CONTAINER)?;
     if let Err(error) = core.storage.stores().check_blob_access(&container, Access::Process).await {
         let queue = &core.name;
-        tracing::warn!(%queue, error = %chain(&error), "no access to large payloads");
+        crate::log::warn!(%queue, error = %chain(&error), "no access to large payloads");
     }
     Ok(())
 }
@@ -31,7 +31,7 @@ fn verdict(queue: &QueueName, answer: Result<(), StoreError>) -> Result<(), Erro
             Err(Error::new(ErrorKind::Storage, text).with_source(error))
         }
         Err(error) => {
-            tracing::warn!(%queue, error = %chain(&error), "permissions could not be checked");
+            crate::log::warn!(%queue, error = %chain(&error), "permissions could not be checked");
             Ok(())
         }
         Ok(()) => Ok(()),

@@ -82,12 +82,12 @@ impl Deliveries {
         });
         match pacing.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe()) {
             Some(Change::Opened(retry_in)) => {
-                tracing::warn!(%queue, ?retry_in, "all jobs of this queue fail; fetching pauses");
+                crate::log::warn!(%queue, ?retry_in, "all jobs of this queue fail; fetching pauses");
                 state.show_circuit(queue, true);
                 events.tell(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
             }
             Some(Change::Closed) => {
-                tracing::info!(%queue, "jobs succeed again");
+                crate::log::info!(%queue, "jobs succeed again");
                 state.show_circuit(queue, false);
                 events.tell(|| Event::CircuitClosed { queue: queue.clone() });
             }
@@ -107,15 +107,15 @@ impl Deliveries {
         let queue = &self.worker.executor.core.name;
         match outcome {
             Outcome::DeadLettered(reason) => {
-                tracing::warn!(%queue, job = id, %reason, error, "message dead-lettered");
+                crate::log::warn!(%queue, job = id, %reason, error, "message dead-lettered");
             }
             Outcome::Retried(wait) => {
                 let attempt = job.as_ref().map(|job| job.attempt);
-                tracing::warn!(%queue, job = id, attempt, ?wait, error, "attempt failed; the job will be retried");
+                crate::log::warn!(%queue, job = id, attempt, ?wait, error, "attempt failed; the job will be retried");
             }
             _ => {
                 let name = outcome.name();
-                tracing::debug!(%queue, job = id, outcome = name, error, "delivery ended");
+                crate::log::debug!(%queue, job = id, outcome = name, error, "delivery ended");
             }
         }
     }

@@ -58,7 +58,7 @@ pub(super) async fn fetch(
     match failed {
         Some(error) if !succeeded => Err(error),
         Some(error) => {
-            tracing::debug!(queue = %core.name, %error, "one of several requests failed");
+            crate::log::debug!(queue = %core.name, %error, "one of several requests failed");
             Ok(Fetched { failed: Some(error), ..fetched })
         }
         None => Ok(fetched),

@@ -30,7 +30,7 @@ impl RunningJournal {
         let journal = history::open(storage.apart());
         let write = run_journal_writer(journal, runtime.clone(), Arc::clone(&buffer), kept, ended.clone());
         let task = LeaseRenewer::spawn_apart(runtime, write)
-            .inspect_err(|error| tracing::warn!(%error, "no history is kept"))
+            .inspect_err(|error| crate::log::warn!(%error, "no history is kept"))
             .ok()?;
         state.set_journal(&buffer);
         Some(Self { ended, task: AbortOnDropHandle::new(task) })

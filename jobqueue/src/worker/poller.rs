@@ -261,7 +261,7 @@ impl Poller {
         let QueueWorker { state, executor, .. } = &self.deliveries.worker;
         let queue = executor.core.name.clone();
         state.health.failed(&queue, sent, &text);
-        tracing::warn!(%queue, error = %text, ?wait, "fetching from the queue failed");
+        crate::log::warn!(%queue, error = %text, ?wait, "fetching from the queue failed");
         executor.state.events.tell(|| Event::PollFailed { queue, error: text, retry_in: wait });
         tokio::time::sleep(wait).await;
     }

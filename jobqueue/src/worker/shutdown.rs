@@ -17,7 +17,7 @@ use crate::runtime::Runtime;
 pub async fn shutdown_signal() {
     let mut signals = Signals::subscribe();
     signals.next().await;
-    tracing::info!("received a signal to stop; a second signal stops at once");
+    crate::log::info!("received a signal to stop; a second signal stops at once");
     // The same listener, so that a second signal right after the first one is not missed.
     // The signals are those of the real process.
     drop(Runtime::new().spawn(async move {
@@ -37,7 +37,7 @@ impl Signals {
         match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
             (Ok(interrupt), Ok(terminate)) => Self(Some((interrupt, terminate))),
             (Err(error), _) | (_, Err(error)) => {
-                tracing::error!(%error, "signals cannot be received; the worker runs until it is killed");
+                crate::log::error!(%error, "signals cannot be received; the worker runs until it is killed");
                 Self(None)
             }
         }
@@ -66,7 +66,7 @@ impl Signals {
 
     async fn next(&mut self) {
         if let Err(error) = tokio::signal::ctrl_c().await {
-            tracing::error!(%error, "signals cannot be received; the worker runs until it is killed");
+            crate::log::error!(%error, "signals cannot be received; the worker runs until it is killed");
             std::future::pending::<()>().await;
         }
     }

@@ -275,7 +275,7 @@ async fn end_records(record: Option<Record>, journal: Option<RunningJournal>) {
 fn stopped(state: &WorkerState) -> Result<Report, Error> {
     let mut report = state.report().clone();
     report.cancelled = state.deliveries.cancelled_handlers();
-    tracing::info!(?report, "worker stopped");
+    crate::log::info!(?report, "worker stopped");
     state.take_failure().map_or(Ok(report), |error| Err(error.into()))
 }
 
@@ -287,7 +287,7 @@ async fn open_queues(state: &WorkerState) -> Result<Vec<(Arc<QueueCore>, Arc<Que
     let opened: Vec<_> = stream::iter(opening).buffered(OPENING).try_collect().await?;
     state.health.begin(opened.iter().map(|(core, _)| core.name.clone()), state.deliveries.renewer());
     let queues: Vec<&str> = opened.iter().map(|(core, _)| core.name.as_str()).collect();
-    tracing::info!(storage = state.deliveries.storage.description(), ?queues, "worker started");
+    crate::log::info!(storage = state.deliveries.storage.description(), ?queues, "worker started");
     Ok(opened)
 }
 
@@ -310,7 +310,7 @@ async fn open_patiently(
             Err(error) if !error.is_retryable() || began.elapsed() >= START_PATIENCE => return Err(error),
             Err(error) => {
                 failures += 1;
-                tracing::warn!(%queue, error = %chain(&error), "the queue could not be opened; trying again");
+                crate::log::warn!(%queue, error = %chain(&error), "the queue could not be opened; trying again");
                 tokio::time::sleep(START_BACKOFF.ceiling(failures)).await;
             }
         }
@@ -345,7 +345,7 @@ async fn end_handlers(state: &WorkerState, tasks: &TaskTracker) {
     state.report().abandoned += abandoned.len() as u64;
     let release = |leased_job: Arc<LeasedJob>| async move {
         if let Err(error) = leased_job.release_uncounted(Duration::ZERO).await {
-            tracing::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");
+            crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");
         }
     };
     let released = futures_util::future::join_all(abandoned.into_iter().map(release));
@@ -365,8 +365,8 @@ async fn sweep_again_and_again(state: Arc<WorkerState>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         match sweep_containers(&state.deliveries.storage, state.options.swept, SweepOptions::new()).await {
-            Ok(swept) => tracing::debug!(?swept, "swept"),
-            Err(error) => tracing::warn!(error = %chain(&error), "sweep failed"),
+            Ok(swept) => crate::log::debug!(?swept, "swept"),
+            Err(error) => crate::log::warn!(error = %chain(&error), "sweep failed"),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use jobqueue::handler::{ExtractError, FromJob};
-use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::worker::CircuitBreaker;
 use jobqueue::{Event, Job, JobError, Outcome, QueueMessage, Storage, WorkerBuilder};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -16,6 +16,8 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use tower::Service;
 use tower::layer::layer_fn;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Metadata, Subscriber};
 
 /// A text whose decoding panics if it says so.
 #[derive(Debug, Clone, Serialize)]
@@ -227,4 +229,64 @@ async fn panics_during_common_deletions_stop_no_later_deletion() {
     let report = worker.run_until(after(300)).await.unwrap();
     assert_eq!((report.completed, report.uncertain, report.duplicates), (3, 3, 3));
     assert!(faulty.storage().queue::<Second>().await.unwrap().is_empty().await.unwrap());
+}
+
+/// A subscriber that panics at each event of the framework, and each time one of its spans is entered.
+struct Broken;
+
+impl Subscriber for Broken {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("jobqueue")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        panic!("boom")
+    }
+
+    fn enter(&self, _: &Id) {
+        panic!("boom")
+    }
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_hinders_nothing() {
+    let _broken = tracing::subscriber::set_default(Broken);
+    let faulty = Faulty::new(&in_memory());
+    let (ends, listen) = ends();
+    let runs = Arc::<Mutex<u32>>::default();
+    let counted = Arc::clone(&runs);
+    let handler = move |message: Second, ctx: jobqueue::Context| {
+        *counted.lock().unwrap() += u32::from(message.text.0 == "long");
+        async move {
+            if message.text.0 == "lost" {
+                ctx.token().cancelled().await;
+            } else {
+                after(100).await;
+            }
+            Ok::<_, JobError>(())
+        }
+    };
+    put(&faulty.storage(), 2, "lost").await;
+    // The first fetches fail, and then the renewals of the first job.
+    faulty.plan(Operation::Get, 1, Fault::Refuse(StoreErrorKind::Unavailable));
+    faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unavailable));
+    let worker = worker(&faulty.storage()).handle(handler).on_event(listen).build().unwrap();
+    let later = async {
+        after(120).await;
+        faulty.heal();
+        put(&faulty.storage(), 2, "long").await;
+    };
+    let (report, ()) = tokio::join!(worker.run_until(after(600)), later);
+    assert!(report.unwrap().completed >= 1);
+    assert_eq!(*runs.lock().unwrap(), 1, "its lease was renewed: {:?}", ends.lock().unwrap());
 }

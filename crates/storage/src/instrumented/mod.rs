@@ -4,11 +4,13 @@
 //! blobs; it never contains receipts, lease ids, metadata or payloads. An observed operation is one [`StorageRequest`]. The
 //! [`Throttle`] of the storage takes note of every answer of the queues. The wrapper changes no answer.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tracing::{Instrument, Span, debug_span, field};
+use tracing::{Span, debug_span, field};
 
+use super::log::LogSpan;
 use super::throttle::Throttle;
 use super::{
     Call, Intercepted, Interceptor, Operation, Queues, StorageObserver, StorageRequest, StoreError, Stores,
@@ -105,12 +107,12 @@ impl Interceptor for Wrapping {
         call: Call<'_>,
         perform: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        let (span, began) = (self.span(call), self.begin());
-        let answer = perform.instrument(span.clone()).await;
+        let (span, began) = (LogSpan::new(|| self.span(call)), self.begin());
+        let answer = span.run(pin!(perform)).await;
         self.note(call.operation, &answer);
         self.report(call, 1, began, answer.as_ref().err());
         if let Err(error) = &answer {
-            span.record("error.type", field::debug(error.kind()));
+            span.record("error.type", &field::debug(error.kind()));
         }
         answer
     }
@@ -122,7 +124,7 @@ impl Interceptor for Wrapping {
         perform: impl Future<Output = Vec<Result<T, StoreError>>> + Send,
     ) -> Vec<Result<T, StoreError>> {
         let began = self.begin();
-        let answers = perform.instrument(self.span(call)).await;
+        let answers = LogSpan::new(|| self.span(call)).run(pin!(perform)).await;
         answers.iter().for_each(|answer| self.note(call.operation, answer));
         let requests = if self.commits_together { 1 } else { count };
         let error = answers.iter().find_map(|answer| answer.as_ref().err());

@@ -122,7 +122,7 @@ impl Ledger<'_> {
                 match claim.change(known, sign_of_life).await {
                     Ok(kept) if !kept.result => return lease.expire(),
                     Ok(_) => is_claimed = true,
-                    Err(error) => tracing::debug!(%error, "the claim of a copy was not renewed"),
+                    Err(error) => crate::log::debug!(%error, "the claim of a copy was not renewed"),
                 }
             }
         };

@@ -170,7 +170,7 @@ impl Ledger<'_> {
         let (changed, before) = document.change(Known::Nothing, announce).await?.result?;
         if changed {
             let batch = self.id.as_str();
-            tracing::warn!(%batch, first, "children have another form than those that an earlier start announced: those that it sent keep their form");
+            crate::log::warn!(%batch, first, "children have another form than those that an earlier start announced: those that it sent keep their form");
         }
         Ok(before as u64)
     }

@@ -130,7 +130,7 @@ impl Hold {
             | StoreErrorKind::BlobNotFound
             | StoreErrorKind::ContainerNotFound => Err(End::Taken),
             _ => {
-                tracing::debug!(%error, "renewing the leadership failed; trying again");
+                crate::log::debug!(%error, "renewing the leadership failed; trying again");
                 Ok(None)
             }
         }

@@ -192,7 +192,7 @@ impl Leader {
             *lock(&self.current) = Arc::downgrade(&hold);
             let renewals = LeaseRenewer::spawn_apart(runtime, Arc::clone(&hold).renew_until_closed());
             let renewals = renewals.map_err(no_thread)?;
-            tracing::info!(leader = %self.name, term, "leading");
+            crate::log::info!(leader = %self.name, term, "leading");
             Ok(Some(Leadership::new(hold, renewals)))
         })
     }
@@ -215,7 +215,7 @@ impl Leader {
                 Ok(Some(leadership)) => return Ok(leadership),
                 Ok(None) => pause = poll,
                 Err(error) if error.is_retryable() => {
-                    tracing::warn!(leader = %self.name, error = %chain(&error), "trying to become leader failed; trying again");
+                    crate::log::warn!(leader = %self.name, error = %chain(&error), "trying to become leader failed; trying again");
                     pause = (pause * 2).min(self.lease.max(poll));
                 }
                 Err(error) => return Err(error),
@@ -264,7 +264,7 @@ impl Leader {
         if let Some(output) = done {
             return Ok(Ok(output));
         }
-        tracing::warn!(leader = %self.name, term = leadership.term(), ?end, "leadership lost");
+        crate::log::warn!(leader = %self.name, term = leadership.term(), ?end, "leadership lost");
         if end == Some(End::Broken) {
             self.stand_back().await;
         }

@@ -73,7 +73,7 @@ impl Candidacy {
         or_stopped(&context, async {
             loop {
                 if let Err(error) = self.lead(context.storage()).await {
-                    tracing::error!(error = %chain(&error), "leading the schedules failed; trying again");
+                    crate::log::error!(error = %chain(&error), "leading the schedules failed; trying again");
                     tokio::time::sleep(RETRY).await;
                 }
             }

@@ -69,7 +69,7 @@ impl<M: QueueMessage> Runner<M> {
                 }
             };
             let Err::<Infallible, Error>(error) = term.await;
-            tracing::error!(schedule = %self.name, error = %chain(&error), "running the schedule failed; trying again");
+            crate::log::error!(schedule = %self.name, error = %chain(&error), "running the schedule failed; trying again");
             tokio::time::sleep(RETRY).await;
         }
     }
@@ -77,14 +77,14 @@ impl<M: QueueMessage> Runner<M> {
     /// Sends slots while leadership lasts.
     async fn lead(&self, context: &BackgroundContext, leadership: Leadership) {
         if let Err(error) = self.warn_of_the_future(context).await {
-            tracing::debug!(schedule = %self.name, error = %chain(&error), "reading the state failed");
+            crate::log::debug!(schedule = %self.name, error = %chain(&error), "reading the state failed");
         }
         let mut failures = Failures::default();
         while !leadership.token().is_cancelled() {
             let pause = match self.step(context, &leadership, &mut failures).await {
                 Ok(pause) => pause,
                 Err(error) => {
-                    tracing::warn!(schedule = %self.name, error = %chain(&error), "sending a slot failed; trying again");
+                    crate::log::warn!(schedule = %self.name, error = %chain(&error), "sending a slot failed; trying again");
                     RETRY
                 }
             };
@@ -97,7 +97,7 @@ impl<M: QueueMessage> Runner<M> {
         let now = timestamp(context.storage().runtime())?;
         let state = ScheduleState::load(context.storage(), &self.state, now, &self.about).await?;
         if state.done.duration_since(now) > AHEAD {
-            tracing::warn!(
+            crate::log::warn!(
                 schedule = %self.name,
                 until = %state.done,
                 "a clock that was ahead has already sent the slots up to then; to start again from now, delete the schedule's state"
@@ -130,7 +130,7 @@ impl<M: QueueMessage> Runner<M> {
                     return Err(error);
                 }
                 Err(error) => {
-                    tracing::error!(schedule = %self.name, error = %chain(&error), "the trigger is skipped: its message cannot be created");
+                    crate::log::error!(schedule = %self.name, error = %chain(&error), "the trigger is skipped: its message cannot be created");
                 }
                 Ok(()) => {}
             }
@@ -180,7 +180,7 @@ impl<M: QueueMessage> Runner<M> {
         if !is_of_message || failures.another(slot) < TRIES {
             return Err(error);
         }
-        tracing::error!(
+        crate::log::error!(
             schedule = %self.name, %slot, error = %chain(&error), tries = TRIES,
             "the slot is skipped: its message cannot be created"
         );
@@ -198,7 +198,7 @@ impl<M: QueueMessage> Runner<M> {
             Error::new(ErrorKind::Invalid, "the function that makes the message has panicked")
         })?;
         let sent = queue.send(&message).source(SOURCE).id(id).await?;
-        tracing::debug!(schedule = %self.name, id = sent.id(), "slot sent");
+        crate::log::debug!(schedule = %self.name, id = sent.id(), "slot sent");
         Ok(())
     }
 

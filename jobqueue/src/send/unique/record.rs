@@ -240,9 +240,9 @@ impl Records {
         };
         match self.0.change(Known::Version(mine), finish).await {
             Ok(changed) if changed.result => {}
-            Ok(_) => tracing::debug!("the record of the unique job was changed by another process"),
+            Ok(_) => crate::log::debug!("the record of the unique job was changed by another process"),
             Err(error) => {
-                tracing::warn!(record = %self.0.name(), %error, "the unique job was sent but could not be recorded; send it again under the same id");
+                crate::log::warn!(record = %self.0.name(), %error, "the unique job was sent but could not be recorded; send it again under the same id");
             }
         }
     }

@@ -1,0 +1,53 @@
+//! Calls of the subscriber of `tracing`. A panic of the subscriber ends nothing: some work that is logged runs in loops that nothing would
+//! start again.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+
+use tracing::Span;
+
+/// Runs `log`, which calls the subscriber. A panic of the subscriber goes no further.
+pub fn guarded(log: impl FnOnce()) {
+    drop(catch_unwind(AssertUnwindSafe(log)));
+}
+
+/// A span, or none if the subscriber panicked when it was made.
+#[derive(Debug)]
+pub struct LogSpan(Option<Span>);
+
+impl LogSpan {
+    /// Makes the span.
+    pub fn new(make: impl FnOnce() -> Span) -> Self {
+        let mut span = Self(None);
+        guarded(|| span.0 = Some(make()));
+        span
+    }
+
+    /// Polls `future` inside of the span.
+    pub fn run<F: Future>(&self, mut future: Pin<&mut F>) -> impl Future<Output = F::Output> {
+        poll_fn(move |cx| {
+            let mut entered = None;
+            guarded(|| entered = self.0.as_ref().map(Span::enter));
+            let polled = future.as_mut().poll(cx);
+            guarded(|| drop(entered));
+            polled
+        })
+    }
+
+    /// Records a value in the span.
+    pub fn record(&self, field: &'static str, value: &dyn tracing::Value) {
+        guarded(|| {
+            if let Some(span) = &self.0 {
+                span.record(field, value);
+            }
+        });
+    }
+}
+
+impl Drop for LogSpan {
+    fn drop(&mut self) {
+        let span = self.0.take();
+        guarded(|| drop(span));
+    }
+}
