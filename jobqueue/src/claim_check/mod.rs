@@ -24,14 +24,12 @@ pub use sweep::{SweepOptions, SweepReport};
 
 use crate::envelope::{Payload, Sha256Digest, StoredReference};
 use crate::runtime::Runtime;
-use crate::settings::Metadata;
 use crate::storage::{BlobName, ContainerName, NameError, QueueName};
-use crate::storage::{BlobStore, PutBlob, StoreError, StoreErrorKind, Tries, delete_if_present};
+use crate::storage::{
+    BlobStore, PutBlob, StoreError, StoreErrorKind, Tries, delete_if_present, needed_until,
+};
 
 pub(crate) const CONTAINER: &str = "jobqueue-payloads";
-
-/// Blob metadata: seconds since 1970 after which no message refers to the blob, or `never`.
-pub(crate) const EXPIRES: &str = "expires";
 
 /// The time after which writing or deleting a blob is given up, unless its message has less time.
 const BUDGET: Duration = Duration::from_secs(30);
@@ -79,8 +77,7 @@ impl ClaimChecks {
         expires: Option<SystemTime>,
     ) -> Result<(BlobName, PutBlob), NameError> {
         let name = BlobName::new(self.container.clone(), reference.to_string())?;
-        let expires = expires.map_or_else(|| "never".to_owned(), |time| seconds(time).to_string());
-        Ok((name, PutBlob::if_absent().with_metadata(Metadata::new().with(EXPIRES, expires))))
+        Ok((name, PutBlob::if_absent().with_metadata(needed_until(self.runtime.now(), expires))))
     }
 
     /// Writes `data` under `reference`. The message expires at `expires`.
@@ -214,10 +211,6 @@ fn is_own(queue: &QueueName, reference: &StoredReference) -> bool {
 
 fn invalid(error: NameError, reference: &StoredReference) -> StoreError {
     StoreError::new(StoreErrorKind::InvalidInput, "name payload", reference).with_source(error)
-}
-
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Returns the date in UTC as `YYYYMMDD`. The names of blobs begin with it, so that a sweep can list them by age.

@@ -1,6 +1,6 @@
 //! The sweep: removes blobs that no message can need any more.
 //!
-//! A sweep never decides by age alone. It removes a blob after the time that was written into its metadata, because
+//! A sweep never decides by age alone, and by the storage's clock only. It removes a blob after the time that was written into its metadata, because
 //! no message that refers to it can exist then. It removes a blob with the time `never` only on request, and only if
 //! its queue is empty and no dead letter refers to it; the counts of queues are never below the real number.
 
@@ -13,12 +13,13 @@ use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::CONTAINER;
 use super::letters::{count, needed_by};
-use super::{CONTAINER, EXPIRES};
 use crate::error::Error;
 use crate::sharded::MAPS;
 use crate::storage::{BlobName, ContainerName, QueueName};
 use crate::storage::{BlobProperties, LeaseId, Storage, StoreError, StoreErrorKind, SweepLeftovers, Tries};
+use crate::storage::{EXPIRES, NEVER, needed_at_most_until};
 
 /// The time that a blob is kept after its expiry: clocks differ, and a job that has just expired may still run.
 const GRACE: Duration = Duration::from_secs(86_400);
@@ -194,6 +195,7 @@ pub(crate) async fn sweep_containers(
 struct Sweep<'a> {
     storage: &'a Storage,
     options: SweepOptions,
+    /// The storage's time of the newest listing; before the first, and where the storage returns none, that of this process.
     now: SystemTime,
     /// For each queue that is drained the blobs that its dead letters refer to; `None` if it is not drained. Kept for the whole sweep: no new
     /// message refers to a blob that is old enough to be swept.
@@ -214,6 +216,7 @@ impl Sweep<'_> {
                 Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(()),
                 page => page?,
             };
+            self.now = page.now.unwrap_or(self.now);
             let mut garbage = Vec::new();
             for (name, properties) in page.blobs {
                 swept.seen += 1;
@@ -289,13 +292,11 @@ impl Sweep<'_> {
     ) -> Result<bool, StoreError> {
         // A blob without an expiry in its metadata is not ours to remove.
         let Some(expires) = properties.metadata.get(EXPIRES) else { return Ok(false) };
-        if let Ok(seconds) = expires.parse::<u64>() {
-            let end = Duration::from_secs(seconds).checked_add(self.options.grace);
-            let end = end.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(end));
-            return Ok(end.is_some_and(|end| end < self.now));
+        if let Some(end) = needed_at_most_until(properties) {
+            return Ok(end.checked_add(self.options.grace).is_some_and(|end| end < self.now));
         }
         let age = self.now.duration_since(properties.modified).unwrap_or_default();
-        let asked = self.options.drained_queues && expires == "never" && container.as_str() == CONTAINER;
+        let asked = self.options.drained_queues && expires == NEVER && container.as_str() == CONTAINER;
         if !asked || age < HORIZON.max(self.options.grace) || self.options.stop.is_cancelled() {
             return Ok(false);
         }
@@ -362,7 +363,7 @@ fn tries(storage: &Storage, resends: u32) -> Tries {
 async fn delete(storage: &Storage, blob: &BlobName) -> bool {
     match tries(storage, 0).run(|| storage.blobs().delete_blob(blob, None)).await {
         Err(error) if error.kind() != StoreErrorKind::BlobNotFound => {
-            tracing::debug!(%error, "removing a blob failed");
+            crate::log::debug!(%error, "removing a blob failed");
             false
         }
         _ => true,
@@ -376,7 +377,7 @@ async fn delete_unchanged(storage: &Storage, blob: &BlobName, listed: &BlobPrope
     let (blobs, leases) = (storage.blobs(), storage.leases().ok()?);
     let lease = leases.acquire_lease(blob, duration, &LeaseId::random(storage.runtime())).await.ok()?;
     let found = blobs.blob_properties(blob).await.ok()?;
-    let same = found.metadata.get(EXPIRES) == listed.metadata.get(EXPIRES);
+    let same = found.metadata == listed.metadata;
     if same && blobs.delete_blob(blob, Some(&lease)).await.is_ok() {
         return Some(true);
     }

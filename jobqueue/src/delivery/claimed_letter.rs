@@ -17,7 +17,7 @@ use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::queue_core::QueueCore;
-use crate::storage::{BlobName, StoreError, StoreErrorKind, Tries};
+use crate::storage::{BlobName, StoreError, StoreErrorKind, Tries, needed_until};
 
 /// The time after which a letter is given up.
 const BUDGET: Duration = Duration::from_secs(30);
@@ -37,11 +37,12 @@ pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<
     let name = name(core, &death)?;
     let blobs = &**core.blobs();
     let tries = Tries::until(core.runtime(), Instant::now() + BUDGET, 1, 2);
-    match create(blobs, &name, own.clone(), expiry(core.now(), None), tries).await {
+    let needed = needed_until(core.now(), Some(expiry(core.now(), None)));
+    match create(blobs, &name, own.clone(), needed, tries).await {
         Ok(true) => Ok(true),
         Ok(false) => Ok(read(blobs, &name).await?.is_none_or(|claimed| claimed == own)),
         Err(error) if is_refused(&error) => {
-            tracing::warn!(queue = %core.name, error = %chain(&error), "no permission to record that a dead letter is handled; a copy of it may run again");
+            crate::log::warn!(queue = %core.name, error = %chain(&error), "no permission to record that a dead letter is handled; a copy of it may run again");
             Ok(true)
         }
         Err(error) => Err(error),

@@ -15,7 +15,6 @@ use super::context::Context;
 use super::leased_job::LeasedJob;
 use super::progress::{load_saved, save_step};
 use super::saved::{from_json, to_json};
-use crate::claim_check::EXPIRES;
 use crate::envelope::{EventDigest, Identity};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::JobError;
@@ -23,7 +22,7 @@ use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::{BlobName, ContainerName, QueueName, Storage};
-use crate::storage::{BlobStore, PutBlob, StoreErrorKind, Tries, get_if_present, put_creating};
+use crate::storage::{BlobStore, PutBlob, StoreErrorKind, Tries, get_if_present, needed_until, put_creating};
 use jobqueue_storage::fast::hex::to_hex;
 
 /// The container of recorded effects.
@@ -209,7 +208,8 @@ async fn write(
     json: String,
     expires: SystemTime,
 ) -> Result<bool, Error> {
-    create(blobs, name, json, expires, Tries::persistent(runtime)).await
+    let needed = needed_until(runtime.now(), Some(expires));
+    create(blobs, name, json, needed, Tries::persistent(runtime)).await
 }
 
 /// Creates the blob. Returns false if it exists.
@@ -217,11 +217,10 @@ pub(super) async fn create(
     blobs: &dyn BlobStore,
     name: &BlobName,
     json: String,
-    expires: SystemTime,
+    needed: Metadata,
     mut tries: Tries,
 ) -> Result<bool, Error> {
-    let seconds = expires.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let options = PutBlob::if_absent().with_metadata(Metadata::new().with(EXPIRES, seconds.to_string()));
+    let options = PutBlob::if_absent().with_metadata(needed);
     let data = Bytes::from(json);
     loop {
         match put_creating(blobs, name, data.clone(), options.clone()).await {

@@ -113,7 +113,7 @@ impl BlobJournal {
             Ok(blob) => Ok(Some(parse_lines(&blob.data, query))),
             Err(e) if e.kind() == StoreErrorKind::BlobNotFound => Ok(Some(Vec::new())),
             Err(e) if e.kind() == StoreErrorKind::TooLarge => {
-                tracing::warn!(segment = %segment.blob, "a segment of the journal is too large to be searched");
+                crate::log::warn!(segment = %segment.blob, "a segment of the journal is too large to be searched");
                 Ok(None)
             }
             Err(e) => Err(e),
@@ -163,6 +163,9 @@ impl JournalStore for BlobJournal {
                 Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(()),
                 page => page?,
             };
+            // The caller's clock may be ahead of that of the storage.
+            let ahead = page.now.and_then(|now| self.runtime.now().duration_since(now).ok());
+            let before = before.checked_sub(ahead.unwrap_or_default()).unwrap_or(SystemTime::UNIX_EPOCH);
             // A listing is in order of name, and so of day.
             let is_over = page.blobs.last().is_none_or(|(name, _)| *name > format!("{}/~", day(before)));
             for (name, properties) in page.blobs {

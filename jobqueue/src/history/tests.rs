@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::blobs::BlobJournal;
 use super::*;
+use crate::clock::ManualClock;
 use crate::envelope::{Envelope, Payload};
 use crate::job::outcome::Outcome;
 use crate::job::{JobInfo, TraceContext};
@@ -279,4 +280,16 @@ async fn the_removal_of_old_segments_takes_these_alone() {
     assert_eq!(faulty.calls_of(Operation::ListBlobs) - lists, 1, "newer ones are not listed");
     let left = journal.search(&everything()).await.unwrap().entries;
     assert_eq!(left.iter().map(|entry| entry.number / 86_400).collect::<Vec<_>>(), [3, 3, 2, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_that_is_ahead_removes_no_segment_before_its_time() {
+    let storage = memory::open_on(Runtime::paused());
+    let (now, year) = (storage.runtime().now(), Duration::from_secs(366 * 86_400));
+    let today = now.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    journal_of(&storage).append(entries(today..today + 2, "a")).await.unwrap();
+    let ahead = Runtime::virtual_time(Arc::new(ManualClock::at(now + year)));
+    let journal = BlobJournal::new(Arc::clone(storage.blobs()), ahead);
+    journal.expire(now + year - KEPT).await.unwrap();
+    assert_eq!(journal.search(&everything()).await.unwrap().entries.len(), 2);
 }

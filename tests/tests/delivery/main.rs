@@ -26,3 +26,4 @@ mod rolling_deploys;
 mod send_request;
 mod shards_that_hang;
 mod shared_dead_letters;
+mod sweeps;

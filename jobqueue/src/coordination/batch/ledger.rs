@@ -4,7 +4,7 @@
 //! is created if absent, or a message whose duplicates do not run.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -222,19 +222,21 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Calls `look` for each blob whose name begins with `prefix`, in order of name.
+/// Calls `look` for each blob whose name begins with `prefix`, in order of name. Returns the time at the beginning by the clock that
+/// stamps the blobs, if the storage returns it.
 pub(super) async fn for_each_blob(
     storage: &Storage,
     prefix: &str,
     mut look: impl FnMut(&str, &BlobProperties),
-) -> Result<(), Error> {
-    let mut next = None::<String>;
+) -> Result<Option<SystemTime>, Error> {
+    let (mut began, mut next) = (None, None::<String>);
     loop {
         let page = page(storage, prefix, next.as_deref()).await?;
         page.blobs.iter().for_each(|(name, properties)| look(name, properties));
+        began = began.or(page.now);
         next = page.next;
         if next.is_none() {
-            return Ok(());
+            return Ok(began);
         }
     }
 }

@@ -67,9 +67,8 @@ impl BatchSweepOptions {
 /// # Cancel safety
 /// If the future is dropped, a batch may be half removed; the next call removes the rest.
 pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
-    let now = storage.runtime().now();
     let mut batches: BTreeMap<String, Found> = BTreeMap::new();
-    for_each_blob(storage, "", |name, properties| {
+    let listed = for_each_blob(storage, "", |name, properties| {
         let Some((id, rest)) = batch_of(name) else { return };
         let found = batches.entry(id.to_owned()).or_default();
         found.newest = found.newest.max(Some(properties.modified));
@@ -78,6 +77,7 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
         }
     })
     .await?;
+    let now = listed.unwrap_or_else(|| storage.runtime().now());
     let is_older = |at: Option<SystemTime>, age| {
         at.is_some_and(|at| now.duration_since(at).is_ok_and(|passed| passed > age))
     };

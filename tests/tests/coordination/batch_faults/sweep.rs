@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use jobqueue::Storage;
 use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
+use jobqueue::clock::{Clock, ManualClock};
 use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
+use jobqueue::{Runtime, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::in_memory;
+use jobqueue_tests::jobs::{clock, in_memory};
 use tokio::time::{Instant, sleep};
 
 use crate::batch_faults::{Join, Log, Slice, run};
@@ -147,4 +148,15 @@ async fn a_sweep_that_is_interrupted_anywhere_is_finished_by_the_next() {
     }
     // Plan, cursor, sent, done, four claims, three markers.
     assert!(interrupted >= 10, "only {interrupted} deletions");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_with_a_clock_that_is_ahead_removes_no_batch_before_its_time() {
+    let (storage, log) = (in_memory(), Log::default());
+    small(&storage, "ended").await;
+    run(&storage, &log).await;
+    small(&storage, "under_way").await;
+    let ahead = Arc::new(ManualClock::at(clock().now() + DAY * 400));
+    let ahead = storage.clone().with_runtime(Runtime::virtual_time(ahead));
+    assert_eq!(sweep_batches(&ahead, BatchSweepOptions::new().abandoned(DAY)).await.unwrap(), 0);
 }

@@ -1,0 +1,45 @@
+//! Sweeps beside clocks that are wrong: a sweep judges by the storage's clock alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::clock::{Clock, ManualClock};
+use jobqueue::maintenance::{SweepOptions, sweep};
+use jobqueue::{Runtime, Storage};
+use jobqueue_tests::jobs::{clock, in_memory, payloads};
+use tokio::time::sleep;
+
+use super::redrive::{finish_all, large};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Returns the storage as a machine sees it whose clock stands still, `hours` after the storage's or before it.
+fn seen_from(storage: &Storage, hours: i32) -> Storage {
+    let off = HOUR * hours.unsigned_abs();
+    let now = clock().now();
+    let time = if hours < 0 { now - off } else { now + off };
+    storage.clone().with_runtime(Runtime::virtual_time(Arc::new(ManualClock::at(time))))
+}
+
+async fn removed(storage: &Storage) -> u64 {
+    sweep(storage, SweepOptions::new()).await.unwrap().removed
+}
+
+#[tokio::test(start_paused = true)]
+async fn sweep_with_a_clock_that_is_ahead_keeps_payloads_of_waiting_jobs() {
+    let storage = in_memory();
+    let queue = storage.queue().await.unwrap();
+    let _ = queue.send(&large("a")).ttl(HOUR * 2).await.unwrap();
+    assert_eq!(removed(&seen_from(&storage, 24 * 400)).await, 0);
+    assert_eq!(finish_all(&storage).await, (1, 1), "it runs, with its payload");
+}
+
+#[tokio::test(start_paused = true)]
+async fn payload_of_a_sender_whose_clock_is_behind_is_kept_until_its_message_expires() {
+    let storage = in_memory();
+    let behind = seen_from(&storage, -24 * 400);
+    let _ = behind.queue().await.unwrap().send(&large("a")).ttl(HOUR * 2).await.unwrap();
+    assert_eq!((removed(&storage).await, payloads(&storage).await), (0, 1));
+    sleep(HOUR * 27).await;
+    assert_eq!((removed(&storage).await, payloads(&storage).await), (1, 0));
+}
