@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use jobqueue::__internals::{Answer, CancelRequest, Records, Requests, StoredRequest};
 use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
+use tokio::time::sleep;
 
 use super::event::Deed;
 use super::text::time;
@@ -55,9 +56,10 @@ impl Admin {
     /// otherwise the job is cancelled. A job that waits is cancelled when a worker next receives it: a paused queue or a delay holds the
     /// cancellation up as it does the job, and the job does not run. The request stands for 30 days, against each message of the job that a
     /// repeated send may have left. Whether there is such a job is not
-    /// checked. It does not concern a job that is sent under the same id later: on Azure, which counts in seconds, more than two seconds later.
+    /// checked. It does not concern a job that is sent under the same id after this call has returned: where the storage's times have no
+    /// fractions of seconds, as on Azure, the call takes two seconds.
     ///
-    /// Costs four requests and four for each present worker. Idle workers send no extra requests.
+    /// Costs four requests, and for each present worker two and a listing for each of its queues. Idle workers send no extra requests.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
@@ -77,9 +79,11 @@ impl Admin {
                 source: job.source.clone(),
                 by: self.operator.to_string(),
             };
-            self.requests().make(&request).await?;
+            let distinct = sleep(self.requests().make(&request).await?);
             let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
             let workers = records.notify(self.clock().now(), |record| record.listens_to(&job.queue)).await?;
+            // A job that is sent from now on has another time than the request.
+            distinct.await;
             Ok(CancelReport { job: job.clone(), workers })
         };
         let summary = |report: &CancelReport| format!("requested from {} workers", report.workers);

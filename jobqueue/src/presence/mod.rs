@@ -25,4 +25,4 @@ pub use record::{
 pub use requests::{Answer, CancelRequest, Requests, StoredRequest};
 pub use store::{CONTAINER, FoundWorker, Records};
 pub(crate) use tracker::{Run, Tracker};
-pub(crate) use writer::{About, keep};
+pub(crate) use writer::{About, keep, read_once};

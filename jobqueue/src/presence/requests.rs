@@ -1,7 +1,8 @@
 //! Requests to cancel jobs, and the answers to them. Each is a blob. A worker reads the requests when its
 //! record counts one more notification.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -10,20 +11,24 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::store::rounding;
 use crate::error::{Error, ErrorKind};
-use crate::job::outcome::Outcome;
+use crate::job::outcome::{Outcome, printable};
 use crate::storage::{BlobName, ContainerName};
 use crate::storage::{
-    BlobProperties, BlobStore, Listed, PutBlob, StoreErrorKind as Kind, delete_if_present, list_all,
-    put_creating,
+    BlobProperties, BlobStore, Listed, Metadata, PutBlob, StoreErrorKind as Kind, delete_if_present,
+    list_all, put_creating,
 };
-use jobqueue_storage::fast::hex::to_hex;
+use jobqueue_storage::fast::hex::{read_hex, to_hex};
 
 const CONTAINER: &str = "jobqueue-cancellations";
 /// The most bytes of a request or an answer.
 const MAX_BYTES: u64 = 16 * 1024;
-/// The most requests that are read at the same time.
-const READS_AT_ONCE: usize = 32;
+/// Blob metadata: the operator, in hexadecimal digits of UTF-8, so that a listing names it.
+const BY: &str = "by";
+const MAX_OPERATOR_CHARS: usize = 200;
+/// The most listings, answers or removals at the same time.
+pub(super) const AT_ONCE: usize = 32;
 /// The time after which a request and its answer expire. It is longer than a message can be delayed without a hop.
 const LIFE: Duration = Duration::from_secs(30 * 86_400);
 
@@ -40,6 +45,18 @@ pub struct CancelRequest {
     /// The operator.
     pub by: String,
 }
+
+/// A request that stands, as a listing shows it.
+#[derive(Debug)]
+pub(super) struct Standing {
+    /// The time at which it was made, by the storage's clock.
+    pub(super) made: SystemTime,
+    /// The operator, if the request names one.
+    pub(super) by: Option<String>,
+}
+
+/// Requests that stand, by queue and the [key](job_key) of the job.
+pub(super) type StandingRequests = BTreeMap<String, BTreeMap<String, Standing>>;
 
 /// A request as it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,21 +106,24 @@ impl Requests {
         Self { blobs }
     }
 
-    /// Stores a request. It replaces an earlier one for the same job of the same sender.
-    pub async fn make(&self, request: &CancelRequest) -> Result<(), Error> {
+    /// Stores a request. It replaces an earlier one for the same job of the same sender. Returns the time after which a job that is sent
+    /// under the same id has another time of its own, as the storage rounds them.
+    pub async fn make(&self, request: &CancelRequest) -> Result<Duration, Error> {
         let answer = request.name("answers")?;
         // That of an earlier life of the job.
         delete_if_present(&*self.blobs, &answer).await?;
-        self.put(&request.name("requests")?, request).await
+        let by = to_hex(printable(&request.by, MAX_OPERATOR_CHARS).as_bytes());
+        let made = self.put(&request.name("requests")?, request, Metadata::new().with(BY, by)).await?;
+        Ok(rounding(made.modified) * 2)
     }
 
     /// Stores the answer to a request, which stays: a repeated send may have left another message of the job. A completion is not
     /// replaced by the end of that message.
-    pub(super) async fn answer(&self, request: &CancelRequest, answer: Answer) -> Result<(), Error> {
-        let name = request.name("answers")?;
+    pub(super) async fn answer(&self, queue: &str, key: &str, answer: Answer) -> Result<(), Error> {
+        let name = blob("answers", queue, key)?;
         match self.get(&name).await? {
             Some((Answer::Completed, _)) => Ok(()),
-            _ => self.put(&name, &answer).await,
+            _ => self.put(&name, &answer, Metadata::new()).await.map(drop),
         }
     }
 
@@ -148,26 +168,21 @@ impl Requests {
         Ok(newest)
     }
 
-    /// Returns all requests for jobs of these queues. Costs a listing, and a request for each that is not `known`.
+    /// Returns all requests for jobs of these queues. Costs a listing for each queue.
     ///
     /// There is no maximum: a job whose request is left out would run although it is cancelled.
-    pub(super) async fn all(
-        &self,
-        queues: &HashSet<&str>,
-        known: &BTreeMap<BlobName, StoredRequest>,
-    ) -> Result<BTreeMap<BlobName, StoredRequest>, Error> {
-        let listed = self.list("requests/").await?.blobs.into_iter();
-        let ours =
-            listed.filter(|(blob, _)| blob.name().split('/').nth(1).is_some_and(|of| queues.contains(of)));
-        let read = ours.map(|(blob, BlobProperties { modified: made, .. })| async move {
-            let stored = match known.get(&blob).filter(|stored| stored.made == made) {
-                Some(stored) => Some(stored.clone()),
-                None => self.get(&blob).await?.map(|(request, _)| StoredRequest { request, made }),
-            };
-            Ok::<_, Error>(stored.map(|stored| (blob, stored)))
-        });
-        let read: Vec<_> = stream::iter(read).buffered(READS_AT_ONCE).try_collect().await?;
-        Ok(read.into_iter().flatten().collect())
+    pub(super) async fn standing(&self, queues: Vec<String>) -> Result<StandingRequests, Error> {
+        let of_queue = |queue: String| async move {
+            let prefix = format!("requests/{queue}/");
+            let listed = self.list(&prefix).await?.blobs.into_iter().filter_map(|(blob, properties)| {
+                let key = blob.name().strip_prefix(&prefix)?.to_owned();
+                Some((key, Standing { made: properties.modified, by: operator(&properties) }))
+            });
+            let listed: BTreeMap<_, _> = listed.collect();
+            Ok::<_, Error>((queue, listed))
+        };
+        let listed = stream::iter(queues.into_iter().map(of_queue)).buffered(AT_ONCE);
+        listed.try_filter(|(_, requests)| ready(!requests.is_empty())).try_collect().await
     }
 
     /// Removes expired requests and answers, by the storage's time, or by `now` if it does not tell it.
@@ -175,11 +190,10 @@ impl Requests {
         for prefix in ["requests/", "answers/"] {
             let listed = self.list(prefix).await?;
             let now = listed.now.unwrap_or(now);
-            for (blob, properties) in listed.blobs {
-                if now.duration_since(properties.modified).is_ok_and(|age| age > LIFE) {
-                    self.blobs.delete_blob(&blob, None).await?;
-                }
-            }
+            let is_over = |at| now.duration_since(at).is_ok_and(|age| age > LIFE);
+            let expired = listed.blobs.iter().filter(|(_, properties)| is_over(properties.modified));
+            let removals: Vec<_> = expired.map(|(blob, _)| delete_if_present(&*self.blobs, blob)).collect();
+            stream::iter(removals).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         }
         Ok(())
     }
@@ -188,15 +202,20 @@ impl Requests {
         Ok(list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, prefix).await?)
     }
 
-    async fn put<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<(), Error> {
+    async fn put<T: Serialize>(
+        &self,
+        blob: &BlobName,
+        value: &T,
+        metadata: Metadata,
+    ) -> Result<BlobProperties, Error> {
         let json = serde_json::to_vec(value);
         let json =
             json.map_err(|e| Error::new(ErrorKind::Invalid, "the request has no JSON form").with_source(e))?;
         if json.len() as u64 > MAX_BYTES {
             return Err(Error::new(ErrorKind::Invalid, "the id of the job, or its sender, is too long"));
         }
-        put_creating(&*self.blobs, blob, Bytes::from(json), PutBlob::new()).await?;
-        Ok(())
+        let options = PutBlob::new().with_metadata(metadata);
+        Ok(put_creating(&*self.blobs, blob, Bytes::from(json), options).await?)
     }
 
     /// Reads a blob; `None` if there is none, or if another program has written it.
@@ -218,11 +237,25 @@ impl CancelRequest {
     }
 }
 
-/// Returns the name of a blob for a job. Producers choose ids and senders, so the name has digests of them; that of the id is first, so
-/// that the jobs of all senders with one id are listed together.
 fn name(folder: &str, queue: &str, id: &str, source: Option<&str>) -> Result<BlobName, Error> {
+    blob(folder, queue, &job_key(id, source))
+}
+
+fn blob(folder: &str, queue: &str, key: &str) -> Result<BlobName, Error> {
+    Ok(BlobName::new(ContainerName::new(CONTAINER)?, format!("{folder}/{queue}/{key}"))?)
+}
+
+/// Returns the name of a job within its queue. Producers choose ids and senders, so the name has digests of them; that of the id is first,
+/// so that the jobs of all senders with one id are listed together.
+pub(super) fn job_key(id: &str, source: Option<&str>) -> String {
     let digest = |text: &str| -> String { to_hex(&Sha256::digest(text)) };
     let sender = source.map(|source| format!("-{}", digest(source))).unwrap_or_default();
-    let name = format!("{folder}/{queue}/{}{sender}", digest(id));
-    Ok(BlobName::new(ContainerName::new(CONTAINER)?, name)?)
+    digest(id) + &sender
+}
+
+/// Returns the operator that the metadata of a request names.
+fn operator(request: &BlobProperties) -> Option<String> {
+    let digits = request.metadata.get(BY)?.as_bytes().chunks(2);
+    let bytes: Option<Vec<u8>> = digits.map(|pair| read_hex::<1>(pair).map(|[byte]| byte)).collect();
+    String::from_utf8(bytes?).ok()
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
-use super::requests::{Answer, StoredRequest};
+use super::requests::{Answer, Standing, StandingRequests, job_key};
 use super::store::rounding;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, printable};
@@ -34,8 +34,10 @@ const OTHER: &str = "(other)";
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     state: Mutex<TrackedRuns>,
-    /// Wakes the writer when it should write the record or an answer before the interval is over.
+    /// Wakes the writer when it should write the record before the interval is over.
     urgent: Notify,
+    /// Wakes the writer of answers.
+    answered: Notify,
     /// Wakes the waiters for a cancellation, whenever a run is cancelled.
     cancelled: Notify,
     /// Fires when the requests were read for the first time.
@@ -54,9 +56,9 @@ struct TrackedRuns {
     by_kind: BTreeMap<String, BTreeMap<String, usize>>,
     open_circuits: BTreeSet<String>,
     draining: bool,
-    /// By queue and id: those of several senders' jobs.
-    requests: BTreeMap<String, BTreeMap<String, Vec<StoredRequest>>>,
-    answers: Vec<(StoredRequest, Answer)>,
+    requests: StandingRequests,
+    /// The answers that are not stored yet, by queue and the key of the request.
+    answers: BTreeMap<(String, String), Answer>,
 }
 
 #[derive(Debug)]
@@ -153,11 +155,15 @@ impl Tracker {
     pub(crate) fn count(&self, queue: &str, job: Option<&JobInfo>, outcome: &Outcome, ran: Duration) {
         let mut state = lock(&self.state);
         state.count(queue, job.map_or("", |job| &job.kind), outcome, ran);
-        let Some(request) = job.and_then(|job| state.request(job)).cloned() else { return };
-        let Some(answer) = Answer::of(outcome) else { return };
-        state.answers.push((request, answer));
+        let (Some(answer), Some(job)) = (Answer::of(outcome), job) else { return };
+        let Some((key, _)) = state.request(job) else { return };
+        let known = state.answers.entry((job.queue.to_string(), key)).or_insert(answer);
+        // The end of another message of the job replaces no completion.
+        if *known != Answer::Completed {
+            *known = answer;
+        }
         drop(state);
-        self.urgent.notify_one();
+        self.answered.notify_one();
     }
 
     pub(crate) fn circuit(&self, queue: &str, is_open: bool) {
@@ -177,17 +183,14 @@ impl Tracker {
     /// Returns the operator who requested the cancellation of the job, if any.
     pub(crate) fn cancelled_by(&self, job: &JobInfo) -> Option<String> {
         let state = lock(&self.state);
-        state.request(job).map(|stored| stored.request.by.clone())
+        let (_, request) = state.request(job)?;
+        Some(request.by.clone().unwrap_or_else(|| "an operator".to_owned()))
     }
 
     /// Takes the requests, and fires the tokens of the running jobs that they name.
-    pub(super) fn set_requests<'r>(&self, requests: impl Iterator<Item = &'r StoredRequest>) {
+    pub(super) fn set_requests(&self, requests: StandingRequests) {
         let mut state = lock(&self.state);
-        state.requests.clear();
-        for stored in requests {
-            let of_queue = state.requests.entry(stored.request.queue.clone()).or_default();
-            of_queue.entry(stored.request.id.clone()).or_default().push(stored.clone());
-        }
+        state.requests = requests;
         for run in state.running.iter().flatten().filter(|run| state.request(&run.job).is_some()) {
             run.is_cancelled.store(true, Ordering::Release);
         }
@@ -201,16 +204,23 @@ impl Tracker {
         &self.has_requests
     }
 
-    pub(super) fn next_answer(&self) -> Option<(StoredRequest, Answer)> {
-        lock(&self.state).answers.first().cloned()
+    /// Returns the next answers to store, with the queue and the key of each request.
+    pub(super) fn next_answers(&self, at_most: usize) -> Vec<((String, String), Answer)> {
+        let state = lock(&self.state);
+        state.answers.iter().take(at_most).map(|(of, answer)| (of.clone(), *answer)).collect()
     }
 
-    /// Removes the next answer to store.
-    pub(super) fn answered(&self) {
+    /// Removes an answer that is stored, unless another one to the same request has come.
+    pub(super) fn is_stored(&self, of: &(String, String), answer: Answer) {
         let mut state = lock(&self.state);
-        if !state.answers.is_empty() {
-            state.answers.remove(0);
+        if state.answers.get(of) == Some(&answer) {
+            state.answers.remove(of);
         }
+    }
+
+    /// Waits until there is an answer to store. Cancel-safe.
+    pub(super) async fn answered(&self) {
+        self.answered.notified().await;
     }
 
     /// Waits until there is something urgent to write. Cancel-safe.
@@ -253,13 +263,14 @@ pub(super) struct Snapshot {
 }
 
 impl TrackedRuns {
-    /// Returns the request to cancel a job. One that was made before the message was put means an earlier life of the job, before a
-    /// redrive for instance.
-    fn request(&self, job: &JobInfo) -> Option<&StoredRequest> {
-        let requests = self.requests.get(job.queue.as_str())?.get(&*job.id)?;
-        requests.iter().find(|stored| {
-            let is_source = stored.request.source.as_deref().is_none_or(|source| source == &*job.source);
-            is_source && is_of_this_life(stored.made, job.inserted)
+    /// Returns the request to cancel a job, of its sender or of any, and its key. One that was made before the message was put means an
+    /// earlier life of the job, before a redrive for instance.
+    fn request(&self, job: &JobInfo) -> Option<(String, &Standing)> {
+        let of_queue = self.requests.get(job.queue.as_str())?;
+        [Some(&*job.source), None].into_iter().find_map(|source| {
+            let key = job_key(&job.id, source);
+            let found = of_queue.get(&key).filter(|request| is_of_this_life(request.made, job.inserted))?;
+            Some((key, found))
         })
     }
 

@@ -4,23 +4,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use futures_util::future::try_join_all;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::record::{ListeningQueue, WorkerRecord};
-use super::requests::{Requests, StoredRequest};
+use super::requests::{AT_ONCE, Requests};
 use super::store::{self, Document, Records};
 use super::tracker::{Snapshot, Tracker};
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::runtime::Runtime;
-use crate::storage::{BlobName, BlobStore};
+use crate::storage::BlobStore;
 
 /// The time between two sweeps of the records that dead workers have left.
 const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
 /// The least time between two urgent writes.
 const LEAST_PAUSE: Duration = Duration::from_millis(200);
+/// The pause after requests could not be read, or an answer not be stored.
+const RETRY: Duration = Duration::from_secs(5);
 /// The timeout for the removal of the record at the end.
 const LAST_REQUEST: Duration = Duration::from_secs(3);
 
@@ -44,38 +47,116 @@ pub(crate) async fn keep(
     let id = runtime.uuid_v4().simple().to_string();
     let blob = match store::name(&id) {
         Ok(blob) => blob,
-        Err(error) => return tracing::error!(error = %chain(&error), "the worker has no record"),
+        Err(error) => return crate::log::error!(error = %chain(&error), "the worker has no record"),
     };
     let started = store::time(runtime.now());
     let (records, requests) = (Records::new(Arc::clone(&blobs), runtime.clone()), Requests::new(blobs));
-    let document = records.document(blob);
     let mut writer = Writer {
-        records,
-        requests,
-        runtime,
+        document: records.document(blob),
+        requests: requests.clone(),
+        runtime: runtime.clone(),
         about,
-        tracker,
+        tracker: Arc::clone(&tracker),
         id,
-        document,
         started,
         known: Known::Absent,
-        known_requests: BTreeMap::new(),
         read: None,
         written: Instant::now(),
     };
-    let _ = ended.run_until_cancelled(writer.run()).await;
+    // Each on its own: neither many answers nor many old records may delay the record and the reading of requests.
+    let run = async {
+        tokio::join!(
+            writer.run(),
+            answer_all(&requests, &tracker),
+            sweep_daily(&records, &requests, &runtime)
+        )
+    };
+    let _ = ended.run_until_cancelled(run).await;
     // What it answered last, and that it is gone.
     let last = async {
-        writer.answer().await?;
-        Ok::<_, Error>(writer.records.remove(writer.document.name()).await?)
+        answer(&requests, &tracker).await?;
+        Ok::<_, Error>(records.remove(writer.document.name()).await?)
     };
     if !matches!(timeout(LAST_REQUEST, last).await, Ok(Ok(()))) {
-        tracing::debug!("the worker's record was not removed and will become stale");
+        crate::log::debug!("the worker's record was not removed and will become stale");
+    }
+}
+
+/// Reads the requests once, for a worker that keeps no record, and answers them until `ended` fires. Errors are only logged; the worker does
+/// not wait for what the storage refuses for good.
+pub(crate) async fn read_once(
+    blobs: Arc<dyn BlobStore>,
+    queues: Vec<String>,
+    tracker: Arc<Tracker>,
+    ended: CancellationToken,
+) {
+    let requests = Requests::new(blobs);
+    let run = async {
+        loop {
+            match requests.standing(queues.clone()).await {
+                Ok(standing) => break tracker.set_requests(standing),
+                Err(error) => {
+                    cannot_read(&error);
+                    if !error.is_retryable() {
+                        break tracker.set_requests(BTreeMap::new());
+                    }
+                }
+            }
+            sleep(RETRY).await;
+        }
+        answer_all(&requests, &tracker).await;
+    };
+    let _ = ended.run_until_cancelled(run).await;
+    let _ = timeout(LAST_REQUEST, answer(&requests, &tracker)).await;
+}
+
+fn cannot_read(error: &Error) {
+    crate::log::warn!(error = %chain(error), "the requests to cancel jobs cannot be read; the worker waits for them for a while");
+}
+
+/// Stores answers as they come.
+async fn answer_all(requests: &Requests, tracker: &Tracker) {
+    loop {
+        if let Err(error) = answer(requests, tracker).await {
+            crate::log::debug!(error = %chain(&error), "an answer to a request to cancel a job was not stored");
+            sleep(RETRY).await;
+        } else {
+            tracker.answered().await;
+        }
+    }
+}
+
+/// Stores all answers of this moment, many at the same time.
+async fn answer(requests: &Requests, tracker: &Tracker) -> Result<(), Error> {
+    loop {
+        let next = tracker.next_answers(AT_ONCE);
+        if next.is_empty() {
+            return Ok(());
+        }
+        let stored = next.into_iter().map(|(of, answer)| async move {
+            requests.answer(&of.0, &of.1, answer).await?;
+            tracker.is_stored(&of, answer);
+            Ok::<_, Error>(())
+        });
+        try_join_all(stored).await?;
+    }
+}
+
+/// Removes what dead workers have left, and expired requests.
+async fn sweep_daily(records: &Records, requests: &Requests, runtime: &Runtime) {
+    loop {
+        let next = Instant::now() + SWEEP_EVERY;
+        let now = runtime.now();
+        for swept in [records.sweep(now).await, requests.sweep(now).await] {
+            if let Err(error) = swept {
+                crate::log::debug!(error = %chain(&error), "records of dead workers were not removed");
+            }
+        }
+        sleep_until(next).await;
     }
 }
 
 struct Writer {
-    records: Records,
     requests: Requests,
     runtime: Runtime,
     about: About,
@@ -84,7 +165,6 @@ struct Writer {
     document: JsonBlob<Document>,
     started: String,
     known: Known<Document>,
-    known_requests: BTreeMap<BlobName, StoredRequest>,
     /// The notifications up to which the requests were read; `None` before the first time.
     read: Option<u64>,
     /// The beginning of the last write that succeeded.
@@ -93,21 +173,14 @@ struct Writer {
 
 impl Writer {
     async fn run(&mut self) {
-        let mut sweep = Instant::now();
         loop {
             let written = Instant::now();
             match self.round().await {
-                Err(error) if self.read.is_none() => {
-                    tracing::warn!(error = %chain(&error), "the requests to cancel jobs cannot be read; the worker waits for them for a while");
+                Err(error) if self.read.is_none() => cannot_read(&error),
+                Err(error) => {
+                    crate::log::debug!(error = %chain(&error), "the worker's record was not written")
                 }
-                Err(error) => tracing::debug!(error = %chain(&error), "the worker's record was not written"),
                 Ok(()) => {}
-            }
-            if sweep <= written {
-                sweep = written + SWEEP_EVERY;
-                if let Err(error) = self.sweep().await {
-                    tracing::debug!(error = %chain(&error), "records of dead workers were not removed");
-                }
             }
             let next = written + self.about.interval;
             tokio::select! {
@@ -119,7 +192,6 @@ impl Writer {
     }
 
     async fn round(&mut self) -> Result<(), Error> {
-        self.answer().await?;
         let known = std::mem::replace(&mut self.known, Known::Nothing);
         let mut is_new = true;
         let change = |before: Option<Document>| {
@@ -138,26 +210,11 @@ impl Writer {
         }
         self.written = begun;
         if is_new || told != self.read {
-            let queues = self.about.queues.iter().map(|queue| &*queue.name).collect();
-            self.known_requests = self.requests.all(&queues, &self.known_requests).await?;
-            self.tracker.set_requests(self.known_requests.values());
+            let queues = self.about.queues.iter().map(|queue| queue.name.clone()).collect();
+            self.tracker.set_requests(self.requests.standing(queues).await?);
             self.read = told;
         }
         Ok(())
-    }
-
-    async fn answer(&self) -> Result<(), Error> {
-        while let Some((stored, answer)) = self.tracker.next_answer() {
-            self.requests.answer(&stored.request, answer).await?;
-            self.tracker.answered();
-        }
-        Ok(())
-    }
-
-    async fn sweep(&self) -> Result<(), Error> {
-        let now = self.runtime.now();
-        self.records.sweep(now).await?;
-        self.requests.sweep(now).await
     }
 
     fn record(&self) -> WorkerRecord {

@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::options::PresenceSetting;
 use super::state::WorkerState;
 use crate::lease::LeaseRenewer;
-use crate::presence::{About, ListeningQueue, Tracker, keep};
+use crate::presence::{About, ListeningQueue, Tracker, keep, read_once};
 
 /// The interval at which a worker writes its record unless configured otherwise.
 const INTERVAL: Duration = Duration::from_secs(15);
@@ -23,35 +23,32 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Starts the record of a worker; `None` if it keeps none.
+    /// Starts the record of a worker, which also reads the requests to cancel its jobs. A worker that runs until it is idle only reads
+    /// the requests, once. Returns `None` if the worker does neither.
     pub(super) fn start(state: &WorkerState, until_idle: bool) -> Option<Self> {
         let runtime = state.deliveries.storage.runtime();
         let is_test = !runtime.starts_threads();
         let interval = match state.options.presence {
             PresenceSetting::Off => return None,
-            PresenceSetting::Default if until_idle || is_test => return None,
-            PresenceSetting::Default => INTERVAL,
-            PresenceSetting::Every(interval) => interval,
+            PresenceSetting::Default if is_test => return None,
+            PresenceSetting::Default => (!until_idle).then_some(INTERVAL),
+            PresenceSetting::Every(interval) => Some(interval),
         };
-        let options = state.deliveries.queue_options();
-        let limits = &state.options.limits;
-        let queues = state.registry.0.iter().map(|(name, handlers)| {
-            limits.shown(ListeningQueue::new(name.to_string(), handlers.all_kinds()))
-        });
-        let about = About {
-            name: options.worker.to_string(),
-            queues: queues.collect(),
-            slots: state.options.concurrency,
-            interval,
-        };
-        let tracker = Arc::<Tracker>::default();
-        let ended = CancellationToken::new();
+        let (tracker, ended) = (Arc::<Tracker>::default(), CancellationToken::new());
+        let (tracked, end) = (Arc::clone(&tracker), ended.clone());
         let blobs = state.deliveries.storage.blobs_apart();
-        let keep = keep(blobs, runtime.clone(), about, Arc::clone(&tracker), ended.clone());
         // A thread of the library's own: a handler that blocks the worker's runtime does not make the worker look dead.
-        let task = LeaseRenewer::spawn_apart(runtime, keep)
-            .inspect_err(|error| tracing::debug!(%error, "the worker has no record"))
-            .ok()?;
+        let task = match interval {
+            Some(every) => {
+                let keep = keep(blobs, runtime.clone(), about(state, every), tracked, end);
+                LeaseRenewer::spawn_apart(runtime, keep)
+            }
+            None => {
+                let queues = state.registry.0.keys().map(ToString::to_string).collect();
+                LeaseRenewer::spawn_apart(runtime, read_once(blobs, queues, tracked, end))
+            }
+        };
+        let task = task.inspect_err(|error| crate::log::debug!(%error, "the worker has no record")).ok()?;
         state.deliveries.set_tracker(&tracker);
         Some(Self { tracker, ended, task: AbortOnDropHandle::new(task) })
     }
@@ -64,5 +61,19 @@ impl Record {
     pub(super) async fn end(self) {
         self.ended.cancel();
         let _ = tokio::time::timeout(LAST_ROUND, self.task).await;
+    }
+}
+
+fn about(state: &WorkerState, interval: Duration) -> About {
+    let limits = &state.options.limits;
+    let queues =
+        state.registry.0.iter().map(|(name, handlers)| {
+            limits.shown(ListeningQueue::new(name.to_string(), handlers.all_kinds()))
+        });
+    About {
+        name: state.deliveries.queue_options().worker.to_string(),
+        queues: queues.collect(),
+        slots: state.options.concurrency,
+        interval,
     }
 }

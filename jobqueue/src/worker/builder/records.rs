@@ -12,10 +12,10 @@ impl WorkerBuilder {
     /// waits or runs here cannot be cancelled by its id.
     ///
     /// The record is a blob in the container `jobqueue-workers`. On Azure a worker that runs all day writes 5,760 times at the
-    /// default interval. It lists requests and old records at its start and once a day, which is billed as a write, and reads nothing else
-    /// unless a job is cancelled. A worker is shown as gone three intervals after its last write.
+    /// default interval. It lists the requests for each of its queues at its start, and requests and old records once a day, which is billed as
+    /// a write, and reads nothing else unless a job is cancelled. A worker is shown as gone three intervals after its last write.
     /// [`run_until_idle`](crate::Worker::run_until_idle), and a worker on the virtual time of tests, keep a record only if this was
-    /// called. A record that cannot be written is logged, and changes nothing else.
+    /// called; the former otherwise lists the requests once. A record that cannot be written is logged, and changes nothing else.
     pub fn presence(mut self, every: impl Into<Option<Duration>>) -> Self {
         let least = Duration::from_millis(100);
         self.options.presence = every.into().map_or(PresenceSetting::Off, |every| {

@@ -1,13 +1,14 @@
 //! Cancelling a job by its id: where it waits, where it runs, and where it ends before the request is read.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use jobqueue::clock::Clock;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{Context, JobError, SendOptions, Storage};
+use jobqueue::{Context, JobError, Runtime, SendOptions, Storage, Worker, memory};
 use jobqueue_admin::{Admin, Cancellation, DeadLetterFilter, JobPlace, JobReference, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Task, after, in_memory, task};
+use jobqueue_tests::jobs::{Task, after, clock, in_memory, task};
 use tokio::time::{Instant, sleep};
 
 use crate::admin::presence::{operator, present};
@@ -379,4 +380,90 @@ async fn worker_that_writes_faster_than_the_operator_is_told() {
     assert_eq!(*refused.lock().unwrap(), 5);
     assert_eq!(told.workers, 1);
     assert_eq!(report.unwrap().dead_lettered, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_stand_cost_a_starting_worker_one_listing() {
+    let storage = in_memory();
+    for number in 0..200 {
+        let _ = operator(&storage).cancel(&JobReference::new("tasks", number.to_string())).await.unwrap();
+    }
+    let job = send(&storage, "7", SendOptions::new()).await;
+    let _ = operator(&storage).cancel(&job).await.unwrap();
+    let _ = send(&storage, "new", SendOptions::new()).await;
+    let faulty = Faulty::new(&storage);
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let report =
+        present(&faulty.storage()).handle(handler).build().unwrap().run_until(after(20)).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (1, 1));
+    let read = |call: &&jobqueue_testing::faults::Call| {
+        call.operation == Operation::GetBlob && call.subject.contains("requests/")
+    };
+    assert_eq!(faulty.calls().iter().filter(read).count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_hang_hold_up_neither_the_record_nor_the_requests() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let first = send(&storage, "first", SendOptions::new()).await;
+    let _ = admin.cancel(&first).await.unwrap();
+    let long = send(&storage, "long", SendOptions::new()).await;
+    let faulty = Faulty::quiet(&storage);
+    faulty.on(Operation::PutBlob, |call| call.subject.contains("answers/").then_some(Fault::Hang));
+    let handler = async |_: Task, ctx: Context| {
+        ctx.token().cancelled().await;
+        Err::<(), _>(JobError::retry("stopped"))
+    };
+    let running = present(&faulty.storage()).handle(handler).build().unwrap().run_until(after(300));
+    let cancelling = async {
+        sleep(Duration::from_secs(120)).await;
+        assert_eq!(admin.cancel(&long).await.unwrap().workers, 1, "the worker is present");
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(dead(&admin).await.len(), 2, "and has read the second request");
+    };
+    let (report, ()) = tokio::join!(running, cancelling);
+    let _ = report.unwrap();
+}
+
+/// A clock whose times are whole seconds, as those of Azure.
+#[derive(Debug)]
+struct WholeSeconds;
+
+impl Clock for WholeSeconds {
+    fn now(&self) -> SystemTime {
+        let since = clock().now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_that_is_sent_after_the_cancellation_of_its_id_runs() {
+    let storage = memory::open_on(Runtime::virtual_time(Arc::new(WholeSeconds)));
+    for part in 0..20 {
+        sleep(Duration::from_millis(150)).await;
+        let id = part.to_string();
+        let _ = operator(&storage).cancel(&JobReference::new("tasks", id.clone())).await.unwrap();
+        let _ = send(&storage, &id, SendOptions::new()).await;
+    }
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let report = present(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (20, 0));
+}
+
+// In real time: on paused time a worker reads requests only if it is told to keep a record.
+#[tokio::test]
+async fn worker_that_runs_until_idle_runs_no_cancelled_job() {
+    let storage = Storage::memory();
+    let admin = operator(&storage);
+    let job = send(&storage, "waiting", SendOptions::new()).await;
+    assert_eq!(admin.cancel(&job).await.unwrap().workers, 0);
+    let _ = send(&storage, "other", SendOptions::new()).await;
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let worker = Worker::builder(storage.clone()).handle(handler).build().unwrap();
+    let report = worker.run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (1, 1));
+    assert_eq!(dead(&admin).await, [("cancelled".to_owned(), "cancelled by ada".to_owned())]);
+    assert_eq!(admin.cancellation(&job).await.unwrap(), Cancellation::Cancelled);
+    assert!(admin.workers().await.unwrap().is_empty(), "it keeps no record");
 }
