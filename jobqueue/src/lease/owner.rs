@@ -192,9 +192,9 @@ impl Lease {
         }
     }
 
-    /// Returns the reason why the lease is lost; `None` while it is held.
+    /// Returns the reason why the lease is lost; `None` while it is held. Looks at the clock, because the renewer may be late.
     pub(crate) fn loss(&self) -> Option<Loss> {
-        let state = self.state();
+        let state = self.state_by_clock();
         match state.phase {
             Phase::Lost(loss) => Some(loss),
             _ => state.overrun.then_some(Loss::MaxRunTime),
@@ -360,7 +360,7 @@ impl Lease {
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
             state.phase = Phase::Lost(loss);
             self.lost.fire();
-            tracing::debug!(queue = %self.queue, message = %self.id, ?loss, "lease lost");
+            crate::log::debug!(queue = %self.queue, message = %self.id, ?loss, "lease lost");
             let cause = if loss == Loss::Taken { LossCause::Taken } else { LossCause::Expired };
             self.observers.tell(|| Event::LeaseLost { queue: self.queue.clone(), cause });
         }

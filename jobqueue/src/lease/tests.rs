@@ -187,3 +187,12 @@ async fn missing_message_is_a_lost_lease() {
     assert_eq!(lease.loss(), Some(Loss::Taken));
     assert!(lease.lost().is_cancelled());
 }
+
+#[tokio::test(start_paused = true)]
+async fn lease_is_lost_by_the_clock_although_the_renewer_is_late() {
+    let (_storage, _queue, _renewer, lease) = leased(Duration::from_secs(86_400)).await;
+    // Polled once: the clock moves, and no other task runs.
+    let mut stopped = Box::pin(tokio::time::advance(2 * TERM));
+    let _ = futures_util::poll!(&mut stopped);
+    assert_eq!(lease.loss(), Some(Loss::Expired));
+}
