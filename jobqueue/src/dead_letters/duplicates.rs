@@ -19,24 +19,34 @@ pub(crate) enum LetterRole {
 }
 
 /// The letters that a pass has handled.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Seen {
+    /// True if a letter may have copies: a worker that dies between storing it and deleting its message leaves the message to another.
+    /// A storage that moves a message to its own dead letters leaves none.
+    may_have_copies: bool,
     deaths: HashSet<DeathOf>,
     put_back: HashSet<Key>,
 }
 
 impl Seen {
+    pub(crate) fn new(may_have_copies: bool) -> Self {
+        Self { may_have_copies, deaths: HashSet::new(), put_back: HashSet::new() }
+    }
+
     /// Returns the role of a letter. A job that the pass has put back may be dead-lettered again at once. So a letter
     /// is a duplicate only if it existed before the pass `began`, or if it records an end that was handled.
     pub(crate) fn role(&self, held: &Held, began: Option<SystemTime>) -> LetterRole {
         if death(held).is_some_and(|death| self.deaths.contains(&death)) {
             return LetterRole::Duplicate;
         }
-        let key = Key::of(held);
-        let was_there = began.is_some_and(|began| held.inserted < began);
+        self.role_of(Key::of(held), began.is_some_and(|began| held.inserted < began))
+    }
+
+    fn role_of(&self, key: Key, was_there: bool) -> LetterRole {
         match (self.put_back.contains(&key), was_there, key) {
             (false, ..) => LetterRole::First,
-            (true, true, Key::Event(_)) => LetterRole::Duplicate,
+            (true, true, Key::Event(_)) if self.may_have_copies => LetterRole::Duplicate,
+            (true, true, Key::Event(_)) => LetterRole::Leave,
             // A copy of a text cannot be distinguished from another message.
             (true, true, Key::Text(_)) => LetterRole::First,
             (true, false, _) => LetterRole::Leave,
@@ -74,5 +84,26 @@ fn death(held: &Held) -> Option<DeathOf> {
     match &held.entry {
         DeadLetterEntry::Event(event) => DeathOf::of(event),
         DeadLetterEntry::External => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letter_without_copies_is_no_duplicate_whatever_its_time() {
+        let key = || {
+            let text = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":1}"#;
+            let DeadLetterEntry::Event(event) = DeadLetterEntry::read(text) else { panic!("an event") };
+            Key::Event(event.digest())
+        };
+        for (may_have_copies, role) in [(true, LetterRole::Duplicate), (false, LetterRole::Leave)] {
+            let mut seen = Seen::new(may_have_copies);
+            assert_eq!(seen.role_of(key(), true), LetterRole::First);
+            seen.put_back.insert(key());
+            assert_eq!(seen.role_of(key(), true), role);
+            assert_eq!(seen.role_of(key(), false), LetterRole::Leave);
+        }
     }
 }

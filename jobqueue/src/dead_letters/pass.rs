@@ -84,7 +84,7 @@ impl Pass<'_> {
     /// single letters do not.
     fn fail(&mut self, letter: &DeadLetter, error: &Error) -> String {
         let why = chain(error);
-        tracing::warn!(job = %letter.id.escape_debug(), error = %why, "a dead letter was not handled completely");
+        crate::log::warn!(job = %letter.id.escape_debug(), error = %why, "a dead letter was not handled completely");
         let is_of_storage =
             matches!(error.kind(), ErrorKind::Storage | ErrorKind::Rejected | ErrorKind::Unknown);
         self.failures = if is_of_storage { self.failures + 1 } else { 0 };
@@ -210,7 +210,7 @@ impl DeadLetterQueue {
             action,
             began: options.before,
             looked_at: HashSet::new(),
-            seen: Seen::default(),
+            seen: Seen::new(self.core.store().powers().dead_letters.is_none()),
             next: Instant::now(),
             at_once: 1,
             failures: 0,
@@ -371,7 +371,7 @@ impl DeadLetterQueue {
             let update =
                 UpdateMessage::new(Duration::ZERO).with_expired(ExpiredReceipt::Allow).ending_lease();
             if let Err(error) = self.core.store().update(&self.name, &message, update).await {
-                tracing::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
+                crate::log::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }
         };
         stream::iter(held).for_each_concurrent(MAX_AT_ONCE, release).await;
