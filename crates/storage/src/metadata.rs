@@ -75,7 +75,7 @@ impl Metadata {
         self.entries.is_empty()
     }
 
-    /// Checks names and size by Azure's rules.
+    /// Checks names, characters and size by Azure's rules. Blanks around a value pass, although Azure does not keep them.
     ///
     /// # Errors
     /// A sentence that names the broken rule.

@@ -110,7 +110,7 @@ impl JobError {
         &*self.source
     }
 
-    /// Returns the cause and the causes below it in one line of at most 2,000 characters, which is kept with the
+    /// Returns the cause and the causes below it in one line of at most 2,000 characters, and an ellipsis if it is longer, which is kept with the
     /// message.
     pub fn chain(&self) -> String {
         chain(&*self.source)
