@@ -211,7 +211,7 @@ impl Tracker {
     }
 
     /// Removes an answer that is stored, unless another one to the same request has come.
-    pub(super) fn is_stored(&self, of: &(String, String), answer: Answer) {
+    pub(super) fn forget_answer(&self, of: &(String, String), answer: Answer) {
         let mut state = lock(&self.state);
         if state.answers.get(of) == Some(&answer) {
             state.answers.remove(of);

@@ -73,11 +73,8 @@ pub(crate) async fn keep(
     };
     let _ = ended.run_until_cancelled(run).await;
     // What it answered last, and that it is gone.
-    let last = async {
-        answer(&requests, &tracker).await?;
-        Ok::<_, Error>(records.remove(writer.document.name()).await?)
-    };
-    if !matches!(timeout(LAST_REQUEST, last).await, Ok(Ok(()))) {
+    let last = async { tokio::join!(answer(&requests, &tracker), records.remove(writer.document.name())) };
+    if !matches!(timeout(LAST_REQUEST, last).await, Ok((Ok(()), Ok(())))) {
         crate::log::debug!("the worker's record was not removed and will become stale");
     }
 }
@@ -135,7 +132,7 @@ async fn answer(requests: &Requests, tracker: &Tracker) -> Result<(), Error> {
         }
         let stored = next.into_iter().map(|(of, answer)| async move {
             requests.answer(&of.0, &of.1, answer).await?;
-            tracker.is_stored(&of, answer);
+            tracker.forget_answer(&of, answer);
             Ok::<_, Error>(())
         });
         try_join_all(stored).await?;
