@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use jobqueue::__internals::PassAction;
 use jobqueue::Error;
-use jobqueue::dead_letters::{DeadLetter, RedriveOptions};
+use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use serde::Serialize;
 
 use super::{Admin, DeadLetterPlan, HistoryFilter, JobFilter, JobReference, JobState, PlannedLetter};
@@ -190,7 +190,7 @@ impl Admin {
             search.sees_all = false;
             return Ok(search);
         }
-        let options = RedriveOptions::new();
+        let options = DeadLetterOptions::new();
         let report = dead.pass(&options, PassAction::Tell, &mut |letter| search.found_dead(letter)).await?;
         search.sees_all &= report.unseen == Some(0) && report.stopped.is_none();
         Ok(search)

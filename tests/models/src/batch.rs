@@ -9,7 +9,7 @@
 //!
 //! The model leaves out: groups above a hundred children, results, expiry, sweeps of batches.
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{JobError, QueueMessage, Storage, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -146,7 +146,7 @@ fn work_on_books(storage: Storage, application: Application) -> Run {
 fn redrive(storage: Storage, _: Application) -> Run {
     Box::pin(async move {
         let pages = storage.queue::<Page>().await?;
-        pages.dead_letters()?.redrive(RedriveOptions::new()).await.map(drop)
+        pages.dead_letters()?.redrive(DeadLetterOptions::new()).await.map(drop)
     })
 }
 

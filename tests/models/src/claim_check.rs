@@ -10,7 +10,7 @@
 //! job may go on after its checkpoint in another delivery. It leaves out: blobs with an expiry, sweeps while other processes
 //! run, queues on several accounts, and blobs that cannot be read for long.
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::{Context, JobError, QueueMessage, Storage, Worker};
 use serde::{Deserialize, Serialize};
@@ -130,7 +130,7 @@ fn checkpoint(storage: Storage, application: Application) -> Run {
 fn redrive(storage: Storage, _: Application) -> Run {
     Box::pin(async move {
         let jobs = storage.queue::<Work>().await?;
-        jobs.dead_letters()?.redrive(RedriveOptions::new()).await.map(drop)
+        jobs.dead_letters()?.redrive(DeadLetterOptions::new()).await.map(drop)
     })
 }
 

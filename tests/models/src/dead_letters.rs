@@ -10,7 +10,7 @@
 //! (the model [`claim_check`](crate::claim_check) has them), letters that were not written by the library, and the
 //! reports of a redrive.
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{JobError, QueueMessage, Storage, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +87,6 @@ fn work(storage: Storage, application: Application) -> Run {
 fn redrive(storage: Storage, _: Application) -> Run {
     Box::pin(async move {
         let jobs = storage.queue::<Work>().await?;
-        jobs.dead_letters()?.redrive(RedriveOptions::new()).await.map(drop)
+        jobs.dead_letters()?.redrive(DeadLetterOptions::new()).await.map(drop)
     })
 }

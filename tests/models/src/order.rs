@@ -11,7 +11,7 @@
 //! The model has two jobs of one key, their sender, two workers and a redrive; or one job that is cancelled. It leaves out:
 //! several keys in one log, logs that are full, heartbeats of long runs, `clear`, and a time to live.
 
-use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{JobError, QueueMessage, Storage, Worker};
 use serde::{Deserialize, Serialize};
 
@@ -168,6 +168,6 @@ fn work(storage: Storage, application: Application) -> Run {
 fn redrive(storage: Storage, _: Application) -> Run {
     Box::pin(async move {
         let jobs = storage.queue::<Work>().await?;
-        jobs.dead_letters()?.redrive(RedriveOptions::new()).await.map(drop)
+        jobs.dead_letters()?.redrive(DeadLetterOptions::new()).await.map(drop)
     })
 }
