@@ -89,9 +89,11 @@ impl Poller {
             let Some(permit) = self.permit().await else { continue };
             let free = self.unless_stopped(self.free_slots(pace.was_full)).await;
             let Some(slots) = free else { return self.slots.fetched() };
-            // While this poller waited for a slot, the circuit may have opened, or a handler snoozed the queue.
-            let may_fetch = pacing.permit() == permit && pacing.snoozed_until().is_none();
-            if !may_fetch {
+            // While this poller waited for a slot, an operator may have paused the queue, the circuit opened, or a handler snoozed it.
+            let settings = self.unless_stopped(core.fresh_settings()).await;
+            let Some(settings) = settings else { return self.slots.fetched() };
+            let is_permitted = pacing.permit() == permit && pacing.snoozed_until().is_none();
+            if !is_permitted || settings.is_paused(core.now()) {
                 drop(slots);
                 self.slots.fetched();
                 continue;

@@ -319,3 +319,32 @@ async fn worker_waits_for_a_deleted_queue_to_return() {
     let _ = worker(&faulty.storage()).handle(handler).build().unwrap().run_until(deletes).await.unwrap();
     assert_eq!(*names.lock().unwrap(), ["again", "old handle"]);
 }
+
+// P1
+#[tokio::test(start_paused = true)]
+async fn paused_queue_starts_nothing_when_a_slot_becomes_free() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for name in ["long", "next", "third"] {
+        let _ = queue.send(&task(name)).await.unwrap();
+    }
+    let runs: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&runs);
+    let handler = move |task: Task| {
+        sink.lock().unwrap().push(task.name);
+        async {
+            after(600).await;
+            Ok::<(), JobError>(())
+        }
+    };
+    let pausing = storage.clone();
+    let pause = async {
+        after(60).await;
+        let metadata = Metadata::new().with("paused", "true");
+        pausing.queues().set_queue_metadata(queue.name(), &metadata).await.unwrap();
+    };
+    let worker = worker(&storage).concurrency(1).handle(handler).build().unwrap();
+    let ((), report) = tokio::join!(pause, worker.run_until(after(3_000)));
+    let _ = report.unwrap();
+    assert_eq!(*runs.lock().unwrap(), ["long"], "nine minutes after the pause");
+}
