@@ -1,14 +1,10 @@
-//! Sends the children of a batch. Each step can be repeated: the records of a chunk are announced, then its messages are
+//! Sends the children of a batch, for the requests of `child_requests`. Each step can be repeated: the records of a chunk are announced, then its messages are
 //! put, then the cursor moves.
 
-use std::fmt;
-use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::{Stream, StreamExt};
 
 use super::ledger::Marker;
 use super::names::{BATCH, COPY, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN};
@@ -16,127 +12,14 @@ use super::roster::ChildRecord;
 use super::{Batch, OnDeadLetters, source};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue_core::{Queue, QueueCore, QueueOf};
+use crate::queue_core::{QueueCore, QueueOf};
 use crate::send;
-use crate::send::{
-    Draft, Prepared, Purpose, Render, SendItem, SendOptions, SendRequest, UniqueChildOutcome, UniqueKind,
-};
+use crate::send::{Draft, Prepared, Purpose, Render, SendItem, SendOptions, UniqueChildOutcome, UniqueKind};
 
 /// The number of children that are sent with one request and one update of the cursor.
-const CHUNK: usize = 100;
-
-/// The future of a request that sends children. It borrows the batch.
-pub type ChildFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
-
-/// One child to send: [`Batch::send`].
-pub struct Child<'a, M> {
-    batch: &'a mut Batch,
-    message: &'a M,
-    /// The queue, if it is not that of the type.
-    queue: Option<Arc<QueueCore>>,
-}
-
-/// One child to send, unless a message of its key was sent within the window.
-pub struct UniqueChild<'a, M> {
-    child: Child<'a, M>,
-    window: Duration,
-}
-
-/// Many children to send: [`Batch::send_all`].
-pub struct Children<'a, M, I> {
-    batch: &'a mut Batch,
-    children: I,
-    /// The queue, if it is not that of the type.
-    queue: Option<Arc<QueueCore>>,
-    message: PhantomData<fn() -> M>,
-}
+pub(super) const CHUNK: usize = 100;
 
 impl Batch {
-    /// Sends one child when the returned request is awaited, with the options that any [send](crate::Queue::send) has.
-    /// An earlier start that has certainly sent it is recognised. Each call writes two small blobs;
-    /// [`send_all`](Self::send_all) writes them once for 100 children.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use jobqueue::{JobError, QueueMessage, SendOptions, Storage}; use serde::{Deserialize, Serialize};
-    /// # use std::time::Duration;
-    /// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "pages", kind = "page")] struct Page { site: String, n: u32 }
-    /// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "books", kind = "book")] struct Book {}
-    /// # let storage = Storage::memory();
-    /// let mut batch = storage.batch("book-1").await?;
-    /// let cover = Page { site: "example.org".into(), n: 0 };
-    /// batch.send(&cover).delay(Duration::from_secs(60)).header("tenant", "blue").await?;
-    /// // One page of a site at a time, in this order.
-    /// let pages = (1..=3).map(|n| Page { site: "example.org".into(), n });
-    /// let each = pages.map(|page| { let site = page.site.clone(); (page, SendOptions::new().key(site)) });
-    /// batch.send_all(each).in_order().await?;
-    /// batch.then(&Book {}).await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// The id of a child is `<batch>/<n>`, and its source is the same for all programs, unless you set them. A restart
-    /// must set the same id and key; other options may differ, and a child that was sent keeps those of its first send.
-    ///
-    /// # Errors
-    /// As [`send_all`](Self::send_all).
-    ///
-    /// # Cancel safety
-    /// Dropping the future is an interruption: start again with the same children.
-    pub fn send<'a, M: QueueMessage>(&'a mut self, child: &'a M) -> SendRequest<Child<'a, M>> {
-        SendRequest::new(Child { batch: self, message: child, queue: None })
-    }
-
-    /// Sends children when the returned request is awaited, 100 at a time, and skips children that an earlier start has
-    /// certainly sent. You can call it several times, with different types.
-    ///
-    /// The list holds messages, references to them, or pairs of a message and its [`SendOptions`]. The options of the
-    /// request apply to all children; the options of a child have priority.
-    ///
-    /// # Errors
-    /// - [`Invalid`](ErrorKind::Invalid): a message breaks a rule of its type, options contradict each other, or the batch
-    ///   has too many children.
-    /// - [`Conflict`](ErrorKind::Conflict): an earlier start has sent other children.
-    /// - [`Rejected`](ErrorKind::Rejected), [`Unknown`](ErrorKind::Unknown) or [`Storage`](ErrorKind::Storage): the
-    ///   storage failed. Start again with the same children and the same id; no child is doubled.
-    ///
-    /// # Cancel safety
-    /// Dropping the future is an interruption: start again with the same children.
-    pub fn send_all<'a, I, M>(&'a mut self, children: I) -> SendRequest<Children<'a, M, I>>
-    where
-        I: IntoIterator<Item: SendItem<M>, IntoIter: Send + 'a>,
-        M: QueueMessage,
-    {
-        SendRequest::new(Children { batch: self, children, queue: None, message: PhantomData })
-    }
-
-    /// Like [`send_all`](Self::send_all), for a stream of children. It holds at most 100 of them in memory. The options of
-    /// a child are in the stream, as its pair.
-    ///
-    /// # Errors
-    /// As [`send_all`](Self::send_all).
-    ///
-    /// # Cancel safety
-    /// As [`send_all`](Self::send_all).
-    pub fn send_stream<'a, M, T>(
-        &'a mut self,
-        children: impl Stream<Item = T> + Send + 'a,
-    ) -> impl Future<Output = Result<(), Error>> + Send + 'a
-    where
-        M: QueueMessage,
-        T: SendItem<M> + Send + 'a,
-    {
-        // Boxed, because the compiler cannot see that a future that keeps a borrowing closure is `Send`.
-        let mut chunks = children.chunks(CHUNK).boxed();
-        async move {
-            let (core, token) = self.ready_to_send(None, QueueOf::of::<M>(), None).await?;
-            while let Some(chunk) = chunks.next().await {
-                let drafts = self.drafts(&token, &SendOptions::new(), chunk)?;
-                self.send_chunk(&core, drafts, send::render_draft::<M>).await?;
-            }
-            Ok(())
-        }
-    }
-
     /// Waits until the queue of the children has room, if requested: `queue`, or that of their type. Returns it, and the token of
     /// the batch.
     pub(super) fn ready_to_send(
@@ -155,7 +38,7 @@ impl Batch {
         })
     }
 
-    fn drafts<M: QueueMessage>(
+    pub(super) fn drafts<M: QueueMessage>(
         &self,
         token: &str,
         common: &SendOptions,
@@ -172,12 +55,12 @@ impl Batch {
     }
 
     /// Sends the next children, together.
-    fn send_chunk<'b>(
+    pub(super) fn send_chunk<'b>(
         &'b mut self,
         core: &'b QueueCore,
         chunk: Vec<(ChildRecord, Draft)>,
         render: Render,
-    ) -> ChildFuture<'b> {
+    ) -> BoxFuture<'b, Result<(), Error>> {
         Box::pin(async move {
             let (records, drafts): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
             let new = (self.next..).zip(drafts).filter(|(index, _)| *index >= self.sent_before);
@@ -204,13 +87,13 @@ impl Batch {
     }
 
     /// Sends the next children one by one, each unless its work was sent within the window.
-    fn send_each_unique<'b>(
+    pub(super) fn send_each_unique<'b>(
         &'b mut self,
         core: &'b QueueCore,
         children: Vec<(ChildRecord, Draft)>,
         window: Duration,
         kind: UniqueKind,
-    ) -> ChildFuture<'b> {
+    ) -> BoxFuture<'b, Result<(), Error>> {
         Box::pin(async move {
             for (record, draft) in children {
                 let draft = draft.unique_for(window, core.runtime())?;
@@ -275,132 +158,5 @@ impl Batch {
             .header(INDEX, index.to_string())
             .or(options)
             .or(SendOptions::new().source(source(token)).id(id))
-    }
-}
-
-impl<'a, M: QueueMessage> SendRequest<Child<'a, M>> {
-    /// Sends the child to `queue`, a queue of the same storage, instead of the queue of its type. A child that an earlier start has
-    /// sent stays where it is.
-    pub fn to(self, queue: &Queue<M>) -> Self {
-        let core = Arc::clone(queue.core());
-        self.map_target(|child| Child { queue: Some(core), ..child })
-    }
-
-    /// Sets the child's id: [`SendOptions::id`]. A restart must set the same.
-    pub fn id(self, id: impl Into<String>) -> Self {
-        self.with(SendOptions::new().id(id))
-    }
-
-    /// Sends the child unless a message of the same kind and key was sent to its queue within `window`, as
-    /// [`unique_for`](SendRequest::unique_for) of any send does. If one was, this child ends at once, without a result: the
-    /// batch does not wait for the job that was sent earlier. The child keeps the id of its place in the batch.
-    pub fn unique_for(self, window: Duration) -> SendRequest<UniqueChild<'a, M>> {
-        self.map_target(|child| UniqueChild { child, window })
-    }
-}
-
-impl<'a, M: QueueMessage> IntoFuture for SendRequest<Child<'a, M>> {
-    type Output = Result<(), Error>;
-    type IntoFuture = ChildFuture<'a>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let (Child { batch, message, queue }, options, below) = self.into_target();
-        Box::pin(async move {
-            let (core, token) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
-            let drafts = batch.drafts(&token, &options, [message])?;
-            batch.send_chunk(&core, drafts, send::render_draft::<M>).await
-        })
-    }
-}
-
-impl<'a, M: QueueMessage> IntoFuture for SendRequest<UniqueChild<'a, M>> {
-    type Output = Result<(), Error>;
-    type IntoFuture = ChildFuture<'a>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let (UniqueChild { child: Child { batch, message, queue }, window }, options, below) =
-            self.into_target();
-        Box::pin(async move {
-            if options.identity().0.is_some() {
-                let text = "a unique child has the id of its place in the batch; leave its id out";
-                return Err(Error::new(ErrorKind::Invalid, text));
-            }
-            let (core, token) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
-            let children = batch.drafts(&token, &options, [message])?;
-            batch.send_each_unique(&core, children, window, UniqueKind::of::<M>()).await
-        })
-    }
-}
-
-impl<M: QueueMessage, I> SendRequest<Children<'_, M, I>> {
-    /// Sends the children to `queue`, a queue of the same storage, instead of the queue of their type: for instance to that of
-    /// one tenant. Children that an earlier start has sent stay where they are.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize};
-    /// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "pages", kind = "page")] struct Page { n: u32 }
-    /// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "books", kind = "book")] struct Book {}
-    /// # let storage = Storage::memory();
-    /// let urgent = storage.queue_named::<Page>("pages-urgent").await?;
-    /// let mut batch = storage.batch("book-2").await?;
-    /// batch.send_all((1..=3).map(|n| Page { n })).to(&urgent).await?;
-    /// batch.then(&Book {}).await?;
-    /// assert_eq!(urgent.approximate_len().await?, 3);
-    /// # Ok(()) }
-    /// ```
-    pub fn to(self, queue: &Queue<M>) -> Self {
-        let core = Arc::clone(queue.core());
-        self.map_target(|children| Children { queue: Some(core), ..children })
-    }
-}
-
-impl<'a, I, M> IntoFuture for SendRequest<Children<'a, M, I>>
-where
-    I: IntoIterator<Item: SendItem<M>, IntoIter: Send + 'a>,
-    M: QueueMessage,
-{
-    type Output = Result<(), Error>;
-    type IntoFuture = ChildFuture<'a>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let (Children { batch, children, queue, .. }, options, below) = self.into_target();
-        let mut children = children.into_iter();
-        Box::pin(async move {
-            if options.identity().0.is_some() {
-                let text = "an id belongs to one message; set ids in the options of each child";
-                return Err(Error::new(ErrorKind::Invalid, text));
-            }
-            let (core, token) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
-            loop {
-                let drafts = batch.drafts(&token, &options, children.by_ref().take(CHUNK))?;
-                if drafts.is_empty() {
-                    return Ok(());
-                }
-                batch.send_chunk(&core, drafts, send::render_draft::<M>).await?;
-            }
-        })
-    }
-}
-
-/// Leaves out the message: it may be confidential.
-impl<M> fmt::Debug for Child<'_, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Child").field("batch", self.batch).finish_non_exhaustive()
-    }
-}
-
-impl<M> fmt::Debug for UniqueChild<'_, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UniqueChild")
-            .field("batch", self.child.batch)
-            .field("window", &self.window)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<M, I> fmt::Debug for Children<'_, M, I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Children").field("batch", self.batch).finish_non_exhaustive()
     }
 }

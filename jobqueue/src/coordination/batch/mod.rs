@@ -23,6 +23,7 @@
 //! no child. A child that expires or is cleared never ends, and its batch waits forever: give children a time to live
 //! only if that is intended.
 
+mod child_requests;
 mod children;
 mod claim;
 mod continuation;
@@ -54,7 +55,7 @@ use crate::storage::Storage;
 use crate::worker::Context;
 use jobqueue_storage::fast::hex::to_hex;
 
-pub use children::{Child, ChildFuture, Children, UniqueChild};
+pub use child_requests::{Child, ChildFuture, Children, UniqueChild};
 pub(crate) use membership::Membership;
 pub(crate) use names::CONTAINER;
 pub use progress::BatchProgress;
