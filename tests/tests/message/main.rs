@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
 mod golden;
+mod limits;
 mod numbers;
 mod validation;
 mod versions;
