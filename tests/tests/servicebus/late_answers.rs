@@ -127,6 +127,7 @@ async fn session_whose_holder_does_not_answer_is_renewed_over_another_connection
 async fn blobs_that_do_not_answer_cost_no_delivery() {
     for (sessions, operation) in [(false, Operation::ListBlobs), (true, Operation::PutBlob)] {
         let bench = Bench::with(json!({ "RequiresSession": sessions, "MaxDeliveryCount": 3 }), &[]);
+        // Quiet: the emulator is asked in real time.
         let blobs = Faulty::quiet(&bench.blobs);
         let storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()));
         bench.put(PutMessage::new("job")).await.unwrap();

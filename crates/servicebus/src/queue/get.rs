@@ -18,7 +18,7 @@ use super::manage::Pages;
 use super::message::Content;
 use super::put::before;
 use super::receipt::Receipt;
-use super::{Count, ServiceBusQueues, advice, in_session, lost_locks, replaced};
+use super::{Count, Facts, ServiceBusQueues, advice, in_session, lost_locks, replaced};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
@@ -43,7 +43,8 @@ pub(super) async fn get(
 ) -> Result<Received, StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Get.as_str(), queue);
     limits::check_get(queue, &options)?;
-    if !Place::of(queue).is_dead_letters && lock(&queues.first_gets).insert(queue.clone()) {
+    let is_checked = |facts: &mut Facts| std::mem::replace(&mut facts.is_checked, true);
+    if !Place::of(queue).is_dead_letters && !queues.facts(queue, is_checked) {
         // Warns of settings that contradict the framework.
         advice::tell(queues, queue).await;
     }
@@ -250,15 +251,15 @@ impl ServiceBusQueues {
     /// Returns the length of the locks in a queue, or the longest one if the settings could not be read. A clock that is behind the service's
     /// would take them for longer.
     pub(super) fn lock_length(&self, queue: &QueueName) -> Duration {
-        lock(&self.lock_lengths).get(Place::of(queue).queue).copied().unwrap_or(MAX_LOCK)
+        self.facts(queue, |facts| facts.lock_length).unwrap_or(MAX_LOCK)
     }
 
     /// Returns whether a text may have been saved for a message of the queue that comes for the first time by the service's count.
     async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let known = lock(&self.texts).get(queue).copied();
+        let known = self.facts(queue, |facts| facts.saves_texts);
         match known {
-            Some(None) => return Ok(true),
-            Some(Some(asked)) if asked.elapsed() < TEXTS_CHECK => return Ok(false),
+            Some((true, _)) => return Ok(true),
+            Some((false, asked)) if asked.elapsed() < TEXTS_CHECK => return Ok(false),
             _ => {}
         }
         let asked = Instant::now();
@@ -267,7 +268,10 @@ impl ServiceBusQueues {
             Err(_) if known.is_some() => false,
             found => found?,
         };
-        lock(&self.texts).insert(queue.clone(), (!has_any).then_some(asked));
+        self.facts(queue, |facts| {
+            let is_noted = facts.saves_texts.is_some_and(|(saves, _)| saves);
+            facts.saves_texts = Some((has_any || is_noted, asked));
+        });
         Ok(has_any)
     }
 }

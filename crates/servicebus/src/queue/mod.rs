@@ -15,7 +15,7 @@ mod requires_session;
 mod sweep;
 mod update;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ use super::place::Place;
 use super::session::Pool;
 use super::texts::Beside;
 use jobqueue_storage::QueueName;
+use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
     Advice, Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks,
     LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome,
@@ -51,19 +52,24 @@ pub(super) struct ServiceBusQueues {
     beside: Beside,
     wait: Duration,
     held: Arc<HeldMessages>,
-    first_gets: Arc<Mutex<HashSet<QueueName>>>,
-    /// The queues of which the service has said that they take part in no transactions.
-    without_transactions: Mutex<HashSet<QueueName>>,
-    /// The queues of which it is known whether they require sessions; shared with handles that were detached.
-    with_sessions: Arc<Mutex<HashMap<QueueName, bool>>>,
+    /// By the names of the queues; shared with handles that were detached.
+    facts: Arc<Mutex<HashMap<String, Facts>>>,
     pools: Mutex<HashMap<QueueName, Arc<Pool>>>,
     /// The numbers of messages that were counted one by one, and how long they are good.
     counts: Mutex<HashMap<QueueName, Arc<tokio::sync::Mutex<Option<Count>>>>>,
-    /// The lengths of the locks in a queue, where the settings could be read; shared with handles that were detached.
-    lock_lengths: Arc<Mutex<HashMap<String, Duration>>>,
-    /// The queues of which it is known whether texts are saved for their messages: `None` if so, else when that was asked. Shared with handles
-    /// that were detached.
-    texts: Arc<Mutex<HashMap<QueueName, Option<Instant>>>>,
+}
+
+/// What is known of a queue and its dead letters.
+#[derive(Debug, Default)]
+struct Facts {
+    /// True once the settings were compared with those of the framework.
+    is_checked: bool,
+    requires_session: Option<bool>,
+    lock_length: Option<Duration>,
+    /// True once the service has said that the queue takes part in no transactions.
+    lacks_transactions: bool,
+    /// True if texts are saved for its messages, and when that was asked.
+    saves_texts: Option<(bool, Instant)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,23 +80,13 @@ struct Count {
 
 impl ServiceBusQueues {
     pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside, wait: Duration) -> Self {
-        let (held, first_gets, without_transactions) = Default::default();
-        let (with_sessions, pools, texts) = Default::default();
-        let links = Arc::new(links);
-        Self {
-            links,
-            entities,
-            beside,
-            wait,
-            held,
-            first_gets,
-            without_transactions,
-            with_sessions,
-            pools,
-            counts: Mutex::default(),
-            lock_lengths: Arc::default(),
-            texts,
-        }
+        let (held, facts, pools, counts) = Default::default();
+        Self { links: Arc::new(links), entities, beside, wait, held, facts, pools, counts }
+    }
+
+    /// Reads or changes what is known of a queue.
+    fn facts<R>(&self, queue: &QueueName, with: impl FnOnce(&mut Facts) -> R) -> R {
+        with(lock(&self.facts).entry(Place::of(queue).queue.to_owned()).or_default())
     }
 
     async fn node(&self, queue: &QueueName) -> Result<Node, Fault> {
@@ -268,13 +264,9 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
             beside: self.beside.by(detach.map_or_else(|| Arc::clone(blobs), |detach| detach.detached())),
             wait: self.wait,
             held: Arc::clone(&self.held),
-            first_gets: Arc::clone(&self.first_gets),
-            without_transactions: Mutex::default(),
-            with_sessions: Arc::clone(&self.with_sessions),
+            facts: Arc::clone(&self.facts),
             pools: Mutex::default(),
             counts: Mutex::default(),
-            lock_lengths: Arc::clone(&self.lock_lengths),
-            texts: Arc::clone(&self.texts),
         })
     }
 }

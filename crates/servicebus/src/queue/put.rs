@@ -10,7 +10,6 @@ use super::receipt::Receipt;
 use super::{ServiceBusQueues, in_session, manage};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
-use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
     MessageId, MessageRef, Operation, PutMessage, PutOutcome, StoreError, StoreErrorKind as Kind,
 };
@@ -91,7 +90,7 @@ async fn session_for(
     let is_delayed = !message.visibility_delay.is_zero();
     if !queues.links.can_put(&Place::of(queue).address(), is_delayed) {
         // The queue may be another one than before.
-        lock(&queues.with_sessions).remove(queue);
+        queues.forget_sessions(queue);
     }
     match (queues.requires_session(queue, Operation::Put).await?, &message.group) {
         (true, group) => Ok(Some(in_session::id_for(group.as_deref().unwrap_or(message_id)))),

@@ -96,10 +96,8 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     if !deleted.map_err(|fault| fault.of_change(operation, queue))? {
         return Err(StoreError::new(Kind::QueueNotFound, operation, queue));
     }
-    lock(&queues.first_gets).remove(queue);
-    queues.forget_sessions(queue);
+    lock(&queues.facts).remove(queue.as_str());
     lock(&queues.pools).remove(queue);
-    lock(&queues.without_transactions).remove(queue);
     // Emptied on a condition, which a deletion cannot have: the queue may have been created anew meanwhile.
     let Some(tag) = written else { return Ok(()) };
     let emptying = PutBlob::new().with_condition(Condition::IfMatch(tag));

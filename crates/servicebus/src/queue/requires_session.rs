@@ -5,7 +5,6 @@ use super::super::error::Fault;
 use super::super::place::Place;
 use super::ServiceBusQueues;
 use jobqueue_storage::QueueName;
-use jobqueue_storage::sync::lock;
 use jobqueue_storage::{Operation, StoreError};
 
 impl ServiceBusQueues {
@@ -23,22 +22,19 @@ impl ServiceBusQueues {
         if Place::of(queue).is_dead_letters {
             return Ok(false);
         }
-        if let Some(known) = lock(&self.with_sessions).get(queue) {
-            return Ok(*known);
+        if let Some(known) = self.facts(queue, |facts| facts.requires_session) {
+            return Ok(known);
         }
         let found = match self.entities.describe(queue.as_str()).await {
             Ok(Some(Description { lock_duration, requires_session, .. })) => {
-                let mut lengths = lock(&self.lock_lengths);
-                lock_duration.and_then(|length| lengths.insert(queue.as_str().to_owned(), length));
+                self.facts(queue, |facts| facts.lock_length = lock_duration);
                 Ok(Some(requires_session))
             }
             Ok(None) => Ok(None),
             Err(_) => self.probe(queue).await,
         };
         let found = found.map_err(|fault| fault.of_read(operation.as_str(), queue))?;
-        if let Some(found) = found {
-            lock(&self.with_sessions).insert(queue.clone(), found);
-        }
+        self.facts(queue, |facts| facts.requires_session = found);
         // A queue that does not exist is what the operation itself reports.
         Ok(found.unwrap_or_default())
     }
@@ -56,6 +52,6 @@ impl ServiceBusQueues {
     /// Asks again with the next operation, because the queue may be another one than before. Sessions that are held stay: if that is so,
     /// their links say it.
     pub(super) fn forget_sessions(&self, queue: &QueueName) {
-        lock(&self.with_sessions).remove(queue);
+        self.facts(queue, |facts| facts.requires_session = None);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::messaging::{Data, Message};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::super::amqp::settlement::Settlement;
@@ -17,7 +18,6 @@ use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage, replaced};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
-use jobqueue_storage::sync::lock;
 use jobqueue_storage::{MessageRef, Operation, StoreError, StoreErrorKind as Kind, UpdateMessage, Updated};
 
 pub(super) const UPDATE: &str = Operation::Update.as_str();
@@ -135,7 +135,7 @@ impl Lock<'_> {
             let tag = self.queues.beside.write(&self.held, &saved).await?;
             let text = Arc::new(Ok(text.to_owned()));
             self.queues.held.change(self.token, |held| (held.text, held.saved) = (text, Some(tag)));
-            lock(&self.queues.texts).insert(self.queue.clone(), None);
+            self.queues.facts(self.queue, |facts| facts.saves_texts = Some((true, Instant::now())));
         }
         let left = until.duration_since(renewed).unwrap_or_default();
         let granted = left.min(self.queues.lock_length(self.queue));
@@ -185,12 +185,13 @@ impl Lock<'_> {
         outgoing.seal = Some(replaced::seal(&self.queues.beside, self.queue, &outgoing).await?);
         let copy =
             || outgoing.message(self.held.properties.clone(), self.held.application_properties.clone());
-        let (queue, without) = (self.queue, &self.queues.without_transactions);
-        if !is_of_partition(self.held.sequence) && !lock(without).contains(queue) {
+        let queue = self.queue;
+        if !is_of_partition(self.held.sequence) && !self.queues.facts(queue, |facts| facts.lacks_transactions)
+        {
             match self.replace_at_once(copy()).await {
                 Err(error) if error.is_unsupported() => {
                     tracing::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
-                    lock(without).insert(queue.clone());
+                    self.queues.facts(queue, |facts| facts.lacks_transactions = true);
                 }
                 replaced => {
                     replaced.map_err(failed)?;

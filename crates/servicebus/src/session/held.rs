@@ -116,6 +116,7 @@ impl Session {
         let patience = HOLDER_PATIENCE.min(self.left() / 8);
         let Ok(renewed) = timeout(patience, &mut renewing).await else {
             return tokio::select! {
+                biased;
                 renewed = renewing => renewed.unwrap_or_else(|ended| Err(Fault::not_sent(ended))),
                 Ok(until) = self.renew_elsewhere(links) => Ok(until),
             };
