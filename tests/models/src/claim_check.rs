@@ -138,7 +138,7 @@ fn purge(storage: Storage, application: Application) -> Run {
     Box::pin(async move {
         let jobs = storage.queue::<Work>().await?;
         application.note("purge", 0).await;
-        jobs.dead_letters()?.purge(|_| true).await.map(drop)
+        jobs.dead_letters()?.purge(DeadLetterOptions::new().filter(|_| true)).await.map(drop)
     })
 }
 
