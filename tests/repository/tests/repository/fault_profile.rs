@@ -13,6 +13,7 @@ const QUIET: &[(&str, usize)] = &[
     ("jobqueue/src/lease/operation/tests.rs", 1),
     ("tests/tests/coordination/fail_over/schedule.rs", 1),
     ("tests/tests/coordination/order/mod.rs", 1),
+    ("tests/tests/coordination/order/records.rs", 1),
     ("tests/tests/crashes/process.rs", 1),
     ("tests/tests/delivery/invariants/delivery.rs", 1),
     ("tests/tests/delivery/invariants/durable.rs", 1),

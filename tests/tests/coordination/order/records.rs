@@ -184,6 +184,7 @@ async fn a_cancellation_whose_mark_may_stand_is_not_called_failed() {
 /// A worker remembers a job of which a message may be left, the log has forgotten it, and it is sent again.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_discarded_as_done_holds_up_no_key() {
+    // Quiet: the deletions succeed from the minute on, and the job is sent again at the next.
     let faulty = Faulty::quiet(&logged());
     let storage = faulty.storage();
     let queue = steps(&storage).await;
