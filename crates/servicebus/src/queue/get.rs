@@ -184,11 +184,18 @@ async fn peeked(
     queue: &QueueName,
     content: Content,
 ) -> Result<PeekedMessage, StoreError> {
+    let held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
     if !Place::of(queue).is_dead_letters {
-        let message = PeekedMessage::new(content.id, content.text, content.delivered, content.inserted);
+        let mut delivered = content.delivered;
+        // The service does not count the deliveries that end with their session.
+        if queues.requires_session(queue, Operation::Peek).await?
+            && let Some(saved) = queues.beside.record(&held).await?
+        {
+            delivered = delivered.max(saved.delivery);
+        }
+        let message = PeekedMessage::new(content.id, content.text, delivered, content.inserted);
         return Ok(message.with_expires(content.expires));
     }
-    let held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
     let saved = queues.beside.saved(&held).await?;
     let text = saved.map_or(content.text, |(text, _)| text);
     let letter = PeekedMessage::new(content.id, text, content.delivered, content.inserted);

@@ -182,7 +182,7 @@ impl Content {
             id: id_of(&message, sequence),
             is_whole: true,
             // The sender's clock may be ahead.
-            inserted: property(INSERTED).map_or(enqueued, |at| instant(at).min(enqueued)),
+            inserted: property(INSERTED).map(instant).filter(|at| *at <= enqueued + SKEW).unwrap_or(enqueued),
             expires: match (property(EXPIRES).map(instant), ttl) {
                 // By the service's clock, which removes it then: the sender's is behind.
                 (Some(own), Some(end)) if own + SKEW < end => Some(end),

@@ -21,6 +21,7 @@ const QUIET: &[(&str, usize)] = &[
     ("tests/tests/delivery/invariants/rubbish.rs", 1),
     ("tests/tests/operate/admin/cancel.rs", 2),
     ("tests/tests/port/throttling.rs", 1),
+    ("tests/tests/servicebus/late_answers.rs", 1),
     ("tests/tests/servicebus/outages.rs", 2),
     ("tests/tests/sqlite/transactions.rs", 1),
 ];
