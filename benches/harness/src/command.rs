@@ -35,6 +35,9 @@ struct AllArgs {
     /// Runs a few jobs only: shows that it works, and measures little.
     #[arg(long)]
     quick: bool,
+    /// The number of jobs of each phase that counts jobs, for tools that count instructions.
+    #[arg(long)]
+    jobs: Option<u64>,
     /// Runs only this phase; can be given several times.
     #[arg(long = "phase", value_enum, value_name = "PHASE")]
     phases: Vec<Phase>,
@@ -84,7 +87,7 @@ where
             continue;
         }
         progress(&format!("{}: {}", about.system, phase.name()));
-        let setting = Setting { quick: args.quick, directory: directory.clone() };
+        let setting = Setting { quick: args.quick, jobs: args.jobs, directory: directory.clone() };
         if matches!(phase, Phase::Leases | Phase::Order) {
             results.extend(own(phase, setting).await?);
         } else {

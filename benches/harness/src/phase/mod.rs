@@ -63,14 +63,22 @@ impl Phase {
 pub struct Setting {
     /// A few jobs only.
     pub quick: bool,
+    /// The number of jobs, if it was chosen.
+    pub jobs: Option<u64>,
     /// The folder for the files.
     pub directory: PathBuf,
 }
 
 impl Setting {
-    /// Returns `full`, or a smaller number in a quick run.
+    /// Returns the number that was chosen, or else `full`, or a smaller number in a quick run.
     pub fn jobs<S: Subject>(&self, full: u64) -> u64 {
-        if self.quick { (full / 500).clamp(20, 400) } else { (full / S::SLOWNESS).max(200) }
+        if let Some(jobs) = self.jobs {
+            jobs
+        } else if self.quick {
+            (full / 500).clamp(20, 400)
+        } else {
+            (full / S::SLOWNESS).max(200)
+        }
     }
 
     /// Returns a new directory, which is removed when dropped.
