@@ -2,13 +2,14 @@
 //!
 //! The batch notes the queues in which messages arrive, so that the writer can wake their subscriptions.
 
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::Arc;
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, params};
 
 use super::clock::StoreClock;
-use super::error::{Applied, Failure};
+use super::error::{Applied, Cause, Failure, from_sql};
+use super::known::{Known, QueueRow};
 use super::new_row::{self, Pending};
 use super::statements::Statements;
 use jobqueue_storage::runtime::Runtime;
@@ -17,78 +18,51 @@ use jobqueue_storage::{Operation, PutMessage, QueueName, StoreError, StoreErrorK
 pub(super) struct Batch<'c> {
     connection: &'c Connection,
     runtime: Runtime,
-    /// The newest time that the file has seen.
-    seen: i64,
     now: i64,
-    /// The reserved numbers that are left, and how many to reserve next.
-    ids: Range<i64>,
-    block: i64,
-    /// The first number in the file that no process has reserved.
-    sequence: i64,
+    known: Known,
     /// True if the row of the store must be written. It is not written in each transaction, since its page would be
     /// synced each time.
     note: bool,
     changed: bool,
     unmet: bool,
-    queues: Vec<(QueueName, Option<QueueRow>)>,
     statements: Statements<'c>,
     /// Messages that were put and are not inserted yet.
     pending: Vec<Pending<Arc<PutMessage>>>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct QueueRow {
-    id: i64,
-    /// True if messages have become visible since this was last asked.
-    visible: bool,
-    /// True if messages have arrived since the last notification, and true if some of the messages were not visible at once.
-    arrived: bool,
-    delayed: bool,
-    /// True if the queue may have messages of groups.
-    has_groups: bool,
-}
-
 /// The results of a transaction, for use after its commit.
 pub(super) struct Finished {
+    /// True if something was changed, so that there is something to commit.
+    pub(super) changed: bool,
     /// The queues whose subscriptions are to be notified.
     pub(super) arrived: Vec<QueueName>,
-    pub(super) ids: Range<i64>,
+    /// The file as it is after the commit.
+    pub(super) known: Known,
 }
-
-/// The number of numbers that the writer reserves at once, so that not every transaction has to write the next free one.
-const BLOCK: i64 = 1_024;
 
 /// The maximum age of the latest time in the file, in milliseconds. After the wall clock is set back, a process that
 /// starts then may observe up to this much time twice.
 const NOTE_EVERY: i64 = 1_000;
 
+/// The greatest number of queues that are remembered beyond a transaction.
+const MAX_KNOWN: usize = 64;
+
 impl<'c> Batch<'c> {
-    /// Wraps a transaction that holds the write lock. `ids` are the numbers that the writer has reserved; it reserves them
-    /// in blocks. Callers that need few numbers pass `None`, and reserve one at a time.
-    pub(super) fn begin(
-        connection: &'c Connection,
-        clock: &StoreClock,
-        ids: Option<Range<i64>>,
-    ) -> rusqlite::Result<Self> {
-        let (seen, sequence): (i64, i64) = connection
-            .prepare_cached("SELECT now, sequence FROM jobqueue_store WHERE id = 1")?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    /// Wraps a transaction that holds the write lock. `known` is the file as the connection left it, or nothing.
+    pub(super) fn begin(connection: &'c Connection, clock: &StoreClock, known: Known) -> Result<Self, Cause> {
+        let known = known.refreshed(connection)?;
         let mut batch = Self {
             connection,
             runtime: clock.runtime().clone(),
-            seen,
-            now: seen,
-            block: if ids.is_some() { BLOCK } else { 1 },
-            ids: ids.unwrap_or_default(),
-            sequence,
+            now: known.seen,
+            known,
             note: false,
             changed: false,
             unmet: false,
-            queues: Vec::new(),
             statements: Statements::new(connection),
             pending: Vec::new(),
         };
-        batch.look_at(clock)?;
+        batch.look_at(clock).map_err(from_sql)?;
         Ok(batch)
     }
 
@@ -96,7 +70,7 @@ impl<'c> Batch<'c> {
     /// end before its owner thinks so.
     pub(super) fn look_at(&mut self, clock: &StoreClock) -> rusqlite::Result<()> {
         self.now = clock.now(self.now);
-        self.note |= self.now - self.seen >= NOTE_EVERY || clock.is_ahead();
+        self.note |= self.now - self.known.seen >= NOTE_EVERY || clock.is_ahead();
         match clock.take_leap() {
             0 => Ok(()),
             leap => self.move_leases(leap),
@@ -108,7 +82,7 @@ impl<'c> Batch<'c> {
         self.changed = true;
         self.note = true;
         for statement in [
-            "UPDATE jobqueue_message SET visible_at = visible_at + ?1 WHERE leased = 1 AND visible_at > ?2",
+            "UPDATE jobqueue_lease SET until = until + ?1 WHERE until > ?2",
             "UPDATE jobqueue_blob SET lease_until = lease_until + ?1 WHERE lease_until > ?2",
         ] {
             self.connection.execute(statement, params![leap, self.now - leap])?;
@@ -128,21 +102,20 @@ impl<'c> Batch<'c> {
         self.statements.get(sql)
     }
 
+    pub(super) fn statements(&mut self) -> &mut Statements<'c> {
+        &mut self.statements
+    }
+
     pub(super) fn now(&self) -> i64 {
         self.now
     }
 
-    /// Returns a number that no message or tag has had before. Numbers that a process had reserved when it ended are
-    /// never used.
+    /// Returns a number that is greater than that of any message or tag before, of whatever process. Numbers that were reserved
+    /// in vain are never used.
     pub(super) fn next(&mut self) -> Applied<i64> {
         self.changed = true;
-        if self.ids.is_empty() {
-            self.note = true;
-            let end = self.sequence.saturating_add(self.block);
-            self.ids = self.sequence..end;
-            self.sequence = end;
-        }
-        self.ids.next().ok_or_else(|| {
+        self.note |= self.known.reserve();
+        self.known.numbers.next().ok_or_else(|| {
             let full = StoreError::new(StoreErrorKind::Full, "allocate a number", "");
             full.with_detail("all numbers are used up").into()
         })
@@ -162,6 +135,7 @@ impl<'c> Batch<'c> {
         std::mem::take(&mut self.unmet)
     }
 
+    /// Returns the row of a queue in the table of queues.
     pub(super) fn queue(&mut self, operation: Operation, name: &QueueName) -> Applied<i64> {
         let row = self.row(name)?.map(|row| row.id);
         row.ok_or_else(|| refuse(StoreErrorKind::QueueNotFound, operation, name))
@@ -181,6 +155,39 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
+    /// Returns the row from which on messages are received by their numbers.
+    pub(super) fn head(&mut self, name: &QueueName) -> rusqlite::Result<i64> {
+        Ok(self.row(name)?.map_or(0, |row| row.head))
+    }
+
+    pub(super) fn set_head(&mut self, name: &QueueName, head: i64) -> rusqlite::Result<()> {
+        if let Some(row) = self.row(name)? {
+            row.head = head;
+        }
+        Ok(())
+    }
+
+    /// Returns a time before which no lease ends.
+    pub(super) fn due(&mut self, name: &QueueName) -> rusqlite::Result<i64> {
+        Ok(self.row(name)?.map_or(i64::MAX, |row| row.due))
+    }
+
+    pub(super) fn set_due(&mut self, name: &QueueName, due: i64) -> rusqlite::Result<()> {
+        if let Some(row) = self.row(name)? {
+            row.due = due;
+        }
+        Ok(())
+    }
+
+    /// Notes a lease that ends at `until`.
+    pub(super) fn note_lease(&mut self, name: &QueueName, until: i64) -> rusqlite::Result<()> {
+        self.changed = true;
+        if let Some(row) = self.row(name)? {
+            row.due = row.due.min(until);
+        }
+        Ok(())
+    }
+
     /// Notes that messages of the queue become visible at `visible_at` at the latest.
     pub(super) fn arrive(&mut self, name: &QueueName, visible_at: i64) -> rusqlite::Result<()> {
         self.changed = true;
@@ -195,14 +202,14 @@ impl<'c> Batch<'c> {
 
     /// Returns whether messages have become visible since [`wake`](Self::wake).
     pub(super) fn has_visible(&self) -> bool {
-        self.queues.iter().any(|(_, row)| row.is_some_and(|row| row.visible))
+        self.known.queues.iter().any(|(_, row)| row.is_some_and(|row| row.visible))
     }
 
     /// Calls `wake` for each queue in which messages have become visible since the last call. Returns whether one of the calls returned true;
     /// those queues are not notified again after the commit.
     pub(super) fn wake(&mut self, wake: impl Fn(&QueueName) -> bool) -> bool {
         let mut is_awaited = false;
-        for (name, row) in &mut self.queues {
+        for (name, row) in &mut self.known.queues {
             let Some(row) = row.as_mut().filter(|row| row.visible) else { continue };
             row.visible = false;
             let is_woken = wake(name);
@@ -214,10 +221,10 @@ impl<'c> Batch<'c> {
 
     /// Writes the notes about a queue and forgets them, before its row is changed directly.
     pub(super) fn flush(&mut self, name: &QueueName) -> rusqlite::Result<()> {
-        if let Some(at) = self.queues.iter().position(|(known, _)| known == name)
-            && let (_, Some(row)) = self.queues.swap_remove(at)
+        if let Some(at) = self.known.queues.iter().position(|(known, _)| known == name)
+            && let (_, Some(mut row)) = self.known.queues.swap_remove(at)
         {
-            self.write_queue(row)?;
+            row.write(self.connection, self.now)?;
         }
         Ok(())
     }
@@ -238,55 +245,45 @@ impl<'c> Batch<'c> {
         new_row::insert(&mut self.statements, messages)
     }
 
-    /// Writes all notes; returns `None` when nothing was changed and there is nothing to commit.
-    pub(super) fn finish(mut self) -> rusqlite::Result<Option<Finished>> {
+    /// Writes all notes, unless nothing was changed.
+    pub(super) fn finish(mut self) -> rusqlite::Result<Finished> {
         self.insert_pending()?;
-        if !self.changed {
-            return Ok(None);
-        }
-        if self.note {
+        let mut arrived = Vec::new();
+        if self.changed && self.note {
             self.connection
                 .prepare_cached("UPDATE jobqueue_store SET now = ?1, sequence = ?2 WHERE id = 1")?
-                .execute(params![self.now, self.sequence])?;
+                .execute(params![self.now, self.known.sequence])?;
+            self.known.seen = self.now;
         }
-        let mut arrived = Vec::new();
-        for (queue, row) in std::mem::take(&mut self.queues) {
-            let Some(row) = row else { continue };
-            self.write_queue(row)?;
-            if row.arrived {
-                arrived.push(queue);
+        for (queue, row) in &mut self.known.queues {
+            let Some(row) = row.as_mut().filter(|_| self.changed) else { continue };
+            row.write(self.connection, self.now)?;
+            row.visible = false;
+            if std::mem::take(&mut row.arrived) {
+                arrived.push(queue.clone());
             }
         }
-        Ok(Some(Finished { arrived, ids: self.ids }))
+        if self.known.queues.len() > MAX_KNOWN {
+            self.known.queues.clear();
+        }
+        Ok(Finished { changed: self.changed, arrived, known: self.known })
     }
 
     fn row(&mut self, name: &QueueName) -> rusqlite::Result<Option<&mut QueueRow>> {
-        // A transaction changes few queues: a linear search is quicker than hashing.
-        let at = match self.queues.iter().position(|(known, _)| known == name) {
+        let queues = &mut self.known.queues;
+        // A process uses few queues: a linear search is quicker than hashing.
+        let at = match queues.iter().position(|(known, _)| known == name) {
             Some(at) => at,
             None => {
-                let row = self
-                    .connection
-                    .prepare_cached("SELECT id, has_groups FROM jobqueue_queue WHERE name = ?1")?
-                    .query_row([name.as_str()], |row| {
-                        let (id, has_groups) = (row.get(0)?, row.get(1)?);
-                        Ok(QueueRow { id, has_groups, ..QueueRow::default() })
-                    })
-                    .optional()?;
-                self.queues.push((name.clone(), row));
-                self.queues.len() - 1
+                queues.push((name.clone(), None));
+                queues.len() - 1
             }
         };
-        Ok(self.queues.get_mut(at).and_then(|(_, row)| row.as_mut()))
-    }
-
-    fn write_queue(&self, row: QueueRow) -> rusqlite::Result<()> {
-        if row.delayed {
-            self.connection
-                .prepare_cached("UPDATE jobqueue_queue SET delayed = delayed + 1 WHERE id = ?1")?
-                .execute([row.id])?;
+        let (_, row) = &mut queues[at];
+        if row.as_ref().is_none_or(|row| row.is_stale) {
+            *row = QueueRow::read(self.connection, name, row.take())?;
         }
-        Ok(())
+        Ok(row.as_mut())
     }
 }
 
@@ -297,48 +294,76 @@ pub(super) fn refuse(kind: StoreErrorKind, operation: Operation, subject: impl s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::MIGRATIONS;
+    use crate::row_id::NUMBERS;
+    use crate::schema;
+    use crate::tests::{begin, file};
 
     #[test]
     fn leases_last_as_long_when_time_leaps() {
-        let connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(&MIGRATIONS.concat()).unwrap();
+        let connection = file(&[]);
         let hour = 3_600_000;
         let wall = jobqueue_storage::clock::ManualClock::new();
         let clock = StoreClock::after_a_leap(Runtime::new().with_clock(std::sync::Arc::new(wall)), hour);
         let before = clock.now(0) - hour;
-        let rows = [(1, before + 30_000), (1, before - 1), (0, before + 30_000), (2, before + 30_000)];
-        for (leased, visible_at) in rows {
-            let insert = "INSERT INTO jobqueue_message
-                (queue, visible_at, inserted_at, dequeue_count, leased, waiting, receipt, text)
-                VALUES (1, ?1, 0, 1, ?2, 0, x'', '')";
-            connection.execute(insert, [visible_at, leased]).unwrap();
+        let ends = [before + 30_000, before - 1];
+        for until in ends {
+            let insert = "INSERT INTO jobqueue_lease (until, dequeue_count, receipt) VALUES (?1, 1, x'')";
+            connection.execute(insert, [until]).unwrap();
         }
-        assert!(Batch::begin(&connection, &clock, None).unwrap().finish().unwrap().is_some());
-        let mut moved = connection.prepare("SELECT visible_at FROM jobqueue_message ORDER BY id").unwrap();
+        let insert = "INSERT INTO jobqueue_message
+            (queue, visible_at, inserted_at, dequeue_count, leased, waiting, receipt, text)
+            VALUES (1, ?1, 0, 1, 2, 0, x'', '')";
+        connection.execute(insert, [ends[0]]).unwrap();
+        assert!(begin(&connection, &clock, Known::default()).finish().unwrap().changed);
+        let times = "SELECT until FROM jobqueue_lease UNION ALL SELECT visible_at FROM jobqueue_message";
+        let mut moved = connection.prepare(times).unwrap();
         let moved = moved.query_map([], |row| row.get(0)).unwrap().collect::<Result<Vec<i64>, _>>();
-        let expected = [rows[0].1 + hour, rows[1].1, rows[2].1, rows[3].1];
-        assert_eq!(moved.unwrap(), expected, "delays follow the wall clock");
-        assert!(Batch::begin(&connection, &clock, None).unwrap().finish().unwrap().is_none());
+        assert_eq!(moved.unwrap(), [ends[0] + hour, ends[1], ends[0]], "delays follow the wall clock");
+        assert!(!begin(&connection, &clock, Known::default()).finish().unwrap().changed);
     }
 
     #[test]
-    fn no_number_is_drawn_twice_and_the_last_one_is_the_last() {
-        let connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(&MIGRATIONS.concat()).unwrap();
+    fn numbers_grow_and_the_last_one_is_the_last() {
+        let connection = file(&[]);
         let clock = StoreClock::new(Runtime::new());
-        let draw = |ids: Option<Range<i64>>| {
-            let mut batch = Batch::begin(&connection, &clock, ids).unwrap();
-            let drawn = batch.next().ok();
-            (drawn, batch.finish().unwrap().unwrap().ids)
+        let draw = |known: Known, count: i64| {
+            let mut batch = begin(&connection, &clock, known);
+            let drawn: Vec<i64> = (0..count).map_while(|_| batch.next().ok()).collect();
+            (drawn, batch.finish().unwrap().known)
         };
-        let (first, left) = draw(Some(0..0));
-        let (second, left) = draw(Some(left));
-        let (alone, none) = draw(None);
-        assert_eq!((second, left.start), (first.map(|first| first + 1), first.unwrap() + 2));
-        assert_eq!((alone, none.is_empty()), (Some(left.end), true));
-        connection.execute("UPDATE jobqueue_store SET sequence = ?1", [i64::MAX - 1]).unwrap();
-        let (last, left) = draw(Some(0..0));
-        assert_eq!((last, draw(Some(left)).0), (Some(i64::MAX - 1), None));
+        let (first, known) = draw(Known::default(), 2_000);
+        let (second, known) = draw(known, 1);
+        assert_eq!(second, [first[1_999] + 1]);
+        assert!(known.sequence - second[0] <= 1_024, "few numbers are reserved in vain");
+        let (alone, none) = draw(Known::default(), 1);
+        assert_eq!((alone[0], none.numbers.is_empty()), (known.sequence, true));
+        connection.execute("UPDATE jobqueue_store SET sequence = ?1", [NUMBERS - 3]).unwrap();
+        assert_eq!(draw(Known::default(), 5).0, [NUMBERS - 3, NUMBERS - 2, NUMBERS - 1]);
+    }
+
+    /// Two connections put in turn. Numbers that the first has reserved are lower than those of the second: it drops them.
+    #[test]
+    fn numbers_grow_from_commit_to_commit_of_all_connections() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Connection::open(folder.path().join("jobs.db")).unwrap();
+        let mut connections = [open(), open()];
+        connections[0].pragma_update(None, "journal_mode", "wal").unwrap();
+        schema::prepare(&mut connections[0]).unwrap();
+        let clock = StoreClock::new(Runtime::new());
+        let mut known = [Known::default(), Known::default()];
+        let mut last = 0;
+        for turn in [0, 0, 1, 0, 1, 1, 1, 0, 0, 1] {
+            let connection = &connections[turn];
+            connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+            let mut batch = begin(connection, &clock, std::mem::take(&mut known[turn]));
+            for _ in 0..100 {
+                let number = batch.next().unwrap_or_else(|_| panic!("no number is left"));
+                assert!(number > last, "{number} after {last}");
+                last = number;
+            }
+            known[turn] = batch.finish().unwrap().known;
+            connection.execute_batch("COMMIT").unwrap();
+        }
+        assert!(last < 2_500, "{last} numbers for 1,000");
     }
 }

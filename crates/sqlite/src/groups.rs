@@ -11,17 +11,30 @@ use super::batch::Batch;
 const ADVANCE: &str = "UPDATE jobqueue_message SET waiting = 0 WHERE id = (SELECT id FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 1 AND group_name = ?2 ORDER BY turn LIMIT 1) RETURNING visible_at";
 
+const REMOVE: &str = "DELETE FROM jobqueue_message WHERE id = ?1 RETURNING expires_at, waiting, group_name";
+
 /// A removed message: what the removal means to its group.
 pub(super) struct Removed {
     /// The group, if the message was its first.
     headed: Option<String>,
+    expires_at: Option<i64>,
 }
 
 impl Removed {
+    /// Removes a message that exists.
+    pub(super) fn remove(batch: &mut Batch<'_>, id: Option<i64>) -> rusqlite::Result<Self> {
+        batch.note_change();
+        batch.statement(REMOVE)?.query_row([id], Self::of)
+    }
+
     pub(super) fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
         let waiting: bool = row.get("waiting")?;
         let group: Option<String> = row.get("group_name")?;
-        Ok(Self { headed: group.filter(|_| !waiting) })
+        Ok(Self { headed: group.filter(|_| !waiting), expires_at: row.get("expires_at")? })
+    }
+
+    pub(super) fn is_expired(&self, now: i64) -> bool {
+        self.expires_at.is_some_and(|end| end <= now)
     }
 
     /// Makes the next message of the group its first. Returns the time at which it is visible; `None` if there is none.

@@ -17,8 +17,8 @@
 //! - **Visible failures.** On a full disk the operation fails and is not applied. Damage in the file, or a failed
 //!   write or sync, stops the store until it is opened again ([`Stopped`](jobqueue_storage::StoreErrorKind::Stopped)). A
 //!   failed sync is never repeated as if it had not failed, and damage is never read as an empty queue.
-//! - **One schema.** When a newer program migrates the file's tables while this one has it open, the next operation is
-//!   refused. A program never writes to tables of a schema that it does not know.
+//! - **One schema.** A program migrates the tables of an older file when it opens it, in one transaction. When a newer program migrates them while
+//!   this one has the file open, the next operation is refused. A program never writes to tables of a schema that it does not know.
 //! - **Time never runs backwards**, whatever the system's clock does.
 //!
 //! # How it works
@@ -35,8 +35,10 @@
 //! - After `fork`, a child can neither use the parent's handle nor open a store as long as the parent had one open;
 //!   both are refused. Start processes with `exec` (as `std::process::Command` does), or fork before the first store is
 //!   opened.
-//! - The time to count a queue (`Queue::approximate_len`) grows with its length: some 40 ms for a million
-//!   messages on an idle machine. Counts, pages and searches have a thread of their own.
+//! - A queue is counted exactly (`Queue::approximate_len`) while some 65,000 messages or fewer can be received at once. The count of more of
+//!   them is an estimate by samples. Counts, pages and searches have a thread of their own.
+//! - A file has room for two million queues and two million million messages in its life, those that are gone included; a cleared queue counts
+//!   as a new one. After these, puts fail with `Full`.
 //! - Use [`backup`] (or `VACUUM INTO`) for copies. Never copy, or open by other means than SQLite, a file in use:
 //!   closing it would end SQLite's locks on it in this process.
 //! - The application may keep its own tables in the file and join transactions with [`put_in`]. The file's
@@ -58,6 +60,7 @@ mod groups;
 mod health;
 mod holders;
 mod journal;
+mod known;
 mod metadata;
 mod new_row;
 mod notifiers;
@@ -70,11 +73,14 @@ mod purge;
 mod queue;
 mod reader;
 mod receipt;
+mod row_id;
 mod schema;
 mod space;
 mod statements;
 mod store;
 mod task;
+#[cfg(test)]
+mod tests;
 mod transaction;
 mod upkeep;
 mod watch;

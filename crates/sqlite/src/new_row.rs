@@ -7,12 +7,14 @@ use rusqlite::{ToSql, params};
 
 use super::clock::to_instant;
 use super::receipt::{Receipt, message_ref};
-use super::statements::Statements;
+use super::statements::{Insert, Statements};
 use jobqueue_storage::{PutMessage, PutOutcome};
 
-const INSERT: &str = "INSERT INTO jobqueue_message
-    (queue, inserted_at, dequeue_count, leased, waiting, id, visible_at, expires_at, receipt, text)
-    VALUES (?1, ?2, 0, 0, 0, ?3, ?4, ?5, ?6, ?7)";
+static INSERT: LazyLock<Insert> = LazyLock::new(|| {
+    let columns =
+        "(queue, inserted_at, dequeue_count, leased, waiting, id, visible_at, expires_at, receipt, text)";
+    Insert::new(&format!("jobqueue_message {columns}"), "(?1, ?2, 0, 0, 0, {})", 2, 5)
+});
 
 /// The last turn of a group: that of the last waiting message, or else that of the only one.
 pub(super) const LAST_TURN: &str = "SELECT coalesce(
@@ -23,38 +25,25 @@ const INSERT_IN_GROUP: &str =
     "INSERT INTO jobqueue_message (queue, inserted_at, dequeue_count, leased, waiting, id, visible_at,
     expires_at, receipt, group_name, turn, text) VALUES (?1, ?2, 0, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
-/// The number of parameters of a row besides the queue and the time, which all rows share.
-const OWN: usize = 5;
-
-/// A statement for many rows at once: starting and ending one is a third of the cost of a row. For still more rows,
-/// preparing the statement costs more than it saves.
-static INSERT_16: LazyLock<String> = LazyLock::new(|| insert_many(16));
-static INSERT_4: LazyLock<String> = LazyLock::new(|| insert_many(4));
-
-fn insert_many(rows: usize) -> String {
-    let row = |row: usize| {
-        let own: Vec<String> = (0..OWN).map(|own| format!("?{}", 3 + row * OWN + own)).collect();
-        format!("(?1, ?2, 0, 0, 0, {})", own.join(", "))
-    };
-    let rows: Vec<String> = (0..rows).map(row).collect();
-    let (head, _) = INSERT.split_once("(?1").unwrap_or_default();
-    format!("{head}{}", rows.join(", "))
-}
-
 /// A new row. The caller makes the answer from it, so that the single writing thread need not.
 #[derive(Clone, Copy)]
 pub(super) struct NewRow {
     pub(super) now: i64,
     pub(super) id: i64,
-    pub(super) visible_at: i64,
+    /// The time at which it becomes visible; `None` if it can be received at once, by its number.
+    pub(super) visible_at: Option<i64>,
     pub(super) expires_at: Option<i64>,
     pub(super) receipt: Receipt,
 }
 
 impl NewRow {
+    pub(super) fn visible_at(&self) -> i64 {
+        self.visible_at.unwrap_or(self.now)
+    }
+
     pub(super) fn outcome(self) -> PutOutcome {
         let message = message_ref(self.id, &self.receipt);
-        PutOutcome::new(message, to_instant(self.now), to_instant(self.visible_at))
+        PutOutcome::new(message, to_instant(self.now), to_instant(self.visible_at()))
             .with_expires(self.expires_at.map(to_instant))
     }
 }
@@ -87,21 +76,21 @@ fn insert_free<M: Deref<Target = PutMessage>>(
     statements: &mut Statements<'_>,
     messages: &[Pending<M>],
 ) -> rusqlite::Result<()> {
-    let mut left = messages;
-    for (count, sql) in [(16, INSERT_16.as_str()), (4, INSERT_4.as_str()), (1, INSERT)] {
-        while let Some((group, rest)) = left.split_at_checked(count) {
-            let mut values: Vec<&dyn ToSql> = Vec::with_capacity(2 + count * OWN);
-            values.extend([&group[0].queue as &dyn ToSql, &group[0].row.now]);
-            for Pending { row, message, .. } in group {
-                let own: [&dyn ToSql; OWN] =
-                    [&row.id, &row.visible_at, &row.expires_at, &row.receipt, &message.text];
-                values.extend(own);
-            }
-            statements.get(sql)?.execute(&*values)?;
-            left = rest;
-        }
-    }
-    Ok(())
+    let Some(first) = messages.first() else { return Ok(()) };
+    statements.insert(
+        &INSERT,
+        &[&first.queue, &first.row.now],
+        messages,
+        |Pending { row, message, .. }, values| {
+            values.extend([
+                &row.id as &dyn ToSql,
+                &row.visible_at,
+                &row.expires_at,
+                &row.receipt,
+                &message.text,
+            ]);
+        },
+    )
 }
 
 fn insert_in_group<M: Deref<Target = PutMessage>>(

@@ -19,20 +19,19 @@ mod tests {
     use super::of;
     use crate::blob::LIST;
     use crate::journal;
-    use crate::queue::{ALL, EXPIRED, EXPIRED_VISIBLE, FIRST, HIDDEN, LATER, NAMES, NEXT_OF_GROUPS, WAITING};
+    use crate::queue::{BY_TIME, EXPIRED, HIDDEN, NAMES, RUNNING, WAITING};
+    use crate::watch::SEEN;
 
     /// The statements behind the pages of operators. A scan or a sort of the messages would take longer with every message.
     #[test]
     fn pages_of_operators_scan_no_messages_and_sort_nothing() {
         for (sql, index) in [
-            (ALL, "COVERING INDEX jobqueue_message_visible (queue=?)"),
+            (BY_TIME, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
             (EXPIRED, "COVERING INDEX jobqueue_message_expiry (expires_at<?)"),
-            (EXPIRED_VISIBLE, "INDEX jobqueue_message_expiry (expires_at<?)"),
-            (LATER, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
             (HIDDEN, "INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
+            (RUNNING, "SEARCH l USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+            (SEEN, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (WAITING, "COVERING INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name>?)"),
-            (NEXT_OF_GROUPS, "INDEX jobqueue_message_group (queue=? AND waiting=?"),
-            (FIRST, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (NAMES, "COVERING INDEX sqlite_autoindex_jobqueue_queue_1 (name>?)"),
             (LIST, "INDEX jobqueue_blob_name (container=? AND name>?)"),
             (journal::ALL, "PRIMARY KEY (ended>? AND ended<?)"),

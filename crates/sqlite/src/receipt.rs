@@ -3,6 +3,7 @@
 use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
+use super::row_id;
 use jobqueue_storage::fast::hex::{read_hex, write_hex};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{MessageId, MessageRef, PopReceipt};
@@ -39,14 +40,8 @@ impl ToSql for Receipt {
     }
 }
 
-pub(super) fn message_id(id: i64) -> MessageId {
-    // Rows have positive numbers.
-    MessageId::new(id.unsigned_abs().to_string())
-}
-
-/// Returns the row of a message; `None` for an id that this adapter never wrote.
-pub(super) fn row_id(id: &MessageId) -> Option<i64> {
-    id.as_str().parse().ok().filter(|row: &i64| *row > 0)
+pub(super) fn message_id(row: i64) -> MessageId {
+    MessageId::new(row_id::shown(row).to_string())
 }
 
 /// The id and receipt that a caller presents, parsed before the single writing thread gets them. `None` is text that
@@ -59,12 +54,12 @@ pub(super) struct Presented {
 
 impl Presented {
     pub(super) fn of(message: &MessageRef) -> Self {
-        Self { id: row_id(&message.id), receipt: Receipt::parse(message.receipt.expose()) }
+        Self { id: row_id::parse(message.id.as_str()), receipt: Receipt::parse(message.receipt.expose()) }
     }
 }
 
-pub(super) fn message_ref(id: i64, receipt: &Receipt) -> MessageRef {
-    MessageRef { id: message_id(id), receipt: receipt.expose() }
+pub(super) fn message_ref(row: i64, receipt: &Receipt) -> MessageRef {
+    MessageRef { id: message_id(row), receipt: receipt.expose() }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use super::clock::StoreClock;
 use super::error::{Applied, Cause, from_sql};
 use super::health::Health;
 use super::holders::Holders;
+use super::known::Known;
 use super::notifiers::Notifiers;
 use super::open::open_files::OpenFiles;
 use super::open::{self, platform};
@@ -268,7 +269,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
         notifiers,
         health,
         upkeep,
-        ids: 0..0,
+        known: Known::default(),
         files,
         patience: options.busy_timeout,
         _guard: guard,

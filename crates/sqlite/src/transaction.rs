@@ -9,6 +9,7 @@ use rusqlite::{Connection, TransactionState};
 use super::batch::Batch;
 use super::clock::StoreClock;
 use super::error::{Applied, Cause, Failure, from_sql};
+use super::known::Known;
 use super::new_row::NewRow;
 use super::{blob, queue, schema};
 use jobqueue_storage::rules::limits;
@@ -116,13 +117,12 @@ fn within<T>(
         return Err(cause.error(operation.as_str(), subject));
     }
     let clock = StoreClock::of(connection.path());
-    let result = Batch::begin(connection, &clock, None).map_err(Failure::Sql).and_then(|mut batch| {
-        let value = work(&mut batch)?;
-        batch.finish()?;
-        Ok(value)
-    });
-    result.map_err(|failure| match failure {
+    let fail = |cause: Cause| cause.error(operation.as_str(), subject);
+    let mut batch = Batch::begin(connection, &clock, Known::default()).map_err(fail)?;
+    let value = work(&mut batch).map_err(|failure| match failure {
         Failure::Refused(error) => error,
-        Failure::Sql(error) => from_sql(error).error(operation.as_str(), subject),
-    })
+        Failure::Sql(error) => fail(from_sql(error)),
+    })?;
+    batch.finish().map_err(|error| fail(from_sql(error)))?;
+    Ok(value)
 }

@@ -14,6 +14,7 @@ use super::checkpoint::{Progress, checkpoint, progress};
 use super::clock::StoreClock;
 use super::error::from_sql;
 use super::health::Health;
+use super::known::Known;
 use super::purge;
 use super::space::Space;
 
@@ -92,9 +93,15 @@ impl Upkeep {
     }
 
     /// Runs the chores: after each transaction, and when no operation was requested for [`pause`](Self::pause).
-    pub(super) fn run(&mut self, idle: bool, connection: &mut Connection, clock: &StoreClock) {
+    pub(super) fn run(
+        &mut self,
+        idle: bool,
+        connection: &mut Connection,
+        clock: &StoreClock,
+        known: &mut Known,
+    ) {
         if idle && !self.has_more {
-            self.pending = self.purge(connection, clock);
+            self.pending = self.purge(connection, clock, known);
             if self.uncopied > 0 && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|log| !log.busy) {
                 self.cut(connection);
             }
@@ -106,7 +113,7 @@ impl Upkeep {
             self.checkpoint(connection);
         }
         if Instant::now() >= self.next_purge {
-            self.purge(connection, clock);
+            self.purge(connection, clock, known);
         }
     }
 
@@ -127,9 +134,9 @@ impl Upkeep {
     }
 
     /// Removes some expired rows; returns true if there is more to do.
-    fn purge(&mut self, connection: &Connection, clock: &StoreClock) -> bool {
+    fn purge(&mut self, connection: &Connection, clock: &StoreClock, known: &mut Known) -> bool {
         let begun = Instant::now();
-        let removed = purge::step(connection, clock);
+        let removed = purge::step(connection, clock, known);
         self.has_more = removed.as_ref().is_ok_and(|more| *more);
         self.next_purge =
             Instant::now() + if self.has_more { begun.elapsed() * PURGE_SHARE } else { PURGE_EVERY };
@@ -245,7 +252,12 @@ mod tests {
 
         fn commit(&mut self, rows: u32) {
             insert(&self.connection, rows);
-            self.upkeep.run(false, &mut self.connection, &StoreClock::new(Runtime::new()));
+            self.upkeep.run(
+                false,
+                &mut self.connection,
+                &StoreClock::new(Runtime::new()),
+                &mut Known::default(),
+            );
         }
 
         /// Commits, while another connection has a transaction open until the file has all pages of the log.
@@ -263,7 +275,12 @@ mod tests {
                 other.execute_batch("COMMIT").unwrap();
             });
             beginning.recv().unwrap();
-            self.upkeep.run(false, &mut self.connection, &StoreClock::new(Runtime::new()));
+            self.upkeep.run(
+                false,
+                &mut self.connection,
+                &StoreClock::new(Runtime::new()),
+                &mut Known::default(),
+            );
             other.join().unwrap();
         }
     }
@@ -281,7 +298,7 @@ mod tests {
         for _ in 0..3 {
             let begun = Instant::now();
             shared.upkeep.next_purge = begun;
-            shared.upkeep.run(true, &mut shared.connection, &clock);
+            shared.upkeep.run(true, &mut shared.connection, &clock, &mut Known::default());
             assert!(!shared.upkeep.has_more || shared.upkeep.pause() <= begun.elapsed() * PURGE_SHARE);
             let count = "SELECT count(*) FROM jobqueue_message";
             left.push(shared.connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap());

@@ -16,6 +16,18 @@ use super::open::platform::Changes;
 use super::process_guard::ProcessGuard;
 use jobqueue_storage::QueueName;
 
+/// Whether a message is visible: in the index of times, behind a lease that has ended, or by its number. Of these the last one is the first
+/// to look at, since leased ones stand before it.
+pub(super) const SEEN: &str = "SELECT delayed,
+        EXISTS (SELECT 1 FROM jobqueue_message WHERE queue = q.id AND waiting = 0 AND visible_at <= ?2)
+        OR due <= ?2 AND EXISTS (SELECT 1 FROM jobqueue_lease
+            WHERE id >= q.id << 42 AND id < q.id + 1 << 42 AND until <= ?2)
+        OR (SELECT 1 FROM jobqueue_message m
+            WHERE id >= max(q.head, (q.id << 42) + (1 << 41)) AND id < q.id + 1 << 42 AND visible_at IS NULL
+                AND NOT EXISTS (SELECT 1 FROM jobqueue_lease l WHERE l.id = m.id)
+            ORDER BY id DESC LIMIT 1) IS NOT NULL
+    FROM jobqueue_queue q WHERE name = ?1";
+
 pub(super) struct Watcher {
     pub(super) connection: Connection,
     pub(super) notifiers: Arc<Notifiers>,
@@ -61,11 +73,7 @@ impl Watcher {
 
     fn seen(&self, queue: &QueueName, now: i64) -> rusqlite::Result<Option<Seen>> {
         self.connection
-            .prepare_cached(
-                "SELECT delayed, EXISTS
-                     (SELECT 1 FROM jobqueue_message WHERE queue = q.id AND waiting = 0 AND visible_at <= ?2)
-                 FROM jobqueue_queue q WHERE name = ?1",
-            )?
+            .prepare_cached(SEEN)?
             .query_row(params![queue.as_str(), now], |row| {
                 Ok(Seen { delayed: row.get(0)?, visible: row.get(1)? })
             })

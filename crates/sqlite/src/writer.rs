@@ -1,7 +1,6 @@
 //! The one thread that writes. It takes all waiting and newly arriving operations, runs them in one
 //! transaction, and answers after COMMIT.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -12,11 +11,11 @@ use super::batch::{Batch, Finished};
 use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
 use super::health::Health;
+use super::known::Known;
 use super::notifiers::Notifiers;
 use super::open::leave_log;
 use super::open::open_files::OpenFiles;
 use super::process_guard::ProcessGuard;
-use super::schema;
 use super::task::Work;
 use super::upkeep::Upkeep;
 use jobqueue_storage::StoreErrorKind;
@@ -42,8 +41,7 @@ pub(super) struct Writer {
     pub(super) notifiers: Arc<Notifiers>,
     pub(super) health: Arc<Health>,
     pub(super) upkeep: Upkeep,
-    /// The reserved numbers that are left.
-    pub(super) ids: Range<i64>,
+    pub(super) known: Known,
     pub(super) files: OpenFiles,
     /// The time that an operation waits for the write lock before it fails.
     pub(super) patience: Duration,
@@ -83,7 +81,7 @@ impl Writer {
             }
             // Once the disk has failed, nothing more is written to the file.
             if self.health.poisoned().is_ok() {
-                self.upkeep.run(idle, &mut self.connection, &self.clock);
+                self.upkeep.run(idle, &mut self.connection, &self.clock, &mut self.known);
             }
         }
         if self.health.poisoned().is_ok() {
@@ -139,18 +137,12 @@ impl Writer {
                 return Ok(());
             }
             match self.transact(tasks, joining) {
-                Ok(finished) => {
-                    if let Some(Finished { arrived, ids }) = finished {
-                        self.ids = ids;
-                        self.notifiers.notify(&arrived);
-                    }
+                Ok(Finished { arrived, known, .. }) => {
+                    self.known = known;
+                    self.notifiers.notify(&arrived);
                     return Ok(());
                 }
-                Err(Abort::Failed(cause)) => {
-                    // Some of them may be in the file nevertheless.
-                    self.ids = 0..0;
-                    return Err(cause);
-                }
+                Err(Abort::Failed(cause)) => return Err(cause),
                 Err(Abort::Busy) => {}
             }
             std::thread::sleep(pause);
@@ -176,21 +168,26 @@ impl Writer {
         }
     }
 
-    fn transact(&self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) -> Result<Option<Finished>, Abort> {
+    /// Runs the tasks in one transaction. After one that failed nothing is known of the file: its commit may have happened.
+    fn transact(&mut self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) -> Result<Finished, Abort> {
         match self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
             Ok(_) => {}
             Err(error) if is_busy(&error) => return Err(Abort::Busy),
             Err(error) => return Err(Abort::Failed(from_sql(error))),
         }
-        if let Err(cause) = schema::require_unchanged(&self.connection) {
-            self.roll_back();
-            return Err(Abort::Failed(cause));
-        }
-        match self.apply(tasks, joining) {
-            Ok(Some(finished)) => self.commit().map(|()| Some(finished)),
-            Ok(None) => {
+        let known = std::mem::take(&mut self.known);
+        let applied = match Batch::begin(&self.connection, &self.clock, known) {
+            Ok(batch) => self.apply(batch, tasks, joining),
+            Err(cause) => {
                 self.roll_back();
-                Ok(None)
+                return Err(Abort::Failed(cause));
+            }
+        };
+        match applied {
+            Ok(finished) if finished.changed => self.commit().map(|()| finished),
+            Ok(finished) => {
+                self.roll_back();
+                Ok(finished)
             }
             Err(error) => {
                 self.roll_back();
@@ -199,8 +196,12 @@ impl Writer {
         }
     }
 
-    fn apply(&self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) -> rusqlite::Result<Option<Finished>> {
-        let mut batch = Batch::begin(&self.connection, &self.clock, Some(self.ids.clone()))?;
+    fn apply(
+        &self,
+        mut batch: Batch<'_>,
+        tasks: &mut Vec<Box<dyn Work>>,
+        joining: Joining,
+    ) -> rusqlite::Result<Finished> {
         let mut applied = 0;
         loop {
             for task in &mut tasks[applied..] {

@@ -53,8 +53,9 @@ pub fn release_letters(folder: &Path) {
     let Ok(connection) = rusqlite::Connection::open(folder.join("jobs.db")) else { return };
     connection.busy_timeout(Duration::from_secs(30)).unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
-    let release = "UPDATE jobqueue_message SET visible_at = ?1 WHERE visible_at > ?1
-        AND queue IN (SELECT id FROM jobqueue_queue WHERE name LIKE '%-poison')";
+    let release = "UPDATE jobqueue_lease SET until = ?1 WHERE until > ?1
+        AND id >> 42 IN (SELECT id FROM jobqueue_queue WHERE name LIKE '%-poison')";
     // Before the first operator there are no tables.
     let _ = connection.execute(release, params![now]);
+    let _ = connection.execute("UPDATE jobqueue_queue SET due = 0", []);
 }

@@ -148,8 +148,12 @@ fn look_at(connection: &Connection, task: usize) -> Option<State> {
         .query_row("SELECT id FROM jobqueue_queue WHERE name = ?1", [queue(task).as_str()], |row| row.get(0))
         .ok()?;
     let mut state = State::default();
-    let mut messages =
-        connection.prepare("SELECT text, dequeue_count FROM jobqueue_message WHERE queue = ?1").unwrap();
+    let mut messages = connection
+        .prepare(
+            "SELECT m.text, coalesce(l.dequeue_count, m.dequeue_count)
+             FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id WHERE m.queue = ?1",
+        )
+        .unwrap();
     for message in messages.query_map([id], |row| Ok((row.get::<_, String>(0)?, row.get(1)?))).unwrap() {
         let (text, gets) = message.unwrap();
         let former = state.messages.insert(name_of(&text).to_owned(), (text, gets));

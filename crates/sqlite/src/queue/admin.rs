@@ -1,19 +1,20 @@
 //! Creates, changes and removes queues.
 
-use rusqlite::{OptionalExtension, params, params_from_iter};
+use rusqlite::{OptionalExtension, params};
 
 use crate::batch::{Batch, refuse};
 use crate::error::Applied;
 use crate::metadata;
 use crate::reader::View;
-use jobqueue_storage::{
-    Created, Metadata, Operation, QueueName, QueueProperties, StateCounts, StoreErrorKind,
-};
+use crate::row_id::QUEUES;
+use jobqueue_storage::{Created, Metadata, Operation, QueueName, StoreErrorKind};
 
 /// A queue as the reader sees it.
 pub(super) struct Found {
     pub(super) id: i64,
     pub(super) metadata: String,
+    /// The row from which on messages are received by their numbers, or one before.
+    pub(super) head: i64,
 }
 
 /// Creates a queue unless it exists with the same metadata.
@@ -28,7 +29,7 @@ pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata)
         None => {
             // The count is never below that of a former queue of this name, for which subscribers were notified.
             let delayed = batch.next()?;
-            insert(batch, name, &metadata::to_text(wanted), delayed)?;
+            insert(batch, Operation::CreateQueue, name, &metadata::to_text(wanted), delayed)?;
             Ok(Created::New)
         }
         Some(text) if metadata::from_text(&text)? == *wanted => Ok(Created::Existed),
@@ -53,7 +54,7 @@ pub(super) fn clear(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
     discard(batch, name, id)?;
-    Ok(insert(batch, name, &text, delayed)?)
+    insert(batch, Operation::Clear, name, &text, delayed)
 }
 
 pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &Metadata) -> Applied<()> {
@@ -64,63 +65,6 @@ pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &M
     )?;
     batch.note_change();
     Ok(())
-}
-
-/// Returns metadata and count. The messages are counted in their index (some 40 ms for a million), the few expired ones
-/// that are not yet removed in theirs.
-pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
-    let found = find(view, Operation::QueueProperties, name)?;
-    let count = |sql| count(view, sql, found.id);
-    let count = u64::try_from(count(ALL)? + count(WAITING)? - count(EXPIRED)?).unwrap_or(0);
-    Ok(QueueProperties::new(metadata::from_text(&found.metadata)?, count))
-}
-
-/// Counts messages of a queue by a statement that takes the queue's row and perhaps the time.
-fn count(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Result<i64> {
-    let mut statement = view.connection.prepare_cached(sql)?;
-    let parameters = statement.parameter_count();
-    let values = [queue, view.now].into_iter().take(parameters);
-    statement.query_row(params_from_iter(values), |row| row.get(0))
-}
-
-/// All messages, but those that wait for another of their group.
-pub(crate) const ALL: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 0";
-/// Those that wait for another of their group.
-pub(crate) const WAITING: &str =
-    "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL";
-/// Those that have expired. Without statistics SQLite would take the index of the queue, and read every message.
-pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
-    WHERE expires_at <= ?2 AND queue = ?1";
-/// Those that have expired and would be visible, or would wait for another of their group.
-pub(crate) const EXPIRED_VISIBLE: &str =
-    "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
-    WHERE expires_at <= ?2 AND queue = ?1 AND (visible_at <= ?2 OR waiting = 1)";
-/// Those that are not visible, expired or not. They are fewer than the visible ones when a queue is long.
-pub(crate) const LATER: &str = "SELECT count(*) FROM jobqueue_message
-    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2";
-/// The unexpired hidden messages: all, never received, and put back.
-pub(crate) const HIDDEN: &str = "SELECT count(*), coalesce(sum(leased = 0), 0), coalesce(sum(leased = 2), 0)
-    FROM jobqueue_message
-    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > ?2)";
-
-/// Returns the number of messages in each state. Messages that are visible, or wait for another of their group, are counted
-/// in their indexes alone, hidden ones in the table.
-pub(super) fn counts(view: &View<'_>, name: &QueueName) -> Applied<StateCounts> {
-    let queue = find(view, Operation::QueueProperties, name)?.id;
-    let count = |sql| count(view, sql, queue);
-    let visible = count(ALL)? - count(LATER)? + count(WAITING)?;
-    let expired = count(EXPIRED_VISIBLE)?;
-    let (hidden, delayed, put_back): (i64, i64, i64) = view
-        .connection
-        .prepare_cached(HIDDEN)?
-        .query_row([queue, view.now], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    let number = |count: i64| u64::try_from(count).unwrap_or(0);
-    Ok(StateCounts {
-        waiting: number(visible - expired),
-        delayed: number(delayed),
-        backing_off: number(put_back),
-        running: number(hidden - delayed - put_back),
-    })
 }
 
 pub(crate) const NAMES: &str = "SELECT name FROM jobqueue_queue WHERE name >= ?1 ORDER BY name";
@@ -142,8 +86,10 @@ pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
 
 pub(super) fn find(view: &View<'_>, operation: Operation, name: &QueueName) -> Applied<Found> {
     view.connection
-        .prepare_cached("SELECT id, metadata FROM jobqueue_queue WHERE name = ?1")?
-        .query_row([name.as_str()], |row| Ok(Found { id: row.get(0)?, metadata: row.get(1)? }))
+        .prepare_cached("SELECT id, metadata, head FROM jobqueue_queue WHERE name = ?1")?
+        .query_row([name.as_str()], |row| {
+            Ok(Found { id: row.get(0)?, metadata: row.get(1)?, head: row.get(2)? })
+        })
         .optional()?
         .ok_or_else(|| refuse(StoreErrorKind::QueueNotFound, operation, name))
 }
@@ -157,11 +103,20 @@ fn discard(batch: &mut Batch<'_>, name: &QueueName, id: i64) -> rusqlite::Result
     Ok(())
 }
 
-fn insert(batch: &mut Batch<'_>, name: &QueueName, metadata: &str, delayed: i64) -> rusqlite::Result<()> {
+fn insert(
+    batch: &mut Batch<'_>,
+    operation: Operation,
+    name: &QueueName,
+    metadata: &str,
+    delayed: i64,
+) -> Applied<()> {
     batch.note_change();
     batch.connection().execute(
         "INSERT INTO jobqueue_queue (name, metadata, delayed) VALUES (?1, ?2, ?3)",
         params![name.as_str(), metadata, delayed],
     )?;
+    if batch.connection().last_insert_rowid() >= QUEUES {
+        return Err(refuse(StoreErrorKind::Full, operation, name));
+    }
     Ok(())
 }

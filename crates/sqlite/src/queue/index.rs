@@ -1,33 +1,32 @@
 //! Shows messages without leasing them, and makes hidden ones visible.
 
-use rusqlite::{Row, params};
+use rusqlite::params;
 
 use super::admin::find;
-use super::get::text;
+use super::ready::{BY_NUMBER, Found, merge};
 use crate::batch::{Batch, refuse};
 use crate::clock::to_instant;
 use crate::error::Applied;
 use crate::reader::View;
-use crate::receipt::{message_id, row_id};
+use crate::receipt::message_id;
+use crate::row_id;
 use jobqueue_storage::{
     MessageId, MessagePage, MessageState, Operation, PeekedMessage, QueueName, StoreErrorKind,
 };
 
-pub(crate) const FIRST: &str = "SELECT id, text, dequeue_count, inserted_at, expires_at FROM jobqueue_message
-    WHERE queue = ?1 AND waiting = 0 AND visible_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
-    ORDER BY visible_at, id LIMIT ?3";
-
-pub(crate) const NEXT_OF_GROUPS: &str =
-    "SELECT id, text, dequeue_count, inserted_at, expires_at FROM jobqueue_message
-    WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL AND (expires_at IS NULL OR expires_at > ?2)
-    ORDER BY group_name, turn LIMIT ?3";
-
-/// The messages that can be received, or could, by the time at which they become visible.
+/// The messages of the index of times.
 pub(crate) const BY_TIME: &str =
-    "SELECT id, text, dequeue_count, inserted_at, expires_at, visible_at, NULL, NULL FROM jobqueue_message
-    WHERE queue = ?1 AND waiting = 0 AND (visible_at, id) > (?3, ?4) AND visible_at <= ?5
+    "SELECT id, text, dequeue_count, inserted_at, expires_at, visible_at FROM jobqueue_message
+    WHERE queue = ?1 AND waiting = 0 AND (visible_at, id & 2199023255551) > (?3, ?4) AND visible_at <= ?5
         AND leased BETWEEN ?6 AND ?7 AND (expires_at IS NULL OR expires_at > ?2)
-    ORDER BY visible_at, id LIMIT ?8";
+    ORDER BY visible_at, id & 2199023255551 LIMIT ?8";
+
+/// The leased messages, by the ends of their leases.
+pub(crate) const BY_LEASE: &str = "SELECT l.id, m.text, l.dequeue_count, m.inserted_at, m.expires_at, l.until
+    FROM jobqueue_lease l CROSS JOIN jobqueue_message m ON m.id = l.id
+    WHERE l.id >= ?1 AND l.id < ?2 AND (l.until, l.id & 2199023255551) > (?4, ?5) AND l.until <= ?6
+        AND (m.expires_at IS NULL OR m.expires_at > ?3)
+    ORDER BY l.until, l.id & 2199023255551 LIMIT ?7";
 
 /// The messages that wait for another of their group.
 pub(crate) const BY_GROUP: &str =
@@ -36,45 +35,40 @@ pub(crate) const BY_GROUP: &str =
         AND (expires_at IS NULL OR expires_at > ?2)
     ORDER BY group_name, turn LIMIT ?5";
 
-const MAKE_VISIBLE: &str = "UPDATE jobqueue_message SET visible_at = ?3
-    WHERE id = ?1 AND queue = ?2 AND visible_at > ?3 AND leased <> 1 AND (expires_at IS NULL OR expires_at > ?3)
+const MAKE_VISIBLE: &str = "UPDATE jobqueue_message SET visible_at = ?2
+    WHERE id = ?1 AND visible_at > ?2 AND leased <> 1 AND (expires_at IS NULL OR expires_at > ?2)
     RETURNING waiting";
 
-/// The place of a message in the order of a list.
+/// The place at which a page ends.
 #[derive(Clone, Debug, PartialEq)]
 enum Place {
-    /// Its time of visibility and its row.
-    Time(i64, i64),
-    /// Its group and its turn.
+    /// The time of visibility and the number of the last message of the index of times and of leases, and the row of the last one
+    /// that is received by its number.
+    Time(i64, i64, i64),
+    /// The last group and turn.
     Turn(String, i64),
 }
 
 impl Place {
-    const FIRST: Self = Self::Time(i64::MIN, 0);
+    const FIRST: Self = Self::Time(i64::MIN, 0, 0);
 
     fn text(&self) -> String {
         match self {
-            Self::Time(visible_at, id) => format!("t{visible_at}.{id}"),
+            Self::Time(visible_at, number, row) => format!("t{visible_at}.{number}.{row}"),
             Self::Turn(group, turn) => format!("g{turn}.{group}"),
         }
     }
 
     fn parse(text: &str) -> Option<Self> {
         let by_time = text.starts_with('t');
-        let (number, rest) = text.strip_prefix(['t', 'g'])?.split_once('.')?;
-        let number = number.parse().ok()?;
-        Some(if by_time {
-            Self::Time(number, rest.parse().ok()?)
-        } else {
-            Self::Turn(rest.to_owned(), number)
-        })
+        let (first, rest) = text.strip_prefix(['t', 'g'])?.split_once('.')?;
+        let first = first.parse().ok()?;
+        if !by_time {
+            return Some(Self::Turn(rest.to_owned(), first));
+        }
+        let (number, row) = rest.split_once('.')?;
+        Some(Self::Time(first, number.parse().ok()?, row.parse().ok()?))
     }
-}
-
-struct Listed {
-    message: PeekedMessage,
-    visible_at: i64,
-    place: Place,
 }
 
 /// Returns a page of the messages of one state. Those of a group that wait come after all that can be received.
@@ -85,81 +79,106 @@ pub(super) fn messages(
     from: Option<&str>,
     count: u32,
 ) -> Applied<MessagePage> {
-    let queue = find(view, Operation::Peek, name)?.id;
-    let count = count as usize;
     let unknown =
         || refuse(StoreErrorKind::InvalidInput, Operation::Peek, format!("{name}: no page ended there"));
     let from = from.map_or(Ok(Place::FIRST), |text| Place::parse(text).ok_or_else(unknown))?;
-    let (mut found, group, turn) = match from {
-        Place::Time(visible_at, id) => {
-            (by_time(view, queue, state, (visible_at, id), count)?, String::new(), i64::MIN)
-        }
-        Place::Turn(group, turn) => (Vec::new(), group, turn),
-    };
-    if state == MessageState::Waiting && found.len() < count {
-        let left = (count - found.len()) as i64;
-        let mut statement = view.connection.prepare_cached(BY_GROUP)?;
-        let rows = statement.query_map(params![queue, view.now, group, turn, left], listed)?;
-        found.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
-    }
-    let next = found.last().filter(|_| found.len() == count).map(|last| last.place.text());
-    let messages = found.into_iter().map(|one| (one.message, to_instant(one.visible_at))).collect();
+    let (found, end) = page(view, name, state, from, count as usize)?;
+    let next = Some(end).filter(|_| found.len() == count as usize).map(|end| end.text());
+    let shown = |one: Found| (to_instant(one.visible_at), one);
+    let messages = found.into_iter().map(shown).map(|(at, one)| (peeked(one), at)).collect();
     Ok(MessagePage::new(messages).with_next(next))
 }
 
+/// Returns the first `count` messages: those that are visible, then those that wait for another of their group.
+pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec<PeekedMessage>> {
+    let (found, _) = page(view, name, MessageState::Waiting, Place::FIRST, count as usize)?;
+    Ok(found.into_iter().map(peeked).collect())
+}
+
+/// Returns the messages of a state after a place, and the place of the last of them.
+fn page(
+    view: &View<'_>,
+    name: &QueueName,
+    state: MessageState,
+    from: Place,
+    count: usize,
+) -> Applied<(Vec<Found>, Place)> {
+    let queue = find(view, Operation::Peek, name)?;
+    let (mut found, mut end) = match from {
+        Place::Time(visible_at, number, row) => {
+            let found = by_time(view, &queue, state, (visible_at, number, row), count)?;
+            let last =
+                found.iter().rev().find(|one| !one.by_number).map_or((visible_at, number), Found::place);
+            let row = found.iter().rev().find(|one| one.by_number).map_or(row, |one| one.id);
+            (found, Place::Time(last.0, last.1, row))
+        }
+        turn @ Place::Turn(..) => (Vec::new(), turn),
+    };
+    if state == MessageState::Waiting && found.len() < count {
+        let (group, turn) = match &end {
+            Place::Turn(group, turn) => (group.clone(), *turn),
+            Place::Time(..) => (String::new(), i64::MIN),
+        };
+        let mut statement = view.connection.prepare_cached(BY_GROUP)?;
+        let mut rows =
+            statement.query(params![queue.id, view.now, group, turn, (count - found.len()) as i64])?;
+        while let Some(row) = rows.next()? {
+            found.push(Found::read(row)?);
+            end = Place::Turn(row.get(6)?, row.get(7)?);
+        }
+    }
+    Ok((found, end))
+}
+
+/// Returns messages that do not wait for another of their group.
 fn by_time(
     view: &View<'_>,
-    queue: i64,
+    queue: &super::admin::Found,
     state: MessageState,
-    from: (i64, i64),
+    (visible_at, number, row): (i64, i64, i64),
     count: usize,
-) -> rusqlite::Result<Vec<Listed>> {
+) -> rusqlite::Result<Vec<Found>> {
     let (after, until, least, most) = match state {
         MessageState::Waiting => (i64::MIN, view.now, 0, 2),
         MessageState::Delayed => (view.now, i64::MAX, 0, 0),
         MessageState::Running => (view.now, i64::MAX, 1, 1),
         MessageState::BackingOff => (view.now, i64::MAX, 2, 2),
     };
-    let (visible_at, id) = from.max((after, i64::MAX));
-    let values = params![queue, view.now, visible_at, id, until, least, most, count as i64];
-    view.connection.prepare_cached(BY_TIME)?.query_map(values, listed)?.collect()
-}
-
-fn listed(row: &Row<'_>) -> rusqlite::Result<Listed> {
-    let (id, visible_at): (i64, i64) = (row.get(0)?, row.get(5)?);
-    let place = match row.get(6)? {
-        None => Place::Time(visible_at, id),
-        Some(group) => Place::Turn(group, row.get(7)?),
-    };
-    Ok(Listed { message: peeked(row)?, visible_at, place })
-}
-
-/// Returns the first `count` messages: those that are visible, then those that wait for another of their group.
-pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec<PeekedMessage>> {
-    let queue = find(view, Operation::Peek, name)?.id;
-    let mut messages = Vec::new();
-    for sql in [FIRST, NEXT_OF_GROUPS] {
-        let left = i64::from(count).saturating_sub(messages.len() as i64);
-        let mut statement = view.connection.prepare_cached(sql)?;
-        let found = statement.query_map(params![queue, view.now, left], peeked)?;
-        messages.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
+    let (visible_at, number) = (visible_at, number).max((after, i64::MAX));
+    let values = params![queue.id, view.now, visible_at, number, until, least, most, count as i64];
+    let mut statement = view.connection.prepare_cached(BY_TIME)?;
+    let mut found = statement.query_map(values, Found::read)?.collect::<rusqlite::Result<Vec<_>>>()?;
+    if matches!(state, MessageState::Waiting | MessageState::Running) {
+        let rows = row_id::all(queue.id);
+        let values = params![rows.start, rows.end, view.now, visible_at, number, until, count as i64];
+        let mut statement = view.connection.prepare_cached(BY_LEASE)?;
+        let leased = statement.query_map(values, Found::read)?;
+        found.extend(leased.collect::<rusqlite::Result<Vec<_>>>()?);
+        found.sort_by_key(Found::place);
     }
-    Ok(messages)
+    if state != MessageState::Waiting {
+        found.truncate(count);
+        return Ok(found);
+    }
+    let rows = row_id::from_head(queue.id, queue.head.max(row + 1));
+    let mut statement = view.connection.prepare_cached(BY_NUMBER)?;
+    let (found, _) =
+        merge(found, statement.query([rows.start, rows.end])?, count, |one| !one.is_expired(view.now))?;
+    Ok(found)
 }
 
-fn peeked(row: &Row<'_>) -> rusqlite::Result<PeekedMessage> {
-    let inserted = to_instant(row.get(3)?);
-    let peeked = PeekedMessage::new(message_id(row.get(0)?), text(row, 1)?, row.get(2)?, inserted);
-    Ok(peeked.with_expires(row.get::<_, Option<i64>>(4)?.map(to_instant)))
+fn peeked(one: Found) -> PeekedMessage {
+    PeekedMessage::new(message_id(one.id), one.text, one.dequeue_count, to_instant(one.inserted_at))
+        .with_expires(one.expires_at.map(to_instant))
 }
 
 /// Makes a message visible that is hidden and not leased.
 pub(super) fn make_visible(batch: &mut Batch<'_>, name: &QueueName, message: &MessageId) -> Applied<bool> {
     let queue = batch.queue(Operation::Update, name)?;
     let now = batch.now();
-    let Some(id) = row_id(message) else { return Ok(false) };
+    let Some(shown) = row_id::parse(message.as_str()) else { return Ok(false) };
     let mut statement = batch.connection().prepare_cached(MAKE_VISIBLE)?;
-    let mut rows = statement.query(params![id, queue, now])?;
+    let mut rows = statement.query(params![row_id::of_shown(queue, shown), now])?;
     let Some(row) = rows.next()? else { return Ok(false) };
     let waits: bool = row.get(0)?;
     batch.note_change();
@@ -176,11 +195,11 @@ mod tests {
     #[test]
     fn places_are_read_as_they_were_written() {
         for place in
-            [Place::FIRST, Place::Time(5, 7), Place::Turn("a.b".into(), 3), Place::Turn("".into(), 1)]
+            [Place::FIRST, Place::Time(5, 7, 9), Place::Turn("a.b".into(), 3), Place::Turn("".into(), 1)]
         {
             assert_eq!(Place::parse(&place.text()), Some(place));
         }
-        for wrong in ["", "5.7", "t5", "tx.7", "t5.y", "gx.a"] {
+        for wrong in ["", "5.7", "t5", "t5.7", "tx.7.9", "t5.y.9", "t5.7.z", "gx.a"] {
             assert_eq!(Place::parse(wrong), None, "{wrong}");
         }
     }

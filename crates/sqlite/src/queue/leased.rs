@@ -7,31 +7,74 @@ use crate::clock::{after, to_instant};
 use crate::error::{Applied, Failure};
 use crate::groups::Removed;
 use crate::receipt::{Presented, Receipt};
+use crate::row_id;
 use jobqueue_storage::rules::limits::check_before_expiry;
 use jobqueue_storage::{
     ExpiredReceipt, Operation, QueueName, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
-/// Builds a statement on row ?1 of queue ?2 that may be changed with receipt ?3 at time ?4; ?5 accepts expired
-/// receipts. The receipt of a put is not `leased` and does not expire.
-macro_rules! where_receipt_is_good {
-    ($statement:literal) => {
-        concat!(
-            $statement,
-            " WHERE id = ?1 AND queue = ?2 AND receipt = ?3
-              AND (expires_at IS NULL OR expires_at > ?4) AND (leased = 0 OR visible_at > ?4 OR ?5)"
-        )
-    };
-}
+/// A message, leased or not: its lease, if it has one, tells its newest receipt, its time of visibility and its count.
+const FIND: &str =
+    "SELECT m.expires_at, coalesce(l.until, m.visible_at, m.inserted_at), l.id IS NOT NULL, m.leased,
+        coalesce(l.dequeue_count, m.dequeue_count), coalesce(l.receipt, m.receipt)
+    FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id WHERE m.id = ?1";
 
-const FIND: &str = where_receipt_is_good!("SELECT expires_at, visible_at FROM jobqueue_message");
+const RENEW: &str = "UPDATE jobqueue_lease SET until = ?2, receipt = ?3 WHERE id = ?1";
 
-const CHANGE: &str = "UPDATE jobqueue_message
-    SET visible_at = ?2, receipt = ?3, leased = ?5, text = coalesce(?4, text) WHERE id = ?1";
+const CHANGE_TEXT: &str = "UPDATE jobqueue_message SET text = ?2 WHERE id = ?1";
+
+const HIDE: &str = "UPDATE jobqueue_message
+    SET visible_at = ?2, receipt = ?3, leased = ?4, dequeue_count = ?5 WHERE id = ?1";
+
+const END: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
+
+/// Ends a lease if the receipt is good at time ?3; ?4 accepts expired ones.
+const END_BY_RECEIPT: &str =
+    "DELETE FROM jobqueue_lease WHERE id = ?1 AND receipt = ?2 AND (until > ?3 OR ?4)";
+
+/// Rows are only returned where they are needed, since that costs a tenth of a deletion.
+const DELETE: &str = "DELETE FROM jobqueue_message WHERE id = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
 
 /// The values of `leased` for a message whose lease goes on, and for one that its holder has put back.
 const LEASED: i64 = 1;
 const PUT_BACK: i64 = 2;
+
+/// A message that may be changed with the presented receipt.
+struct Held {
+    expires_at: Option<i64>,
+    visible_at: i64,
+    has_lease: bool,
+    dequeue_count: u32,
+}
+
+/// Returns the message, or the reason why the receipt may not change it. The receipt of a put does not expire.
+fn find(
+    batch: &mut Batch<'_>,
+    operation: Operation,
+    name: &QueueName,
+    presented: Presented,
+    expired: ExpiredReceipt,
+) -> Applied<Held> {
+    let (now, receipt) = (batch.now(), presented.receipt);
+    let queue = batch.queue(operation, name)?;
+    let id = presented.id.map(|shown| row_id::of_shown(queue, shown));
+    let found = batch.statement(FIND)?.query_row([id], |row| {
+        let (visible_at, has_lease): (i64, bool) = (row.get(1)?, row.get(2)?);
+        let held = Held { expires_at: row.get(0)?, visible_at, has_lease, dequeue_count: row.get(4)? };
+        let is_over = (has_lease || row.get(3)?) && visible_at <= now;
+        let newest = row.get_ref(5)?;
+        Ok((held, is_over, receipt.is_some_and(|receipt| newest.as_blob() == Ok(receipt.bytes()))))
+    });
+    let refused = |kind| Err(refuse(kind, operation, name));
+    match found.optional()? {
+        Some((held, is_over, is_newest)) if held.expires_at.is_none_or(|end| end > now) => match is_newest {
+            false => refused(StoreErrorKind::PopReceiptMismatch),
+            true if is_over && expired == ExpiredReceipt::Refuse => refused(StoreErrorKind::LeaseExpired),
+            true => Ok(held),
+        },
+        _ => refused(StoreErrorKind::MessageNotFound),
+    }
+}
 
 /// Changes the visibility, and the text if there is a new one, and gives the message a new receipt.
 pub(super) fn update(
@@ -40,28 +83,25 @@ pub(super) fn update(
     presented: Presented,
     change: &UpdateMessage,
 ) -> Applied<Updated> {
-    let claim = claim(batch, Operation::Update, name, presented)?;
+    let queue = batch.queue(Operation::Update, name)?;
+    let id = presented.id.map(|shown| row_id::of_shown(queue, shown));
+    let held = find(batch, Operation::Update, name, presented, change.expired)?;
     let now = batch.now();
-    let expired = change.expired == ExpiredReceipt::Allow;
-    let found: Option<(Option<i64>, i64)> = batch
-        .statement(FIND)?
-        .query_row(params![claim.id, claim.queue, claim.receipt.bytes(), now, expired], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .optional()?;
-    let Some((expires_at, hidden_until)) = found else {
-        return Err(why_not(batch, Operation::Update, name, &claim));
-    };
     let visible_at = after(now, change.visibility);
-    check_before_expiry(name, to_instant(visible_at), expires_at.map(to_instant))?;
-    let receipt = Receipt::random(batch.runtime());
-    let leased = if change.ends_lease { PUT_BACK } else { LEASED };
-    let values = params![claim.id, visible_at, receipt.bytes(), change.text, leased];
-    let changed = batch.statement(CHANGE)?.execute(values)?;
-    if changed != 1 {
-        return Err(rusqlite::Error::StatementChangedRows(changed).into());
+    check_before_expiry(name, to_instant(visible_at), held.expires_at.map(to_instant))?;
+    let (receipt, hidden_until) = (Receipt::random(batch.runtime()), held.visible_at);
+    if held.has_lease && !change.ends_lease {
+        batch.statement(RENEW)?.execute(params![id, visible_at, receipt])?;
+        batch.note_lease(name, visible_at)?;
+    } else {
+        let leased = if change.ends_lease { PUT_BACK } else { LEASED };
+        batch.statement(HIDE)?.execute(params![id, visible_at, receipt, leased, held.dequeue_count])?;
+        batch.statement(END)?.execute([id])?;
+        batch.note_change();
     }
-    batch.note_change();
+    if let Some(text) = &change.text {
+        batch.statement(CHANGE_TEXT)?.execute(params![id, text])?;
+    }
     // Waiting callers would otherwise wait until the former time; a renewal, which moves that time away, notifies
     // nobody.
     if visible_at < hidden_until || visible_at <= now {
@@ -70,11 +110,6 @@ pub(super) fn update(
     Ok(Updated::new(receipt.expose(), to_instant(visible_at)))
 }
 
-const DELETE: &str = where_receipt_is_good!("DELETE FROM jobqueue_message");
-/// The same for a queue with groups. Rows are only returned there, since that costs a tenth of a deletion.
-const DELETE_FROM_GROUPS: &str =
-    concat!(where_receipt_is_good!("DELETE FROM jobqueue_message"), " RETURNING waiting, group_name");
-
 pub(super) fn delete(
     batch: &mut Batch<'_>,
     operation: Operation,
@@ -82,27 +117,24 @@ pub(super) fn delete(
     presented: Presented,
     expired: ExpiredReceipt,
 ) -> Applied<()> {
-    let claim = claim(batch, operation, name, presented)?;
-    let now = batch.now();
-    let expired = expired == ExpiredReceipt::Allow;
-    let parameters = params![claim.id, claim.queue, claim.receipt.bytes(), now, expired];
-    let is_removed = if batch.has_groups(name)? {
-        let removed = batch.statement(DELETE_FROM_GROUPS)?.query_row(parameters, Removed::of).optional()?;
-        let is_removed = removed.is_some();
-        if let Some(visible_at) =
-            removed.map(|removed| removed.advance(batch, claim.queue)).transpose()?.flatten()
-        {
-            batch.arrive(name, visible_at)?;
-        }
-        is_removed
-    } else {
-        batch.statement(DELETE)?.execute(parameters)? == 1
-    };
-    if !is_removed {
-        return Err(why_not(batch, operation, name, &claim));
+    let queue = batch.queue(operation, name)?;
+    let (now, id) = (batch.now(), presented.id.map(|shown| row_id::of_shown(queue, shown)));
+    let values = params![id, presented.receipt, now, expired == ExpiredReceipt::Allow];
+    if batch.statement(END_BY_RECEIPT)?.execute(values)? == 0 {
+        // A message without a lease, or without a good receipt.
+        find(batch, operation, name, presented, expired)?;
     }
     batch.note_change();
-    Ok(())
+    if !batch.has_groups(name)? && batch.statement(DELETE)?.execute(params![id, now])? == 1 {
+        return Ok(());
+    }
+    // It may be the first of its group. Or it has expired: without its lease it goes too.
+    let removed = Removed::remove(batch, id).optional()?;
+    let is_gone = removed.as_ref().is_none_or(|removed| removed.is_expired(now));
+    if let Some(visible_at) = removed.map(|removed| removed.advance(batch, queue)).transpose()?.flatten() {
+        batch.arrive(name, visible_at)?;
+    }
+    if is_gone { Err(refuse(StoreErrorKind::MessageNotFound, operation, name)) } else { Ok(()) }
 }
 
 pub(super) fn delete_all(
@@ -120,53 +152,4 @@ pub(super) fn delete_all(
         });
     }
     Ok(answers)
-}
-
-struct Claim {
-    id: i64,
-    queue: i64,
-    receipt: Receipt,
-}
-
-/// Refuses ids and receipts that this adapter never returned.
-fn claim(
-    batch: &mut Batch<'_>,
-    operation: Operation,
-    name: &QueueName,
-    presented: Presented,
-) -> Applied<Claim> {
-    let queue = batch.queue(operation, name)?;
-    let not_found = || refuse(StoreErrorKind::MessageNotFound, operation, name);
-    let id = presented.id.ok_or_else(not_found)?;
-    match presented.receipt {
-        Some(receipt) => Ok(Claim { id, queue, receipt }),
-        None => match newest_receipt(batch, queue, id)? {
-            Some(_) => Err(refuse(StoreErrorKind::PopReceiptMismatch, operation, name)),
-            None => Err(not_found()),
-        },
-    }
-}
-
-/// Returns the reason why the receipt may not change the message, after a statement with `where_receipt_is_good!` has
-/// found no row.
-fn why_not(batch: &Batch<'_>, operation: Operation, name: &QueueName, claim: &Claim) -> Failure {
-    let kind = match newest_receipt(batch, claim.queue, claim.id) {
-        Err(error) => return error.into(),
-        Ok(None) => StoreErrorKind::MessageNotFound,
-        Ok(Some(newest)) if newest != claim.receipt.bytes() => StoreErrorKind::PopReceiptMismatch,
-        Ok(Some(_)) => StoreErrorKind::LeaseExpired,
-    };
-    refuse(kind, operation, name)
-}
-
-/// Returns the receipt of a message; `None` if there is no such message, or it has expired.
-fn newest_receipt(batch: &Batch<'_>, queue: i64, id: i64) -> rusqlite::Result<Option<Vec<u8>>> {
-    batch
-        .connection()
-        .prepare_cached(
-            "SELECT receipt FROM jobqueue_message
-             WHERE id = ?1 AND queue = ?2 AND (expires_at IS NULL OR expires_at > ?3)",
-        )?
-        .query_row(params![id, queue, batch.now()], |row| row.get(0))
-        .optional()
 }

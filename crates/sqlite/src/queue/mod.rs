@@ -1,14 +1,18 @@
 //! Operations on queues, each a function inside a transaction, and the port over them.
 
 mod admin;
+mod count;
 mod get;
 mod index;
 mod leased;
 mod put;
+mod ready;
 mod store;
+#[cfg(test)]
+mod world_tests;
 
 #[cfg(test)]
-pub(super) use admin::{ALL, EXPIRED, EXPIRED_VISIBLE, HIDDEN, LATER, NAMES, WAITING};
+pub(super) use admin::NAMES;
 #[cfg(test)]
-pub(super) use index::{FIRST, NEXT_OF_GROUPS};
+pub(super) use count::{BY_TIME, EXPIRED, HIDDEN, RUNNING, WAITING};
 pub(super) use put::put;

@@ -7,17 +7,18 @@ use crate::clock::after;
 use crate::error::Applied;
 use crate::new_row::{NewRow, Pending};
 use crate::receipt::Receipt;
+use crate::row_id;
 use jobqueue_storage::{Operation, PutMessage, QueueName};
 
 /// Adds a message whose arguments were checked. It is inserted before any operation but another put reads the messages.
 pub(crate) fn put(batch: &mut Batch<'_>, name: &QueueName, message: &Arc<PutMessage>) -> Applied<NewRow> {
     let queue = batch.queue(Operation::Put, name)?;
-    let row = new_row(batch, message)?;
+    let row = new_row(batch, queue, message)?;
     if message.group.is_some() {
         batch.begin_groups(name)?;
     }
     batch.put_off(Pending { queue, row, message: Arc::clone(message) });
-    batch.arrive(name, row.visible_at)?;
+    batch.arrive(name, row.visible_at())?;
     Ok(row)
 }
 
@@ -27,25 +28,26 @@ pub(super) fn put_all(
     messages: &[PutMessage],
 ) -> Applied<Vec<NewRow>> {
     let queue = batch.queue(Operation::PutAll, name)?;
-    let pending = |message| Ok(Pending { queue, row: new_row(batch, message)?, message });
+    let pending = |message| Ok(Pending { queue, row: new_row(batch, queue, message)?, message });
     let rows: Vec<_> = messages.iter().map(pending).collect::<Applied<_>>()?;
     if rows.iter().any(|one| one.message.group.is_some()) {
         batch.begin_groups(name)?;
     }
     batch.insert(&rows)?;
-    let visible_at = || rows.iter().map(|one| one.row.visible_at);
+    let visible_at = || rows.iter().map(|one| one.row.visible_at());
     for first_or_last in visible_at().min().into_iter().chain(visible_at().max()) {
         batch.arrive(name, first_or_last)?;
     }
     Ok(rows.into_iter().map(|one| one.row).collect())
 }
 
-fn new_row(batch: &mut Batch<'_>, message: &PutMessage) -> Applied<NewRow> {
+fn new_row(batch: &mut Batch<'_>, queue: i64, message: &PutMessage) -> Applied<NewRow> {
     let now = batch.now();
+    let at_once = message.group.is_none() && message.visibility_delay.is_zero();
     Ok(NewRow {
         now,
-        id: batch.next()?,
-        visible_at: after(now, message.visibility_delay),
+        id: row_id::of(queue, batch.next()?, at_once),
+        visible_at: (!at_once).then(|| after(now, message.visibility_delay)),
         expires_at: message.ttl.map(|ttl| after(now, ttl)),
         receipt: Receipt::random(batch.runtime()),
     })
@@ -55,24 +57,19 @@ fn new_row(batch: &mut Batch<'_>, message: &PutMessage) -> Applied<NewRow> {
 mod tests {
     use super::*;
     use crate::clock::StoreClock;
-    use crate::schema::MIGRATIONS;
+    use crate::known::Known;
+    use crate::tests::{begin, file};
     use jobqueue_storage::clock::ManualClock;
     use jobqueue_storage::runtime::Runtime;
-    use rusqlite::Connection;
     use std::time::Duration;
 
     #[test]
     fn deferred_put_keeps_its_queue_text_and_answer() {
-        let connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(&MIGRATIONS.concat()).unwrap();
-        for name in ["first", "second"] {
-            let sql = "INSERT INTO jobqueue_queue (name, metadata, delayed) VALUES (?1, '{}', 0)";
-            connection.execute(sql, [name]).unwrap();
-        }
+        let connection = file(&["first", "second"]);
         let queues: [QueueName; 2] = ["first".parse().unwrap(), "second".parse().unwrap()];
         let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::new())));
         // Enough rows that every statement is needed, alternating between two queues by 27.
-        let mut batch = Batch::begin(&connection, &clock, Some(0..0)).unwrap();
+        let mut batch = begin(&connection, &clock, Known::default());
         let mut answers = Vec::new();
         for number in 0..108 {
             let delay = Duration::from_secs(u64::from(number == 107));
@@ -80,8 +77,7 @@ mod tests {
             let row = put(&mut batch, &queues[number / 27 % 2], &message);
             answers.push(row.unwrap_or_else(|_| panic!("put {number}")));
         }
-        let finished = batch.finish().unwrap().unwrap();
-        assert_eq!(finished.arrived, queues);
+        assert_eq!(batch.finish().unwrap().arrived, queues);
 
         for (number, row) in answers.iter().enumerate() {
             let sql = "SELECT m.text, m.receipt, q.name FROM jobqueue_message m JOIN jobqueue_queue q ON q.id = m.queue

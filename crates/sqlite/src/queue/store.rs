@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::get::Leased;
-use super::{admin, get, index, leased, put};
+use super::{admin, count, get, index, leased, put};
 use crate::metadata;
 use crate::new_row::NewRow;
 use crate::receipt::Presented;
@@ -42,7 +42,7 @@ impl QueueStore for Store {
     }
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
-        self.read(Operation::QueueProperties, queue, admin::properties).await
+        self.read(Operation::QueueProperties, queue, count::properties).await
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
@@ -142,7 +142,7 @@ impl MetadataReader for Store {
 #[async_trait]
 impl StateCounter for Store {
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
-        self.read(Operation::QueueProperties, queue, admin::counts).await
+        self.read(Operation::QueueProperties, queue, count::by_state).await
     }
 }
 

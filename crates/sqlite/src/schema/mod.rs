@@ -15,7 +15,7 @@ pub(super) const APPLICATION_ID: i32 = 0x6a6f_6271;
 
 /// The migrations. Each changes a file from the version before to its own; the first creates the tables.
 pub(super) const MIGRATIONS: &[&str] =
-    &[include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql")];
+    &[include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql"), include_str!("v4.sql")];
 
 /// Returns the version of the file's schema: zero for a file without tables.
 ///
@@ -77,8 +77,8 @@ pub(super) fn require_current(connection: &Connection) -> Result<(), Cause> {
     Err(refuse("the file has no current jobqueue tables; open it once with sqlite::Options"))
 }
 
-/// Checks at the beginning of each transaction that the file still has the schema it had when it was opened: a newer
-/// program may migrate it while this one has it open.
+/// Checks that the file still has the schema it had when it was opened: a newer program may migrate it while this one has it open. Whoever
+/// reads or writes calls it in the same transaction, unless no other connection has committed since.
 pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
     let version: i64 = connection
         .prepare_cached("PRAGMA user_version")
@@ -120,65 +120,4 @@ fn refuse(detail: impl Into<Arc<str>>) -> Cause {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn older_file_is_migrated_and_keeps_its_messages() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(MIGRATIONS[0]).unwrap();
-        connection.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
-        connection.pragma_update(None, "user_version", 1).unwrap();
-        connection
-            .execute_batch(
-                "INSERT INTO jobqueue_queue (id, name, metadata, delayed) VALUES (1, 'mails', '{}', 0), (2, 'mails-poison', '{}', 0);
-                 INSERT INTO jobqueue_message VALUES (7, 1, 0, NULL, 0, 3, 0, x'00', 'text');
-                 INSERT INTO jobqueue_message SELECT id, 1, 0, NULL, 0, 0, 0, x'00', json_object('key', key, 'inorder', 'true')
-                     FROM (SELECT 11 AS id, 'a' AS key UNION SELECT 12, 'a' UNION SELECT 13, 'b' UNION SELECT 14, 'a');
-                 INSERT INTO jobqueue_message VALUES (20, 2, 0, NULL, 0, 3, 0, x'00', '{\"key\":\"a\",\"inorder\":\"true\"}');
-                 INSERT INTO jobqueue_container (id, name) VALUES (4, 'payloads'), (5, 'jobqueue-history'), (6, 'jobqueue-fifo');",
-            )
-            .unwrap();
-        assert!(prepare(&mut connection).unwrap());
-        assert_eq!(version(&connection).unwrap(), MIGRATIONS.len());
-        let text = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
-        assert_eq!(text("SELECT text FROM jobqueue_message WHERE id = 7 AND dequeue_count = 3"), "text");
-        assert_eq!(text("SELECT group_concat(name) FROM jobqueue_container"), "payloads");
-        assert_eq!(
-            text("SELECT group_concat(kind || owner) FROM jobqueue_garbage"),
-            "container5,container6",
-            "the former journal and logs of order"
-        );
-        assert_eq!(
-            text("SELECT group_concat(id || group_name || waiting, ' ') FROM jobqueue_message"),
-            "11a0 12a1 13b0 14a1",
-            "what was sent in order keeps it, but not among dead letters"
-        );
-        assert_eq!(text("SELECT '' || count(*) FROM jobqueue_journal"), "0");
-    }
-
-    /// Checks that several processes that begin with a new file at once see it empty or complete.
-    #[test]
-    fn file_in_creation_is_not_another_programs_file() {
-        for _ in 0..50 {
-            let folder = tempfile::tempdir().unwrap();
-            let file = folder.path().join("jobs.db");
-            let open = || {
-                let connection = Connection::open(&file).unwrap();
-                connection.busy_timeout(Duration::from_secs(10)).unwrap();
-                connection
-            };
-            let mut first = open();
-            first.pragma_update(None, "journal_mode", "wal").unwrap();
-            std::thread::scope(|scope| {
-                let looks = scope.spawn(|| {
-                    let connection = open();
-                    while version(&connection).unwrap() == 0 {}
-                });
-                assert!(prepare(&mut first).unwrap());
-                looks.join().unwrap();
-            });
-        }
-    }
-}
+mod tests;

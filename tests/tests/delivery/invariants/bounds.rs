@@ -79,7 +79,7 @@ async fn puts_fail_when_sequence_numbers_are_exhausted() {
     let earlier = Storage::open(Options::new(&path)).await.unwrap();
     earlier.queues().create_queue(&name, &Metadata::new()).await.unwrap();
     let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.execute("UPDATE jobqueue_store SET sequence = ?1", [i64::MAX - 2]).unwrap();
+    connection.execute("UPDATE jobqueue_store SET sequence = ?1", [(1_i64 << 41) - 2]).unwrap();
     // Another one, since the first has set numbers aside for itself.
     let storage = Storage::open(Options::new(&path)).await.unwrap();
     for _ in 0..2 {

@@ -87,7 +87,8 @@ async fn early_reappearance_is_settled_by_the_second_run() {
     let mut slow = Running::start(worker(&first, true)).await;
     slow.until(|event| matches!(event, Event::Started { .. }).then_some(())).await;
     let broken = rusqlite::Connection::open(&path).unwrap();
-    assert_eq!(broken.execute("UPDATE jobqueue_message SET visible_at = 0", []).unwrap(), 1);
+    assert_eq!(broken.execute("UPDATE jobqueue_lease SET until = 0", []).unwrap(), 1);
+    broken.execute("UPDATE jobqueue_queue SET due = 0", []).unwrap();
     let mut quick = Running::start(worker(&second, false)).await;
     assert_eq!(quick.ended().await.name(), "completed");
     release.notify_one();

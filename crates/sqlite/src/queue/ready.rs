@@ -1,0 +1,87 @@
+//! The messages that can be received, in the order in which they became visible.
+//!
+//! Most are received by their numbers, from the head of the queue on. They are merged with those of the index of times: that were
+//! delayed, put back, or whose leases have ended.
+
+use rusqlite::{Row, Rows};
+
+use crate::row_id;
+
+/// The rows from the head on, and whether each can be received by its number.
+pub(crate) const BY_NUMBER: &str = "SELECT m.id, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.inserted_at,
+        m.visible_at IS NULL AND l.id IS NULL
+    FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id WHERE m.id >= ?1 AND m.id < ?2 ORDER BY m.id";
+
+/// A message that can be received, or is shown.
+pub(super) struct Found {
+    pub(super) id: i64,
+    pub(super) text: Result<String, String>,
+    pub(super) dequeue_count: u32,
+    pub(super) inserted_at: i64,
+    pub(super) expires_at: Option<i64>,
+    pub(super) visible_at: i64,
+    /// True if it is received by its number.
+    pub(super) by_number: bool,
+}
+
+impl Found {
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            id: row.get(0)?,
+            text: text(row, 1)?,
+            dequeue_count: row.get(2)?,
+            inserted_at: row.get(3)?,
+            expires_at: row.get(4)?,
+            visible_at: row.get(5)?,
+            by_number: false,
+        })
+    }
+
+    /// Its place among the messages of the index of times.
+    pub(super) fn place(&self) -> (i64, i64) {
+        (self.visible_at, row_id::number(self.id))
+    }
+
+    pub(super) fn is_expired(&self, now: i64) -> bool {
+        self.expires_at.is_some_and(|end| end <= now)
+    }
+}
+
+/// Reads a text. One that another program wrote and that is not UTF-8 is reported, and does not fail the other
+/// messages.
+fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<String, String>> {
+    let value = row.get_ref(column)?;
+    Ok(value.as_str().map(str::to_owned).map_err(|error| error.to_string()))
+}
+
+/// Merges up to `limit` messages of the index of times with rows of [`BY_NUMBER`] that `is_wanted`. Returns also the new head, unless
+/// it is the old one.
+pub(super) fn merge(
+    due: Vec<Found>,
+    mut rows: Rows<'_>,
+    limit: usize,
+    is_wanted: impl Fn(&Found) -> bool,
+) -> rusqlite::Result<(Vec<Found>, Option<i64>)> {
+    let (mut merged, mut head) = (Vec::with_capacity(limit.min(32)), None);
+    let mut due = due.into_iter().peekable();
+    let mut next = None;
+    while merged.len() < limit {
+        while next.is_none()
+            && let Some(row) = rows.next()?
+        {
+            if row.get(6)? {
+                next = Some(Found { by_number: true, ..Found::read(row)? }).filter(&is_wanted);
+            }
+            if next.is_none() {
+                head = Some(row.get::<_, i64>(0)? + 1);
+            }
+        }
+        let earlier = due.next_if(|due| next.as_ref().is_none_or(|next| due.place() < next.place()));
+        let Some(first) = earlier.or_else(|| next.take()) else { break };
+        if first.by_number {
+            head = Some(first.id + 1);
+        }
+        merged.push(first);
+    }
+    Ok((merged, head))
+}

@@ -1,0 +1,409 @@
+//! Two connections to one file, as of two processes, against a naive model: random transactions that commit, fail, or end with
+//! their process. Every answer, and the file after every transaction, must be the model's.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::{admin, count, get, index, leased, put};
+use crate::batch::Batch;
+use crate::clock::StoreClock;
+use crate::error::{Applied, Failure};
+use crate::known::Known;
+use crate::purge;
+use crate::reader::View;
+use crate::receipt::Presented;
+use crate::schema;
+use crate::tests::begin;
+use jobqueue_storage::clock::ManualClock;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{
+    ExpiredReceipt, GetMessages, MessageId, MessageRef, MessageState, Metadata, Operation, PopReceipt,
+    PutMessage, QueueName, StateCounts, StoreErrorKind, UpdateMessage,
+};
+
+const QUEUES: usize = 2;
+const TRANSACTIONS: u32 = 120;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % limit
+    }
+
+    fn seconds(&mut self) -> Duration {
+        Duration::from_millis([0, 1, 1_000, 2_000, 2_000, 60_000][self.below(6) as usize])
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Message {
+    order: u64,
+    queue: usize,
+    visible_at: i64,
+    expires_at: Option<i64>,
+    dequeue_count: u32,
+    /// The time until which the receipt is good; `None` for that of a put.
+    good_until: Option<i64>,
+    put_back: bool,
+    group: Option<String>,
+    receipt: PopReceipt,
+}
+
+/// All messages of the file by their ids, with nothing but what the port promises.
+#[derive(Clone, Default)]
+struct Model {
+    messages: BTreeMap<MessageId, Message>,
+    puts: u64,
+}
+
+impl Model {
+    fn alive(&self, queue: usize, now: i64) -> impl Iterator<Item = (&MessageId, &Message)> {
+        let is_alive = move |one: &Message| one.queue == queue && one.expires_at.is_none_or(|end| end > now);
+        self.messages.iter().filter(move |(_, one)| is_alive(one))
+    }
+
+    fn waits(&self, message: &Message) -> bool {
+        let is_before = |one: &Message| {
+            one.queue == message.queue && one.group == message.group && one.order < message.order
+        };
+        message.group.is_some() && self.messages.values().any(is_before)
+    }
+
+    fn state(&self, message: &Message, now: i64) -> MessageState {
+        match message {
+            one if one.visible_at <= now || self.waits(one) => MessageState::Waiting,
+            one if one.good_until.is_none() => MessageState::Delayed,
+            one if one.put_back => MessageState::BackingOff,
+            _ => MessageState::Running,
+        }
+    }
+
+    /// Returns the ids of a state in the order of a page.
+    fn page(&self, queue: usize, state: MessageState, now: i64) -> Vec<MessageId> {
+        let of_state = self.alive(queue, now).filter(|(_, one)| self.state(one, now) == state);
+        let place = |one: &Message| match self.waits(one) {
+            true => (true, 0, one.group.clone(), one.order),
+            false => (false, one.visible_at, None, one.order),
+        };
+        let mut found: Vec<_> = of_state.map(|(id, one)| (place(one), id.clone())).collect();
+        found.sort();
+        found.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn find(
+        &mut self,
+        queue: usize,
+        message: &MessageRef,
+        late: ExpiredReceipt,
+        now: i64,
+    ) -> Result<&mut Message, StoreErrorKind> {
+        let found = self.messages.get_mut(&message.id).filter(|one| one.queue == queue);
+        let found = found
+            .filter(|one| one.expires_at.is_none_or(|end| end > now))
+            .ok_or(StoreErrorKind::MessageNotFound)?;
+        if found.receipt != message.receipt {
+            return Err(StoreErrorKind::PopReceiptMismatch);
+        }
+        if late == ExpiredReceipt::Refuse && found.good_until.is_some_and(|until| until <= now) {
+            return Err(StoreErrorKind::LeaseExpired);
+        }
+        Ok(found)
+    }
+}
+
+/// A process: its connection, and what it remembers.
+struct Process {
+    connection: Connection,
+    clock: StoreClock,
+    known: Known,
+}
+
+impl Process {
+    fn start(file: &Path, clock: &Arc<ManualClock>) -> Self {
+        let connection = Connection::open(file).unwrap();
+        connection.pragma_update(None, "synchronous", "OFF").unwrap();
+        connection.set_prepared_statement_cache_capacity(64);
+        let clock = StoreClock::new(Runtime::new().with_clock(Arc::<ManualClock>::clone(clock)));
+        Self { connection, clock, known: Known::default() }
+    }
+}
+
+struct World {
+    random: Random,
+    clock: Arc<ManualClock>,
+    names: [QueueName; QUEUES],
+    model: Model,
+    /// Every receipt that any transaction was given, also by one that failed.
+    refs: Vec<MessageRef>,
+}
+
+fn answer<T>(applied: Applied<T>) -> Result<T, StoreErrorKind> {
+    applied.map_err(|failure| match failure {
+        Failure::Refused(error) => error.kind(),
+        Failure::Sql(error) => panic!("{error}"),
+    })
+}
+
+fn agree<T: PartialEq + Debug>(found: T, expected: T, what: &str) {
+    assert_eq!(found, expected, "{what}: the file, and the model");
+}
+
+impl World {
+    fn now(&self) -> i64 {
+        crate::clock::to_millis(jobqueue_storage::clock::Clock::now(&*self.clock))
+    }
+
+    fn pick(&mut self) -> MessageRef {
+        let Some(newest) = self.refs.len().checked_sub(1) else {
+            return MessageRef { id: MessageId::new("7"), receipt: PopReceipt::new("0".repeat(32)) };
+        };
+        let back = if self.random.below(4) > 0 { self.random.below(6) } else { self.random.below(60) };
+        let mut message = self.refs[newest - (back as usize).min(newest)].clone();
+        if self.random.below(12) == 0 {
+            message.receipt = self.refs[0].receipt.clone();
+        }
+        message
+    }
+
+    fn message(&mut self) -> PutMessage {
+        let group = (self.random.below(4) == 0).then(|| ["a", "b"][self.random.below(2) as usize].to_owned());
+        let delay = if self.random.below(3) == 0 { self.random.seconds() } else { Duration::ZERO };
+        // Expired messages of a group hold it up until they are removed, which the model knows nothing of.
+        let ttl = (group.is_none() && self.random.below(6) == 0).then(|| Duration::from_secs(2));
+        PutMessage::new("text").with_group(group).with_visibility_delay(delay).with_ttl(ttl)
+    }
+
+    fn note_put(&mut self, queue: usize, message: &PutMessage, put: MessageRef) {
+        let now = self.now();
+        self.model.puts += 1;
+        let row = Message {
+            order: self.model.puts,
+            queue,
+            visible_at: now + message.visibility_delay.as_millis() as i64,
+            expires_at: message.ttl.map(|ttl| now + ttl.as_millis() as i64),
+            dequeue_count: 0,
+            good_until: None,
+            put_back: false,
+            group: message.group.clone(),
+            receipt: put.receipt.clone(),
+        };
+        let former = self.model.messages.insert(put.id.clone(), row);
+        assert!(former.is_none(), "an id was given twice");
+        self.refs.push(put);
+    }
+
+    fn operate(&mut self, batch: &mut Batch<'_>) {
+        let queue = self.random.below(QUEUES as u64) as usize;
+        let (name, now) = (self.names[queue].clone(), self.now());
+        let operation = self.random.below(100);
+        if operation >= 25 {
+            batch.insert_pending().unwrap();
+        }
+        match operation {
+            0..25 => {
+                let message = Arc::new(self.message());
+                let row = answer(put::put(batch, &name, &message)).unwrap();
+                self.note_put(queue, &message, row.outcome().message);
+            }
+            25..32 => {
+                let messages: Vec<_> = (0..self.random.below(24)).map(|_| self.message()).collect();
+                let rows = answer(put::put_all(batch, &name, &messages)).unwrap();
+                for (message, row) in messages.iter().zip(rows) {
+                    self.note_put(queue, message, row.outcome().message);
+                }
+            }
+            32..60 => self.get(batch, queue, now),
+            60..75 => self.update(batch, queue, now),
+            75..94 => {
+                let message = self.pick();
+                let late = self.late();
+                let deleted = leased::delete(batch, Operation::Delete, &name, Presented::of(&message), late);
+                let expected = self.model.find(queue, &message, late, now).map(drop);
+                if expected.is_ok() {
+                    self.model.messages.remove(&message.id);
+                }
+                agree(answer(deleted), expected, "delete");
+            }
+            94..98 => {
+                let id = self.pick().id;
+                let made = answer(index::make_visible(batch, &name, &id)).unwrap();
+                let found =
+                    self.model.messages.get_mut(&id).filter(|one| one.queue == queue && one.visible_at > now);
+                let found = found.filter(|one| one.expires_at.is_none_or(|end| end > now));
+                let found = found.filter(|one| one.good_until.is_none() || one.put_back);
+                agree(made, found.map(|one| one.visible_at = now).is_some(), "make visible");
+            }
+            98 => {
+                answer(admin::clear(batch, &name)).unwrap();
+                self.model.messages.retain(|_, one| one.queue != queue);
+            }
+            _ => agree(answer(admin::create(batch, &name, &Metadata::new())).map(drop), Ok(()), "create"),
+        }
+    }
+
+    fn late(&mut self) -> ExpiredReceipt {
+        if self.random.below(4) == 0 { ExpiredReceipt::Allow } else { ExpiredReceipt::Refuse }
+    }
+
+    fn get(&mut self, batch: &mut Batch<'_>, queue: usize, now: i64) {
+        let (count, visibility) = (1 + self.random.below(20) as u32, self.random.seconds());
+        let options = GetMessages::new(count, visibility);
+        let received = answer(get::get(batch, &self.names[queue], options)).unwrap().received();
+        let mut visible = self.model.page(queue, MessageState::Waiting, now);
+        visible.retain(|id| !self.model.waits(&self.model.messages[id]));
+        let is_short = visible.len() < count as usize;
+        visible.truncate(count as usize);
+        let got: Vec<_> = received.messages.iter().map(|got| got.message.id.clone()).collect();
+        agree(got, visible, "get");
+        for got in received.messages {
+            let found = self.model.messages.get_mut(&got.message.id).unwrap();
+            (found.receipt, found.put_back) = (got.message.receipt.clone(), false);
+            found.dequeue_count += 1;
+            found.visible_at = now + visibility.as_millis() as i64;
+            found.good_until = Some(found.visible_at);
+            agree(got.dequeue_count, found.dequeue_count, "count of gets");
+            self.refs.push(got.message);
+        }
+        let later = self.model.alive(queue, now).filter(|(_, one)| {
+            let lives = one.expires_at.is_none_or(|end| end > one.visible_at);
+            one.visible_at > now && lives && !self.model.waits(one)
+        });
+        let next = later.map(|(_, one)| one.visible_at - now).min().filter(|_| is_short);
+        let next = next.map(|wait| Duration::from_millis(wait as u64));
+        // What was leased for no time at all can be received again at once.
+        if !visibility.is_zero() {
+            agree(received.next_visible_in, next, "time until the next");
+        }
+    }
+
+    fn update(&mut self, batch: &mut Batch<'_>, queue: usize, now: i64) {
+        let (message, visibility, late) = (self.pick(), self.random.seconds(), self.late());
+        let mut change = UpdateMessage::new(visibility).with_expired(late);
+        change.ends_lease = self.random.below(2) == 0;
+        let ends_lease = change.ends_lease;
+        let updated = leased::update(batch, &self.names[queue], Presented::of(&message), &change);
+        let updated = answer(updated).map(|updated| updated.receipt);
+        let visible_at = now + visibility.as_millis() as i64;
+        let expected = self.model.find(queue, &message, late, now).and_then(|found| {
+            if found.expires_at.is_some_and(|end| visible_at > end) {
+                return Err(StoreErrorKind::InvalidInput);
+            }
+            if let Ok(receipt) = &updated {
+                (found.receipt, found.visible_at, found.put_back) = (receipt.clone(), visible_at, ends_lease);
+                found.good_until = Some(visible_at);
+            }
+            Ok(())
+        });
+        agree(updated.clone().map(drop), expected, "update");
+        self.refs.extend(updated.ok().map(|receipt| MessageRef { receipt, ..message }));
+    }
+
+    /// Compares the whole file with the model, by a reader of its own.
+    fn compare(&self, file: &Path) {
+        let mut connection = Connection::open(file).unwrap();
+        let now = self.now();
+        let connection = connection.transaction_with_behavior(TransactionBehavior::Deferred).unwrap();
+        let view = View { connection, now };
+        for (queue, name) in self.names.iter().enumerate() {
+            let mut expected = StateCounts::default();
+            for (state, number) in [
+                (MessageState::Waiting, &mut expected.waiting),
+                (MessageState::Delayed, &mut expected.delayed),
+                (MessageState::Running, &mut expected.running),
+                (MessageState::BackingOff, &mut expected.backing_off),
+            ] {
+                let ids = self.model.page(queue, state, now);
+                *number = ids.len() as u64;
+                let (mut shown, mut from) = (Vec::new(), None::<String>);
+                loop {
+                    let page = answer(index::messages(&view, name, state, from.as_deref(), 7)).unwrap();
+                    shown.extend(page.messages.into_iter().map(|(message, _)| message.id));
+                    from = page.next;
+                    if from.is_none() {
+                        break;
+                    }
+                }
+                agree(shown, ids, &format!("{state:?} in {name}"));
+            }
+            agree(answer(count::by_state(&view, name)).unwrap(), expected, "counts");
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.db");
+    let clock = Arc::new(ManualClock::at(UNIX_EPOCH + Duration::from_secs(1_000)));
+    let mut processes = [Process::start(&file, &clock), Process::start(&file, &clock)];
+    processes[0].connection.pragma_update(None, "journal_mode", "wal").unwrap();
+    schema::prepare(&mut processes[0].connection).unwrap();
+    let names = ["first", "second"].map(|name| name.parse().unwrap());
+    for name in &names {
+        let Process { connection, clock, .. } = &processes[0];
+        let mut batch = begin(connection, clock, Known::default());
+        answer(admin::create(&mut batch, name, &Metadata::new())).unwrap();
+        batch.finish().unwrap();
+    }
+    let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut world = World { random, clock, names, model: Model::default(), refs: Vec::new() };
+    for _ in 0..TRANSACTIONS {
+        let process = &mut processes[world.random.below(2) as usize];
+        if world.random.below(3) == 0 {
+            world.clock.advance(world.random.seconds());
+        }
+        if world.random.below(8) == 0 {
+            while purge::step(&process.connection, &process.clock, &mut process.known)
+                .unwrap_or_else(|_| panic!("purge"))
+            {}
+        }
+        let before = world.model.clone();
+        process.connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let mut batch = begin(&process.connection, &process.clock, std::mem::take(&mut process.known));
+        for _ in 0..=world.random.below(4) {
+            world.operate(&mut batch);
+        }
+        match world.random.below(10) {
+            // It fails, and with it all that the process remembered.
+            0 => drop(batch),
+            // The process is killed in the middle, and starts again.
+            1 => {
+                drop(batch);
+                *process = Process::start(&file, &world.clock);
+            }
+            end => {
+                process.known = batch.finish().unwrap().known;
+                process.connection.execute_batch("COMMIT").unwrap();
+                world.compare(&file);
+                if end == 2 {
+                    *process = Process::start(&file, &world.clock);
+                }
+                continue;
+            }
+        }
+        if !process.connection.is_autocommit() {
+            process.connection.execute_batch("ROLLBACK").unwrap();
+        }
+        world.model = before;
+        world.compare(&file);
+    }
+}
+
+/// `JOBQUEUE_SEEDS=1000-9000` runs these.
+#[test]
+fn two_processes_answer_as_the_model_does() {
+    let seeds = std::env::var("JOBQUEUE_SEEDS").ok();
+    let seeds = seeds.as_deref().and_then(|seeds| seeds.split_once('-')).unwrap_or(("1", "16"));
+    for seed in seeds.0.parse().unwrap()..seeds.1.parse().unwrap() {
+        println!("seed {seed}");
+        run(seed);
+    }
+}
