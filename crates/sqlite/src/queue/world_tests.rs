@@ -339,11 +339,9 @@ impl World {
     }
 }
 
-fn run(seed: u64) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("jobs.db");
-    let clock = Arc::new(ManualClock::at(UNIX_EPOCH + Duration::from_secs(1_000)));
-    let mut processes = [Process::start(&file, &clock), Process::start(&file, &clock)];
+/// Makes the file with two queues, and starts two processes.
+fn two_processes(file: &Path, clock: &Arc<ManualClock>) -> ([Process; 2], [QueueName; 2]) {
+    let mut processes = [Process::start(file, clock), Process::start(file, clock)];
     processes[0].connection.pragma_update(None, "journal_mode", "wal").unwrap();
     schema::prepare(&mut processes[0].connection).unwrap();
     let names = ["first", "second"].map(|name| name.parse().unwrap());
@@ -353,6 +351,14 @@ fn run(seed: u64) {
         answer(admin::create(&mut batch, name, &Metadata::new())).unwrap();
         batch.finish().unwrap();
     }
+    (processes, names)
+}
+
+fn run(seed: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.db");
+    let clock = Arc::new(ManualClock::at(UNIX_EPOCH + Duration::from_secs(1_000)));
+    let (mut processes, names) = two_processes(&file, &clock);
     let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut world = World { random, clock, names, model: Model::default(), refs: Vec::new() };
     for _ in 0..TRANSACTIONS {

@@ -206,21 +206,7 @@ impl Model {
     fn apply(&self, state: &mut State, action: Action) {
         match action {
             Action::Start(program, message) => self.start(state, program, message),
-            Action::Answer(place) | Action::Fail(place) => {
-                let Next::Asks(request) = &*self.tree.next(state.processes[place].node) else { return };
-                let answer = match (request, action) {
-                    (Request::Fails { .. }, Action::Fail(_)) => {
-                        state.faults.deaths -= 1;
-                        Answer::Fails(true)
-                    }
-                    _ => state.store.apply(request, self.broken),
-                };
-                if let (Request::Get { .. }, Answer::Messages(messages)) = (request, &answer) {
-                    let leases = messages.iter().map(|message| (message.receipt.id, message.receipt.number));
-                    state.processes[place].leases.extend(leases);
-                }
-                self.answer(state, place, answer);
-            }
+            Action::Answer(place) | Action::Fail(place) => self.apply_request(state, place, action),
             Action::LoseAnswer(place) => {
                 state.faults.lost_answers -= 1;
                 let Next::Asks(request) = &*self.tree.next(state.processes[place].node) else { return };
@@ -257,6 +243,23 @@ impl Model {
         }
         // Processes that differ only in their numbers are the same.
         state.processes.sort();
+    }
+
+    /// Answers the request of a process; for `Action::Fail` the program fails instead.
+    fn apply_request(&self, state: &mut State, place: usize, action: Action) {
+        let Next::Asks(request) = &*self.tree.next(state.processes[place].node) else { return };
+        let answer = match (request, action) {
+            (Request::Fails { .. }, Action::Fail(_)) => {
+                state.faults.deaths -= 1;
+                Answer::Fails(true)
+            }
+            _ => state.store.apply(request, self.broken),
+        };
+        if let (Request::Get { .. }, Answer::Messages(messages)) = (request, &answer) {
+            let leases = messages.iter().map(|message| (message.receipt.id, message.receipt.number));
+            state.processes[place].leases.extend(leases);
+        }
+        self.answer(state, place, answer);
     }
 
     fn start(&self, state: &mut State, program: usize, message: Option<u16>) {
