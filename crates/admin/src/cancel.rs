@@ -41,8 +41,8 @@ pub struct CancelReport {
     /// The job.
     pub job: JobReference,
     /// The number of present workers that listen to the queue and were notified. If there are none, the request stands for the next
-    /// that starts with a [record](jobqueue::WorkerBuilder::presence); one that runs until it is idle has none by default, and reads no
-    /// requests.
+    /// that starts, also for one that runs until it is idle, but not for one with
+    /// [`presence(None)`](jobqueue::WorkerBuilder::presence).
     pub workers: u64,
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn keep_expected(job: &LeasedJob) {
     let (Ok(known), Ok(log)) = logs else { return };
     let left = known.latest().time_left(&position.entry, core.now().into()).unwrap_or(GRACE);
     let lease = Arc::downgrade(&job.lease);
-    let heartbeat = Heartbeat { lease, log, position, runtime: core.runtime().clone(), _head: known };
+    let heartbeat = Heartbeat { lease, log, position, runtime: core.runtime().clone() };
     job.spawn_heartbeat(heartbeat.beat(left));
 }
 
@@ -67,8 +67,6 @@ struct Heartbeat {
     log: Arc<LogBlob>,
     position: InOrder,
     runtime: Runtime,
-    /// The log as the worker knows it, which is not forgotten before the end of the job.
-    _head: Arc<LogBlob>,
 }
 
 impl Heartbeat {

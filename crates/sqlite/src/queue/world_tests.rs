@@ -307,6 +307,37 @@ impl World {
         self.refs.extend(updated.ok().map(|receipt| MessageRef { receipt, ..message }));
     }
 
+    /// Lets a process run one transaction, with which it may end.
+    fn live(&mut self, process: &mut Process, file: &Path) {
+        if self.random.below(3) == 0 {
+            self.clock.advance(self.random.seconds());
+        }
+        let Process { connection, clock, known } = process;
+        if self.random.below(8) == 0 {
+            while purge::step(connection, clock, known).unwrap_or_else(|_| panic!("purge")) {}
+        }
+        let before = self.model.clone();
+        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let mut batch = begin(connection, clock, std::mem::take(known));
+        for _ in 0..=self.random.below(4) {
+            self.operate(&mut batch);
+        }
+        let end = self.random.below(10);
+        if end < 2 {
+            // It fails, and with it all that the process remembered.
+            drop(batch);
+            connection.execute_batch("ROLLBACK").unwrap();
+            self.model = before;
+        } else {
+            *known = batch.finish().unwrap().known;
+            connection.execute_batch("COMMIT").unwrap();
+        }
+        // The process is killed before or after its commit, and starts again.
+        if (1..3).contains(&end) {
+            *process = Process::start(file, &self.clock);
+        }
+    }
+
     /// Compares the whole file with the model, by a reader of its own.
     fn compare(&self, file: &Path) {
         let mut connection = Connection::open(file).unwrap();
@@ -339,9 +370,11 @@ impl World {
     }
 }
 
-/// Makes the file with two queues, and starts two processes.
-fn two_processes(file: &Path, clock: &Arc<ManualClock>) -> ([Process; 2], [QueueName; 2]) {
-    let mut processes = [Process::start(file, clock), Process::start(file, clock)];
+fn run(seed: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.db");
+    let clock = Arc::new(ManualClock::at(UNIX_EPOCH + Duration::from_secs(1_000)));
+    let mut processes = [Process::start(&file, &clock), Process::start(&file, &clock)];
     processes[0].connection.pragma_update(None, "journal_mode", "wal").unwrap();
     schema::prepare(&mut processes[0].connection).unwrap();
     let names = ["first", "second"].map(|name| name.parse().unwrap());
@@ -351,54 +384,11 @@ fn two_processes(file: &Path, clock: &Arc<ManualClock>) -> ([Process; 2], [Queue
         answer(admin::create(&mut batch, name, &Metadata::new())).unwrap();
         batch.finish().unwrap();
     }
-    (processes, names)
-}
-
-fn run(seed: u64) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("jobs.db");
-    let clock = Arc::new(ManualClock::at(UNIX_EPOCH + Duration::from_secs(1_000)));
-    let (mut processes, names) = two_processes(&file, &clock);
     let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut world = World { random, clock, names, model: Model::default(), refs: Vec::new() };
     for _ in 0..TRANSACTIONS {
         let process = &mut processes[world.random.below(2) as usize];
-        if world.random.below(3) == 0 {
-            world.clock.advance(world.random.seconds());
-        }
-        if world.random.below(8) == 0 {
-            while purge::step(&process.connection, &process.clock, &mut process.known)
-                .unwrap_or_else(|_| panic!("purge"))
-            {}
-        }
-        let before = world.model.clone();
-        process.connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let mut batch = begin(&process.connection, &process.clock, std::mem::take(&mut process.known));
-        for _ in 0..=world.random.below(4) {
-            world.operate(&mut batch);
-        }
-        match world.random.below(10) {
-            // It fails, and with it all that the process remembered.
-            0 => drop(batch),
-            // The process is killed in the middle, and starts again.
-            1 => {
-                drop(batch);
-                *process = Process::start(&file, &world.clock);
-            }
-            end => {
-                process.known = batch.finish().unwrap().known;
-                process.connection.execute_batch("COMMIT").unwrap();
-                world.compare(&file);
-                if end == 2 {
-                    *process = Process::start(&file, &world.clock);
-                }
-                continue;
-            }
-        }
-        if !process.connection.is_autocommit() {
-            process.connection.execute_batch("ROLLBACK").unwrap();
-        }
-        world.model = before;
+        world.live(process, &file);
         world.compare(&file);
     }
 }

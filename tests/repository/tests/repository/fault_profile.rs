@@ -19,7 +19,7 @@ const QUIET: &[(&str, usize)] = &[
     ("tests/tests/delivery/invariants/durable.rs", 1),
     ("tests/tests/delivery/invariants/order.rs", 1),
     ("tests/tests/delivery/invariants/rubbish.rs", 1),
-    ("tests/tests/operate/admin/cancel.rs", 2),
+    ("tests/tests/operate/admin/cancel.rs", 3),
     ("tests/tests/port/throttling.rs", 1),
     ("tests/tests/servicebus/late_answers.rs", 1),
     ("tests/tests/servicebus/outages.rs", 2),

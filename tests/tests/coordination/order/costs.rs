@@ -16,7 +16,7 @@ use jobqueue_tests::jobs::worker;
 use tokio::time::sleep;
 
 use crate::order::records::{run, steps};
-use crate::order::{Step, Watch, handle, logged, send, step};
+use crate::order::{Step, Watch, logged, send, step};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -189,22 +189,6 @@ async fn jobs_that_wait_behind_a_long_one_share_one_reader() {
         report = worker.run_until(sleep(HOUR)) => panic!("{report:?}"),
     };
     assert!(reads < 100, "{reads} reads of the log of a job that runs");
-}
-
-/// A worker forgets logs that it does not use, above 64 of them.
-#[tokio::test(start_paused = true)]
-async fn job_ends_in_the_log_that_its_worker_has_read() {
-    const KEYS: u32 = 150;
-    let (storage, tally) = counted();
-    let queue = steps(&storage).await;
-    let list: Vec<Step> = (0..KEYS).map(|key| Step { millis: 10_000, ..step(key.to_string(), 0) }).collect();
-    let all = list.iter().map(|step| (step, SendOptions::new().in_order()));
-    assert!(queue.send_all(all).await.unwrap().iter().all(Result::is_ok));
-    let (before, watch) = (tally.lock().unwrap().reads, Watch::default());
-    let built = worker(&storage).state(watch.clone()).concurrency(KEYS as usize).handle(handle).build();
-    let _ = built.unwrap().run_until(watch.ends(KEYS as usize)).await.unwrap();
-    let reads = tally.lock().unwrap().reads - before;
-    assert!(reads < u64::from(KEYS) * 5 / 4, "{reads} reads for {KEYS} jobs");
 }
 
 /// A job that was sent twice runs for six hours, and its second message waits.

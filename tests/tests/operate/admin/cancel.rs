@@ -409,6 +409,7 @@ async fn answers_that_hang_hold_up_neither_the_record_nor_the_requests() {
     let first = send(&storage, "first", SendOptions::new()).await;
     let _ = admin.cancel(&first).await.unwrap();
     let long = send(&storage, "long", SendOptions::new()).await;
+    // Quiet: only the answers that hang delay the record.
     let faulty = Faulty::quiet(&storage);
     faulty.on(Operation::PutBlob, |call| call.subject.contains("answers/").then_some(Fault::Hang));
     let handler = async |_: Task, ctx: Context| {
