@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::QueueMessage;
-use jobqueue::dead_letters::{DeadLetter, RedriveOptions};
+use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use rand::RngExt;
 use rusqlite::params;
 
@@ -39,7 +39,7 @@ async fn redrive<M: QueueMessage>(process: &Arc<Process>, limit: u64) -> usize {
         book.ledger.note("redrive", 0, &letter.id);
         true
     };
-    let options = RedriveOptions::new().filter(note).limit(limit);
+    let options = DeadLetterOptions::new().filter(note).limit(limit);
     let Ok(report) = queue.dead_letters().unwrap().redrive(options).await else { return 0 };
     for id in &report.moved {
         process.ledger.note("redriven", 0, id);
