@@ -240,7 +240,10 @@ impl World {
                     self.model.messages.get_mut(&id).filter(|one| one.queue == queue && one.visible_at > now);
                 let found = found.filter(|one| one.expires_at.is_none_or(|end| end > now));
                 let found = found.filter(|one| one.good_until.is_none() || one.put_back);
-                agree(made, found.map(|one| one.visible_at = now).is_some(), "make visible");
+                // The receipt by which it was put back is good as long as the message is hidden.
+                let shown =
+                    found.map(|one| (one.visible_at, one.good_until) = (now, one.good_until.map(|_| now)));
+                agree(made, shown.is_some(), "make visible");
             }
             98 => {
                 answer(admin::clear(batch, &name)).unwrap();
