@@ -87,7 +87,7 @@ pub const CANCELLED: Scenario = Scenario {
         Program { name: "redrive", start: Start::While("jobs-poison", 1), run: redrive },
     ],
     has_ended: |state| {
-        let is_over = ["done", "cancelled"].iter().any(|word| state.count(word, 0) > 0);
+        let is_over = ["done", "cancelled", "unknown"].iter().any(|word| state.count(word, 0) > 0);
         is_over && state.has_run(0) && state.store.messages.is_empty()
     },
     ..TWO_JOBS
@@ -140,7 +140,11 @@ fn send_and_cancel(storage: Storage, application: Application) -> Run {
         let cancelled = jobs.cancel(&sent).await;
         match &cancelled {
             Ok(true) => application.note("cancelled", 0).await,
-            Err(error) if error.is_outcome_unknown() => {}
+            // The job runs or not: its sender cannot know more, also not by another try.
+            Err(error) if error.is_outcome_unknown() => {
+                application.note("unknown", 0).await;
+                return Ok(());
+            }
             Ok(false) | Err(_) => application.note("kept", 0).await,
         }
         cancelled.map(drop)

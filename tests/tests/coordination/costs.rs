@@ -168,7 +168,8 @@ async fn worker_at_rest_costs_what_the_guide_says() {
     assert_about(polls, numbers("an idle queue")[0]);
     let [reads, writes, listings, deletions] = requests.take_blobs();
     assert_about(writes, numbers("[the record of a worker]")[0]);
-    assert!(reads == 0 && listings <= 5 && deletions <= 1, "{reads}, {listings}, {deletions}");
+    // Three at both ends of the day, and one of the queue.
+    assert!(reads == 0 && listings <= 7 && deletions <= 1, "{reads}, {listings}, {deletions}");
 }
 
 #[tokio::test(start_paused = true)]
