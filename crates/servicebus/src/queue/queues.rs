@@ -22,8 +22,8 @@ use jobqueue_storage::{
 /// The messages that one request deletes at most: the tier Standard allows no more.
 const BATCH: i32 = 500;
 const TAKEN: u32 = 32;
-/// The greatest difference to the service's clock. Messages that are enqueued later stay, so that producers do not keep a deletion going.
-const SKEW: Duration = Duration::from_secs(60);
+/// A difference to the service's clock that none has: a message that is there must not stay because the clock of this machine is behind.
+const SKEW: Duration = Duration::from_secs(86_400);
 
 pub(super) async fn create(
     queues: &ServiceBusQueues,
