@@ -50,7 +50,7 @@ pub(super) struct QueueRow {
 /// The greatest number of numbers that are reserved at once, so that not every transaction has to write the next free one.
 const BLOCK: i64 = 1_024;
 
-/// How far the head moves before the file is told: whoever opens the file next passes this many rows again.
+/// The number of rows by which the head moves before it is written into the file: whoever opens the file next passes this many rows again.
 const HEAD_STEP: i64 = 1_024;
 
 impl Known {
@@ -82,7 +82,7 @@ impl Known {
         Ok(self)
     }
 
-    /// Reserves numbers if none is left. Returns whether it did: the file has to be told.
+    /// Reserves numbers if none is left. Returns whether it did: then they have to be written into the file.
     ///
     /// Each time twice as many are reserved, unless others reserve some in between: so never more numbers are lost than used.
     pub(super) fn reserve(&mut self) -> bool {

@@ -84,7 +84,7 @@ fn next<'q>(
     })
 }
 
-/// Decodes the payload, or returns what becomes of the message.
+/// Decodes the payload, or returns the disposition of the message.
 fn read_payload<M: QueueMessage>(leased_job: &LeasedJob, data: &[u8]) -> Result<(M, JobInfo), Disposition> {
     let form = leased_job.with_envelope(|event| (event.version, event.media_type()));
     let (version, media_type) = form.unwrap_or_default();

@@ -13,7 +13,7 @@ use jobqueue_storage::{
     ExpiredReceipt, Operation, QueueName, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
-/// A message, leased or not: its lease, if it has one, tells its newest receipt, its time of visibility and its count.
+/// A message, leased or not: its lease, if it has one, has the newest receipt, the time of visibility and the count.
 const FIND: &str =
     "SELECT m.expires_at, coalesce(l.until, m.visible_at, m.inserted_at), l.id IS NOT NULL, m.leased,
         coalesce(l.dequeue_count, m.dequeue_count), coalesce(l.receipt, m.receipt)
