@@ -107,7 +107,7 @@ impl DeliveryState {
         lock(&self.queue_options).clone()
     }
 
-    /// Opens the queue of `M` once.
+    /// Opens a queue once.
     pub(crate) fn core<'s>(&'s self, queue: QueueOf<'s>) -> BoxFuture<'s, Result<Arc<QueueCore>, Error>> {
         Box::pin(async move {
             let name = QueueName::new(queue.name)?;

@@ -41,7 +41,7 @@ struct Child<'a> {
     ledger: Ledger<'a>,
     index: u64,
     waits: bool,
-    /// Whether another message of the child may have been put before this one; `None` if each of them makes its claim at once.
+    /// True if another message of the child may have been put before this one; `None` if each of them makes its claim at once.
     is_copy: Option<bool>,
 }
 

@@ -35,7 +35,7 @@ pub struct Faults {
     pub leaps: u8,
 }
 
-/// What one model is made of.
+/// The parts of one model.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// The programs.

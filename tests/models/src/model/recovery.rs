@@ -1,4 +1,4 @@
-//! What follows when faults end.
+//! The run after the last fault.
 
 use std::hash::BuildHasher;
 use std::sync::PoisonError;

@@ -30,7 +30,7 @@ pub type Run = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 pub struct Program {
     /// Its name in counterexamples.
     pub name: &'static str,
-    /// When it runs.
+    /// The moments at which it runs.
     pub start: Start,
     /// Runs it.
     pub run: fn(Storage, Application) -> Run,
