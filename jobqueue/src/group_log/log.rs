@@ -1,6 +1,7 @@
 //! The log of some FIFO groups. Plain data, without I/O; the [module](super) describes the protocol.
 
 mod cancellation;
+mod overdue;
 mod pages;
 #[cfg(test)]
 mod tests;
