@@ -1,5 +1,8 @@
 //! Messages that do not arrive: deliveries behind them mark them, and skip them in the end.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use super::{GRACE, GroupLog, Millis};

@@ -6,22 +6,22 @@ use crate::group_log::entry::Turn;
 use crate::storage::{MessageId, MessageRef, PopReceipt};
 use crate::undelivered::UndeliveredRef;
 
-const START: Millis = Millis(1_000_000);
+pub(super) const START: Millis = Millis(1_000_000);
 
-fn later(seconds: u64) -> Millis {
+pub(super) fn later(seconds: u64) -> Millis {
     Millis(START.after(Duration::from_secs(seconds)))
 }
 
-fn entry(key: &str, job: &str) -> EntryRef {
+pub(super) fn entry(key: &str, job: &str) -> EntryRef {
     EntryRef::new(key, &Identity::new("/test", job))
 }
 
-fn turn(copy: u64, delivery: u32) -> Turn {
+pub(super) fn turn(copy: u64, delivery: u32) -> Turn {
     Turn { copy, delivery }
 }
 
 /// Returns a log in which jobs of key `a` were sent one after the other.
-fn sent(jobs: &[&str]) -> GroupLog {
+pub(super) fn sent(jobs: &[&str]) -> GroupLog {
     let mut log = GroupLog::default();
     for (nonce, job) in (1..).zip(jobs) {
         assert_eq!(log.announce(&entry("a", job), nonce, START), Announced::Entered);
@@ -34,7 +34,7 @@ fn message() -> UndeliveredRef {
     UndeliveredRef::from(&MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") })
 }
 
-fn behind(ahead: usize) -> Position {
+pub(super) fn behind(ahead: usize) -> Position {
     Position::Behind { ahead, overdue: false }
 }
 
@@ -168,98 +168,6 @@ fn what_was_refused_leaves_no_entry_unless_another_send_announced_it_too() {
     assert_eq!(log.claim_position(&entry("a", "2"), turn(3, 1), START), behind(1));
     log.retract(&job, 2);
     assert_eq!(log.claim_position(&entry("a", "2"), turn(3, 1), START), Position::First);
-}
-
-#[test]
-fn an_overdue_message_is_passed_by_only_after_all_had_time_to_come() {
-    const PATIENCE: Duration = Duration::from_secs(200);
-    let (gone, next) = (entry("a", "1"), entry("a", "2"));
-    let mut log = sent(&["1", "2"]);
-    let claim_position = |log: &mut GroupLog, seconds| log.claim_position(&next, turn(2, 1), later(seconds));
-    assert!(!log.mark_overdue(&next, turn(2, 1), PATIENCE, later(299)), "it is not overdue");
-    assert_eq!(claim_position(&mut log, 301), Position::Behind { ahead: 1, overdue: true });
-    assert!(!log.mark_overdue(&next, turn(2, 1), PATIENCE, later(301)));
-    // Nobody pressed for long, as when all workers were stopped.
-    assert!(!log.mark_overdue(&next, turn(2, 1), PATIENCE, later(600)));
-    for seconds in [650, 700, 799] {
-        assert!(!log.mark_overdue(&next, turn(2, 1), PATIENCE, later(seconds)));
-    }
-    let mut came = log.clone();
-    assert_eq!(came.claim_position(&gone, turn(1, 1), later(799)), Position::First);
-    assert!(!came.mark_overdue(&next, turn(2, 1), PATIENCE, later(801)), "it has come");
-    assert!(log.mark_overdue(&next, turn(2, 1), PATIENCE, later(801)));
-    assert_eq!(claim_position(&mut log, 801), Position::First);
-    assert!(!log.extend(&gone, turn(1, 1), later(1_101).0), "its turn is lost");
-    assert_eq!(log.claim_position(&gone, turn(1, 1), later(802)), behind(1), "late rather than never");
-}
-
-#[test]
-fn many_messages_that_vanished_hold_up_their_group_for_one_wait() {
-    const PATIENCE: Duration = Duration::from_secs(200);
-    let jobs: Vec<String> = (1..=40).map(|job| job.to_string()).collect();
-    let mut log = sent(&jobs.iter().map(String::as_str).collect::<Vec<_>>());
-    // The messages 20 and 40 are left. All others have vanished.
-    let (alive, last) = ((entry("a", "20"), turn(20, 1)), (entry("a", "40"), turn(40, 1)));
-    let mark_overdue = |log: &mut GroupLog, at| log.mark_overdue(&last.0, last.1, PATIENCE, later(at));
-    assert!(!mark_overdue(&mut log, 301));
-    assert_eq!(log.position(&alive.0, alive.1, later(302)), None, "a message that is pressed must answer");
-    assert_eq!(
-        log.claim_position(&alive.0, alive.1, later(302)),
-        Position::Behind { ahead: 19, overdue: true }
-    );
-    assert!(log.position(&alive.0, alive.1, later(302)).is_some(), "it has answered");
-    for seconds in [350, 400, 450, 500] {
-        assert!(!mark_overdue(&mut log, seconds));
-    }
-    assert!(mark_overdue(&mut log, 501));
-    assert_eq!(
-        log.claim_position(&last.0, last.1, later(501)),
-        Position::Behind { ahead: 20, overdue: false }
-    );
-    assert_eq!(log.claim_position(&alive.0, alive.1, later(502)), Position::First);
-    assert!(log.end(&alive.0, alive.1, EndState::Done, later(503)));
-    // The others had their time.
-    assert_eq!(
-        log.claim_position(&last.0, last.1, later(503)),
-        Position::Behind { ahead: 19, overdue: true }
-    );
-    assert!(mark_overdue(&mut log, 503));
-    assert_eq!(log.claim_position(&last.0, last.1, later(503)), Position::First);
-}
-
-#[test]
-fn a_message_that_is_pressed_while_nobody_works_is_pressed_anew() {
-    const PATIENCE: Duration = Duration::from_secs(200);
-    let mut log = sent(&["1", "2", "3"]);
-    let last = entry("a", "3");
-    let mark_overdue = |log: &mut GroupLog, at| log.mark_overdue(&last, turn(3, 1), PATIENCE, later(at));
-    assert!(!mark_overdue(&mut log, 301));
-    assert!(!mark_overdue(&mut log, 5_000), "all workers were stopped");
-    for seconds in [5_100, 5_199] {
-        assert!(!mark_overdue(&mut log, seconds));
-    }
-    assert_eq!(
-        log.claim_position(&entry("a", "2"), turn(2, 1), later(5_199)),
-        Position::Behind { ahead: 1, overdue: true }
-    );
-    assert!(mark_overdue(&mut log, 5_200));
-    assert_eq!(log.claim_position(&last, turn(3, 1), later(5_200)), behind(1), "the second has answered");
-}
-
-#[test]
-fn a_copy_whose_other_does_not_come_back_gets_the_turn() {
-    const PATIENCE: Duration = Duration::from_secs(200);
-    let job = entry("a", "1");
-    let mut log = GroupLog::default();
-    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::First);
-    assert_eq!(log.claim_position(&job, turn(2, 1), later(301)), Position::OtherCopy { overdue: true });
-    assert!(!log.mark_overdue(&job, turn(1, 2), PATIENCE, later(301)), "it is the one in turn itself");
-    assert!(!log.mark_overdue(&job, turn(2, 1), PATIENCE, later(301)));
-    assert!(!log.mark_overdue(&job, turn(2, 1), PATIENCE, later(400)));
-    assert!(log.mark_overdue(&job, turn(2, 1), PATIENCE, later(502)));
-    assert_eq!(log.claim_position(&job, turn(2, 1), later(502)), Position::First);
-    assert!(!log.extend(&job, turn(1, 1), later(803).0) && log.extend(&job, turn(2, 1), later(803).0));
-    assert!(!log.end(&job, turn(1, 1), EndState::Done, later(503)));
 }
 
 #[test]
