@@ -6,7 +6,7 @@ mod tests;
 use std::time::Duration;
 
 use super::{GRACE, GroupLog, Millis};
-use crate::group_log::entry::{EntryRef, EntryState, Overdue, Turn};
+use crate::group_log::entry::{Entry, EntryRef, EntryState, KeyHash, Overdue, Turn};
 
 impl GroupLog {
     /// Marks the overdue messages that the delivery waits for: those of all entries before its own, or the copy that
@@ -63,21 +63,10 @@ impl GroupLog {
     /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `patience`.
     fn is_given_up(&mut self, at: usize, patience: Duration, now: Millis) -> bool {
         let found = &mut self.entries[at];
-        match &mut found.overdue {
-            Some(overdue) if now.since(overdue.last) <= patience => {
-                if now.since(overdue.since) >= patience {
-                    return true;
-                }
-                if now.since(overdue.last) < patience / 8 {
-                    return false;
-                }
-                overdue.last = now.0;
-            }
-            // No delivery has marked it for long, so that the message had no chance to arrive: start again.
-            overdue => *overdue = Some(Overdue { since: now.0, last: now.0, page: None }),
-        }
-        self.changed = true;
-        false
+        let mark = Overdue::renewed(found.overdue, patience, now);
+        self.changed |= found.overdue != Some(mark);
+        found.overdue = Some(mark);
+        now.since(mark.since) >= patience
     }
 
     /// Notes for the pages up to the entry at `at`, behind overdue messages, from which of them a message has come.
@@ -85,14 +74,51 @@ impl GroupLog {
         for found in self.entries.iter_mut().take(at + 1).filter(|found| found.key == entry.key) {
             let Some(pages) = &found.pages else { continue };
             let page = entry.page.filter(|page| pages.contains(page)).unwrap_or(pages.end);
-            let former = found.overdue.filter(|overdue| now.since(overdue.last) <= patience);
-            let mut mark = former.unwrap_or(Overdue { since: now.0, last: now.0, page: None });
-            if now.since(mark.last) >= patience / 8 {
-                mark.last = now.0;
-            }
+            let mut mark = Overdue::renewed(found.overdue, patience, now);
             mark.page = Some(mark.page.map_or(page, |known| known.min(page)));
             self.changed |= found.overdue != Some(mark);
             found.overdue = Some(mark);
         }
+    }
+
+    /// Notes that a message has come from its page, if that is marked: also while none before it is overdue any more.
+    pub(super) fn note_page(&mut self, entry: &EntryRef, at: usize) {
+        let marker = self.entries.get_mut(at).filter(|found| found.state == EntryState::Paged);
+        if let Some(mark) = marker.and_then(|marker| marker.overdue.as_mut())
+            && !mark.has_seen(entry.page)
+        {
+            (mark.page, self.changed) = (entry.page, true);
+        }
+    }
+
+    /// Ends the marks of the pages of a group: the overdue message before them is here, and theirs may follow it.
+    pub(super) fn unmark_pages(&mut self, key: KeyHash) {
+        let pages = |found: &&mut Entry| found.key == key && found.state == EntryState::Paged;
+        self.entries.iter_mut().filter(pages).for_each(|found| found.overdue = None);
+    }
+}
+
+impl Overdue {
+    pub(super) fn new(now: Millis) -> Self {
+        Self { since: now.0, last: now.0, page: None }
+    }
+
+    /// Returns the mark after one more delivery has found the message overdue. It begins anew if no delivery has for `patience`: the
+    /// message had no chance to arrive. A shorter pause counts as half of `patience` at most: all slots may have been taken.
+    fn renewed(former: Option<Self>, patience: Duration, now: Millis) -> Self {
+        let pause = former.map_or(Duration::MAX, |mark| now.since(mark.last));
+        match former {
+            Some(mark) if pause < patience / 8 => mark,
+            Some(mark) if pause <= patience => {
+                let since = Millis(mark.since).after(pause.saturating_sub(patience / 2));
+                Self { since, last: now.0, page: mark.page }
+            }
+            _ => Self::new(now),
+        }
+    }
+
+    /// Of pages: returns whether a message has come from `page`, or from one before it, since the mark began.
+    pub(super) fn has_seen(self, page: Option<u64>) -> bool {
+        self.page.is_some_and(|seen| page.is_some_and(|page| seen <= page))
     }
 }

@@ -156,7 +156,7 @@ impl GroupLog {
         let overdue = marked.map(|mark| match mark.page {
             // No message has come from this page while others waited for those before it: the ones that are due have had their time.
             Some(seen) if page < seen => Overdue { page: None, ..mark },
-            _ => Overdue { since: now.0, last: now.0, page: None },
+            _ => Overdue::new(now),
         });
         self.changed = true;
         let rest = page + 1..self.entries[at].pages.as_ref().map_or(0, |pages| pages.end);

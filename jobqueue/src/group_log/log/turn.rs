@@ -17,8 +17,10 @@ impl GroupLog {
         }
         if head != at || found.state == EntryState::Paged {
             let (ahead, overdue) = (ahead + pages, self.entries[head].due < now.0);
-            let is_paged = found.state == EntryState::Paged;
-            let is_noted = is_paged || found.overdue.is_none() && !found.needs_record(turn);
+            let is_noted = match found.state {
+                EntryState::Paged => found.overdue.is_none_or(|mark| mark.has_seen(entry.page)),
+                _ => found.overdue.is_none() && !found.needs_record(turn),
+            };
             return is_noted.then_some(Position::Behind { ahead, overdue });
         }
         let alone = found.state == EntryState::Stored && found.is_alone(turn) && !found.needs_record(turn);
@@ -59,6 +61,7 @@ impl GroupLog {
                 (found.turn, self.changed) = (Some(turn), true);
             }
         }
+        self.note_page(entry, at);
         let overdue = self.entries.get(head).is_some_and(|first| first.due < now.0);
         if at == self.entries.len() && !overdue {
             // It has no position yet.
@@ -155,6 +158,8 @@ impl GroupLog {
         if found.state != EntryState::Stored || noticed {
             (found.state, found.cancelling, found.overdue) = (EntryState::Stored, None, None);
             (found.due, self.changed) = (found.due.max(now.after(GRACE)), true);
+            let key = found.key;
+            self.unmark_pages(key);
         }
         Position::First
     }

@@ -90,8 +90,27 @@ fn a_copy_whose_other_does_not_come_back_gets_the_turn() {
     assert!(!log.mark_overdue(&job, turn(1, 2), PATIENCE, later(301)), "it is the one in turn itself");
     assert!(!log.mark_overdue(&job, turn(2, 1), PATIENCE, later(301)));
     assert!(!log.mark_overdue(&job, turn(2, 1), PATIENCE, later(400)));
+    assert!(!log.mark_overdue(&job, turn(2, 1), PATIENCE, later(450)));
     assert!(log.mark_overdue(&job, turn(2, 1), PATIENCE, later(502)));
     assert_eq!(log.claim_position(&job, turn(2, 1), later(502)), Position::First);
     assert!(!log.extend(&job, turn(1, 1), later(803).0) && log.extend(&job, turn(2, 1), later(803).0));
     assert!(!log.end(&job, turn(1, 1), EndState::Done, later(503)));
+}
+
+#[test]
+fn a_pause_in_which_all_slots_were_taken_counts_for_half_of_the_wait_at_most() {
+    const PATIENCE: Duration = Duration::from_secs(200);
+    let mut log = sent(&["1", "2", "3", "4"]);
+    let (first, last) = (entry("a", "1"), entry("a", "4"));
+    let mark_overdue = |log: &mut GroupLog, at| log.mark_overdue(&last, turn(4, 1), PATIENCE, later(at));
+    assert!(!mark_overdue(&mut log, 301));
+    // The first comes, and runs in the only slot for more than three minutes: no other message is received.
+    assert_eq!(log.claim_position(&first, turn(1, 1), later(302)), Position::First);
+    assert!(log.end(&first, turn(1, 1), EndState::Done, later(500)));
+    assert!(!mark_overdue(&mut log, 501), "2 and 3 had no chance to come");
+    let answer = log.claim_position(&entry("a", "3"), turn(3, 1), later(520));
+    assert_eq!(answer, Position::Behind { ahead: 1, overdue: true });
+    assert!(!mark_overdue(&mut log, 600));
+    assert!(mark_overdue(&mut log, 601), "2 does not come");
+    assert_eq!(log.claim_position(&entry("a", "3"), turn(3, 1), later(602)), Position::First);
 }

@@ -206,6 +206,55 @@ fn one_wait_suffices_for_all_pages_from_which_no_message_has_come() {
     assert_eq!(log.claim_position(&send(65).entry, turn(65), later(502)), Position::First);
 }
 
+/// Lets a delivery of page 10 call the messages before it overdue at these seconds. Returns whether it passes some by in the end.
+fn press(log: &mut GroupLog, seconds: &[u64]) -> bool {
+    const PATIENCE: Duration = Duration::from_secs(200);
+    let pressing = (in_page(130, 10), Turn { copy: 130, delivery: 1 });
+    let mut skipped = false;
+    for second in seconds {
+        let now = Millis(START.after(Duration::from_secs(*second)));
+        skipped = log.mark_overdue(&pressing.0, pressing.1, PATIENCE, now);
+    }
+    skipped
+}
+
+#[test]
+fn arrival_of_the_overdue_first_job_ends_the_wait_for_the_pages_behind_it() {
+    let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
+    let mut log = head(4);
+    assert!(!press(&mut log, &[301, 350, 400, 450, 495]));
+    // All come at last: those of the head run, and those of page 7 are a few seconds behind them.
+    for number in 1..33 {
+        let turn = Turn { copy: number, delivery: 1 };
+        assert_eq!(log.claim_position(&send(number).entry, turn, later(498)), Position::First, "{number}");
+        assert!(log.end(&send(number).entry, turn, EndState::Done, later(499)));
+    }
+    log.adopt(key(), 7, &page(&sends(33..65)).close(), later(500));
+    assert!(!press(&mut log, &[501, 502]), "the jobs of page 7 lose their positions");
+    let turn = Turn { copy: 33, delivery: 1 };
+    assert_eq!(log.claim_position(&in_page(33, 7), turn, later(503)), Position::First);
+}
+
+#[test]
+fn message_that_comes_while_none_is_overdue_keeps_its_page_from_being_passed_by() {
+    let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
+    let (last, paged) = ((send(32).entry, Turn { copy: 32, delivery: 1 }), in_page(33, 7));
+    let turn = Turn { copy: 33, delivery: 1 };
+    let mut log = head(4);
+    assert!(!press(&mut log, &[301, 350, 400, 450, 495]));
+    assert!(matches!(log.claim_position(&last.0, last.1, later(496)), Position::Behind { .. }));
+    assert!(press(&mut log, &[501]), "the head is given up, but for its last job, which has answered");
+    assert_eq!(log.claim_position(&last.0, last.1, later(502)), Position::First);
+    assert_eq!(log.position(&paged, turn, later(502)), None, "to be noted");
+    let behind = Position::Behind { ahead: 1, overdue: false };
+    assert_eq!(log.claim_position(&paged, turn, later(502)), behind);
+    assert_eq!(log.position(&paged, turn, later(502)), Some(behind), "it is noted");
+    assert!(log.end(&last.0, last.1, EndState::Done, later(503)));
+    log.adopt(key(), 7, &page(&sends(33..65)).close(), later(503));
+    assert!(!press(&mut log, &[504, 505]), "the jobs of page 7 lose their positions");
+    assert_eq!(log.claim_position(&paged, turn, later(506)), Position::First);
+}
+
 #[test]
 fn second_message_of_a_job_that_is_done_waits_for_its_page() {
     let mut log = head(1);
