@@ -12,6 +12,7 @@ use crate::worker::{Worker, WorkerBuilder};
 impl Worker {
     /// Returns a builder for a worker of `storage`, with the hooks of batches, order and unique work.
     pub fn builder(storage: Storage) -> WorkerBuilder {
+        // A child ends in its batch before it ends in its order: then the next of its key may run.
         let hooks: Vec<Arc<dyn Hook>> = vec![Arc::new(Membership::default()), Arc::new(OrderHook::new())];
         WorkerBuilder::new(storage, hooks, CONTAINERS)
     }

@@ -16,14 +16,15 @@ impl DeliveryState {
         self.hooks_of(job).next().is_some()
     }
 
-    /// Asks the hooks whether the handler may run; `None` if it may.
+    /// Asks the hooks whether the handler may run; `None` if it may. They are asked from the last to the first: the one whose end of a job
+    /// is the last decides first, so that no other takes a turn for a delivery that it puts back.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
         waiting: Waiting<'_>,
     ) -> Result<Option<Disposition>, Box<Disposition>> {
-        for hook in self.hooks_of(job) {
+        for hook in self.hooks_of(job).rev() {
             let decided = hook.admit(self.hook_context(leased_job, job), waiting).await;
             if let Some(disposition) = decided.map_err(|error| failed(leased_job, &error))? {
                 return Ok(Some(disposition));
@@ -62,7 +63,7 @@ impl DeliveryState {
         Ok(())
     }
 
-    fn hooks_of(&self, job: &JobInfo) -> impl Iterator<Item = &dyn Hook> {
+    fn hooks_of(&self, job: &JobInfo) -> impl DoubleEndedIterator<Item = &dyn Hook> {
         self.hooks.iter().map(|hook| &**hook).filter(|hook| hook.applies_to(job))
     }
 

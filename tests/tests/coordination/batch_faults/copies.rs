@@ -1,14 +1,15 @@
 //! Two messages of one child: the second waits for the first, of which nothing is written while it runs for a short time.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::batch::OnDeadLetters;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{JobError, State};
+use jobqueue::{JobError, JobInfo, State};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, in_memory, worker};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{Join, Log, Slice, fan_out, join, slice};
 
@@ -67,4 +68,38 @@ async fn copy_of_a_lost_answer_waits_for_its_child() {
 async fn copy_of_a_lost_request_runs_after_a_minute() {
     let (runs, joins) = runs_of_one_child(Fault::LoseRequest(StoreErrorKind::Timeout), 1).await;
     assert_eq!((runs, joins), (BTreeMap::from([(0, 1)]), 1));
+}
+
+/// A log keeps the order of a key. The copy has run, and comes back in two minutes; the first message, which was held back until then, may
+/// not run before, and claims nothing.
+#[tokio::test(start_paused = true)]
+async fn copy_in_order_that_is_put_back_does_not_wait_for_the_first_message() {
+    let (faulty, began) = (first_put(Fault::DropAnswer(StoreErrorKind::Timeout)), Instant::now());
+    let storage = faulty.storage();
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.send_all([Slice { n: 0 }]).in_order().await.unwrap();
+    batch.then(&Join {}).await.unwrap();
+    let queue = storage.queue::<Slice>().await.unwrap();
+    assert_eq!(queue.approximate_len().await.unwrap(), 2);
+    let first = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    let (log, ran) = (Log::default(), Arc::new(Mutex::new(Vec::new())));
+    let times = Arc::clone(&ran);
+    let slice = move |_: Slice, info: JobInfo| {
+        times.lock().unwrap().push(began.elapsed().as_secs());
+        async move {
+            if info.attempt > 1 {
+                return Ok(());
+            }
+            Err(JobError::retry_after(Duration::from_secs(120), "planted"))
+        }
+    };
+    let worker = worker(&storage).state(log.clone()).handle(slice).handle(join).build().unwrap();
+    let running = tokio::spawn(worker.run_until(after(1_800)));
+    sleep(Duration::from_secs(70)).await;
+    assert_eq!(ran.lock().unwrap().len(), 1, "the copy has waited for the first message");
+    first.release(Duration::ZERO).await.unwrap();
+    let _ = running.await.unwrap().unwrap();
+    let ran = ran.lock().unwrap();
+    assert!(ran.len() == 2 && ran[1] - ran[0] < 130, "{ran:?}");
+    assert_eq!(log.joins.lock().unwrap().len(), 1);
 }
