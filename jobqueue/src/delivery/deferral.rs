@@ -57,8 +57,9 @@ impl Cause {
         }
     }
 
-    fn backoff(self) -> Backoff {
-        let seconds = |base, max| Backoff::exponential(Duration::from_secs(base), Duration::from_secs(max));
+    /// Returns the first delay and the longest.
+    fn waits(self) -> (Duration, Duration) {
+        let seconds = |first, longest| (Duration::from_secs(first), Duration::from_secs(longest));
         match self {
             // Short: a worker with a handler for the message may start at any time, and other old ones may be first
             // again.
@@ -66,6 +67,10 @@ impl Cause {
             Self::PayloadUnreadable | Self::PayloadMissing | Self::Outage => seconds(1, 60),
             Self::Hook | Self::BrokenHook => seconds(5, 300),
         }
+    }
+
+    pub(super) fn longest_wait(self) -> Duration {
+        self.waits().1
     }
 
     /// Returns the maximum duration of the wait; `None` for no limit.
@@ -92,7 +97,8 @@ impl Cause {
 
     /// Returns the next delay: between half of the back-off's ceiling and all of it.
     fn wait(self, count: u32, runtime: &Runtime) -> Duration {
-        runtime.jitter(self.backoff().ceiling(count), 0.5..=1.0)
+        let (first, longest) = self.waits();
+        runtime.jitter(Backoff::exponential(first, longest).ceiling(count), 0.5..=1.0)
     }
 }
 

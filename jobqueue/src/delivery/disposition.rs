@@ -47,11 +47,12 @@ impl Disposition {
         }
     }
 
-    /// Returns the time for which the message is put back, if it is certain.
+    /// Returns the longest time for which the message is put back; `None` if it is not.
     pub(super) fn delay(&self) -> Option<Duration> {
         match self {
             Self::Retry { wait, .. } | Self::Snooze { wait, .. } => Some(*wait),
             Self::Release(wait) | Self::OverLimit(wait) => Some(*wait),
+            Self::Defer { cause, .. } => Some(cause.longest_wait()),
             _ => None,
         }
     }
