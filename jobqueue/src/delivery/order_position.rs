@@ -19,7 +19,7 @@ use crate::runtime::Runtime;
 const RECORDED_DELAY: Duration = Duration::from_secs(60);
 
 /// The longest put-back that is not.
-const LONGEST_UNRECORDED: Duration = Duration::from_secs(59);
+pub(crate) const LONGEST_UNRECORDED: Duration = Duration::from_secs(59);
 
 /// The pause before a put-back is noted, or a turn confirmed, again.
 const NOTE_PAUSE: Duration = Duration::from_secs(5);

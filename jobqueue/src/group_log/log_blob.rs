@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::entry::{EntryRef, KeyHash};
@@ -47,6 +47,8 @@ pub(crate) struct LogBlob {
     /// The time of the next read, and the interval before it.
     next_read: Mutex<(Instant, Duration)>,
     reads_sooner: Notify,
+    /// The first job of each group whose messages are put back, and the time since when this process has seen it in this place.
+    firsts: Mutex<BTreeMap<KeyHash, (KeyHash, Instant)>>,
     /// Locked by the one delivery that takes over pages.
     pub(super) refilling: tokio::sync::Mutex<()>,
 }
@@ -62,6 +64,7 @@ impl LogBlob {
             reading: Arc::default(),
             next_read: Mutex::new((Instant::now(), LOG_POLL.0)),
             reads_sooner: Notify::new(),
+            firsts: Mutex::default(),
             refilling: tokio::sync::Mutex::default(),
         }
     }
@@ -178,6 +181,20 @@ impl LogBlob {
                 () = self.reads_sooner.notified() => {}
             }
         }
+        self.read(reading).await;
+    }
+
+    /// Reads the log if its time has come and no waiting delivery of this process does it. Returns whether it was read.
+    pub(crate) async fn read_if_due(self: &Arc<Self>) -> bool {
+        let is_due = lock(&self.next_read).0 <= Instant::now();
+        match Arc::clone(&self.reading).try_lock_owned() {
+            Ok(reading) if is_due => self.read(reading).await,
+            _ => return false,
+        }
+        true
+    }
+
+    async fn read(self: &Arc<Self>, reading: OwnedMutexGuard<()>) {
         let this = Arc::clone(self);
         // In a task of its own, which goes on when the delivery does not wait for it.
         let read = self.blob.runtime().spawn(async move {
@@ -211,6 +228,15 @@ impl LogBlob {
             *lock(&self.next_read) = (Instant::now() + LOG_POLL.0, LOG_POLL.0);
             self.reads_sooner.notify_one();
         }
+    }
+
+    /// Returns for how long the first job of an entry's group has been the same, as far as this process knows: since the first call.
+    pub(crate) fn stands_still(&self, entry: &EntryRef) -> Duration {
+        let latest = self.latest();
+        let mut firsts = lock(&self.firsts);
+        firsts.retain(|key, (job, _)| latest.first(*key) == Some(*job));
+        let Some(first) = latest.first(entry.key) else { return Duration::ZERO };
+        firsts.entry(entry.key).or_insert_with(|| (first, Instant::now())).1.elapsed()
     }
 
     /// Returns the notifier that fires when an entry has come into the head, or become the first of its group, as far as this process knows.

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::parking::{Parking, patience, put_back};
+use super::parking::{Parking, patience, put_back, put_back_meanwhile};
 use crate::delivery::{
     Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, keep_expected, position_of,
 };
@@ -131,8 +131,13 @@ impl Delivery<'_> {
                     Next::Ask | Next::Wait { .. } => continue,
                 }
             }
+            if parked.is_none() && self.log.read_if_due().await {
+                continue;
+            }
             if parked.is_none() || Instant::now() >= give_up {
-                return Ok(Some(Disposition::Release(put_back(ahead, self.own.turn.delivery))));
+                let stands_still = self.log.stands_still(&self.own.entry);
+                let delay = put_back(ahead, self.own.turn.delivery).max(put_back_meanwhile(stands_still));
+                return Ok(Some(Disposition::Release(delay)));
             }
             tokio::select! {
                 biased;

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::delivery::LONGEST_UNRECORDED;
+
 /// The maximum number of waiting deliveries of one worker.
 const MAX_PARKED: usize = 1_024;
 /// The maximum number of waiting deliveries of one group.
@@ -66,6 +68,12 @@ pub(super) fn put_back(ahead: usize, delivery: u32) -> Duration {
     let near = FOR_EACH.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
     let doubled = near.max(PUT_BACK.0).saturating_mul(1 << delivery.saturating_sub(1).min(2));
     doubled.min(PUT_BACK.1.max(near.min(Duration::from_secs(30))))
+}
+
+/// Returns the least delay of a message that is put back while the first job of its group has been the same for this time: it is found
+/// that the group goes on within half of that time. The delay never needs a note in the log.
+pub(super) fn put_back_meanwhile(stands_still: Duration) -> Duration {
+    (stands_still / 2).min(LONGEST_UNRECORDED)
 }
 
 #[cfg(test)]

@@ -122,7 +122,12 @@ impl GroupLog {
 
     /// Returns whether a job is the first of its group, or has no position there.
     pub(crate) fn is_first(&self, key: KeyHash, job: KeyHash) -> bool {
-        self.group(key).next().is_none_or(|(_, first)| first.job == job)
+        self.first(key).is_none_or(|first| first == job)
+    }
+
+    /// Returns the first job of a group.
+    pub(crate) fn first(&self, key: KeyHash) -> Option<KeyHash> {
+        self.group(key).next().map(|(_, first)| first.job)
     }
 
     fn join(&mut self, entry: &EntryRef, now: Millis) {

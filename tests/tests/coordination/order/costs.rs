@@ -10,10 +10,10 @@ use jobqueue::storage::{
     Blob, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, LeaseId, Operation,
     PutBlob, StoreError,
 };
-use jobqueue::{JobError, SendOptions, Storage};
+use jobqueue::{JobError, JobInfo, SendOptions, Storage};
 use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::worker;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::order::records::{run, steps};
 use crate::order::{Step, Watch, logged, send, step};
@@ -209,4 +209,34 @@ async fn second_message_of_a_long_job_is_put_back_ever_less_often() {
     // The lease is renewed each 21 seconds.
     let updates = faulty.calls_of(Operation::Update);
     assert!(updates < 2_000, "{updates} changes of messages");
+}
+
+/// More jobs wait behind one that runs for an hour than a worker can hold.
+#[tokio::test(start_paused = true)]
+async fn jobs_beyond_those_in_memory_are_put_back_ever_less_often_behind_a_long_one() {
+    const JOBS: u32 = 400;
+    let faulty = Faulty::new(&logged());
+    let queue = steps(&faulty.storage()).await;
+    let all = (0..JOBS).map(|number| (step("a", number), SendOptions::new().in_order()));
+    assert!(queue.send_all(all.collect::<Vec<_>>()).await.unwrap().iter().all(Result::is_ok));
+    let (ran, began) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+    let log = Arc::clone(&ran);
+    let handler = move |step: Step, info: JobInfo| {
+        let log = Arc::clone(&log);
+        async move {
+            log.lock().unwrap().push((step.number, info.dequeue_count, began.elapsed()));
+            sleep(if step.number == 0 { HOUR } else { Duration::from_millis(1) }).await;
+            Ok::<_, JobError>(())
+        }
+    };
+    let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let report = worker.run_until(sleep(HOUR + Duration::from_secs(120))).await.unwrap();
+    assert_eq!(report.completed, u64::from(JOBS), "{report:?}");
+    let ran = ran.lock().unwrap();
+    assert!(ran.iter().map(|(number, ..)| *number).eq(0..JOBS), "they ran out of order");
+    let deliveries = ran.iter().map(|(_, deliveries, _)| *deliveries).max().unwrap();
+    // At an interval of a minute, and some more in the first minutes.
+    assert!(deliveries < 90, "a message was delivered {deliveries} times");
+    let stalled = ran[JOBS as usize - 1].2 - HOUR;
+    assert!(stalled < Duration::from_secs(75), "the last ran {stalled:?} after the first");
 }
