@@ -102,14 +102,17 @@ impl Delivery<'_> {
         let run_time = self.leased_job.lease.max_run_time();
         let mut give_up = self.came + patience(run_time, self.waiting.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
-        let mut parked = None;
+        let (mut parked, mut has_left_slot) = (None, false);
         let mut nearest = usize::MAX;
         loop {
             let mut first = pin!(notifier.notified());
             // Enabled before the log is read, so that no notification is missed.
             first.as_mut().enable();
             let (ahead, overdue) = match self.next().await? {
-                Next::Decide(None) => return self.begin(parked.take().is_some()).await,
+                Next::Decide(None) => {
+                    drop(parked);
+                    return self.begin(has_left_slot).await;
+                }
                 Next::Decide(disposition) => return Ok(disposition),
                 Next::Ask => continue,
                 Next::Wait { ahead, overdue } => (ahead, overdue),
@@ -117,6 +120,7 @@ impl Delivery<'_> {
             if parked.is_none() && self.leased_job.has_deliveries_left() {
                 parked = parking.park(self.leased_job.payload_bytes(), ahead);
                 self.waiting.leave_slot();
+                has_left_slot = true;
             }
             if ahead < nearest {
                 nearest = ahead;
@@ -151,10 +155,10 @@ impl Delivery<'_> {
         }
     }
 
-    /// Lets the handler run, unless the worker stopped or the queue was paused while the delivery waited.
-    async fn begin(&self, has_waited: bool) -> Result<Option<Disposition>, Error> {
+    /// Lets the handler run, unless the worker stopped or the queue was paused while the delivery waited without its slot.
+    async fn begin(&self, has_left_slot: bool) -> Result<Option<Disposition>, Error> {
         keep_expected(self.leased_job);
-        if has_waited {
+        if has_left_slot {
             if !self.take_slot().await {
                 return self.interrupted();
             }

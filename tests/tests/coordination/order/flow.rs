@@ -102,6 +102,42 @@ async fn thousands_of_messages_that_vanished_are_waited_for_once() {
     assert!(took < MINUTE * 12, "{took:?}");
 }
 
+/// So many have vanished that the last one finds no room in memory. When it gets its turn, another job has the only slot.
+#[tokio::test(start_paused = true)]
+async fn job_that_found_no_room_to_wait_runs_in_a_slot() {
+    let faulty = Faulty::new(&logged());
+    let queue = steps(&faulty.storage()).await;
+    let list: Vec<_> = (0..300).map(|number| (step("a", number), SendOptions::new().in_order())).collect();
+    assert!(queue.send_all(list).await.unwrap().iter().all(Result::is_ok));
+    faulty.storage().queues().clear(queue.name()).await.unwrap();
+    send(&queue, &step("a", 300)).await;
+    let free: Vec<_> = (0..1_000).map(|number| step("free", number)).collect();
+    assert!(queue.send_all(&free).await.unwrap().iter().all(Result::is_ok));
+    // The other job is received while the log is changed.
+    faulty.plan_always(Operation::PutBlob, Fault::DelayBefore(Duration::from_secs(1)));
+    let (running, watch) = (Arc::new(Mutex::new((0, 0))), Watch::default());
+    let (counted, log) = (Arc::clone(&running), watch.clone());
+    let handler = move |step: Step| {
+        let (counted, log) = (Arc::clone(&counted), log.clone());
+        async move {
+            let _running = log.begin(&step);
+            let count = |more: i32| {
+                let mut counted = counted.lock().unwrap();
+                counted.0 += more;
+                counted.1 = counted.0.max(counted.1);
+            };
+            count(1);
+            sleep(Duration::from_secs(1)).await;
+            count(-1);
+            Ok::<_, JobError>(())
+        }
+    };
+    let worker = worker(&faulty.storage()).concurrency(1).handle(handler).build().unwrap();
+    let _ = worker.run_until(sleep(MINUTE * 25)).await.unwrap();
+    assert_eq!(watch.begun("a"), [300]);
+    assert_eq!(running.lock().unwrap().1, 1, "a job ran without a slot");
+}
+
 /// A message of the queue and the keys of [`Step`] that only a later release reads.
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "steps", kind = "step.later")]
