@@ -101,6 +101,8 @@ impl QueueCore {
         options: QueueCoreOptions,
     ) -> BoxFuture<'_, Result<Arc<Self>, Error>> {
         Box::pin(async move {
+            // A worker refuses a queue whose dead letters could not be stored.
+            name.dead_letter()?;
             let groups = GroupLogs::new(storage, name.clone());
             let metadata = ensure(storage.queues(), &name, Some(&groups)).await?;
             Self::with_metadata(storage, name, options, metadata, groups).await

@@ -53,7 +53,7 @@ impl Storage {
         self.queue_named(M::QUEUE).await
     }
 
-    /// Opens a queue of `M` under another name.
+    /// Opens a queue of `M` under another name, of at most 56 characters.
     ///
     /// # Errors
     /// Those of [`queue`](Self::queue).
