@@ -128,20 +128,14 @@ impl Delivery<'_> {
                     give_up = Instant::now() + patience(run_time, true);
                 }
             }
-            if parked.is_none() && overdue {
-                // It cannot stay until it may mark it.
-                match self.mark_overdue().await? {
+            if parked.is_none() {
+                match self.without_room(ahead, overdue).await? {
                     Next::Decide(disposition) => return Ok(disposition),
                     Next::Ask | Next::Wait { .. } => continue,
                 }
             }
-            if parked.is_none() && self.log.read_if_due().await {
-                continue;
-            }
-            if parked.is_none() || Instant::now() >= give_up {
-                let stands_still = self.log.stands_still(&self.own.entry);
-                let delay = put_back(ahead, self.own.turn.delivery).max(put_back_meanwhile(stands_still));
-                return Ok(Some(Disposition::Release(delay)));
+            if Instant::now() >= give_up {
+                return Ok(Some(Disposition::Release(put_back(ahead, self.own.turn.delivery))));
             }
             tokio::select! {
                 biased;
@@ -153,6 +147,20 @@ impl Delivery<'_> {
                 () = tokio::time::sleep_until(give_up) => {}
             }
         }
+    }
+
+    /// Returns the next step of a delivery that found no room to wait in: it comes back less often while its group stands still.
+    async fn without_room(&self, ahead: usize, overdue: bool) -> Result<Next, Error> {
+        if overdue {
+            // It cannot stay until it may mark the message.
+            return self.mark_overdue().await;
+        }
+        if self.log.read_if_due().await {
+            return Ok(Next::Ask);
+        }
+        let near = put_back(ahead, self.own.turn.delivery);
+        let delay = near.max(put_back_meanwhile(self.log.stands_still(&self.own.entry)));
+        Ok(Next::Decide(Some(Disposition::Release(delay))))
     }
 
     /// Lets the handler run, unless the worker stopped or the queue was paused while the delivery waited without its slot.
