@@ -119,9 +119,9 @@ impl Batch {
         // Boxed, because the compiler cannot see that a future that keeps a borrowing closure is `Send`.
         let mut chunks = children.chunks(CHUNK).boxed();
         async move {
-            let (core, token) = self.ready_to_send(None, QueueOf::of::<M>(), None).await?;
+            let (core, secret) = self.ready_to_send(None, QueueOf::of::<M>(), None).await?;
             while let Some(chunk) = chunks.next().await {
-                let drafts = self.drafts(&token, &SendOptions::new(), chunk)?;
+                let drafts = self.drafts(&secret, &SendOptions::new(), chunk)?;
                 self.send_chunk(&core, drafts, send::render_draft::<M>).await?;
             }
             Ok(())
@@ -157,8 +157,8 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<Child<'a, M>> {
     fn into_future(self) -> Self::IntoFuture {
         let (Child { batch, message, queue }, options, below) = self.into_target();
         Box::pin(async move {
-            let (core, token) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
-            let drafts = batch.drafts(&token, &options, [message])?;
+            let (core, secret) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
+            let drafts = batch.drafts(&secret, &options, [message])?;
             batch.send_chunk(&core, drafts, send::render_draft::<M>).await
         })
     }
@@ -176,8 +176,8 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<UniqueChild<'a, M>> {
                 let text = "a unique child has the id of its place in the batch; leave its id out";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            let (core, token) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
-            let children = batch.drafts(&token, &options, [message])?;
+            let (core, secret) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
+            let children = batch.drafts(&secret, &options, [message])?;
             batch.send_each_unique(&core, children, window, UniqueKind::of::<M>()).await
         })
     }
@@ -222,9 +222,9 @@ where
                 let text = "an id belongs to one message; set ids in the options of each child";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            let (core, token) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
+            let (core, secret) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
             loop {
-                let drafts = batch.drafts(&token, &options, children.by_ref().take(CHUNK))?;
+                let drafts = batch.drafts(&secret, &options, children.by_ref().take(CHUNK))?;
                 if drafts.is_empty() {
                     return Ok(());
                 }

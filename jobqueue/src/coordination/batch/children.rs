@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::ledger::Marker;
-use super::names::{BATCH, COPY, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN};
+use super::names::{BATCH, COPY, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
 use super::roster::ChildRecord;
 use super::{Batch, OnDeadLetters, source};
 use crate::error::{Error, ErrorKind};
@@ -20,7 +20,7 @@ use crate::send::{Draft, Prepared, Purpose, Render, SendItem, SendOptions, Uniqu
 pub(super) const CHUNK: usize = 100;
 
 impl Batch {
-    /// Waits until the queue of the children has room, if requested: `queue`, or that of their type. Returns it, and the token of
+    /// Waits until the queue of the children has room, if requested: `queue`, or that of their type. Returns it, and the secret of
     /// the batch.
     pub(super) fn ready_to_send(
         &mut self,
@@ -34,13 +34,13 @@ impl Batch {
                 None => self.core(own).await?,
             };
             send::ready_to_send(&core, below).await?;
-            Ok((core, self.token().await?))
+            Ok((core, self.secret().await?))
         })
     }
 
     pub(super) fn drafts<M: QueueMessage>(
         &self,
-        token: &str,
+        secret: &str,
         common: &SendOptions,
         children: impl IntoIterator<Item = impl SendItem<M>>,
     ) -> Result<Vec<(ChildRecord, Draft)>, Error> {
@@ -48,7 +48,7 @@ impl Batch {
             let (message, own) = SendItem::parts(&item);
             let options = own.map_or_else(|| common.clone(), |own| own.clone().or(common.clone()));
             let id = options.identity().0.map(str::to_owned);
-            let draft = Draft::new(message, self.child_options(index, token, options))?;
+            let draft = Draft::new(message, self.child_options(index, secret, options))?;
             Ok((ChildRecord::new::<M>(id.as_deref(), draft.key(), draft.data()), draft))
         };
         (self.next..).zip(children).map(draft).collect()
@@ -104,7 +104,7 @@ impl Batch {
                     // The earlier start may have failed between the marker and the groups above it.
                     self.ledger().climb(index).await?;
                 } else if index >= self.sent_before {
-                    let child = format!("{}/{index}", self.token().await?);
+                    let child = format!("{}/{index}", self.secret().await?);
                     let draft = if index < announced_now { draft.into_copy() } else { draft };
                     let is_elsewhere =
                         match send::send_unique_child(core, draft, window, kind, &child).await? {
@@ -144,19 +144,22 @@ impl Batch {
         self.ledger().end_child(index, &Marker::Done(None)).await
     }
 
-    fn child_options(&self, index: u64, token: &str, options: SendOptions) -> SendOptions {
-        let id = format!("{}/{index}", self.id.as_str());
+    fn child_options(&self, index: u64, secret: &str, options: SendOptions) -> SendOptions {
+        let own_id = format!("{}/{index}", self.id.as_str());
         let policy = match self.on_dead {
             OnDeadLetters::Wait => SendOptions::new().header(ON_DEAD, "wait").header(COPY, "0"),
             // Only a message that has the turn can fail such a child: each makes its claim at once.
             OnDeadLetters::Continue => SendOptions::new().header(ON_DEAD, "continue"),
         };
         // The batch's own headers have priority over those of the caller, and the caller's id over that of the batch.
-        policy
+        let index = index.to_string();
+        let options = policy
             .header(BATCH, self.id.as_str())
-            .header(TOKEN, token)
-            .header(INDEX, index.to_string())
+            .header(INDEX, &*index)
             .or(options)
-            .or(SendOptions::new().source(source(token)).id(id))
+            .or(SendOptions::new().source(source(secret)).id(own_id));
+        let (id, source, _) = options.identity();
+        let token = token(secret, &index, &source.unwrap_or_default(), id.unwrap_or_default());
+        options.header(TOKEN, token)
     }
 }

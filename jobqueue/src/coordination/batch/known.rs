@@ -19,12 +19,12 @@ impl KnownBatches {
         lock(&self.0).get(id).cloned()
     }
 
-    /// Keeps a batch whose token was read. Children that begin together share it.
-    pub(super) fn insert(&self, id: &str, token: String) -> Arc<KnownBatch> {
-        let batch = KnownBatch { token, children: OnceLock::new(), climbs: Mutex::default() };
+    /// Keeps a batch whose secret was read. Children that begin together share it.
+    pub(super) fn insert(&self, id: &str, secret: String) -> Arc<KnownBatch> {
+        let batch = KnownBatch { secret, children: OnceLock::new(), climbs: Mutex::default() };
         let batch = Arc::new(batch);
         let mut batches = lock(&self.0);
-        if let Some(known) = batches.get(id).filter(|known| known.token == batch.token) {
+        if let Some(known) = batches.get(id).filter(|known| known.secret == batch.secret) {
             return Arc::clone(known);
         }
         if batches.len() >= MAX_BATCHES {
@@ -37,7 +37,7 @@ impl KnownBatches {
 
 #[derive(Debug)]
 pub(super) struct KnownBatch {
-    pub(super) token: String,
+    pub(super) secret: String,
     /// The number of children, once the batch is sealed.
     children: OnceLock<u64>,
     /// The climbs from groups of children, which the children that end at the same time share.

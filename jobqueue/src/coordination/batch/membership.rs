@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::claim::Turn;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
-use super::names::{BATCH, BatchId, COPY, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
+use super::names::{BATCH, BatchId, COPY, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, THEN, TOKEN, token};
 use crate::delivery::{Disposition, Hook, HookContext, Waiting};
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -25,13 +25,10 @@ pub fn membership_of(headers: &BTreeMap<String, String>) -> Option<(String, Opti
     Some((headers.get(BATCH)?.clone(), index))
 }
 
-/// Removes the tokens of batches from headers that people see: who knows them can pass a message off as a child.
+/// Removes the tokens of batches from headers that people see: who knows one can pass another message off as the same child.
 pub fn remove_tokens(headers: &mut BTreeMap<String, String>) {
     headers.retain(|name, _| name != TOKEN && name != OF_TOKEN);
 }
-
-/// The claim name of the continuation.
-const THEN: &str = "then";
 
 fn claim(index: u64) -> String {
     format!("{index:010}")
@@ -58,24 +55,26 @@ impl Child<'_> {
 }
 
 impl Membership {
-    /// Returns the batch that these headers name, if the token proves that the batch wrote them.
+    /// Returns the batch that the header `id` names, if the header `proof` proves that the batch has made the job for this place.
     async fn batch<'a>(
         &self,
         hook_context: HookContext<'a>,
+        place: &str,
         id: &str,
-        token: &str,
+        proof: &str,
     ) -> Result<Option<Ledger<'a>>, Error> {
-        let headers = &hook_context.job.headers;
-        let (Some(id), Some(token)) = (headers.get(id), headers.get(token)) else { return Ok(None) };
+        let JobInfo { headers, source, id: job, .. } = hook_context.job;
+        let (Some(id), Some(proof)) = (headers.get(id), headers.get(proof)) else { return Ok(None) };
         let Ok(id) = BatchId::new(id) else { return Ok(None) };
         let ledger = Ledger::new(hook_context.storage, id);
-        let known = self.batches.get(ledger.id.as_str()).filter(|known| known.token == *token);
+        let proves = |secret: &str| token(secret, place, source, job) == *proof;
+        let known = self.batches.get(ledger.id.as_str()).filter(|known| proves(&known.secret));
         if let Some(known) = known {
             return Ok(Some(ledger.knowing(known)));
         }
         // The id may be used again after a sweep, with another token.
-        let Some(read) = ledger.token().await? else { return Ok(None) };
-        let is_member = read == *token;
+        let Some(read) = ledger.secret().await? else { return Ok(None) };
+        let is_member = proves(&read);
         let known = self.batches.insert(ledger.id.as_str(), read);
         Ok(is_member.then(|| ledger.knowing(known)))
     }
@@ -83,17 +82,17 @@ impl Membership {
     /// Returns the batch of which this job is a child.
     async fn child<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Child<'a>>, Error> {
         let headers = &hook_context.job.headers;
-        let Some(ledger) = self.batch(hook_context, BATCH, TOKEN).await? else { return Ok(None) };
-        let index = headers.get(INDEX).and_then(|index| index.parse().ok());
+        let index = headers.get(INDEX).and_then(|index| index.parse::<u64>().ok());
+        let Some(index) = index.filter(|index| *index < MAX_CHILDREN) else { return Ok(None) };
+        let ledger = self.batch(hook_context, &index.to_string(), BATCH, TOKEN).await?;
         let waits = headers.get(ON_DEAD).is_none_or(|policy| policy != "continue");
         let is_copy = headers.get(COPY).map(|copy| copy != "0");
-        let index = index.filter(|index| *index < MAX_CHILDREN);
-        Ok(index.map(|index| Child { ledger, index, waits, is_copy }))
+        Ok(ledger.map(|ledger| Child { ledger, index, waits, is_copy }))
     }
 
     /// Returns the batch that this job continues.
     async fn continued<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Ledger<'a>>, Error> {
-        self.batch(hook_context, OF, OF_TOKEN).await
+        self.batch(hook_context, THEN, OF, OF_TOKEN).await
     }
 }
 

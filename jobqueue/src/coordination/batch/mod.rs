@@ -5,7 +5,7 @@
 //!   the group's marker, and so on up. The end of a child costs one write, and a listing of at most 100 names, which children that
 //!   end together share.
 //! - **Named, not counted.** Children are announced before they are sent: a record holds their digests, and a restart
-//!   compares what it sends. A random token in their headers distinguishes them from events that merely claim to
+//!   compares what it sends. A token in their headers, for this job only, distinguishes them from events that merely claim to
 //!   belong to the batch.
 //! - **Restartable.** Children have the ids `<batch>/<n>`. A cursor holds how many were certainly sent, and a restart
 //!   begins there.
@@ -43,10 +43,11 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use ledger::{Ledger, Plan};
-use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN};
+use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, THEN, TOKEN, token};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind};
+use crate::job::JobInfo;
 use crate::message::QueueMessage;
 use crate::queue_core::{QueueCore, QueueOf};
 use crate::send;
@@ -67,9 +68,9 @@ pub(crate) const SOURCES: &str = "/jobqueue/batch";
 
 /// Returns the source of the children and the continuation of a batch. It is the same for all programs, so that a repeated send is the
 /// same job, and another one for a batch that has the id of a former one: its children are other jobs to all records of jobs.
-fn source(token: &str) -> String {
-    // The token is a secret, and sources are shown.
-    format!("{SOURCES}/{}", to_hex(&Sha256::digest(token)[..8]))
+fn source(secret: &str) -> String {
+    // Sources are shown.
+    format!("{SOURCES}/{}", to_hex(&Sha256::digest(secret)[..8]))
 }
 
 /// The effect of a dead-lettered child on its batch.
@@ -81,6 +82,17 @@ pub enum OnDeadLetters {
     Wait,
     /// The child counts as ended; the results of the batch contain the failure.
     Continue,
+}
+
+/// The place of a job in the batch of which it is a child.
+struct Outer<'b> {
+    ledger: Ledger<'b>,
+    index: u64,
+    secret: String,
+    /// Its policy about dead letters, as a header has it.
+    on_dead: String,
+    /// The batch that the job continues.
+    from: Option<String>,
 }
 
 /// A batch whose children are being sent. It sends the children, then the continuation when all of them have ended.
@@ -135,8 +147,8 @@ pub struct Batch {
     sent_before: u64,
     /// The number of children with which an earlier start has sealed the batch.
     sealed: Option<u64>,
-    /// The token in the headers of the children, read once.
-    token: Option<String>,
+    /// The secret from which the tokens of the children are made, read once.
+    secret: Option<String>,
 }
 
 impl Storage {
@@ -180,7 +192,7 @@ impl Batch {
             let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
             let sent_before = sealed.or(cursor).unwrap_or(0);
             let on_dead = OnDeadLetters::default();
-            Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, token: None })
+            Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, secret: None })
         })
     }
 
@@ -202,13 +214,13 @@ impl Batch {
         self.next
     }
 
-    async fn token(&mut self) -> Result<String, Error> {
-        if let Some(token) = &self.token {
-            return Ok(token.clone());
+    async fn secret(&mut self) -> Result<String, Error> {
+        if let Some(secret) = &self.secret {
+            return Ok(secret.clone());
         }
-        let token = self.ledger().make_token().await?;
-        self.token = Some(token.clone());
-        Ok(token)
+        let secret = self.ledger().make_secret().await?;
+        self.secret = Some(secret.clone());
+        Ok(secret)
     }
 
     /// Seals the batch: it accepts no more children. The `continuation` is sent once when all children have ended; at
@@ -224,13 +236,19 @@ impl Batch {
     /// # Cancel safety
     /// Dropping the future is an interruption: start again with the same children.
     pub async fn then<C: QueueMessage>(mut self, continuation: &C) -> Result<(), Error> {
-        let (core, token) = self.ready_to_send(None, QueueOf::of::<C>(), None).await?;
-        let options = self.continuation_options(&token);
+        let (core, secret) = self.ready_to_send(None, QueueOf::of::<C>(), None).await?;
+        let outer = self.outer().await?;
+        let options = self.continuation_options(&secret, outer.as_ref());
         let prepared = send::prepare(&core, continuation, options, Purpose::OneOfMany)?;
-        self.seal(&core, prepared).await
+        self.seal(&core, prepared, outer).await
     }
 
-    fn seal<'b>(&'b self, core: &'b QueueCore, prepared: Prepared) -> BoxFuture<'b, Result<(), Error>> {
+    fn seal<'b>(
+        &'b self,
+        core: &'b QueueCore,
+        prepared: Prepared,
+        outer: Option<Outer<'b>>,
+    ) -> BoxFuture<'b, Result<(), Error>> {
         Box::pin(async move {
             if prepared.blob.is_some() {
                 let text =
@@ -241,7 +259,10 @@ impl Batch {
             let plan = Plan { children: self.next, queue, text };
             let ledger = self.ledger();
             ledger.check_announced(self.next).await?;
-            self.record_handover().await?;
+            if let Some(Outer { ledger, index, from, .. }) = outer {
+                // Before the batch is sealed, so that a later attempt of the sending job knows that it ends elsewhere.
+                ledger.hand_over(index, &self.id, from.as_deref()).await?;
+            }
             ledger.seal(&plan).await?;
             // The plan that was written first holds.
             let plan = ledger.plan().await?.unwrap_or(plan);
@@ -261,35 +282,35 @@ impl Batch {
         })
     }
 
-    fn continuation_options(&self, token: &str) -> SendOptions {
-        let mut options = SendOptions::new()
-            .source(source(token))
-            .id(self.id.as_str())
-            .header(OF, self.id.as_str())
-            .header(OF_TOKEN, token);
-        if let Some(context) = &self.context {
-            for name in [BATCH, INDEX, ON_DEAD, TOKEN] {
-                if let Some(value) = context.info().headers.get(name) {
-                    options = options.header(name, value);
-                }
-            }
-        }
+    fn continuation_options(&self, secret: &str, outer: Option<&Outer<'_>>) -> SendOptions {
+        let (id, source) = (self.id.as_str(), source(secret));
+        let own = token(secret, THEN, &source, id);
+        let options = SendOptions::new().source(&*source).id(id).header(OF, id).header(OF_TOKEN, own);
+        let Some(Outer { ledger, index, secret, on_dead, .. }) = outer else { return options };
+        let index = index.to_string();
+        let token = token(secret, &index, &source, id);
         options
+            .header(BATCH, ledger.id.as_str())
+            .header(INDEX, index)
+            .header(ON_DEAD, on_dead)
+            .header(TOKEN, token)
     }
 
-    /// Recorded before the batch is sealed, so that a later attempt of the sending job knows that it ends elsewhere.
-    async fn record_handover(&self) -> Result<(), Error> {
-        let Some(context) = &self.context else { return Ok(()) };
-        let headers = &context.info().headers;
+    /// Returns the place of the job that sends this batch in a batch of its own, which it hands over to this one.
+    async fn outer(&self) -> Result<Option<Outer<'_>>, Error> {
+        let Some(context) = &self.context else { return Ok(None) };
+        let JobInfo { headers, source, id, .. } = context.info();
         let outer = headers.get(BATCH).and_then(|id| BatchId::new(id).ok());
-        let index = headers.get(INDEX).and_then(|index| index.parse().ok());
-        let (Some(outer), Some(index)) = (outer, index) else { return Ok(()) };
+        let index = headers.get(INDEX).and_then(|index| index.parse::<u64>().ok());
+        let (Some(outer), Some(index)) = (outer, index) else { return Ok(None) };
         let ledger = Ledger::new(&self.storage, outer);
-        // Without the batch's token, the headers were written by another program, and there is nothing to hand over.
-        if ledger.token().await?.as_deref() != headers.get(TOKEN).map(String::as_str) {
-            return Ok(());
+        let Some(secret) = ledger.secret().await? else { return Ok(None) };
+        // Without the token, the headers were written by another program, and there is nothing to hand over.
+        if headers.get(TOKEN) != Some(&token(&secret, &index.to_string(), source, id)) {
+            return Ok(None);
         }
-        ledger.hand_over(index, &self.id, headers.get(OF).map(String::as_str)).await
+        let on_dead = headers.get(ON_DEAD).cloned().unwrap_or_default();
+        Ok(Some(Outer { ledger, index, secret, on_dead, from: headers.get(OF).cloned() }))
     }
 
     fn ledger(&self) -> Ledger<'_> {

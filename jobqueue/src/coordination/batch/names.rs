@@ -1,7 +1,7 @@
 //! The blob names of a batch, and the tree of its markers.
 //!
 //! ```text
-//! <id>/token                the secret in the children's headers, which other events lack
+//! <id>/token                the secret from which the tokens in the children's headers are made
 //! <id>/names/<leaf>         digests of the children with these numbers, written before they are sent
 //! <id>/plan                 the number of children and the continuation, written once when the batch is sealed
 //! <id>/cursor               the number of children that were certainly sent
@@ -15,8 +15,11 @@
 //! <id>/1/<group>/<place>    a leaf of 100 children is done, <id>/2/… a hundred leaves, and so on up to one
 //! ```
 
+use sha2::{Digest, Sha256};
+
 use crate::error::{Error, ErrorKind};
 use crate::storage::{BlobName, ContainerName};
+use jobqueue_storage::fast::hex::to_hex;
 
 pub(crate) const CONTAINER: &str = "jobqueue-batches";
 /// The number of markers in a group, and so the names that are listed when one of them is written.
@@ -35,10 +38,24 @@ pub(super) use crate::send::COPY;
 /// Header of a continuation: the batch whose results it reads.
 pub(super) const OF: &str = "batchof";
 
-/// Header: the token of the batch that a child belongs to.
+/// Header: the [`token`] of a child.
 pub(super) const TOKEN: &str = "batchtoken";
-/// Header of a continuation: the token of the batch whose results it reads.
+/// Header of a continuation: its [`token`] in the batch whose results it reads.
 pub(super) const OF_TOKEN: &str = "batchoftoken";
+
+/// The place of the continuation.
+pub(super) const THEN: &str = "then";
+
+/// Returns the proof that a batch has made the job `source`, `id` for this place: the number of a child, or [`THEN`]. In the headers of
+/// another job it proves nothing, so that an application may copy headers.
+pub(super) fn token(secret: &str, place: &str, source: &str, id: &str) -> String {
+    let mut hash = Sha256::new();
+    for part in [secret, place, source, id] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    to_hex(&hash.finalize()[..16])
+}
 
 /// The metadata key on a handover: the batch with whose continuation the child ends.
 pub(super) const INNER: &str = "inner";

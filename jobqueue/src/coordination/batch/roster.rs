@@ -5,8 +5,8 @@
 //! Payloads only show that a restart sends another list, and only where they can be compared: a release between two
 //! starts may add a member or rename the kind, and a codec may write other bytes each time.
 //!
-//! The token of the batch is random and travels in the headers of the children. An event that names the batch without
-//! the token is an ordinary job: it runs, and ends no child.
+//! The batch has a random secret. The headers of a child have a token, which is made from the secret, the child's place and its identity.
+//! An event that names the batch without the token for its own identity is an ordinary job: it runs, and ends no child.
 
 use std::collections::BTreeSet;
 
@@ -113,19 +113,19 @@ fn digits(hash: Sha256, bytes: usize) -> String {
 }
 
 impl Ledger<'_> {
-    /// Returns the batch's token. Creates one if the batch is new.
-    pub(super) async fn make_token(&self) -> Result<String, Error> {
+    /// Returns the batch's secret. Creates one if the batch is new.
+    pub(super) async fn make_secret(&self) -> Result<String, Error> {
         let blob = self.id.blob("token")?;
         let new = self.storage.runtime().uuid_v4().simple().to_string();
         if self.create(&blob, &new).await? {
             return Ok(new);
         }
         let missing = || Error::new(ErrorKind::Storage, "the batch was swept while it was being created");
-        self.token().await?.ok_or_else(missing)
+        self.secret().await?.ok_or_else(missing)
     }
 
-    /// Returns the batch's token; `None` if the batch does not exist.
-    pub(super) async fn token(&self) -> Result<Option<String>, Error> {
+    /// Returns the batch's secret; `None` if the batch does not exist.
+    pub(super) async fn secret(&self) -> Result<Option<String>, Error> {
         self.read(&self.id.blob("token")?).await
     }
 

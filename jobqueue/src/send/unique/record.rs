@@ -264,9 +264,11 @@ fn claim(
                 Edit::Keep(Ownership::Other(Some(joined)))
             }
             (false, _, true) => Edit::Keep(Ownership::Other(None)),
-            // Its sender died and may have sent, so the id stays for its window.
+            // Its sender died and may have sent, so the id stays for its window. A child of a batch has the id of its place: no other
+            // belongs to the batch.
             (false, true, false) => {
-                Edit::Write(Record { id: found.id, taken_over: true, ..mine.clone() }, Ownership::Mine)
+                let id = if mine.child.is_some() { mine.id.clone() } else { found.id };
+                Edit::Write(Record { id, taken_over: true, ..mine.clone() }, Ownership::Mine)
             }
             (_, false, _) => Edit::Write(mine.clone(), Ownership::Mine),
         }
