@@ -46,7 +46,8 @@ impl BatchSweepOptions {
     }
 
     /// Also removes unfinished batches in which nothing has happened for this time. Their remaining jobs still run,
-    /// but end no child.
+    /// but end no child. A worker that ran children of a batch may need 10 minutes to find that it is removed: do not use its id again
+    /// before.
     #[must_use]
     pub fn abandoned(mut self, age: Duration) -> Self {
         self.abandoned = Some(age);
