@@ -63,6 +63,18 @@ impl DeliveryState {
         Ok(())
     }
 
+    /// Calls all hooks, because the message is dead-lettered although one of them has failed for long. Errors are only
+    /// logged, so that the failure of one hook concerns no other.
+    pub(super) async fn giving_up(&self, leased_job: &LeasedJob, job: &JobInfo, rejection: &Rejection) {
+        for hook in self.hooks_of(job) {
+            let context = self.hook_context(leased_job, job);
+            let called = hook.dead_lettering(context, rejection.reason.as_str(), &rejection.detail).await;
+            if let Err(error) = called {
+                crate::log::error!(queue = %job.queue, error = %chain(&error), "dead-lettered although a hook of the job failed");
+            }
+        }
+    }
+
     fn hooks_of(&self, job: &JobInfo) -> impl DoubleEndedIterator<Item = &dyn Hook> {
         self.hooks.iter().map(|hook| &**hook).filter(|hook| hook.applies_to(job))
     }

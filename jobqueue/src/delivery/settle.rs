@@ -106,6 +106,9 @@ impl Executor {
             Ok(wait) => Ok(Outcome::Released(wait)),
             // The hook has failed for long enough.
             Err(rejection) if cause == Cause::BrokenHook => {
+                if let Some(job) = &job {
+                    self.state.giving_up(leased_job, job, &rejection).await;
+                }
                 self.dead_letter(leased_job, job, rejection).await
             }
             Err(rejection) => self.reject(leased_job, job, rejection, slot).await,
@@ -152,7 +155,7 @@ impl Executor {
             if let Ok(wait) = defer(leased_job, cause, &detail).await? {
                 return Ok(Outcome::Released(wait));
             }
-            crate::log::error!(queue = %hooked.queue, detail, "dead-lettered although a hook of the job failed");
+            self.state.giving_up(leased_job, hooked, &rejection).await;
         }
         self.dead_letter(leased_job, job, rejection).await
     }

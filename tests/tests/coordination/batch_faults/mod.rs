@@ -1,6 +1,7 @@
 //! Batches under many faults at once, nested, over shards, and the remains after a sweep. In paused time on memory.
 
 mod copies;
+mod members;
 mod sweep;
 mod unique;
 

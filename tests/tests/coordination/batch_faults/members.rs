@@ -1,0 +1,88 @@
+//! The jobs that belong to a batch: not those with its headers, not those of a former batch, and also one whose records are damaged.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
+use jobqueue::storage::{ContainerName, PutBlob};
+use jobqueue::{Context, JobError, QueueMessage, SendOptions};
+use jobqueue_testing::faults::Faulty;
+use jobqueue_tests::jobs::{after, in_memory, worker};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use super::{Join, Log, Slice, builder, fan_out, slice};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "notes", kind = "note")]
+struct Note {}
+
+/// Sends a note with all headers of the job that sends it.
+async fn send_note(ctx: &Context) -> Result<(), JobError> {
+    let headers = ctx.info().headers.iter();
+    let options = headers.fold(SendOptions::new(), |options, (name, value)| options.header(name, value));
+    ctx.queue::<Note>().await?.send(&Note {}).with(options).await?;
+    Ok(())
+}
+
+/// An application that passes on headers, such as those of a tenant, passes on all of them.
+#[tokio::test(start_paused = true)]
+async fn job_with_the_headers_of_a_child_or_continuation_is_an_ordinary_one() {
+    for policy in [OnDeadLetters::Wait, OnDeadLetters::Continue] {
+        let (storage, notes) = (in_memory(), Arc::new(Mutex::new(0)));
+        fan_out(&storage, 1, policy).await;
+        let slice = async |_: Slice, ctx: Context| send_note(&ctx).await;
+        let join = async |_: Join, ctx: Context| send_note(&ctx).await;
+        let ran = Arc::clone(&notes);
+        let note = move |_: Note| {
+            *ran.lock().unwrap() += 1;
+            async { Ok::<_, JobError>(()) }
+        };
+        let worker = worker(&storage).handle(slice).handle(join).handle(note).build().unwrap();
+        let report = worker.run_until(after(600)).await.unwrap();
+        assert_eq!(*notes.lock().unwrap(), 2, "{policy:?}: {report:?}");
+        assert_eq!((report.completed, report.duplicates), (4, 0), "{policy:?}: {report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_of_a_swept_batch_ends_no_child_of_the_batch_that_has_its_id() {
+    let (storage, log) = (in_memory(), Log::default());
+    let mut former = storage.batch("b").await.unwrap();
+    former.send(&Slice { n: 0 }).await.unwrap();
+    former.send(&Slice { n: 1 }).delay(HOUR).await.unwrap();
+    former.then(&Join {}).await.unwrap();
+    let running =
+        tokio::spawn(builder(&storage, &log).handle(slice).build().unwrap().run_until(after(5_400)));
+    sleep(Duration::from_secs(60)).await;
+    let all = BatchSweepOptions::new().abandoned(Duration::ZERO);
+    assert_eq!(sweep_batches(&storage, all).await.unwrap(), 1);
+    let mut next = storage.batch("b").await.unwrap();
+    next.send_all((0..2).map(|n| (Slice { n: n + 10 }, SendOptions::new().delay(HOUR * 2)))).await.unwrap();
+    next.then(&Join {}).await.unwrap();
+    let _ = running.await.unwrap().unwrap();
+    assert_eq!(log.runs.lock().unwrap().get(&1), Some(&1), "the child of the former batch runs");
+    assert_eq!(storage.batch_progress("b").await.unwrap().unwrap().done, 0);
+}
+
+/// A log keeps the order of a key, and is damaged: the job is given up after an hour.
+#[tokio::test(start_paused = true)]
+async fn child_whose_order_is_damaged_counts_as_ended() {
+    let (storage, log) = (Faulty::new(&in_memory()).storage(), Log::default());
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.on_dead_letters(OnDeadLetters::Continue);
+    batch.send_all([Slice { n: 0 }]).in_order().await.unwrap();
+    batch.then(&Join {}).await.unwrap();
+    let container = ContainerName::new("jobqueue-fifo").unwrap();
+    for (name, _) in storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs {
+        let name = jobqueue::storage::BlobName::new(container.clone(), name).unwrap();
+        storage.blobs().put_blob(&name, "x".into(), PutBlob::new()).await.unwrap();
+    }
+    let report =
+        builder(&storage, &log).handle(slice).build().unwrap().run_until(after(9_000)).await.unwrap();
+    assert_eq!(report.dead_lettered, 1, "{report:?}");
+    assert_eq!(storage.batch_progress("b").await.unwrap().unwrap().failed, 1);
+    assert_eq!(log.joins.lock().unwrap().len(), 1, "the batch goes on");
+}
