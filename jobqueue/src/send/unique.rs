@@ -173,7 +173,7 @@ async fn send_for(
         Err(error) => {
             // An earlier sender's message may be stored: then the id stays.
             if error.is_rejected() && !taken_over {
-                records.finish(claim, Record::into_void).await;
+                records.give_up(claim).await;
             }
             Err(error)
         }

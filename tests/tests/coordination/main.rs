@@ -9,6 +9,7 @@ mod batch_options;
 mod changed_messages;
 mod costs;
 mod fail_over;
+mod late_records;
 mod leader;
 mod order;
 mod schedule;

@@ -79,9 +79,9 @@ impl<M: QueueMessage> Runner<M> {
         if let Err(error) = self.warn_of_the_future(context).await {
             crate::log::debug!(schedule = %self.name, error = %chain(&error), "reading the state failed");
         }
-        let mut failures = Failures::default();
+        let mut term = Term::default();
         while !leadership.token().is_cancelled() {
-            let pause = match self.step(context, &leadership, &mut failures).await {
+            let pause = match self.step(context, &leadership, &mut term).await {
                 Ok(pause) => pause,
                 Err(error) => {
                     crate::log::warn!(schedule = %self.name, error = %chain(&error), "sending a slot failed; trying again");
@@ -111,7 +111,7 @@ impl<M: QueueMessage> Runner<M> {
         &self,
         context: &BackgroundContext,
         leadership: &Leadership,
-        failures: &mut Failures,
+        term: &mut Term,
     ) -> Result<Duration, Error> {
         let runtime = context.storage().runtime();
         let now = timestamp(runtime)?;
@@ -119,20 +119,15 @@ impl<M: QueueMessage> Runner<M> {
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
             // The former leader may have sent it.
-            if !self.is_waiting(&queue, slot).await {
-                self.send_or_skip(&queue, slot, failures).await?;
+            if term.sent != Some(slot) && !self.is_waiting(&queue, slot).await {
+                self.send_or_skip(&queue, slot, term).await?;
             }
             state = state.finish(slot).await?;
         }
         if let Some(at) = state.triggered {
-            match self.send_under(&queue, at, self.trigger_id(at)).await {
-                Err(error) if !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge) => {
-                    return Err(error);
-                }
-                Err(error) => {
-                    crate::log::error!(schedule = %self.name, error = %chain(&error), "the trigger is skipped: its message cannot be created");
-                }
-                Ok(()) => {}
+            if term.triggered != Some(at) {
+                self.send_trigger(&queue, at).await?;
+                term.triggered = Some(at);
             }
             state = state.triggered().await?;
         }
@@ -143,7 +138,7 @@ impl<M: QueueMessage> Runner<M> {
                 return Ok(Duration::ZERO);
             }
             state = state.begin(slot).await?;
-            self.send_or_skip(&queue, slot, failures).await?;
+            self.send_or_skip(&queue, slot, term).await?;
             state = state.finish(slot).await?;
         }
         if let Some(slot) = self.timetable.last_until(now).filter(|slot| *slot > state.done) {
@@ -153,6 +148,17 @@ impl<M: QueueMessage> Runner<M> {
         let next = self.timetable.next_after(state.done.max(now));
         let wait = next.map(|next| next.duration_since(timestamp(runtime).unwrap_or(now)));
         Ok(wait.map_or(LOOK, |wait| Duration::try_from(wait).unwrap_or_default().min(LOOK)))
+    }
+
+    /// Sends the job of a trigger, unless its message cannot be made.
+    async fn send_trigger(&self, queue: &Queue<M>, at: Timestamp) -> Result<(), Error> {
+        match self.send_under(queue, at, self.trigger_id(at)).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge) => {
+                crate::log::error!(schedule = %self.name, error = %chain(&error), "the trigger is skipped: its message cannot be created");
+                Ok(())
+            }
+            sent => sent,
+        }
     }
 
     fn due(&self, done: Timestamp, now: Timestamp) -> Vec<Timestamp> {
@@ -169,26 +175,19 @@ impl<M: QueueMessage> Runner<M> {
 
     /// Sends a slot. If its message cannot be made, skips the slot in the end: the cause may concern no other slot,
     /// and must not delay the others forever. If the storage fails, it waits, and the slots behind it may be missed.
-    async fn send_or_skip(
-        &self,
-        queue: &Queue<M>,
-        slot: Timestamp,
-        failures: &mut Failures,
-    ) -> Result<(), Error> {
-        let Err(error) = self.send(queue, slot).await else { return Ok(()) };
-        let is_of_message = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge);
-        if !is_of_message || failures.another(slot) < TRIES {
-            return Err(error);
+    async fn send_or_skip(&self, queue: &Queue<M>, slot: Timestamp, term: &mut Term) -> Result<(), Error> {
+        if let Err(error) = self.send_under(queue, slot, self.id(slot)).await {
+            let is_of_message = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge);
+            if !is_of_message || term.another_failure(slot) < TRIES {
+                return Err(error);
+            }
+            crate::log::error!(
+                schedule = %self.name, %slot, error = %chain(&error), tries = TRIES,
+                "the slot is skipped: its message cannot be created"
+            );
         }
-        crate::log::error!(
-            schedule = %self.name, %slot, error = %chain(&error), tries = TRIES,
-            "the slot is skipped: its message cannot be created"
-        );
+        term.sent = Some(slot);
         Ok(())
-    }
-
-    async fn send(&self, queue: &Queue<M>, slot: Timestamp) -> Result<(), Error> {
-        self.send_under(queue, slot, self.id(slot)).await
     }
 
     async fn send_under(&self, queue: &Queue<M>, slot: Timestamp, id: String) -> Result<(), Error> {
@@ -216,21 +215,23 @@ impl<M: QueueMessage> Runner<M> {
     }
 }
 
-/// Counts the failures of this leader to make the message of a slot.
+/// What this leader has done, also if the schedule's state does not show it yet.
 #[derive(Debug, Default)]
-struct Failures {
-    slot: Option<Timestamp>,
-    count: u32,
+struct Term {
+    /// The last slot that was sent or skipped.
+    sent: Option<Timestamp>,
+    /// The last trigger whose job was sent or skipped.
+    triggered: Option<Timestamp>,
+    /// The slot whose message could not be made, and how often.
+    failed: Option<(Timestamp, u32)>,
 }
 
-impl Failures {
-    /// Counts one more failure of `slot`, and returns their number.
-    fn another(&mut self, slot: Timestamp) -> u32 {
-        if self.slot != Some(slot) {
-            *self = Self { slot: Some(slot), count: 0 };
-        }
-        self.count += 1;
-        self.count
+impl Term {
+    /// Counts one more failure to make the message of `slot`, and returns their number.
+    fn another_failure(&mut self, slot: Timestamp) -> u32 {
+        let former = self.failed.filter(|(failed, _)| *failed == slot).map_or(0, |(_, failures)| failures);
+        self.failed = Some((slot, former + 1));
+        former + 1
     }
 }
 

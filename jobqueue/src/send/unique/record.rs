@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tokio::time::timeout;
 
 use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind};
@@ -15,7 +16,7 @@ use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::{BlobName, ContainerName};
-use crate::storage::{StoreError, StoreErrorKind};
+use crate::storage::{StoreError, StoreErrorKind, Tries};
 use crate::undelivered::{StoredMessage, UndeliveredRef};
 use jobqueue_storage::fast::hex::to_hex;
 
@@ -230,21 +231,47 @@ impl Records {
         Ok(message.map_or(ClaimState::Nothing, |message| ClaimState::Held(Box::new(version), message)))
     }
 
-    /// Records the result as `outcome` makes it from the record. If this fails, the record stays pending, and the
-    /// next sender sends under the same id.
+    /// Records the result as `outcome` makes it from the record. Tries while the storage cannot serve it, until the hold on the key ends:
+    /// if the result is not recorded by then, the next sender sends under the same id.
     pub(crate) async fn finish(&self, mine: Version<Record>, outcome: impl Fn(Record) -> Record) {
+        let left = mine.value.pending_until.saturating_sub(unix_millis(self.0.runtime().now()));
         let own = mine.value.clone();
-        let finish = |found: Option<Record>| match found {
-            Some(found) if found.is_pending_of(&own) => Edit::Write(outcome(found), true),
-            _ => Edit::Keep(false),
-        };
-        match self.0.change(Known::Version(mine), finish).await {
-            Ok(changed) if changed.result => {}
-            Ok(_) => crate::log::debug!("the record of the unique job was changed by another process"),
-            Err(error) => {
+        let mut mine = Some(mine);
+        let record = || self.record(&own, mine.take().map_or(Known::Nothing, Known::Version), &outcome);
+        let tries = Tries::persistent(self.0.runtime());
+        match timeout(Duration::from_millis(left), tries.run(record)).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => {
+                crate::log::debug!("the record of the unique job was changed by another process")
+            }
+            failed => {
+                let error = failed.ok().and_then(Result::err);
+                let error = error.map_or_else(|| "no answer in time".to_owned(), |error| error.to_string());
                 crate::log::warn!(record = %self.0.name(), %error, "the unique job was sent but could not be recorded; send it again under the same id");
             }
         }
+    }
+
+    /// Frees the key, because nothing was stored. If this fails, the next sender waits until the hold on the key ends.
+    pub(super) async fn give_up(&self, mine: Version<Record>) {
+        let own = mine.value.clone();
+        if let Err(error) = self.record(&own, Known::Version(mine), &Record::into_void).await {
+            crate::log::debug!(record = %self.0.name(), %error, "the key of a unique job that was not sent was not freed");
+        }
+    }
+
+    /// Changes the record `own` if it still stands. Returns whether it does.
+    async fn record(
+        &self,
+        own: &Record,
+        known: Known<Record>,
+        outcome: &impl Fn(Record) -> Record,
+    ) -> Result<bool, StoreError> {
+        let finish = |found: Option<Record>| match found {
+            Some(found) if found.is_pending_of(own) => Edit::Write(outcome(found), true),
+            _ => Edit::Keep(false),
+        };
+        Ok(self.0.change(known, finish).await?.result)
     }
 }
 
