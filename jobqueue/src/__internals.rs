@@ -19,7 +19,8 @@ pub use crate::dead_letters::untyped::DeadLetterQueue;
 pub use crate::delivery::{past_dead_letters, unwrap_unreadable};
 pub use crate::group_log::{groups, is_in_order, position_names};
 pub use crate::handler::erased::{is_outage, is_snooze};
-pub use crate::history::{kept_text, open as open_journal};
+pub use crate::history::open as open_journal;
+pub use crate::job::outcome::kept_text;
 pub use crate::presence::{
     Answer, CONTAINER as WORKERS, CancelRequest, Counters, FoundWorker, HISTOGRAM_BOUNDS, JobProgress,
     KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord,

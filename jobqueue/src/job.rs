@@ -6,8 +6,19 @@ pub use jobqueue_message::job::{
     Backoff, BoxError, JobError, JobInfo, Outcome, Reason, TraceContext, Verdict,
 };
 
-/// The results of handlers and deliveries, and the texts of errors.
+/// The results of handlers and deliveries, and the texts of errors and records.
 pub(crate) mod outcome {
     pub(crate) use jobqueue_message::job::{BoxError, JobError, Outcome, Reason, Verdict};
     pub(crate) use jobqueue_storage::text::{chain, printable};
+
+    /// The most bytes that records keep of a key or a kind: a producer may write any text. An id and a source are not longer.
+    const MAX_TEXT: usize = 1_024;
+
+    /// Returns the part of a key or kind that records keep: its first 1,024 bytes.
+    pub fn kept_text(text: &str) -> &str {
+        match text.len() {
+            0..=MAX_TEXT => text,
+            _ => (0..=MAX_TEXT).rev().find_map(|end| text.get(..end)).unwrap_or_default(),
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 
-use crate::job::outcome::{Outcome, printable};
+use crate::job::outcome::{Outcome, kept_text, printable};
 use crate::job::{JobInfo, Reason, TraceContext};
 use crate::runtime::Runtime;
 use crate::storage::JournalEntry;
@@ -18,8 +18,6 @@ const FULL: usize = 4_096;
 const FULL_BYTES: usize = 1024 * 1024;
 /// The number of full appends that wait at most.
 const MOST: usize = 8;
-/// The most bytes that are kept of a key or a kind. An id and a source are not longer.
-const MAX_TEXT: usize = 1_024;
 /// The most characters of an error.
 const MAX_ERROR: usize = 500;
 
@@ -73,14 +71,6 @@ impl Ended {
         let optional =
             self.key.as_ref().map_or(0, |key| key.len()) + self.error.as_ref().map_or(0, String::len);
         self.id.len() + self.source.len() + self.kind.len() + optional
-    }
-}
-
-/// Returns the part of a key or kind that the journal keeps: its first 1,024 bytes.
-pub fn kept_text(text: &str) -> &str {
-    match text.len() {
-        0..=MAX_TEXT => text,
-        _ => (0..=MAX_TEXT).rev().find_map(|end| text.get(..end)).unwrap_or_default(),
     }
 }
 

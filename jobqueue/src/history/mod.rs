@@ -21,7 +21,6 @@ mod writer;
 use std::sync::Arc;
 
 pub(crate) use buffer::JournalBuffer;
-pub use buffer::kept_text;
 pub(crate) use writer::run_journal_writer;
 
 use crate::storage::{JournalStore, Stores};

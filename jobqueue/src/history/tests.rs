@@ -12,7 +12,7 @@ use super::blobs::BlobJournal;
 use super::*;
 use crate::clock::ManualClock;
 use crate::envelope::{Envelope, Payload};
-use crate::job::outcome::Outcome;
+use crate::job::outcome::{Outcome, kept_text};
 use crate::job::{JobInfo, TraceContext};
 use crate::storage::{
     BlobName, BlobProperties, ContainerName, JournalEntry, JournalPage, JournalQuery, Operation, PutBlob,

@@ -18,7 +18,7 @@ use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
 use super::requests::{Answer, Standing, StandingRequests, job_key};
 use super::store::rounding;
 use crate::job::JobInfo;
-use crate::job::outcome::{Outcome, printable};
+use crate::job::outcome::{Outcome, kept_text, printable};
 use crate::sync::lock;
 
 /// The most characters of a progress text, with one more for an ellipsis.
@@ -94,8 +94,8 @@ impl Run {
             queue: job.queue.to_string(),
             id: job.id.to_string(),
             source: job.source.to_string(),
-            kind: job.kind.to_string(),
-            key: job.key.as_deref().map(str::to_owned),
+            kind: kept_text(&job.kind).to_owned(),
+            key: job.key.as_deref().map(|key| kept_text(key).to_owned()),
             attempt: job.attempt,
             max_attempts: job.max_attempts,
             since: super::store::time(since),
@@ -294,6 +294,8 @@ impl TrackedRuns {
 
     /// Returns the counters of a kind; those of all others together if there are too many.
     fn counters(&mut self, queue: &str, kind: &str) -> &mut Counters {
+        // A producer may write any text.
+        let kind = kept_text(kind);
         let known = |kind: &str| self.by_kind.get(queue).and_then(|kinds| kinds.get(kind)).copied();
         let place = known(kind).or_else(|| known(OTHER).filter(|_| self.counters.len() >= MAX_COUNTERS));
         let place = place.unwrap_or_else(|| {

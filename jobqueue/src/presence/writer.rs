@@ -14,9 +14,9 @@ use super::store::{self, Document, Records};
 use super::tracker::{Snapshot, Tracker};
 use crate::error::Error;
 use crate::job::outcome::chain;
-use crate::json_blob::{Edit, JsonBlob, Known};
+use crate::json_blob::{Changed, Edit, JsonBlob, Known};
 use crate::runtime::Runtime;
-use crate::storage::BlobStore;
+use crate::storage::{BlobStore, StoreError, StoreErrorKind};
 
 /// The time between two sweeps of the records that dead workers have left.
 const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
@@ -173,7 +173,7 @@ impl Writer {
         loop {
             let written = Instant::now();
             match self.round().await {
-                Err(error) if self.read.is_none() => cannot_read(&error),
+                Err(error) if !self.tracker.has_requests().is_cancelled() => cannot_read(&error),
                 Err(error) => {
                     crate::log::debug!(error = %chain(&error), "the worker's record was not written")
                 }
@@ -189,29 +189,59 @@ impl Writer {
     }
 
     async fn round(&mut self) -> Result<(), Error> {
+        let written = self.write().await;
+        // A request is stored before its notification. It counts also if the record cannot be written, and no notification be read.
+        let told = written.as_ref().ok().copied();
+        if told.is_none() || told != self.read {
+            let queues: Vec<_> = self.about.queues.iter().map(|queue| queue.name.clone()).collect();
+            match self.requests.standing(queues).await {
+                Ok(standing) => self.tracker.set_requests(standing),
+                // The storage refuses for good: the worker does not wait for it.
+                Err(error) if !error.is_retryable() && !self.tracker.has_requests().is_cancelled() => {
+                    cannot_read(&error);
+                    self.tracker.set_requests(BTreeMap::new());
+                }
+                Err(error) => return Err(error),
+            }
+            self.read = told;
+        }
+        written.map(drop)
+    }
+
+    /// Writes the record. Returns the number of notifications.
+    async fn write(&mut self) -> Result<u64, Error> {
         let known = std::mem::replace(&mut self.known, Known::Nothing);
-        let mut is_new = true;
-        let change = |before: Option<Document>| {
-            is_new = before.is_none();
-            let notifications = before.map_or(0, |before| before.notifications);
-            Edit::Write(Document { record: self.record(), notifications, alive: None }, ())
-        };
         let begun = Instant::now();
-        let Some(version) = self.document.change(known, change).await?.version else { return Ok(()) };
-        // A request is stored before its notification.
-        let told = Some(version.value.notifications);
-        self.known = Known::Version(version);
+        let written = match self.change(known, self.record()).await {
+            Err(error) if error.kind() == StoreErrorKind::TooLarge => {
+                let (running, counters) = (Vec::new(), Vec::new());
+                self.change(Known::Nothing, WorkerRecord { running, counters, ..self.record() }).await?
+            }
+            written => written?,
+        };
+        let is_new = written.result.is_none();
+        let notifications = written.result.unwrap_or_default();
+        self.known = written.version.map_or(Known::Nothing, Known::Version);
         // No operator notifies a worker that has not written for three intervals.
-        if begun.duration_since(self.written) > self.about.interval * 2 {
+        if is_new || begun.duration_since(self.written) > self.about.interval * 2 {
             self.read = None;
         }
         self.written = begun;
-        if is_new || told != self.read {
-            let queues = self.about.queues.iter().map(|queue| queue.name.clone()).collect();
-            self.tracker.set_requests(self.requests.standing(queues).await?);
-            self.read = told;
-        }
-        Ok(())
+        Ok(notifications)
+    }
+
+    /// Writes this record. Returns the number of notifications in the former one, if there was one.
+    async fn change(
+        &self,
+        known: Known<Document>,
+        record: WorkerRecord,
+    ) -> Result<Changed<Document, Option<u64>>, StoreError> {
+        let change = |before: Option<Document>| {
+            let before = before.map(|before| before.notifications);
+            let (record, notifications) = (record.clone(), before.unwrap_or_default());
+            Edit::Write(Document { record, notifications, alive: None }, before)
+        };
+        self.document.change(known, change).await
     }
 
     fn record(&self) -> WorkerRecord {

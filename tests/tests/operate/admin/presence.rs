@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
 use jobqueue::settings::SettingOverrides;
-use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
+use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, PutMessage, StoreErrorKind};
 use jobqueue::{Context, JobError, Runtime, Storage, WorkerBuilder};
 use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, JobPlace, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -356,4 +356,44 @@ async fn thousands_of_dead_workers_do_not_hold_up_a_look_at_those_alive() {
         assert_eq!(report.workers, 1);
     };
     let _ = tokio::join!(running, looking);
+}
+
+/// A producer may write any kind. Each of these is too long to be kept, and there are many.
+#[tokio::test(start_paused = true)]
+async fn long_kinds_hide_no_worker_and_stop_no_cancellation() {
+    let storage = in_memory();
+    send(&storage, &["first"]).await;
+    let queue = "tasks".parse().unwrap();
+    for number in 0..150 {
+        let kind = format!("{number}{}", "x".repeat(60_000));
+        let event = serde_json::json!({"specversion": "1.0", "id": number.to_string(), "source": "/other", "type": kind, "data": {}});
+        let _ = storage.queues().put(&queue, PutMessage::new(event.to_string())).await.unwrap();
+    }
+    let tasks = storage.queue::<Task>().await.unwrap();
+    let _ = tasks.send(&task("late")).id("late").delay(Duration::from_secs(90)).await.unwrap();
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(200));
+    let watching = async {
+        sleep(Duration::from_secs(61)).await;
+        let admin = operator(&storage);
+        let [worker] = &admin.workers().await.unwrap()[..] else { panic!("the worker is shown as gone") };
+        let kinds = worker.record.counters.iter().map(|counters| counters.kind.len());
+        assert_eq!((kinds.clone().count() > 100, kinds.max()), (true, Some(1_024)));
+        let _ = admin.cancel(&JobReference::new("tasks", "late")).await.unwrap();
+    };
+    let (report, ()) = tokio::join!(running, watching);
+    assert_eq!(report.unwrap().completed, 1, "the cancelled job ran");
+}
+
+/// A worker that may neither write blobs nor read them waits for nothing.
+#[tokio::test(start_paused = true)]
+async fn worker_without_permission_for_blobs_starts_at_once() {
+    let faulty = Faulty::new(&in_memory());
+    send(&faulty.storage(), &["first"]).await;
+    for operation in [Operation::PutBlob, Operation::GetBlob, Operation::ListBlobs] {
+        faulty.plan_always(operation, Fault::Refuse(StoreErrorKind::Unauthorized));
+    }
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let worker = present(&faulty.storage()).handle(handler).build().unwrap();
+    assert_eq!(worker.run_until(after(10)).await.unwrap().completed, 1);
 }
