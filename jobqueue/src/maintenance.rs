@@ -4,7 +4,7 @@
 use crate::claim_check::{PAYLOADS, SweptContainer, sweep_containers};
 use crate::error::Error;
 use crate::storage::Storage;
-use crate::{coordination, delivery, send};
+use crate::{delivery, send};
 
 pub use crate::claim_check::{SweepOptions, SweepReport};
 
@@ -14,7 +14,6 @@ pub(crate) const CONTAINERS: &[SweptContainer] = &[
     SweptContainer::new(delivery::ONCE),
     SweptContainer::new(delivery::COMPLETED),
     SweptContainer::reused(send::UNIQUE),
-    SweptContainer::new(coordination::batch::CONTAINER),
 ];
 
 /// Deletes orphaned blobs of the framework, left by crashes between two writes, and expired records. Batches are not

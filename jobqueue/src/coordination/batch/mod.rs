@@ -58,7 +58,6 @@ use jobqueue_storage::fast::hex::to_hex;
 
 pub use child_requests::{Child, ChildFuture, Children, UniqueChild};
 pub(crate) use membership::Membership;
-pub(crate) use names::CONTAINER;
 pub use progress::BatchProgress;
 pub use results::{ChildFailure, ChildResult};
 pub use sweep::{BatchSweepOptions, sweep_batches};

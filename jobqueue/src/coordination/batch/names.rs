@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind};
 use crate::storage::{BlobName, ContainerName};
 use jobqueue_storage::fast::hex::to_hex;
 
-pub(crate) const CONTAINER: &str = "jobqueue-batches";
+const CONTAINER: &str = "jobqueue-batches";
 /// The number of markers in a group, and so the names that are listed when one of them is written.
 pub(super) const FAN: u64 = 100;
 /// The maximum number of children of a batch.
