@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,7 +113,14 @@ impl Worker {
     /// If the future is dropped, running handlers are dropped with it. Their messages become visible again when their
     /// leases run out.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
-        let running = self.start(false).await?;
+        let state = Arc::clone(&self.state);
+        let mut shutdown = pin!(shutdown);
+        // The start may wait, for instance for a queue that is being deleted.
+        let running = tokio::select! {
+            biased;
+            running = self.start(false) => running?,
+            () = &mut shutdown => return stopped(&state),
+        };
         tokio::select! {
             biased;
             () = shutdown => {}

@@ -8,6 +8,7 @@ use jobqueue::clock::ManualClock;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::schedule::{CatchUp, Schedule};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::worker::WorkerPhase;
 use jobqueue::{
     Context, ErrorKind, JobError, JobInfo, QueueMessage, Runtime, SendOptions, State, Storage, Worker,
     WorkerBuilder, memory,
@@ -311,4 +312,17 @@ async fn storage_failure_skips_no_slot() {
     let reports = storage.queue::<Report>().await.unwrap().peek().await.unwrap();
     let slots: Vec<String> = reports.into_iter().map(|report| report.unwrap().slot).collect();
     assert_eq!(slots, ["2026-01-01T12:10:00Z"]);
+}
+
+/// A deployment that stops at once, while a queue of its is being deleted.
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_a_start_that_waits() {
+    let faulty = Faulty::new(&memory::open());
+    faulty.plan_always(Operation::QueueMetadata, Fault::Refuse(StoreErrorKind::QueueBeingDeleted));
+    let handler = async |_: Order| Ok::<_, JobError>(());
+    let worker = Worker::builder(faulty.storage()).handle(handler).build().unwrap();
+    let (health, began) = (worker.health(), tokio::time::Instant::now());
+    let report = worker.run_until(tokio::time::sleep(Duration::from_secs(3))).await.unwrap();
+    assert_eq!((report, health.report().phase), (jobqueue::Report::default(), WorkerPhase::Ended));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }
