@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::runtime::Runtime;
 use crate::storage::{BlobName, ContainerName, NameError, QueueName};
-use crate::storage::{BlobStore, Storage, StoreError, StoreErrorKind as Kind};
+use crate::storage::{BlobStore, Storage, StoreError, StoreErrorKind as Kind, delete_if_present, list_all};
 use crate::sync::lock;
 
 /// The maximum number of attempts to delete all logs.
@@ -82,18 +82,11 @@ impl GroupLogs {
     /// Deletes a page whose entries the head has, or whose entries do not count. A page that stays costs its bytes and nothing else.
     pub(super) async fn delete_page(&self, entry: &EntryRef, page: u64) -> Result<(), NameError> {
         let blob = self.blob(entry, Some(page))?;
-        if let Err(error) = self.delete(blob.name()).await {
+        if let Err(error) = delete_if_present(&*self.blobs, blob.name()).await {
             crate::log::debug!(queue = %self.queue, %error, "a page of a group log was not deleted");
         }
         lock(&self.known).remove(&(entry.log, Some(page)));
         Ok(())
-    }
-
-    async fn delete(&self, name: &BlobName) -> Result<(), StoreError> {
-        match self.blobs.delete_blob(name, None).await {
-            Err(e) if e.kind() != Kind::BlobNotFound => Err(e),
-            _ => Ok(()),
-        }
     }
 
     /// Ends the position of a delivered job.
@@ -158,7 +151,7 @@ impl GroupLogs {
         let Stored { heads, pages } = self.stored().await?;
         // Pages first: without its head, a page would still take the sends of a process that knows it.
         for name in pages.iter().chain(&heads) {
-            self.delete(name).await?;
+            delete_if_present(&*self.blobs, name).await?;
         }
         lock(&self.known).clear();
         Ok(())
@@ -167,25 +160,16 @@ impl GroupLogs {
     async fn stored(&self) -> Result<Stored, StoreError> {
         let container = ContainerName::new(CONTAINER).map_err(|e| self.invalid(e))?;
         let prefix = format!("{}/", self.queue);
-        let (mut stored, mut marker) = (Stored::default(), None);
-        loop {
-            let page = match self.blobs.list_blobs(&container, &prefix, marker.as_deref()).await {
-                Err(e) if e.kind() == Kind::ContainerNotFound => return Ok(stored),
-                page => page?,
-            };
-            for (name, _) in &page.blobs {
-                let Some(document) = name.strip_prefix(&prefix) else { continue };
-                let (log, page) = document.split_once('/').map_or((document, false), |(log, _)| (log, true));
-                if log.parse::<u16>().is_ok_and(|log| log < LOGS) {
-                    let documents = if page { &mut stored.pages } else { &mut stored.heads };
-                    documents.push(self.name(document).map_err(|e| self.invalid(e))?);
-                }
-            }
-            marker = page.next;
-            if marker.is_none() {
-                return Ok(stored);
+        let mut stored = Stored::default();
+        for (name, _) in list_all(&*self.blobs, &container, &prefix).await?.blobs {
+            let Some(document) = name.name().strip_prefix(&prefix) else { continue };
+            let (log, is_page) = document.split_once('/').map_or((document, false), |(log, _)| (log, true));
+            if log.parse::<u16>().is_ok_and(|log| log < LOGS) {
+                let documents = if is_page { &mut stored.pages } else { &mut stored.heads };
+                documents.push(name);
             }
         }
+        Ok(stored)
     }
 
     /// Empties the logs that are stored now, because the queue does not exist and so all their messages are gone.
@@ -200,7 +184,7 @@ impl GroupLogs {
             if !are_stale().await? {
                 return Ok(());
             }
-            self.delete(&page).await?;
+            delete_if_present(&*self.blobs, &page).await?;
         }
         for name in heads {
             let blob = self.document(name);

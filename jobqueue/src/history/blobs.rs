@@ -24,7 +24,8 @@ use crate::runtime::Runtime;
 use crate::storage::rules::micros::{from_micros, to_micros};
 use crate::storage::{
     BlobListing, BlobName, BlobProperties, BlobStore, ContainerName, JournalEntry, JournalPage, JournalQuery,
-    JournalStore, Metadata, Operation, PutBlob, StoreError, StoreErrorKind, list_all, put_creating,
+    JournalStore, Metadata, Operation, PutBlob, StoreError, StoreErrorKind, delete_if_present, list_all,
+    put_creating,
 };
 
 /// The container of the segments.
@@ -172,10 +173,7 @@ impl JournalStore for BlobJournal {
                 let Ok(blob) = BlobName::new(container.clone(), name) else { continue };
                 let segment = Segment::new(blob, properties);
                 if segment.last < to_micros(before) {
-                    match self.blobs.delete_blob(&segment.blob, None).await {
-                        Err(e) if e.kind() != StoreErrorKind::BlobNotFound => return Err(e),
-                        _ => {}
-                    }
+                    delete_if_present(&*self.blobs, &segment.blob).await?;
                 }
             }
             next = page.next;
