@@ -11,10 +11,7 @@ pub(crate) enum PayloadError {
     OtherQueue,
     /// The payload is larger than this program accepts.
     #[error("the payload is larger than the limit of {limit} bytes")]
-    TooLarge {
-        /// The limit in bytes.
-        limit: u64,
-    },
+    TooLarge { limit: u64 },
     /// The blob does not exist.
     #[error("the payload's blob does not exist")]
     Missing(#[source] StoreError),

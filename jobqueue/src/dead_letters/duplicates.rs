@@ -8,7 +8,6 @@ use super::letter::DeadLetterEntry;
 use crate::delivery::DeathOf;
 use crate::envelope::{EventDigest, Sha256Digest, UNREADABLE_KIND};
 
-/// The role of a letter in the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LetterRole {
     First,

@@ -232,7 +232,6 @@ fn in_snake_case(reason: &str) -> String {
     code
 }
 
-/// An entry of a dead-letter queue.
 pub(super) enum DeadLetterEntry {
     /// An event that a worker has stored.
     Event(Box<Envelope>),

@@ -25,7 +25,6 @@ pub(super) struct RunnableJob<'e> {
     pub(super) message: Box<dyn Any + Send>,
 }
 
-/// A handler, and the message for it.
 type Readable<'e> = (&'e Registration, Box<dyn Any + Send>);
 
 /// The end of a delivery without a run. Boxed because it is rare: a delivery's future has its full size for every

@@ -16,7 +16,6 @@ const CAPACITY: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Completed(Mutex<CompletedJobs>);
 
-/// A queue, together with a digest.
 type InQueue<T> = (QueueName, T);
 
 #[derive(Debug, Default)]

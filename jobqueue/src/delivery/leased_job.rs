@@ -288,7 +288,6 @@ impl LeasedJob {
         true
     }
 
-    /// Returns whether the event refers to blobs.
     pub(crate) fn has_blobs(&self) -> bool {
         let refers = |envelope: &Envelope| {
             matches!(envelope.payload, Payload::Stored(_))
@@ -297,7 +296,6 @@ impl LeasedJob {
         self.with_envelope(refers).unwrap_or(false)
     }
 
-    /// Returns the blobs that the event refers to.
     pub(crate) fn references(&self) -> Vec<StoredReference> {
         self.with_envelope(Envelope::references).unwrap_or_default()
     }

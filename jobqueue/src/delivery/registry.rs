@@ -57,7 +57,6 @@ impl QueueHandlers {
         self.handlers.iter().map(|handler| handler.kind)
     }
 
-    /// Returns all kinds, aliases included.
     pub(crate) fn all_kinds(&self) -> Vec<String> {
         let kinds = self.handlers.iter().flat_map(|handler| [&[handler.kind], handler.aliases].concat());
         kinds.map(str::to_owned).collect()

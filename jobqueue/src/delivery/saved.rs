@@ -25,7 +25,6 @@ impl Saved {
         self.progress.as_deref().map(RawValue::get)
     }
 
-    /// Returns the result of a step as JSON.
     pub(crate) fn step(&self, name: &str) -> Option<&str> {
         self.steps.get(name).map(|result| result.get())
     }

@@ -5,7 +5,6 @@ use super::past_dead_letters::shorten_past_dead_letters;
 use crate::envelope::History;
 use crate::job::outcome::printable;
 
-/// A step that shortens the history.
 type Step = fn(&mut History);
 
 /// The steps, in the order of increasing loss.

@@ -156,7 +156,6 @@ impl DeliveryState {
     }
 }
 
-/// A handler that runs.
 pub(super) struct RunningHandler<'s> {
     state: &'s DeliveryState,
     number: u64,

@@ -152,7 +152,6 @@ pub(super) struct Entry {
     /// Present while a cancellation is under way.
     #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
     pub(super) cancelling: Option<Cancelling>,
-    /// The numbers of the pages.
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     pub(super) pages: Option<Range<u64>>,
 }

@@ -255,7 +255,6 @@ impl GroupLog {
         self.entries.iter().position(|other| other.is_of(entry))
     }
 
-    /// Returns whether a job has an entry.
     pub(super) fn has(&self, key: KeyHash, job: KeyHash) -> bool {
         self.entries.iter().any(|other| other.job == job && other.key == key)
     }

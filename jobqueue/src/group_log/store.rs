@@ -22,7 +22,6 @@ const CLEAR_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause, whatever the storage asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The container of the group logs.
 const CONTAINER: &str = "jobqueue-fifo";
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The number of cached logs above which unused ones are forgotten.

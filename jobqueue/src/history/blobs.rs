@@ -28,7 +28,6 @@ use crate::storage::{
     put_creating,
 };
 
-/// The container of the segments.
 const CONTAINER: &str = "jobqueue-history";
 /// The number of bytes from which a segment is full.
 const FULL: usize = 4 * 1024 * 1024;
@@ -295,7 +294,6 @@ impl Summary {
     }
 }
 
-/// A segment in the storage.
 #[derive(Debug)]
 struct Segment {
     blob: BlobName,
@@ -331,7 +329,6 @@ fn day(time: SystemTime) -> String {
 /// A part of the journal that is listed at once.
 #[derive(Debug)]
 enum Part {
-    /// All segments.
     Whole(Vec<Segment>),
     Day {
         prefix: String,

@@ -18,7 +18,6 @@ const FULL: usize = 4_096;
 const FULL_BYTES: usize = 1024 * 1024;
 /// The number of full appends that wait at most.
 const MOST: usize = 8;
-/// The most characters of an error.
 const MAX_ERROR: usize = 500;
 
 /// The ended jobs of a worker that are not written yet.

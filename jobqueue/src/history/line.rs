@@ -39,7 +39,6 @@ struct Line<'a> {
     trace: Option<Cow<'a, str>>,
 }
 
-/// Appends an entry.
 pub(super) fn write_line(entry: &JournalEntry, to: &mut Vec<u8>) {
     let line = Line {
         ended: to_micros(entry.ended),

@@ -79,7 +79,6 @@ impl DeadlineQueue {
         first.map(|at| at.elapsed()).unwrap_or_default()
     }
 
-    /// Returns the number of leases in the queue.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.lock().due.len()

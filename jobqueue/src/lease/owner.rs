@@ -169,7 +169,6 @@ impl Lease {
         let _ = self.watch.set(AbortOnDropHandle::new(self.renewer.start(watch)));
     }
 
-    /// Returns the storage's id of the message.
     pub(crate) fn message_id(&self) -> &MessageId {
         &self.id
     }

@@ -14,7 +14,6 @@ use super::deadline_queue::{DeadlineQueue, Slot};
 use super::owner::Lease;
 use crate::runtime::Runtime;
 
-/// The maximum number of concurrent renewals.
 const CONCURRENT_RENEWALS: usize = 256;
 
 /// Renews leases. One thread and one deadline queue serve any number of leases: the cost is per request, not per

@@ -253,7 +253,6 @@ pub(super) fn job_key(id: &str, source: Option<&str>) -> String {
     digest(id) + &sender
 }
 
-/// Returns the operator that the metadata of a request names.
 fn operator(request: &BlobProperties) -> Option<String> {
     let digits = request.metadata.get(BY)?.as_bytes().chunks(2);
     let bytes: Option<Vec<u8>> = digits.map(|pair| read_hex::<1>(pair).map(|[byte]| byte)).collect();

@@ -16,7 +16,6 @@ use crate::storage::{BlobStore, Listed, StoreError, StoreErrorKind as Kind, list
 
 /// The container of the records.
 pub const CONTAINER: &str = "jobqueue-workers";
-/// The most bytes of a record.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// The time since the last write after which a record is removed.
 const SWEPT: Duration = Duration::from_secs(86_400);
@@ -78,7 +77,6 @@ impl Records {
         Self { blobs, runtime }
     }
 
-    /// Returns the record in a blob.
     pub(super) fn document(&self, blob: BlobName) -> JsonBlob<Document> {
         JsonBlob::new(&self.blobs, &self.runtime, blob, MAX_BYTES)
     }

@@ -7,7 +7,6 @@ use crate::error::Error;
 
 /// The first pause between two readings of the length.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Waits until the queue has fewer than `mark` messages, and returns their number.

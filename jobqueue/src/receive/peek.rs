@@ -30,7 +30,6 @@ impl<M: QueueMessage> Queue<M> {
     }
 }
 
-/// Decodes a text as `M`.
 pub(crate) async fn read_text<M: QueueMessage>(core: &QueueCore, text: &str) -> Result<M, Error> {
     let envelope = match parse(text)? {
         Parsed::Bare(json) => {

@@ -23,7 +23,6 @@ use crate::trace::{OpenSpan, Step};
 
 /// The maximum number of messages in a chunk. While the storage stores one chunk, the next is written.
 const CHUNK: usize = 128;
-/// The approximate maximum size of a chunk.
 const CHUNK_BYTES: usize = 1 << 20;
 /// The number of concurrent chunks on storages with one request per message: one is stored while another waits.
 const IN_FLIGHT: usize = 2;

@@ -298,7 +298,6 @@ pub(crate) fn new_id(runtime: &Runtime) -> Arc<str> {
     (&*runtime.uuid_v7().hyphenated().encode_lower(&mut Uuid::encode_buffer())).into()
 }
 
-/// Returns the present time as text.
 fn stamp(now: SystemTime) -> Result<Arc<str>, Error> {
     thread_local! {
         /// The last millisecond that was written, and its text: under load many messages share one.

@@ -38,7 +38,6 @@ pub(crate) use record::CONTAINER;
 
 /// The time that a sender has before another may take over. It is longer than a send is retried.
 const PENDING: Duration = Duration::from_secs(45);
-/// The longest window.
 const MAX_WINDOW: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 /// The result of sending unique work.

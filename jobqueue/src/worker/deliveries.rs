@@ -65,7 +65,6 @@ impl Deliveries {
         drop(executor.core.runtime().spawn(tasks.track_future(task)));
     }
 
-    /// Reports how a delivery ended.
     fn conclude(&self, report: DeliveryReport, guard: &DeliveryGuard) {
         let QueueWorker { state, executor, pacing, .. } = &self.worker;
         let (queue, events) = (&executor.core.name, &executor.state.events);

@@ -10,10 +10,8 @@ use crate::queue_core::QueueCore;
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, StoreError};
 
-/// The maximum number of concurrent requests.
 pub(super) const MAX_REQUESTS: u32 = 8;
 
-/// The result of a round.
 #[derive(Debug)]
 pub(super) struct Fetched {
     /// The messages, each with the time before its request was sent.

@@ -12,7 +12,6 @@ use crate::storage::QueueName;
 use crate::storage::StoreError;
 use crate::sync::lock;
 
-/// The shared parts of a worker.
 pub(super) struct WorkerState {
     pub(super) deliveries: Arc<DeliveryState>,
     pub(super) registry: Registry,

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use crate::error::Error;
 use crate::sync::lock;
 
-/// The maximum number of batches in memory.
 const MAX_BATCHES: usize = 1_000;
 /// The time for which a batch counts as it was read. It may be swept, and its id be used again.
 const LIFETIME: Duration = Duration::from_secs(600);

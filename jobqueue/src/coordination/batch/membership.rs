@@ -79,7 +79,6 @@ impl Membership {
         Ok(is_member.then(|| ledger.knowing(known)))
     }
 
-    /// Returns the batch of which this job is a child.
     async fn child<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Child<'a>>, Error> {
         let headers = &hook_context.job.headers;
         let index = headers.get(INDEX).and_then(|index| index.parse::<u64>().ok());
@@ -90,7 +89,6 @@ impl Membership {
         Ok(ledger.map(|ledger| Child { ledger, index, waits, is_copy }))
     }
 
-    /// Returns the batch that this job continues.
     async fn continued<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Ledger<'a>>, Error> {
         self.batch(hook_context, THEN, OF, OF_TOKEN).await
     }

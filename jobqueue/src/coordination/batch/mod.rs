@@ -140,7 +140,6 @@ pub struct Batch {
     on_dead: OnDeadLetters,
     /// The job that sends this batch, if a job does.
     context: Option<Context>,
-    /// The number of the next child.
     next: u64,
     /// The number of children that an earlier start has certainly sent.
     sent_before: u64,

@@ -24,7 +24,6 @@ use jobqueue_storage::fast::hex::to_hex;
 const CONTAINER: &str = "jobqueue-batches";
 /// The number of markers in a group, and so the names that are listed when one of them is written.
 pub(super) const FAN: u64 = 100;
-/// The maximum number of children of a batch.
 pub(super) const MAX_CHILDREN: u64 = 100_000_000;
 
 /// Header: the batch that a child belongs to.

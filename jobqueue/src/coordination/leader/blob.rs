@@ -21,7 +21,6 @@ pub const TERM: &str = "term";
 /// The metadata key of the host and the process that began the term.
 pub const HOLDER: &str = "holder";
 
-/// Returns the name of the blob for a leadership.
 pub(super) fn name(name: &str) -> Result<BlobName, NameError> {
     BlobName::new(ContainerName::new(CONTAINER)?, name)
 }

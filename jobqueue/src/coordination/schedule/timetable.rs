@@ -56,7 +56,6 @@ impl Timetable {
         }
     }
 
-    /// Returns the last slot at or before `moment`.
     pub(super) fn last_until(&self, moment: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Cron { cron, zone } => {

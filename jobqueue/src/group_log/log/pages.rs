@@ -37,7 +37,6 @@ pub(crate) enum Refused {
 }
 
 impl GroupLog {
-    /// Returns the number of the first page of a group.
     pub(crate) fn first_page(&self, key: KeyHash) -> Option<u64> {
         self.group(key).find_map(|(_, entry)| entry.pages.as_ref()).map(|pages| pages.start)
     }
@@ -115,7 +114,6 @@ impl GroupLog {
         true
     }
 
-    /// Returns whether the head links a page.
     pub(crate) fn is_paged(&self, key: KeyHash, page: u64) -> bool {
         self.group(key).any(|(_, entry)| entry.pages.as_ref().is_some_and(|pages| pages.contains(&page)))
     }

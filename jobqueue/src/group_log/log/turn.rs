@@ -125,7 +125,6 @@ impl GroupLog {
         self.first(key).is_none_or(|first| first == job)
     }
 
-    /// Returns the first job of a group.
     pub(crate) fn first(&self, key: KeyHash) -> Option<KeyHash> {
         self.group(key).next().map(|(_, first)| first.job)
     }

@@ -275,7 +275,6 @@ impl Records {
     }
 }
 
-/// Returns the edit that claims a key.
 fn claim(
     mine: &Record,
     now: SystemTime,

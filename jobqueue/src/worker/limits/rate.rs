@@ -83,7 +83,6 @@ impl RateLimit {
         Self { inner: Arc::new(TokenBucket { interval, burst, full_at, turn, returned }) }
     }
 
-    /// Returns the number of jobs that begin in a second.
     pub(super) fn per_second(&self) -> f64 {
         1.0 / self.inner.interval.as_secs_f64()
     }

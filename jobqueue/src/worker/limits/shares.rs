@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 /// The divisor of the concurrency that gives the number of reserved slots.
 const RESERVED: usize = 4;
 
-/// The slots of a worker.
 #[derive(Debug)]
 pub(super) struct Shares<W> {
     queues: Vec<Share<W>>,
@@ -125,7 +124,6 @@ impl<W> Shares<W> {
         (share.reserved + self.common.limit).min(share.running.limit)
     }
 
-    /// Returns the number of slots that are free for the queue.
     pub(super) fn free(&self, queue: usize) -> usize {
         let share = &self.queues[queue];
         let own = share.reserved.saturating_sub(share.running.now);
@@ -214,7 +212,6 @@ impl<W> Shares<W> {
         others_fetching == 0 || self.is_within_share(queue, demand)
     }
 
-    /// Notes that a fetch is over.
     pub(super) fn fetched(&mut self, queue: usize) {
         self.queues[queue].is_fetching = false;
     }

@@ -96,7 +96,6 @@ pub(in crate::worker) enum Change {
     Closed,
 }
 
-/// The circuit of one queue.
 #[derive(Debug)]
 pub(super) struct Circuit {
     terms: Option<CircuitBreaker>,

@@ -27,7 +27,6 @@ use fallback::SingleMessageFallback;
 pub(super) use rejections::Rejections;
 use unknown::UnknownRatio;
 
-/// The pacing of one queue.
 pub(super) struct Pacing {
     circuit: Arc<Circuit>,
     unknown: UnknownRatio,
