@@ -101,8 +101,8 @@ pub(crate) async fn stop(request: AuthorizedRequest, fields: Fields) -> Result<A
     let operation = find(&request, fields.required("operation")?)?;
     let subject = format!("operation on dead letters of {}", operation.order.queue);
     request.admin.require(operation.order.verb.action(), &subject)?;
+    operation.stop();
     let operator = request.admin.operator().escape_debug();
     tracing::info!(%operator, operation = %operation.id, queue = %operation.order.queue, "requested the stop of a bulk operation");
-    operation.stop();
     Ok(Answer::Go(format!("operations/{}?done=stopping", operation.id)))
 }
