@@ -156,7 +156,7 @@ fn payload_text(message: &str) -> Cow<'_, str> {
 }
 
 /// Dead letters that were found.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetterPage {
     /// The dead letters, at most as many as were asked for.

@@ -14,7 +14,7 @@ use super::text::seconds_option;
 use super::{Action, Admin, Pause, WorkerOverview, resolve};
 
 /// The number of queues that are asked at once.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 
 /// A queue as an operator sees it. The shards of a queue are one queue here.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
