@@ -76,7 +76,7 @@ use tokio_util::sync::CancellationToken;
 pub use access::{AccessLevel, Action};
 pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch};
 pub use bulk::{Bulk, BulkProgress, BulkReport, SkippedJob};
-pub use cancel::{CancelReport, Cancellation};
+pub use cancel::{CancelPlan, CancelReport, Cancellation};
 pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use errors::ErrorGroup;
 use event::{Changes, Deed, Pending, Recorders};

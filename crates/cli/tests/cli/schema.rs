@@ -29,6 +29,8 @@ fn output_of_each_command_has_the_form_of_its_schema() {
         ("bulk_report", &["dead", "redrive", "mails", "--all", "--dry-run"]),
         ("bulk_report", &["dead", "redrive", "mails", "--id", "dead-1"]),
         ("bulk_report", &["dead", "purge", "mails", "--id", "dead-2", "--yes"]),
+        ("cancel_plan", &["cancel", "mails", "--kind", "mail", "--dry-run"]),
+        ("cancel_report", &["cancel", "mails", "--kind", "mail"]),
         ("sweep", &["sweep"]),
         ("backup", &["backup", copy.to_str().unwrap()]),
     ];
