@@ -18,7 +18,7 @@ pub use crate::coordination::leader::blob::{
 pub use crate::coordination::schedule::operate::{ScheduleRecord, Wish, schedules, wish};
 pub use crate::dead_letters::held::PassAction;
 pub use crate::dead_letters::untyped::DeadLetterQueue;
-pub use crate::delivery::{past_dead_letters, unwrap_unreadable};
+pub use crate::delivery::{UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable};
 pub use crate::group_log::{groups, is_in_order, position_names};
 pub use crate::handler::erased::{is_outage, is_snooze};
 pub use crate::history::{kept_text, open as open_journal};
