@@ -14,7 +14,10 @@ fn output_of_each_command_has_the_form_of_its_schema() {
         ("queue", &["queue", "show", "mails"]),
         ("queue_change", &["queue", "create", "letters"]),
         ("queue_change", &["queue", "pause", "letters"]),
-        ("queue_change", &["queue", "pause", "letters", "--for", "2h", "--note", "the bank is down"]),
+        (
+            "queue_change",
+            &["queue", "pause", "letters", "--replace", "--for", "2h", "--note", "the bank is down"],
+        ),
         ("queue", &["queue", "show", "letters"]),
         ("queue_change", &["queue", "resume", "letters"]),
         ("settings_plan", &["queue", "settings", "plan", "mails", "poisonthreshold=7"]),
