@@ -321,6 +321,9 @@ async fn report_is_shown_without_its_outcome_and_hides_the_reason_of_its_end() {
     let browser = Browser::new(dashboard.redact(hide));
     let preview = previewed(&browser, &[("queue", "mails")]).await;
     let redrive = browser.post("/do/redrive", &[("plan", operation(&preview)), ("rate", "1")]).await;
+    while mails(&storage).await.length == Some(0) {
+        tokio::task::yield_now().await;
+    }
     browser.post("/do/stop", &[("operation", operation(&redrive))]).await;
     tasks.close();
     tasks.wait().await;
