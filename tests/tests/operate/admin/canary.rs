@@ -151,7 +151,7 @@ async fn put_dead(storage: &Storage, texts: impl IntoIterator<Item = String>) {
     sleep(Duration::from_secs(1)).await;
 }
 
-// F4: they are put back as messages with other ids, so that nothing is known of them.
+// They are put back as messages with other ids, so that nothing is known of them.
 #[tokio::test(start_paused = true)]
 async fn canary_of_texts_that_are_no_events_lets_none_follow() {
     let storage = in_memory();
@@ -163,7 +163,7 @@ async fn canary_of_texts_that_are_no_events_lets_none_follow() {
     assert_eq!((outcome.ended, outcome.unknown), (0, 1), "{outcome:?}");
 }
 
-// F6: a letter that does not name the message that died.
+// The letters do not name the messages that died.
 #[tokio::test(start_paused = true)]
 async fn canary_that_dies_again_is_known_by_the_time_of_its_letter() {
     let storage = in_memory();
@@ -179,7 +179,6 @@ async fn canary_that_dies_again_is_known_by_the_time_of_its_letter() {
     assert!(report.stopped.as_deref().unwrap().contains("died again: row 18 is locked"), "{report:?}");
 }
 
-// F7
 #[tokio::test(start_paused = true)]
 async fn older_letter_of_the_same_job_is_no_death_of_the_canary() {
     let storage = in_memory();
@@ -194,7 +193,6 @@ async fn older_letter_of_the_same_job_is_no_death_of_the_canary() {
     assert_eq!((report.count, report.stopped.as_deref(), completed), (2, None, 2), "{report:?}");
 }
 
-// F8
 #[tokio::test(start_paused = true)]
 async fn canary_that_waits_hides_no_dead_letter() {
     let storage = in_memory();
