@@ -8,7 +8,9 @@ use crate::queue::{Queue, SendOptions};
 use crate::send::{Purpose, prepare};
 
 pub use crate::coordination::batch::membership::{membership_of, remove_tokens};
-pub use crate::coordination::batch::overview::{BatchRecord, OpenChildren, batches, open_children};
+pub use crate::coordination::batch::overview::{
+    BatchChildren, BatchRecord, batches, children as batch_children,
+};
 pub use crate::coordination::leader::blob::{
     CONTAINER as LEADERS, HOLDER as LEADER_HOLDER, TERM as LEADER_TERM,
 };
@@ -16,7 +18,7 @@ pub use crate::coordination::leader::blob::{
 pub use crate::coordination::schedule::operate::{ScheduleRecord, Wish, schedules, wish};
 pub use crate::dead_letters::held::PassAction;
 pub use crate::dead_letters::untyped::DeadLetterQueue;
-pub use crate::delivery::{past_dead_letters, unwrap_unreadable};
+pub use crate::delivery::{UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable};
 pub use crate::group_log::{groups, is_in_order, position_names};
 pub use crate::handler::erased::{is_outage, is_snooze};
 pub use crate::history::open as open_journal;

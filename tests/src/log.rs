@@ -7,6 +7,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
@@ -98,4 +99,32 @@ impl io::Write for Recorder {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// A subscriber that panics at each event of the framework, and each time one of its spans is entered.
+#[derive(Debug)]
+pub struct Broken;
+
+impl tracing::Subscriber for Broken {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("jobqueue")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        panic!("boom")
+    }
+
+    fn enter(&self, _: &Id) {
+        panic!("boom")
+    }
+
+    fn exit(&self, _: &Id) {}
 }

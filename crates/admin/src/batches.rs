@@ -4,18 +4,20 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use jobqueue::__internals::{BATCH_SOURCES, BatchRecord, batches, open_children};
-use jobqueue::{Error, ErrorKind};
+use futures_util::{StreamExt, stream};
+use jobqueue::__internals::{BatchRecord, batch_children, batches};
+use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
+use super::queues::AT_ONCE;
 use super::text::rfc3339_option;
-use super::{Admin, DeadLetterFilter};
+use super::{Admin, DeadLetterFilter, DeadLetterPage, RawJob};
 
 /// The most pages of 5,000 blobs that are listed.
 const PAGES: usize = 40;
 /// The depth from which a batch is not indented further.
 const DEEPEST: usize = 20;
-/// The most children that hold a batch up and are shown.
+/// The most open children that are shown.
 const MOST: usize = 100;
 
 /// All batches that were found.
@@ -42,6 +44,10 @@ pub struct BatchOverview {
     pub done: u64,
     /// The number of children that were dead-lettered and count as ended.
     pub failed: u64,
+    /// The number of children that were found among the dead letters and hold the batch up.
+    pub dead: u64,
+    /// True if there are certainly no more; otherwise a queue has more than the 32 dead letters that were looked at, or cannot be read.
+    pub dead_is_exact: bool,
     /// True if no more children are sent.
     pub sealed: bool,
     /// True if the continuation has run.
@@ -81,13 +87,17 @@ pub struct BatchDetail {
     pub done: u64,
     /// The number of children that were dead-lettered and count as ended.
     pub failed: u64,
+    /// The number of children that were found among the dead letters and hold the batch up.
+    pub dead: u64,
+    /// True if there are certainly no more; otherwise a queue has more than the 32 dead letters that were looked at, or cannot be read.
+    pub dead_is_exact: bool,
     /// True if no more children are sent. Before that a batch waits for its sender.
     pub sealed: bool,
     /// True if the continuation has run.
     pub finished: bool,
     /// The queue of the continuation, once the batch is sealed.
     pub continuation_queue: Option<String>,
-    /// The children that have not ended: the first 100.
+    /// The children that have not ended, those that are dead letters first: at most 100.
     pub open: Vec<OpenChild>,
     /// The queues that could not be looked at: children that are `unseen` may be there.
     pub unread: Vec<String>,
@@ -117,12 +127,30 @@ impl BatchOverview {
     pub fn state(&self) -> &'static str {
         state(self.finished, self.sealed)
     }
+
+    /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
+    pub fn dead_text(&self) -> String {
+        at_least(self.dead, self.dead_is_exact)
+    }
 }
 
 impl BatchDetail {
     /// Returns the state in words.
     pub fn state(&self) -> &'static str {
         state(self.finished, self.sealed)
+    }
+
+    /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
+    pub fn dead_text(&self) -> String {
+        at_least(self.dead, self.dead_is_exact)
+    }
+}
+
+fn at_least(number: u64, is_exact: bool) -> String {
+    match (number, is_exact) {
+        (0, false) => "?".to_owned(),
+        (number, true) => number.to_string(),
+        (number, false) => format!("{number}+"),
     }
 }
 
@@ -167,7 +195,7 @@ impl BatchList {
 
 impl Admin {
     /// Returns all batches whose records are in the storage. Every child that has ended has a blob: listing costs one request for 5,000,
-    /// and stops after 200,000.
+    /// and stops after 200,000. The dead letters of all queues cost a request to list the queues, and two for each.
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the records cannot be listed.
@@ -176,21 +204,55 @@ impl Admin {
     /// It only reads.
     pub async fn batches(&self) -> Result<BatchList, Error> {
         let (found, complete) = batches(&self.storage, PAGES).await?;
-        let overview = |batch: BatchRecord| BatchOverview {
-            id: batch.id,
-            parent: batch.parent.map(|(batch, child)| ParentBatch::new(batch, child)),
-            children: batch.children,
-            done: batch.done,
-            failed: batch.failed,
-            sealed: batch.sealed,
-            finished: batch.finished,
-            modified: batch.modified,
+        let (dead, looked_at_all) = match found.iter().all(|batch| batch.finished) {
+            true => (BTreeMap::new(), true),
+            false => self.dead_children().await?,
+        };
+        let overview = |batch: BatchRecord| {
+            let dead = dead.get(&batch.id).map_or(0, |dead| dead.difference(&batch.failed).count() as u64);
+            let failed = batch.failed.len() as u64;
+            BatchOverview {
+                parent: batch.parent.map(|(batch, child)| ParentBatch::new(batch, child)),
+                children: batch.children,
+                done: batch.done,
+                failed,
+                dead,
+                dead_is_exact: looked_at_all || batch.children == Some(batch.done + failed + dead),
+                sealed: batch.sealed,
+                finished: batch.finished,
+                modified: batch.modified,
+                id: batch.id,
+            }
         };
         Ok(BatchList { batches: found.into_iter().map(overview).collect(), complete })
     }
 
+    /// Returns the numbers of the children of each batch that are found among the dead letters, and whether all dead letters were looked at.
+    async fn dead_children(&self) -> Result<(BTreeMap<String, BTreeSet<u64>>, bool), Error> {
+        let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
+        let looks = queues.map(|queue| async move { self.some_dead_letters(&queue).await });
+        let (mut dead, mut is_exact) = (BTreeMap::<_, BTreeSet<_>>::new(), true);
+        let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
+        while let Some(look) = looks.next().await {
+            let page = look.unwrap_or_default();
+            is_exact &= page.complete;
+            for batch in page.letters.into_iter().filter_map(|letter| letter.batch) {
+                dead.entry(batch.id).or_default().extend(batch.index);
+            }
+        }
+        Ok((dead, is_exact))
+    }
+
+    /// Returns the first dead letters of a queue; none of one that was deleted since, or whose name is too long for dead letters.
+    async fn some_dead_letters(&self, queue: &QueueName) -> Result<DeadLetterPage, Error> {
+        match self.dead_letters(queue.as_str(), &DeadLetterFilter::new()).await {
+            Err(e) if has_none(&e) => Ok(DeadLetterPage { complete: true, ..DeadLetterPage::default() }),
+            page => page,
+        }
+    }
+
     /// Returns a batch with the children that hold it up, as far as peeks of all queues, their dead letters and the workers' records show
-    /// them. Costs six requests, one for 5,000 children that have ended, and three for each queue and one for each worker.
+    /// them. Costs seven requests, one for each further 5,000 children that have ended, three for each queue and one for each worker.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id that is not allowed;
@@ -201,52 +263,51 @@ impl Admin {
     pub async fn batch(&self, id: &str) -> Result<BatchDetail, Error> {
         let missing =
             || Error::new(ErrorKind::NotFound, format!("there is no batch `{}`", id.escape_debug()));
-        let open = open_children(&self.storage, id, MOST).await?.ok_or_else(missing)?;
-        let (places, unread) = match open.first.is_empty() {
-            true => Default::default(),
-            false => self.children_of(id).await?,
+        let found = batch_children(&self.storage, id).await?.ok_or_else(missing)?;
+        let (progress, ended) = (found.progress, found.ended);
+        let FoundChildren { places, unread, dead_is_exact } = match progress.left() {
+            0 => FoundChildren { dead_is_exact: true, ..FoundChildren::default() },
+            _ => self.children_of(id).await?,
         };
+        let dead = places.iter().filter(|(index, child)| child.place == "dead" && !ended.contains(*index));
+        let dead: BTreeSet<u64> = dead.map(|(index, _)| *index).collect();
+        let others = (0..progress.children).filter(|index| !ended.contains(index) && !dead.contains(index));
         let child = |index: u64| {
-            let batch = open.nested.get(&index).cloned();
+            let batch = found.nested.get(&index).cloned();
             let elsewhere = if batch.is_some() { "fanned_out" } else { "unseen" };
             let unseen =
                 FoundChild { job: format!("{id}/{index}"), place: elsewhere, queue: None, error: None };
             let FoundChild { job, place, queue, error } = places.get(&index).cloned().unwrap_or(unseen);
             OpenChild { index, job, place, batch, queue, error }
         };
-        let progress = open.progress;
         Ok(BatchDetail {
             id: id.to_owned(),
-            parent: open.parent.clone().map(|(batch, child)| ParentBatch::new(batch, child)),
+            parent: found.parent.clone().map(|(batch, child)| ParentBatch::new(batch, child)),
             children: progress.children,
             done: progress.done,
             failed: progress.failed,
+            dead: dead.len() as u64,
+            dead_is_exact,
             sealed: progress.sealed,
             finished: progress.finished,
-            continuation_queue: open.continuation_queue,
-            open: open.first.iter().copied().map(child).collect(),
+            continuation_queue: found.continuation_queue.clone(),
+            open: dead.iter().copied().chain(others).take(MOST).map(child).collect(),
             unread,
         })
     }
 
-    /// Returns the children of a batch that can be seen anywhere, by their numbers, and the queues that could not be looked at.
-    async fn children_of(&self, id: &str) -> Result<(BTreeMap<u64, FoundChild>, Vec<String>), Error> {
-        let (mut places, mut unread) = (BTreeMap::new(), Vec::new());
+    /// Returns the children of a batch that can be seen anywhere.
+    async fn children_of(&self, id: &str) -> Result<FoundChildren, Error> {
+        let (mut places, mut unread, mut dead_is_exact) = (BTreeMap::new(), Vec::new(), true);
         for queue in self.queue_names().await?.iter().filter(|queue| !queue.is_dead_letter()) {
             let waiting = self.peek(queue.as_str()).await;
-            let dead = match queue.dead_letter() {
-                Ok(_) => self.dead_letters(queue.as_str(), &DeadLetterFilter::new()).await,
-                Err(too_long) => Err(too_long.into()),
-            };
-            let dead = dead.map(|page| page.letters);
-            // A queue that was deleted since, or whose name is too long for dead letters, has none.
-            let is_read = |e: &Error| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid);
-            if [&waiting, &dead].iter().any(|jobs| jobs.as_ref().is_err_and(|e| !is_read(e))) {
+            let dead = self.some_dead_letters(queue).await;
+            if waiting.as_ref().is_err_and(|e| !has_none(e)) || dead.is_err() {
                 unread.push(queue.to_string());
             }
-            for (jobs, place) in
-                [(waiting.unwrap_or_default(), "waiting"), (dead.unwrap_or_default(), "dead")]
-            {
+            let dead = dead.unwrap_or_default();
+            dead_is_exact &= dead.complete;
+            for (jobs, place) in [(waiting.unwrap_or_default(), "waiting"), (dead.letters, "dead")] {
                 for job in jobs {
                     let Some(index) = job.batch.filter(|batch| batch.id == id).and_then(|batch| batch.index)
                     else {
@@ -259,17 +320,30 @@ impl Admin {
             }
         }
         for worker in self.workers().await? {
-            let running = worker.record.running.into_iter();
-            for job in running.filter(|job| job.source.starts_with(BATCH_SOURCES)) {
-                let index = job.id.strip_prefix(id).and_then(|rest| rest.strip_prefix('/')?.parse().ok());
-                if let Some(index) = index {
-                    let queue = Some(job.queue);
-                    places.insert(index, FoundChild { job: job.id, place: "running", queue, error: None });
-                }
+            for job in worker.record.running.iter().map(RawJob::of_run) {
+                let index = job.batch.filter(|batch| batch.id == id).and_then(|batch| batch.index);
+                let child = FoundChild { job: job.id, place: "running", queue: Some(job.queue), error: None };
+                places.extend(index.map(|index| (index, child)));
             }
         }
-        Ok((places, unread))
+        Ok(FoundChildren { places, unread, dead_is_exact })
     }
+}
+
+/// Returns whether a queue that cannot be looked at has no messages: it was deleted since, or its name is too long for dead letters.
+fn has_none(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid)
+}
+
+/// The children of a batch that a look has found.
+#[derive(Default)]
+struct FoundChildren {
+    /// The children by their numbers.
+    places: BTreeMap<u64, FoundChild>,
+    /// The queues that could not be looked at.
+    unread: Vec<String>,
+    /// True if all dead letters were looked at.
+    dead_is_exact: bool,
 }
 
 /// The place in which a child was found.

@@ -101,6 +101,8 @@ pub struct Bulk<'a> {
     pub(super) limit: Option<u64>,
     per_second: Option<u32>,
     canary: Option<u64>,
+    /// The time until which the ages of a filter count, once it is known: the jobs behind a canary are selected as those of it.
+    now: Option<SystemTime>,
     /// The number of dead letters of the canary, for the progress.
     pub(super) done_before: u64,
     dry_run: bool,
@@ -130,6 +132,7 @@ impl Admin {
             limit: None,
             per_second: None,
             canary: None,
+            now: None,
             done_before: 0,
             dry_run: false,
             stop: CancellationToken::new(),
@@ -301,7 +304,14 @@ impl<'a> Bulk<'a> {
                 let text = format!("the plan is for the queue `{}` and not for `{}`", plan.queue, self.queue);
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            Selection::Filter(filter) => (self.admin.selecting(filter).await?, None),
+            Selection::Filter(filter) => {
+                let now = match self.now {
+                    Some(now) => now,
+                    None => self.admin.now_for(filter).await?,
+                };
+                self.now = Some(now);
+                (filter.options(now), None)
+            }
             Selection::Plan(plan) => {
                 let options = DeadLetterOptions::new().filter(plan.selection()).before(plan.before);
                 (options, Some(plan.letters.len() as u64))

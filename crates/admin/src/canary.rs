@@ -8,9 +8,10 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::bulk::{Bulk, BulkReport, Selection};
-use super::{Admin, DeadLetterPlan};
+use super::{Admin, DeadLetterPlan, PlanOutcome};
 
-/// The time between two looks at the jobs of the canary. It grows while some are nowhere to be seen: such a look may receive all dead letters.
+/// The time between the first two looks at the jobs of the canary. Each later one is twice as long, up to the maximum: a look reads jobs
+/// until it has found them.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// The time after which jobs that are nowhere to be seen end the wait.
@@ -22,7 +23,11 @@ impl Bulk<'_> {
         let limit = self.limit;
         self.limit = Some(limit.map_or(jobs, |limit| limit.min(jobs)));
         let mut first = self.pass(None).await?;
-        let is_over = first.stopped.is_some() || !first.skipped.is_empty() || first.count < jobs;
+        if !first.skipped.is_empty() && first.stopped.is_none() {
+            let why = "a job of the canary could not be put back; the others were left alone";
+            (first.stopped, first.complete) = (Some(why.to_owned()), false);
+        }
+        let is_over = first.stopped.is_some() || first.count < jobs;
         if is_over || limit.is_some_and(|limit| limit <= jobs) {
             return Ok(first);
         }
@@ -54,31 +59,45 @@ impl Admin {
     async fn wait_for_canary(&self, plan: &DeadLetterPlan, stop: &CancellationToken) -> Result<(), String> {
         let (mut unknown_since, mut pause) = (None, LOOK_EVERY);
         loop {
-            let outcome = self.outcome_with(plan, true).await;
-            let outcome =
-                outcome.map_err(|error| format!("the canary cannot be watched: {}", chain(&error)))?;
-            if let Some(died) = outcome.dead_again.first() {
-                let error = died.error.as_deref().unwrap_or("no error is kept");
-                let (died, all) = (outcome.dead_again.len(), plan.letters.len());
-                return Err(format!("{died} of the {all} jobs of the canary died again: {error}"));
+            let mut outcome = self.look_at_canary(plan, false).await?;
+            // Only when none of them waits or runs: it receives all dead letters.
+            if outcome.open == 0 {
+                outcome = self.look_at_canary(plan, true).await?;
             }
-            if outcome.open == 0 && outcome.unknown == 0 {
-                return Ok(());
-            }
-            if outcome.unknown == 0 {
-                (unknown_since, pause) = (None, LOOK_EVERY);
-            } else if unknown_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
-                let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
-                return Err(text.to_owned());
+            match (outcome.open, outcome.unknown) {
+                (0, 0) => return Ok(()),
+                (0, _) if unknown_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE => {
+                    let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
+                    return Err(text.to_owned());
+                }
+                (0, _) => {}
+                _ => unknown_since = None,
             }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Err("it was stopped while the jobs of the canary ran".to_owned()),
                 () = sleep(pause) => {}
             }
-            if unknown_since.is_some() {
-                pause = (pause * 2).min(MAX_PAUSE);
-            }
+            pause = (pause * 2).min(MAX_PAUSE);
         }
+    }
+
+    /// Looks at the jobs of the canary once.
+    ///
+    /// # Errors
+    /// One of them is a dead letter, or they cannot be looked at.
+    async fn look_at_canary(&self, plan: &DeadLetterPlan, receives: bool) -> Result<PlanOutcome, String> {
+        let outcome = self.outcome_with(plan, receives).await;
+        let outcome = outcome.map_err(|error| format!("the canary cannot be watched: {}", chain(&error)))?;
+        let (died, all) = (outcome.dead_again.len(), plan.letters.len());
+        if let Some(first) = outcome.dead_again.first() {
+            let error = first.error.as_deref().unwrap_or("no error is kept");
+            return Err(format!("{died} of the {all} jobs of the canary died again: {error}"));
+        }
+        // They were put back: a letter that is there is a later one, or that of another message of the job.
+        if outcome.left > 0 {
+            return Err(format!("{} of the {all} jobs of the canary are dead letters", outcome.left));
+        }
+        Ok(outcome)
     }
 }

@@ -1,16 +1,23 @@
-//! Cancelling a job by its id, from anywhere.
+//! Cancelling jobs from anywhere: one by its id, or all that a plan names.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use jobqueue::__internals::{Answer, CancelRequest, Records, Requests, StoredRequest};
+use futures_util::{StreamExt, stream};
+use jobqueue::__internals::{Answer, CancelRequest, Records, Requests, StoredRequest, WorkerRecord};
 use jobqueue::{Error, ErrorKind, QueueName};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::event::Deed;
 use super::text::time;
-use super::{Action, Admin, JobReference};
+use super::{Action, Admin, JobFilter, JobReference, JobState, RawJob};
+
+/// The most jobs of a plan.
+const MAX_PLANNED: usize = 10_000;
+/// The number of requests that are made at the same time.
+const AT_ONCE: usize = 16;
 
 /// The state of a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,13 +41,55 @@ pub enum Cancellation {
     DeadLettered,
 }
 
-/// The result of a request to cancel a job.
+/// The jobs that a cancellation takes, and no others: what [`Admin::plan_cancel`] has found, or jobs by name. In JSON it is a file that
+/// one operator writes and another one executes; unknown fields are refused.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::Storage;
+/// use jobqueue_admin::{AccessLevel, Admin, JobFilter};
+///
+/// # let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+/// # admin.create_queue("mails").await?;
+/// let plan = admin.plan_cancel("mails", &JobFilter::new().key("ada")).await?;
+/// println!("{} jobs would be cancelled", plan.jobs.len());
+/// let _ = admin.cancel_all(&plan).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct CancelPlan {
+    /// The jobs.
+    pub jobs: Vec<JobReference>,
+    /// True if these are certainly all that the filter selects.
+    pub complete: bool,
+}
+
+impl CancelPlan {
+    /// Returns the plan for these jobs.
+    pub fn of_jobs(jobs: impl IntoIterator<Item = JobReference>) -> Self {
+        Self { jobs: jobs.into_iter().collect(), complete: true }
+    }
+
+    fn deed(&self) -> Deed {
+        if let [job] = &self.jobs[..] {
+            return Deed::of_job(job);
+        }
+        let queues: BTreeSet<_> = self.jobs.iter().map(|job| job.queue.as_str()).collect();
+        let queues = queues.into_iter().collect::<Vec<_>>().join(", ");
+        let selection = format!("a plan of {} jobs", self.jobs.len());
+        Deed { subject: format!("jobs of {queues}"), selection, jobs: self.jobs.clone() }
+    }
+}
+
+/// The result of a request to cancel jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CancelReport {
-    /// The job.
-    pub job: JobReference,
-    /// The number of present workers that listen to the queue and were notified. If there are none, the request stands for the next
+    /// The jobs.
+    pub jobs: Vec<JobReference>,
+    /// The number of present workers that listen to their queues and were notified. If there are none, the request stands for the next
     /// that starts, also for one that runs until it is idle, but not for one with
     /// [`presence(None)`](jobqueue::WorkerBuilder::presence).
     pub workers: u64,
@@ -68,26 +117,114 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the request may or may not be made.
     pub async fn cancel(&self, job: &JobReference) -> Result<CancelReport, Error> {
+        self.cancel_all(&CancelPlan::of_jobs([job.clone()])).await
+    }
+
+    /// Requests the cancellation of all jobs of a plan, as [`cancel`](Self::cancel) does for one. Costs two requests for each job, and the
+    /// others once.
+    ///
+    /// # Errors
+    /// Those of [`cancel`](Self::cancel). If some requests were made and others failed, the text says how many; the plan can be executed again.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, some requests may be made.
+    pub async fn cancel_all(&self, plan: &CancelPlan) -> Result<CancelReport, Error> {
         let work = async {
-            let queue = QueueName::new(&job.queue)?;
-            if job.id.is_empty() {
-                return Err(Error::new(ErrorKind::Invalid, "the id of the job is empty"));
-            }
-            let request = CancelRequest {
-                queue: queue.to_string(),
-                id: job.id.clone(),
-                source: job.source.clone(),
-                by: self.operator.to_string(),
-            };
-            let distinct = sleep(self.requests().make(&request).await?);
+            // All are checked before the first is made.
+            let requests: Vec<_> =
+                plan.jobs.iter().map(|job| self.cancel_request(job)).collect::<Result<_, _>>()?;
+            let make = |request: CancelRequest| async move { self.requests().make(&request).await };
+            let made = stream::iter(requests).map(make).buffer_unordered(AT_ONCE);
+            let made: Vec<Result<Duration, Error>> = made.collect().await;
+            let distinct = sleep(made.iter().flatten().copied().max().unwrap_or_default());
             let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
-            let workers = records.notify(self.clock().now(), |record| record.listens_to(&job.queue)).await?;
-            // A job that is sent from now on has another time than the request.
+            let queues: BTreeSet<&str> = plan.jobs.iter().map(|job| job.queue.as_str()).collect();
+            let listens = |record: &_| queues.iter().any(|queue| WorkerRecord::listens_to(record, queue));
+            let workers = records.notify(self.clock().now(), listens).await?;
+            // A job that is sent from now on has another time than the requests.
             distinct.await;
-            Ok(CancelReport { job: job.clone(), workers })
+            let (all, failed) = (made.len(), made.iter().filter(|made| made.is_err()).count());
+            match made.into_iter().find_map(Result::err) {
+                Some(error) if all > 1 => {
+                    let text = format!(
+                        "{} of {all} jobs: their cancellation was requested; for {failed} it may not be",
+                        all - failed
+                    );
+                    Err(Error::new(error.kind(), text).with_source(error))
+                }
+                Some(error) => Err(error),
+                None => Ok(CancelReport { jobs: plan.jobs.clone(), workers }),
+            }
         };
         let summary = |report: &CancelReport| format!("requested from {} workers", report.workers);
-        self.act(Action::Cancel, Deed::of_job(job), work, summary).await
+        self.act(Action::Cancel, plan.deed(), work, summary).await
+    }
+
+    /// Returns the waiting, delayed, backing-off and running jobs of a queue that a filter selects, without changing anything. Where the
+    /// storage does not show all jobs, these are the first 32 visible ones and those in the records of workers, and the filter cannot select
+    /// running jobs by their errors. A plan has at most 10,000 jobs; limit and beginning of the filter do not count.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue;
+    /// [`Storage`](ErrorKind::Storage) when something cannot be read.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn plan_cancel(&self, queue: &str, filter: &JobFilter) -> Result<CancelPlan, Error> {
+        if filter.selects_all() {
+            let text = "no jobs are selected: give the filter a condition";
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let (mut found, mut complete) = (BTreeSet::new(), true);
+        if self.shows_all_jobs() {
+            // A job that runs may begin to wait during the look, and one that waits may begin to run.
+            use JobState::{BackingOff, Delayed, Running, Waiting};
+            for state in [Running, BackingOff, Delayed, Waiting, Running] {
+                complete &= self.select(queue, state, filter, &mut found).await?;
+            }
+        } else {
+            let overview = self.queue(queue).await?;
+            let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
+            let running = running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run));
+            let peeked = self.peek(queue).await?;
+            complete = overview.length == Some(peeked.len() as u64);
+            let selected = running.chain(peeked).filter(|job| filter.selects(job));
+            found.extend(selected.map(|job| job.reference()));
+        }
+        let jobs: Vec<_> = found.into_iter().take(MAX_PLANNED + 1).collect();
+        complete &= jobs.len() <= MAX_PLANNED;
+        Ok(CancelPlan { jobs: jobs.into_iter().take(MAX_PLANNED).collect(), complete })
+    }
+
+    /// Adds the jobs of one state that a filter selects. Returns false if there are more than a plan has.
+    async fn select(
+        &self,
+        queue: &str,
+        state: JobState,
+        filter: &JobFilter,
+        found: &mut BTreeSet<JobReference>,
+    ) -> Result<bool, Error> {
+        let mut next = None;
+        loop {
+            let page = self.jobs(queue, state, &filter.clone().limit(1).from(next)).await?;
+            found.extend(page.jobs.iter().map(RawJob::reference));
+            next = page.next;
+            if next.is_none() || found.len() > MAX_PLANNED {
+                return Ok(next.is_none());
+            }
+        }
+    }
+
+    fn cancel_request(&self, job: &JobReference) -> Result<CancelRequest, Error> {
+        if job.id.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "the id of the job is empty"));
+        }
+        Ok(CancelRequest {
+            queue: QueueName::new(&job.queue)?.to_string(),
+            id: job.id.clone(),
+            source: job.source.clone(),
+            by: self.operator.to_string(),
+        })
     }
 
     /// Returns the result of the last cancellation request for a job. Results are kept for 30 days. Costs four requests, or two listings

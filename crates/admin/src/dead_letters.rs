@@ -99,7 +99,13 @@ impl DeadLetterFilter {
         *self == Self::default()
     }
 
-    pub(super) fn selects(&self, letter: &DeadLetter, now: SystemTime) -> bool {
+    /// Returns the options of a pass over the dead letters that it selects, whose ages count until `now`.
+    pub(super) fn options(&self, now: SystemTime) -> DeadLetterOptions {
+        let filter = self.clone();
+        DeadLetterOptions::new().filter(move |letter| filter.selects(letter, now))
+    }
+
+    fn selects(&self, letter: &DeadLetter, now: SystemTime) -> bool {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let age = || now.duration_since(letter.time?).ok().or(Some(Duration::ZERO));
@@ -156,7 +162,7 @@ fn payload_text(message: &str) -> Cow<'_, str> {
 }
 
 /// Dead letters that were found.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetterPage {
     /// The dead letters, at most as many as were asked for.
@@ -213,7 +219,7 @@ impl Admin {
         let work = async {
             let letters = self.dead_letter_queue(queue).await?;
             let mut found = Found::new(queue, limit);
-            let options = self.selecting(filter).await?.stop(self.stop.clone());
+            let options = filter.options(self.now_for(filter).await?).stop(self.stop.clone());
             let report = letters.pass(&options, PassAction::Tell, &mut |letter| found.add(letter)).await?;
             let looked_at = found.matching + report.copies + report.left;
             let is_over = report.stopped.is_some() || self.stop.is_cancelled();
@@ -225,24 +231,21 @@ impl Admin {
         self.act(Action::Inspect, deed, work, summary).await
     }
 
-    pub(super) async fn selecting(&self, filter: &DeadLetterFilter) -> Result<DeadLetterOptions, Error> {
-        let (filter, now) = (filter.clone(), self.now_for(filter).await?);
-        Ok(DeadLetterOptions::new().filter(move |letter| filter.selects(letter, now)))
-    }
-
     /// Returns the time until which ages count: that of the storage, if the filter has an age. The clock of an operator's machine must not
     /// make dead letters old enough to be deleted.
-    async fn now_for(&self, filter: &DeadLetterFilter) -> Result<SystemTime, Error> {
-        let has_age = filter.older_than.is_some() || filter.younger_than.is_some();
-        let told = match has_age {
-            // A listing has the storage's time. There are few blobs of this name, mostly none.
-            true => {
-                let workers = ContainerName::new(jobqueue::__internals::WORKERS)?;
-                list_all(&**self.storage.blobs(), &workers, "clock-").await?.now
-            }
-            false => None,
-        };
-        Ok(told.unwrap_or_else(|| self.clock().now()))
+    pub(super) async fn now_for(&self, filter: &DeadLetterFilter) -> Result<SystemTime, Error> {
+        match filter.older_than.is_some() || filter.younger_than.is_some() {
+            true => self.storage_time().await,
+            false => Ok(self.clock().now()),
+        }
+    }
+
+    /// Returns the time of the storage, or of this process if the storage does not return its own. Costs a listing.
+    pub(super) async fn storage_time(&self) -> Result<SystemTime, Error> {
+        let workers = ContainerName::new(jobqueue::__internals::WORKERS)?;
+        // A listing has the storage's time. There are few blobs of this name, mostly none.
+        let listed = list_all(&**self.storage.blobs(), &workers, "clock-").await?;
+        Ok(listed.now.unwrap_or_else(|| self.clock().now()))
     }
 
     pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {

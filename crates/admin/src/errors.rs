@@ -107,15 +107,19 @@ fn shape(error: &str) -> String {
     let mut shape = String::new();
     let mut rest = error;
     while let Some(first) = rest.chars().next() {
-        let is_word = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
-        let quoted = || rest[first.len_utf8()..].find(first).map(|end| end + 2 * first.len_utf8());
+        let quoted = || match first {
+            '"' | '`' => rest[1..].find(first).map(|end| end + 2),
+            // An apostrophe inside of a word quotes nothing.
+            '\'' if !error[..error.len() - rest.len()].ends_with(is_word) => quoted_by_apostrophes(rest),
+            _ => None,
+        };
         let length = if is_word(first) {
             let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
             let word = &rest[..length];
             let may_be_status = word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit());
             shape.push_str(if word.contains(char::is_numeric) && !may_be_status { "#" } else { word });
             length
-        } else if let ('"' | '`' | '\'', Some(length)) = (first, quoted()) {
+        } else if let Some(length) = quoted() {
             shape.push_str("\"…\"");
             length
         } else {
@@ -130,6 +134,16 @@ fn shape(error: &str) -> String {
     shape.chars().take(MAX_SHAPE).collect()
 }
 
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '-' || c == '_'
+}
+
+/// Returns the length of a text that begins with an apostrophe, up to one that ends a quotation.
+fn quoted_by_apostrophes(text: &str) -> Option<usize> {
+    let mut ends = text.match_indices('\'').skip(1).map(|(at, _)| at + 1);
+    ends.find(|end| !text[*end..].starts_with(is_word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::shape;
@@ -142,6 +156,11 @@ mod tests {
             ("HTTP 503 for order 550e8400-e29b-41d4-a716-446655440000", "HTTP 503 for order #"),
             ("unknown field \"to\" in 'a b', don't", "unknown field \"…\" in \"…\", don't"),
             ("äöü 12 ß", "äöü # ß"),
+            ("couldn't reach billing; didn't retry", "couldn't reach billing; didn't retry"),
+            ("couldn't parse order; didn't retry", "couldn't parse order; didn't retry"),
+            ("can't connect to 'alice'", "can't connect to \"…\""),
+            ("can't connect to 'bob's host', or 'x'", "can't connect to \"…\", or \"…\""),
+            ("the users' table", "the users' table"),
             ("\"never closed", "\"never closed"),
             ("", ""),
         ];

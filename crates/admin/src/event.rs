@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use jobqueue::job::BoxError;
 use jobqueue::{Error, ErrorKind, Runtime};
+use jobqueue_storage::log::guarded;
 use jobqueue_storage::text::chain;
 use serde::Serialize;
 
@@ -116,22 +117,26 @@ impl Recorders {
     pub(super) fn add_listener(&mut self, listener: impl Fn(&OperatorEvent) + Send + Sync + 'static) {
         self.add(move |event| {
             if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
-                tracing::error!("a listener of operator events panicked; the action is not affected");
+                guarded(|| {
+                    tracing::error!("a listener of operator events panicked; the action is not affected")
+                });
             }
             Ok(())
         });
     }
 
     fn record(&self, event: &OperatorEvent) -> Result<(), BoxError> {
-        tracing::info!(
-            id = event.id,
-            operator = %event.operator.escape_debug(),
-            action = %event.action,
-            subject = %event.subject.escape_debug(),
-            selection = %event.selection.escape_debug(),
-            result = ?event.result,
-            "operator action"
-        );
+        guarded(|| {
+            tracing::info!(
+                id = event.id,
+                operator = %event.operator.escape_debug(),
+                action = %event.action,
+                subject = %event.subject.escape_debug(),
+                selection = %event.selection.escape_debug(),
+                result = ?event.result,
+                "operator action"
+            );
+        });
         let record = |recorder: &Recorder| {
             let recorded = catch_unwind(AssertUnwindSafe(|| recorder(event)));
             recorded.unwrap_or_else(|_| Err("the recorder panicked".into()))
@@ -208,7 +213,8 @@ impl Drop for Pending<'_> {
         if let Some(mut event) = self.event.take() {
             event.at = self.runtime.clock().now();
             if let Err(error) = self.recorders.record(&event) {
-                tracing::error!(%error, "an action was interrupted, and that could not be recorded");
+                let text = "an action was interrupted, and that could not be recorded";
+                guarded(|| tracing::error!(%error, "{text}"));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use jobqueue::__internals::{past_dead_letters, unwrap_unreadable};
+use jobqueue::__internals::{BATCH_SOURCES, RunningJob, past_dead_letters, unwrap_unreadable};
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
 use jobqueue_message::envelope::{Envelope, Parsed, parse};
@@ -222,6 +222,22 @@ impl RawJob {
             Err(problem) => job.problem = Some(problem.to_owned()),
         }
         job
+    }
+
+    /// Returns what the record of a worker shows of a job.
+    pub(super) fn of_run(run: &RunningJob) -> Self {
+        let of_batch = || run.id.rsplit_once('/').filter(|_| run.source.starts_with(BATCH_SOURCES));
+        Self {
+            queue: run.queue.clone(),
+            state: JobState::Running,
+            id: run.id.clone(),
+            source: run.source.clone(),
+            kind: run.kind.clone(),
+            key: run.key.clone(),
+            trace: run.trace.clone(),
+            batch: of_batch().map(|(id, index)| RawBatch { id: id.to_owned(), index: index.parse().ok() }),
+            ..Self::default()
+        }
     }
 
     fn fill(&mut self, event: &Envelope) {

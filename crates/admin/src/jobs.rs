@@ -25,6 +25,7 @@ pub struct JobFilter {
     key: Option<String>,
     kind: Option<String>,
     error: Option<String>,
+    batch: Option<String>,
     from: Option<String>,
     limit: Option<usize>,
     /// The most messages that a search reads.
@@ -61,6 +62,12 @@ impl JobFilter {
         self
     }
 
+    /// Selects the children of this batch.
+    pub fn batch(mut self, id: impl Into<String>) -> Self {
+        self.batch = Some(id.into());
+        self
+    }
+
     /// Selects jobs whose last error contains this text, in the same case.
     pub fn error(mut self, text: impl Into<String>) -> Self {
         self.error = Some(text.into());
@@ -86,7 +93,7 @@ impl JobFilter {
         Self { id, source, limit: Some(1), most: Some(most), ..Self::default() }
     }
 
-    fn selects(&self, job: &RawJob) -> bool {
+    pub(super) fn selects(&self, job: &RawJob) -> bool {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let fits = |wanted: &Option<String>, found: Option<&str>| {
@@ -97,12 +104,13 @@ impl JobFilter {
             && is(&self.source, &job.source)
             && is(&self.kind, &job.kind)
             && fits(&self.key, job.key.as_deref())
+            && fits(&self.batch, job.batch.as_ref().map(|batch| batch.id.as_str()))
             && self.error.as_deref().is_none_or(|text| error.contains(text))
     }
 
-    fn selects_all(&self) -> bool {
-        let Self { id, source, key, kind, error, .. } = self;
-        [id, source, key, kind, error].into_iter().all(Option::is_none)
+    pub(super) fn selects_all(&self) -> bool {
+        let Self { id, source, key, kind, error, batch, .. } = self;
+        [id, source, key, kind, error, batch].into_iter().all(Option::is_none)
     }
 }
 

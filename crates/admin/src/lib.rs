@@ -69,13 +69,14 @@ use jobqueue::job::BoxError;
 use jobqueue::message::MessageDefaults;
 use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides, SettingWarning};
 use jobqueue::{Error, ErrorKind, Storage};
+use jobqueue_storage::log::guarded;
 use jobqueue_storage::text::chain;
 use tokio_util::sync::CancellationToken;
 
 pub use access::{AccessLevel, Action};
 pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch};
 pub use bulk::{Bulk, BulkProgress, BulkReport, SkippedJob};
-pub use cancel::{CancelReport, Cancellation};
+pub use cancel::{CancelPlan, CancelReport, Cancellation};
 pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use errors::ErrorGroup;
 use event::{Changes, Deed, Pending, Recorders};
@@ -197,7 +198,8 @@ impl Admin {
         match pending.ended(result.as_ref().map(changes)) {
             Err(unrecorded) if result.is_ok() => Err(unrecorded),
             Err(unrecorded) => {
-                tracing::error!(error = %chain(&unrecorded), "the end of an action that failed could not be recorded");
+                let text = "the end of an action that failed could not be recorded";
+                guarded(|| tracing::error!(error = %chain(&unrecorded), "{text}"));
                 result
             }
             Ok(()) => result,
@@ -219,7 +221,7 @@ impl Admin {
         }
         let forbidden = self.forbidden(action);
         if let Err(error) = self.pending(action, deed.clone()).ended(Err(&forbidden)) {
-            tracing::error!(error = %chain(&error), "a refusal could not be recorded");
+            guarded(|| tracing::error!(error = %chain(&error), "a refusal could not be recorded"));
         }
         Err(forbidden)
     }

@@ -1,6 +1,7 @@
 //! The outcome of a redrive: the places in which the jobs of its plan are now.
 
 use std::collections::HashMap;
+use std::time::SystemTime;
 
 use jobqueue::__internals::PassAction;
 use jobqueue::Error;
@@ -18,8 +19,7 @@ const PAGE: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct PlanOutcome {
-    /// The number of dead letters that were not put back or deleted; also those of a job that died again, if the plan does not name the message
-    /// that died.
+    /// The number of dead letters that were not put back or deleted.
     pub left: u64,
     /// The number of jobs that wait, are delayed, or run.
     pub open: u64,
@@ -28,7 +28,8 @@ pub struct PlanOutcome {
     /// The jobs that are dead letters again.
     pub dead_again: Vec<DeadAgain>,
     /// The number of jobs that were not found, while the storage does not show all: they have ended, or are delayed, or leased by a worker
-    /// without a record, or dead letters behind the first 32.
+    /// without a record, or dead letters behind the first 32. Also texts that are no events, once they are put back: their messages have
+    /// other ids then.
     pub unknown: u64,
 }
 
@@ -42,18 +43,20 @@ pub struct DeadAgain {
     pub error: Option<String>,
 }
 
-/// The place in which a look has found a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The place in which a look has found a job. Of several messages of a job the last of these counts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Nowhere,
-    Open,
     Left,
+    Open,
     DeadAgain(Option<String>),
 }
 
 /// A look for the jobs of a plan.
 struct Search<'p> {
     letters: &'p [PlannedLetter],
+    /// The time before which a dead letter is not one of a job that was put back.
+    before: Option<SystemTime>,
     places: Vec<Place>,
     of_id: HashMap<&'p str, Vec<usize>>,
     /// True if a job that was not found is certainly in no queue.
@@ -61,29 +64,42 @@ struct Search<'p> {
 }
 
 impl<'p> Search<'p> {
-    fn new(letters: &'p [PlannedLetter]) -> Self {
+    fn new(letters: &'p [PlannedLetter], before: Option<SystemTime>) -> Self {
         let mut of_id = HashMap::<_, Vec<_>>::new();
         for (index, letter) in letters.iter().enumerate() {
             of_id.entry(letter.job.id.as_str()).or_default().push(index);
         }
-        Self { letters, places: vec![Place::Nowhere; letters.len()], of_id, sees_all: true }
+        Self { letters, before, places: vec![Place::Nowhere; letters.len()], of_id, sees_all: true }
     }
 
-    /// Takes note of the place of a job, unless it was found before.
+    /// Takes note of a place of a job.
     fn found(&mut self, source: &str, id: &str, place: impl Fn(&PlannedLetter) -> Place) {
         for index in self.of_id.get(id).into_iter().flatten() {
             let letter = &self.letters[*index];
-            if self.places[*index] == Place::Nowhere && letter.job.is(source, id) {
-                self.places[*index] = place(letter);
+            if letter.job.is(source, id) {
+                let place = place(letter);
+                self.places[*index] = self.places[*index].clone().max(place);
             }
         }
     }
 
     fn found_dead(&mut self, letter: &DeadLetter) {
+        let inserted = letter.inserted();
+        // Times may be rounded to seconds: a letter of the same moment as the redrive may be a later one.
+        let was_there = inserted.zip(self.before).is_some_and(|(inserted, before)| inserted < before);
+        let is_later = inserted.zip(self.before).is_some_and(|(inserted, before)| inserted > before);
         self.found(&letter.source, &letter.id, |planned| match planned.message.as_deref() {
-            Some(message) if letter.message_id() != Some(message) => Place::DeadAgain(letter.error.clone()),
-            _ => Place::Left,
+            Some(message) if letter.message_id() == Some(message) => Place::Left,
+            // Another message of the job, which died before.
+            Some(_) if was_there => Place::Nowhere,
+            Some(_) => Place::DeadAgain(letter.error.clone()),
+            None if is_later => Place::DeadAgain(letter.error.clone()),
+            None => Place::Left,
         });
+    }
+
+    fn has_found_all(&self) -> bool {
+        self.missing().next().is_none()
     }
 
     fn missing(&self) -> impl Iterator<Item = usize> {
@@ -123,10 +139,10 @@ impl Admin {
         plan: &DeadLetterPlan,
         receives: bool,
     ) -> Result<PlanOutcome, Error> {
-        let first = self.search(&plan.queue, &plan.letters, receives).await?;
+        let first = self.search(plan, &plan.letters, receives).await?;
         let missing: Vec<_> = first.missing().map(|index| plan.letters[index].clone()).collect();
         // A job that moved meanwhile may have been missed in every place.
-        let again = self.search(&plan.queue, &missing, receives).await?;
+        let again = self.search(plan, &missing, receives).await?;
         let is_certain = first.sees_all && again.sees_all;
         let done = match is_certain || missing.is_empty() {
             true => HashMap::new(),
@@ -141,6 +157,7 @@ impl Admin {
                 Place::DeadAgain(error) => {
                     outcome.dead_again.push(DeadAgain { job: letter.job.clone(), error: error.clone() });
                 }
+                Place::Nowhere if !letter.keeps_its_id() => outcome.unknown += 1,
                 Place::Nowhere if is_certain => outcome.ended += 1,
                 Place::Nowhere => {
                     let JobReference { id, .. } = &letter.job;
@@ -156,11 +173,11 @@ impl Admin {
     /// Looks once, in the order in which jobs move: running, waiting, running, dead.
     async fn search<'p>(
         &self,
-        queue: &str,
+        plan: &DeadLetterPlan,
         letters: &'p [PlannedLetter],
         receives: bool,
     ) -> Result<Search<'p>, Error> {
-        let mut search = Search::new(letters);
+        let (queue, mut search) = (plan.queue.as_str(), Search::new(letters, plan.before));
         if letters.is_empty() {
             return Ok(search);
         }
@@ -172,7 +189,9 @@ impl Admin {
         if self.shows_all_jobs() {
             use JobState::{BackingOff, Delayed, Running, Waiting};
             for state in [Running, BackingOff, Delayed, Waiting, Running] {
-                self.search_state(queue, state, &mut search).await?;
+                if !search.has_found_all() {
+                    self.search_state(queue, state, &mut search).await?;
+                }
             }
         } else {
             for job in self.peek(queue).await? {
@@ -183,7 +202,7 @@ impl Admin {
         let dead = self.dead_letter_queue(queue).await?;
         let (count, peeked) = (dead.count().await?, dead.peek().await?);
         peeked.iter().for_each(|letter| search.found_dead(letter));
-        if peeked.len() as u64 >= count || search.missing().next().is_none() {
+        if peeked.len() as u64 >= count || search.has_found_all() {
             return Ok(search);
         }
         if !receives {
@@ -203,7 +222,7 @@ impl Admin {
             page.jobs.iter().for_each(|job| search.found(&job.source, &job.id, |_| Place::Open));
             looked_at += page.jobs.len();
             next = page.next;
-            if next.is_none() {
+            if next.is_none() || search.has_found_all() {
                 return Ok(());
             }
             if looked_at >= MAX_LOOKED_AT {

@@ -1,8 +1,9 @@
 //! The pause of a queue: by whom, why and until when.
 
 use std::fmt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use jobqueue::settings::{Metadata, QueueSettings};
 use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_message::settings::{PAUSE_NOTE, PAUSED, PAUSED_BY, PAUSED_UNTIL};
@@ -11,7 +12,7 @@ use serde::Serialize;
 
 use super::event::Deed;
 use super::text::{exact_time, rfc3339_option, time};
-use super::{Action, Admin, resolve};
+use super::{Action, Admin, resolve, short_duration};
 
 /// The most characters of a note: metadata is small on all storages.
 const MAX_NOTE: usize = 200;
@@ -36,7 +37,9 @@ pub struct Pause {
 #[must_use]
 pub struct PauseOptions {
     until: Option<SystemTime>,
+    length: Option<Duration>,
     note: Option<String>,
+    replaces: bool,
 }
 
 impl PauseOptions {
@@ -49,6 +52,19 @@ impl PauseOptions {
     /// not. By default it ends with [`Admin::resume`].
     pub fn until(mut self, time: SystemTime) -> Self {
         self.until = Some(time);
+        self
+    }
+
+    /// Ends the pause after this time, counted by the storage's clock if the storage returns its time. It replaces [`until`](Self::until).
+    pub fn length(mut self, length: Duration) -> Self {
+        self.length = Some(length);
+        self
+    }
+
+    /// Replaces a pause that holds. By default such a pause is an error if these options have an end or a note: another operator may have
+    /// made it.
+    pub fn replacing(mut self, replaces: bool) -> Self {
+        self.replaces = replaces;
         self
     }
 
@@ -97,8 +113,8 @@ impl Admin {
         self.pause_with(queue, PauseOptions::new()).await
     }
 
-    /// Pauses the queue like [`pause`](Self::pause), until a time and with a note. Options replace those of a pause that holds; without any,
-    /// such a pause stays as it is. Returns whether something was changed.
+    /// Pauses the queue like [`pause`](Self::pause), until a time and with a note. Returns whether something was changed: a pause that holds
+    /// stays as it is if the options have neither.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -115,20 +131,27 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// As [`pause`](Self::pause); [`Invalid`](ErrorKind::Invalid) for a time that has passed and for a note that is too long.
+    /// As [`pause`](Self::pause); [`Conflict`](ErrorKind::Conflict) if a pause holds and is not to be [replaced](PauseOptions::replacing);
+    /// [`Invalid`](ErrorKind::Invalid) for a time that has passed or is outside of the calendar, and for a note that is too long.
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may or may not be paused.
     pub async fn pause_with(&self, queue: &str, options: PauseOptions) -> Result<bool, Error> {
-        let pause = Pause { by: Some(self.operator.to_string()), until: options.until, note: options.note };
-        let selection = pause.to_string().trim().to_owned();
+        let shown = Pause { by: None, until: options.until, note: options.note.clone() };
+        let length = options.length.map(|length| format!(" for {}", short_duration(length)));
+        let selection = (length.unwrap_or_default() + &shown.to_string()).trim().to_owned();
         let deed = Deed { selection, ..format!("queue {queue}").into() };
-        let summary =
-            |new: &bool| if *new { "paused".to_owned() } else { "it was paused already".to_owned() };
-        self.act(Action::Pause, deed, self.set_pause(queue, &pause), summary).await
+        let summary = |made: &PauseMade| match made {
+            PauseMade::Unneeded => "it was paused already".to_owned(),
+            PauseMade::New => "paused".to_owned(),
+            PauseMade::Instead(of) => format!("paused; before it was paused{of}"),
+        };
+        let made = self.act(Action::Pause, deed, self.set_pause(queue, options), summary).await?;
+        Ok(made != PauseMade::Unneeded)
     }
 
-    /// Has workers fetch from the queue again. They notice within 30 seconds. Returns false if the queue was not paused.
+    /// Has workers fetch from the queue again, and removes what is left of a pause that has ended by itself. They notice within 30 seconds.
+    /// Returns false if the queue was not paused.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -139,31 +162,49 @@ impl Admin {
         let work = async {
             let name = QueueName::new(queue)?;
             let mut metadata = self.metadata(&name).await?;
-            if !resolve(&metadata).0.is_paused(self.clock().now()) {
-                return Ok(false);
+            // Whether the pause has ended is not asked: workers of an older version, or with another clock, may still keep it.
+            let is_paused = resolve(&metadata).0.paused;
+            if remove_pause(&mut metadata) {
+                self.storage.queues().set_queue_metadata(&name, &metadata).await?;
             }
-            remove_pause(&mut metadata);
-            self.storage.queues().set_queue_metadata(&name, &metadata).await?;
-            Ok(true)
+            Ok(is_paused)
         };
         let summary = |new: &bool| if *new { "resumed".to_owned() } else { "it was not paused".to_owned() };
         self.act(Action::Resume, format!("queue {queue}"), work, summary).await
     }
 
-    async fn set_pause(&self, queue: &str, pause: &Pause) -> Result<bool, Error> {
-        let now = self.clock().now();
-        if pause.until.is_some_and(|until| until <= now) {
-            return Err(Error::new(ErrorKind::Invalid, "the time at which the pause is to end has passed"));
+    async fn set_pause(&self, queue: &str, options: PauseOptions) -> Result<PauseMade, Error> {
+        let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
+        let outside = || invalid("the time at which the pause is to end is outside of the calendar");
+        let (now, mut until) = (self.clock().now(), options.until);
+        if let Some(length) = options.length {
+            // A queue can be paused also while the storage does not return its time.
+            let began = self.storage_time().await.unwrap_or(now);
+            until = Some(began.checked_add(length).ok_or_else(outside)?);
+        } else if until.is_some_and(|until| until <= now) {
+            return Err(invalid("the time at which the pause is to end has passed"));
         }
-        if pause.note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE) {
-            let text = format!("the note is too long: it may have {MAX_NOTE} characters");
-            return Err(Error::new(ErrorKind::Invalid, text));
+        if until.is_some_and(|until| Timestamp::try_from(until).is_err()) {
+            return Err(outside());
         }
+        if options.note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE) {
+            return Err(invalid(&format!("the note is too long: it may have {MAX_NOTE} characters")));
+        }
+        let pause = Pause { by: Some(self.operator.to_string()), until, note: options.note };
         let name = QueueName::new(queue)?;
         let mut metadata = self.metadata(&name).await?;
-        let has_options = pause.until.is_some() || pause.note.is_some();
-        if resolve(&metadata).0.is_paused(now) && !has_options {
-            return Ok(false);
+        let settings = resolve(&metadata).0;
+        let holds = settings.is_paused(now).then(|| Pause::of(&metadata, &settings));
+        if let Some(holds) = &holds {
+            if pause.until.is_none() && pause.note.is_none() {
+                return Ok(PauseMade::Unneeded);
+            }
+            if !options.replaces {
+                let text = format!(
+                    "the queue `{name}` is paused already{holds}; replace that pause, or resume the queue first"
+                );
+                return Err(Error::new(ErrorKind::Conflict, text));
+            }
         }
         remove_pause(&mut metadata);
         metadata.insert(PAUSED, "true");
@@ -180,12 +221,28 @@ impl Admin {
         }
         metadata.check().map_err(|problem| Error::new(ErrorKind::Invalid, problem))?;
         self.storage.queues().set_queue_metadata(&name, &metadata).await?;
-        Ok(true)
+        Ok(holds.map_or(PauseMade::New, PauseMade::Instead))
     }
 }
 
-fn remove_pause(metadata: &mut Metadata) {
-    for name in [PAUSED, PAUSED_UNTIL, PAUSED_BY, PAUSE_NOTE] {
-        metadata.remove(name);
+/// The effect of a request to pause a queue.
+#[derive(Debug, PartialEq, Eq)]
+enum PauseMade {
+    /// It was paused already.
+    Unneeded,
+    New,
+    /// The pause replaces this one.
+    Instead(Pause),
+}
+
+/// The metadata of a pause: no settings, because pausing and resuming are actions of their own.
+pub(super) const NAMES: [&str; 4] = [PAUSED, PAUSED_UNTIL, PAUSED_BY, PAUSE_NOTE];
+
+/// Removes all that is there of a pause. Returns whether there was anything.
+fn remove_pause(metadata: &mut Metadata) -> bool {
+    let mut was_there = false;
+    for name in NAMES {
+        was_there |= metadata.remove(name).is_some();
     }
+    was_there
 }

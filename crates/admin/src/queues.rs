@@ -11,10 +11,10 @@ use jobqueue_storage::text::chain;
 use serde::Serialize;
 
 use super::text::seconds_option;
-use super::{Action, Admin, Pause, WorkerOverview, resolve};
+use super::{Action, Admin, Pause, WorkerOverview, pause, resolve};
 
 /// The number of queues that are asked at once.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 
 /// A queue as an operator sees it. The shards of a queue are one queue here.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -210,7 +210,7 @@ impl QueueOverview {
         self.visible > 0 && !present.any(|worker| worker.record.listens_to(&self.name))
     }
 
-    /// Returns all settings with their values; none if the queue could not be read.
+    /// Returns all settings with their values; none if the queue could not be read. The [pause](Self::pause) is no setting.
     pub fn effective_settings(&self) -> Vec<EffectiveSetting> {
         let is_set = |name: &str| self.metadata.keys().any(|set| set.eq_ignore_ascii_case(name));
         let setting = |name: &str, value: &str| EffectiveSetting {
@@ -220,7 +220,8 @@ impl QueueOverview {
         };
         let types_decide = |name: &&&str| !self.settings.is_empty() && !self.settings.contains_key(**name);
         let of_types = QueueSettings::OF_TYPES.iter().filter(types_decide);
-        let known = self.settings.iter().map(|(name, value)| setting(name, value));
+        let known = self.settings.iter().filter(|(name, _)| !pause::NAMES.contains(&name.as_str()));
+        let known = known.map(|(name, value)| setting(name, value));
         known.chain(of_types.map(|name| setting(name, "by message type"))).collect()
     }
 

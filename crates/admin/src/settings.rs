@@ -7,7 +7,7 @@ use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
 use super::queues::not_found;
-use super::{Action, Admin, resolve};
+use super::{Action, Admin, pause, resolve};
 
 /// The changes from the current to the wanted metadata of a queue, computed by [`Admin::plan_settings`]. A plan without
 /// changes means that there is no drift.
@@ -53,7 +53,7 @@ impl Admin {
     /// # use jobqueue::Storage; use jobqueue_admin::{AccessLevel, Admin};
     /// # let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
     /// # admin.create_queue("mails").await?;
-    /// let plan = admin.plan_settings("mails", [("poisonthreshold", Some("3")), ("paused", None)]).await?;
+    /// let plan = admin.plan_settings("mails", [("poisonthreshold", Some("3")), ("maxdeliveries", None)]).await?;
     /// assert_eq!(plan.changes.len(), 1);
     /// admin.apply_settings(&plan).await?;
     /// // No drift any more.
@@ -79,7 +79,7 @@ impl Admin {
         let mut changes = BTreeMap::new();
         for (name, to) in wanted {
             let from = now.get(&name).map(str::to_owned);
-            let warning = to.as_deref().and_then(|value| warning(&name, value));
+            let warning = warning(&name, to.as_deref());
             let change = SettingChange { name: name.clone(), from, to, warning };
             if change.from != change.to {
                 changes.insert(name.to_ascii_lowercase(), change);
@@ -136,8 +136,12 @@ impl Admin {
     }
 }
 
-/// Returns why workers would not use a value, or the storage not take it.
-fn warning(name: &str, value: &str) -> Option<String> {
+/// Returns why a change is not made: workers would not use the value, the storage would not take it, or it is no setting.
+fn warning(name: &str, value: Option<&str>) -> Option<String> {
+    if pause::NAMES.iter().any(|of_pause| of_pause.eq_ignore_ascii_case(name)) {
+        return Some(format!("`{name}` is no setting: pause or resume the queue"));
+    }
+    let value = value?;
     let alone = Metadata::new().with(name, value);
     if let Err(problem) = alone.check() {
         return Some(problem);

@@ -1,6 +1,7 @@
 //! The length of queues, the age of their oldest message, their dead letters and their pauses, as gauges.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -140,7 +141,9 @@ async fn read(storage: &Storage, queue: &QueueName, every: Duration, readings: &
         }
         failed => {
             let error = failed.ok().and_then(Result::err);
-            tracing::debug!(%queue, ?error, "the length of the queue cannot be read now");
+            let log = || tracing::debug!(%queue, ?error, "the length of the queue cannot be read now");
+            // A panic of the subscriber must not end the watch.
+            drop(catch_unwind(AssertUnwindSafe(log)));
         }
     }
 }

@@ -69,6 +69,8 @@ pub struct DeadLetter {
     unreadable: Option<String>,
     /// Identifies this end of the job; copies of this dead letter share it.
     pub(crate) death: Option<DeathOf>,
+    /// The time at which the letter was put into its queue, by the storage's clock.
+    pub(super) inserted: Option<SystemTime>,
 }
 
 impl DeadLetter {
@@ -92,6 +94,7 @@ impl DeadLetter {
             text: text.to_owned(),
             unreadable: unreadable(envelope),
             death: DeathOf::of(envelope),
+            inserted: None,
         }
     }
 
@@ -120,6 +123,7 @@ impl DeadLetter {
             text: text.to_owned(),
             unreadable: Some(text.to_owned()),
             death: None,
+            inserted: Some(inserted),
         }
     }
 
@@ -165,6 +169,12 @@ impl DeadLetter {
     /// letter does not name it.
     pub fn message_id(&self) -> Option<&str> {
         self.death.as_ref().map(|death| death.message.as_str())
+    }
+
+    /// Returns the time at which the letter was put into the dead-letter queue, by the storage's clock. A storage that moves messages there
+    /// itself, as Service Bus does, may return the time at which the message was sent.
+    pub fn inserted(&self) -> Option<SystemTime> {
+        self.inserted
     }
 
     /// Returns the text as it lies in the dead-letter queue.

@@ -67,12 +67,13 @@ impl DeadLetterQueue {
     }
 
     pub(super) fn letter(&self, entry: &DeadLetterEntry, text: &str, found: StorageRecord<'_>) -> DeadLetter {
-        let letter = match entry {
+        let mut letter = match entry {
             DeadLetterEntry::Event(envelope) => DeadLetter::of(envelope, text),
             DeadLetterEntry::External => {
                 DeadLetter::external(found.id, found.inserted, self.external_kind, &self.core.name, text)
             }
         };
+        letter.inserted = Some(found.inserted);
         match found.cause {
             Some(cause) => letter.moved_by_storage(cause, &self.core.name, found.inserted),
             None => letter,

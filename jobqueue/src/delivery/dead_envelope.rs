@@ -13,7 +13,7 @@ use crate::queue_core::rfc3339;
 use crate::storage::PeekedMessage;
 
 /// The source of dead letters whose text is not an event. Their id is the storage's id, which stays the same at every delivery.
-pub(crate) const UNREADABLE_SOURCE: &str = "/jobqueue/external";
+pub const UNREADABLE_SOURCE: &str = "/jobqueue/external";
 
 /// The maximum length of a worker's name in a dead letter, in characters.
 const MAX_WORKER_CHARS: usize = 200;

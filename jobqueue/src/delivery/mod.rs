@@ -47,8 +47,8 @@ mod unwritable;
 
 pub(crate) use claimed_letter::claim_letter;
 pub use context::Context;
-pub use dead_envelope::unwrap_unreadable;
-pub(crate) use dead_envelope::{DeathOf, UNREADABLE_SOURCE, events};
+pub(crate) use dead_envelope::{DeathOf, events};
+pub use dead_envelope::{UNREADABLE_SOURCE, unwrap_unreadable};
 pub(crate) use dead_letter::dead_letter_by_hand;
 pub use dead_letter_hook::DeadLettered;
 pub(crate) use decode::{Decoded, Incoming, Kinds, decode, lease_only};

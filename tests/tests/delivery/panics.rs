@@ -12,12 +12,11 @@ use jobqueue::worker::CircuitBreaker;
 use jobqueue::{Event, Job, JobError, Outcome, QueueMessage, Storage, WorkerBuilder};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, in_memory, worker};
+use jobqueue_tests::log::Broken;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use tower::Service;
 use tower::layer::layer_fn;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Metadata, Subscriber};
 
 /// A text whose decoding panics if it says so.
 #[derive(Debug, Clone, Serialize)]
@@ -229,33 +228,6 @@ async fn panics_during_common_deletions_stop_no_later_deletion() {
     let report = worker.run_until(after(300)).await.unwrap();
     assert_eq!((report.completed, report.uncertain, report.duplicates), (3, 3, 3));
     assert!(faulty.storage().queue::<Second>().await.unwrap().is_empty().await.unwrap());
-}
-
-/// A subscriber that panics at each event of the framework, and each time one of its spans is entered.
-struct Broken;
-
-impl Subscriber for Broken {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("jobqueue")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &tracing::Event<'_>) {
-        panic!("boom")
-    }
-
-    fn enter(&self, _: &Id) {
-        panic!("boom")
-    }
-
-    fn exit(&self, _: &Id) {}
 }
 
 #[tokio::test(start_paused = true)]

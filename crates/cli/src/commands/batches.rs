@@ -33,7 +33,7 @@ pub(crate) async fn run(global: &Global, arguments: BatchesArguments) -> Result<
 }
 
 fn overview(found: &BatchList) -> comfy_table::Table {
-    let mut rows = table(&["BATCH", "CHILD", "#CHILDREN", "#DONE", "#FAILED", "STATE", "CHANGED"]);
+    let mut rows = table(&["BATCH", "CHILD", "#CHILDREN", "#DONE", "#FAILED", "#DEAD", "STATE", "CHANGED"]);
     for (branch, batch) in found.tree() {
         rows.add_row([
             branch + &cell(&batch.id),
@@ -41,6 +41,7 @@ fn overview(found: &BatchList) -> comfy_table::Table {
             batch.children.map_or_else(|| "-".to_owned(), |children| children.to_string()),
             batch.done.to_string(),
             batch.failed.to_string(),
+            batch.dead_text(),
             batch.state().to_owned(),
             batch.modified.map_or_else(|| "-".to_owned(), time),
         ]);
@@ -66,7 +67,8 @@ fn detail(batch: &BatchDetail) -> String {
         ("part of", batch.parent.as_ref().map_or_else(|| "-".to_owned(), part)),
         ("children", batch.children.to_string()),
         ("done", batch.done.to_string()),
-        ("failed", batch.failed.to_string()),
+        ("failed, and ended with that", batch.failed.to_string()),
+        ("dead letters that block it", batch.dead_text()),
         ("continuation", batch.continuation_queue.as_deref().map_or_else(|| "-".to_owned(), clean)),
     ]);
     if batch.open.is_empty() {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jobqueue_admin::{Bulk, BulkReport, DeadLetterFilter, DeadLetterPlan};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::queues::known;
@@ -84,7 +86,7 @@ pub(crate) async fn run(
     bar.finish_and_clear();
     let report = report?;
     if let (true, Some(path)) = (arguments.dry_run, &arguments.plan) {
-        write_plan(path, &report)?;
+        write_plan(path, &report.plan())?;
     }
     let printed = global.output.value(&report, || text(&report, purges));
     verdict(&report, stop).and(printed)
@@ -110,15 +112,15 @@ fn selection(arguments: &BulkArguments) -> Result<Selection, Failure> {
     }
 }
 
-pub(super) fn read_plan(path: &Path) -> Result<DeadLetterPlan, Failure> {
+pub(super) fn read_plan<P: DeserializeOwned>(path: &Path) -> Result<P, Failure> {
     let unreadable =
         |error: &dyn Display| Failure::Usage(format!("the plan {} cannot be read: {error}", path.display()));
     let text = std::fs::read(path).map_err(|error| unreadable(&error))?;
     serde_json::from_slice(&text).map_err(|error| unreadable(&error))
 }
 
-fn write_plan(path: &Path, report: &BulkReport) -> Result<(), Failure> {
-    let json = serde_json::to_string_pretty(&report.plan()).map_err(std::io::Error::from)?;
+pub(super) fn write_plan<P: Serialize>(path: &Path, plan: &P) -> Result<(), Failure> {
+    let json = serde_json::to_string_pretty(plan).map_err(std::io::Error::from)?;
     let unwritable =
         |error| Failure::Failed(format!("the plan {} cannot be written: {error}", path.display()));
     std::fs::write(path, json + "\n").map_err(unwritable)

@@ -1,22 +1,66 @@
-//! `cancel`: a job that waits or runs, by its id.
+//! `cancel`: jobs that wait or run, by their ids, by key, kind or batch, or those of a plan.
+
+use std::path::PathBuf;
 
 use clap::Args;
-use jobqueue_admin::Cancellation;
+use jobqueue_admin::{CancelPlan, Cancellation, JobFilter, JobPlace, JobReference};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{Global, JobArguments};
+use super::bulk::{NAMED, read_plan, write_plan};
+use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
+use crate::output::say;
 use crate::session::{Need, Session};
-use crate::text::clean;
+use crate::text::{clean, things};
 
 #[derive(Args)]
 pub(crate) struct CancelArguments {
-    #[command(flatten)]
-    job: JobArguments,
-    /// Only shows the result of an earlier request
+    /// The name of the queue
+    queue: String,
+    /// The ids of the jobs
+    ids: Vec<String>,
+    /// The sender, if several senders use the same id
     #[arg(long)]
+    source: Option<String>,
+    /// Cancels jobs with this key
+    #[arg(long, conflicts_with = "ids")]
+    key: Option<String>,
+    /// Cancels jobs of this kind
+    #[arg(long, conflicts_with = "ids")]
+    kind: Option<String>,
+    /// Cancels the children of this batch
+    #[arg(long, value_name = "ID", conflicts_with = "ids")]
+    batch: Option<String>,
+    /// With --dry-run, writes the jobs to this file; without, cancels exactly the jobs of this file
+    #[arg(long, value_name = "FILE", conflicts_with = "ids")]
+    plan: Option<PathBuf>,
+    /// Only lists the jobs
+    #[arg(long)]
+    dry_run: bool,
+    /// Only shows the result of an earlier request
+    #[arg(long, requires = "ids", conflicts_with = "dry_run")]
     status: bool,
+}
+
+impl CancelArguments {
+    fn references(&self) -> Vec<JobReference> {
+        let job = |id: &String| {
+            JobReference::new(&self.queue, id).given(self.source.as_ref(), JobReference::with_source)
+        };
+        self.ids.iter().map(job).collect()
+    }
+
+    /// Returns the filter, if one is given.
+    fn filter(&self) -> Option<JobFilter> {
+        (self.key.is_some() || self.kind.is_some() || self.batch.is_some()).then(|| {
+            JobFilter::new()
+                .given(self.key.as_ref(), JobFilter::key)
+                .given(self.kind.as_ref(), JobFilter::kind)
+                .given(self.batch.as_ref(), JobFilter::batch)
+                .given(self.source.as_ref(), JobFilter::source)
+        })
+    }
 }
 
 pub(crate) async fn run(
@@ -24,27 +68,104 @@ pub(crate) async fn run(
     arguments: CancelArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let job = arguments.job.reference();
-    if arguments.status {
+    if let (true, [job]) = (arguments.status, &arguments.references()[..]) {
         let session = Session::open(global, Need::Read).await?;
-        let cancellation = session.admin.cancellation(&job).await?;
+        let cancellation = session.admin.cancellation(job).await?;
         return global.output.value(&cancellation, || text(&cancellation));
     }
-    let change = format!("cancel the job `{}` of `{}`", job.id, job.queue);
-    let session = confirm::change(global, Need::Change, &change, stop).await?;
-    // A request for a queue that is mistyped would stand for 30 days.
-    session.admin.queue(&job.queue).await?;
-    let report = session.admin.cancel(&job).await?;
-    global.output.value(&report, || match report.workers {
-        0 => "requested; no worker serves the queue, so the next worker to start handles the request"
-            .to_owned(),
-        workers => format!("requested from {workers} workers. Add --status to see the result"),
+    if arguments.status {
+        return Err(Failure::Usage("--status shows one job".to_owned()));
+    }
+    let session = match arguments.dry_run {
+        true => Session::open(global, Need::Read).await?,
+        false => {
+            let change = format!("cancel jobs of `{}`", arguments.queue);
+            confirm::change(global, Need::Change, &change, stop).await?
+        }
+    };
+    let plan = plan(&session, &arguments).await?;
+    if !plan.complete {
+        say(
+            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers, and a plan has at most 10,000",
+        );
+    }
+    if plan.jobs.is_empty() {
+        return Err(Failure::NothingMatched("no job matches".to_owned()));
+    }
+    if arguments.dry_run {
+        if let Some(path) = &arguments.plan {
+            write_plan(path, &plan)?;
+        }
+        return global.output.value(&plan, || preview(&plan));
+    }
+    let report = session.admin.cancel_all(&plan).await?;
+    global.output.value(&report, || {
+        let jobs = things(report.jobs.len(), "job");
+        match report.workers {
+            0 => format!(
+                "requested for {jobs}; no worker serves the queue, so the next worker to start handles it"
+            ),
+            workers => format!(
+                "requested for {jobs} from {}. Add --status to an id to see the result",
+                things(workers as usize, "worker")
+            ),
+        }
     })
+}
+
+async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPlan, Failure> {
+    let (filter, file) = (arguments.filter(), arguments.plan.as_deref().filter(|_| !arguments.dry_run));
+    match (filter, file, arguments.ids.is_empty()) {
+        (Some(filter), None, true) => Ok(session.admin.plan_cancel(&arguments.queue, &filter).await?),
+        (None, Some(file), true) => {
+            let plan: CancelPlan = read_plan(file)?;
+            match plan.jobs.iter().find(|job| job.queue != arguments.queue) {
+                Some(job) => Err(Failure::Usage(format!("the plan is for the queue `{}`", job.queue))),
+                None => Ok(plan),
+            }
+        }
+        (None, None, false) => {
+            let jobs = arguments.references();
+            for job in &jobs {
+                require(session, job).await?;
+            }
+            Ok(CancelPlan::of_jobs(jobs))
+        }
+        (None, None, true) => {
+            Err(Failure::Usage("no jobs are selected: add ids, --key, --kind, --batch or a plan".to_owned()))
+        }
+        _ => Err(Failure::Usage("ids, a filter and a plan exclude each other".to_owned())),
+    }
+}
+
+/// Fails if there is certainly no such job: its request would stand for 30 days.
+async fn require(session: &Session, job: &JobReference) -> Result<(), Failure> {
+    let found = session.admin.explain(job).await?;
+    let has = |code: &str| found.reasons.iter().any(|reason| reason.code == code);
+    let has_ended = matches!(found.place, JobPlace::Ended | JobPlace::Dead) && !has("ended_once");
+    if has_ended || has("not_found") {
+        return Err(Failure::NothingMatched(format!("nothing was changed: `{}`: {}", job.id, found.summary)));
+    }
+    if found.place == JobPlace::Unseen {
+        say(&format!("`{}`: {} The request stands for 30 days", job.id, found.summary));
+    }
+    Ok(())
+}
+
+fn preview(plan: &CancelPlan) -> String {
+    let mut text = format!("{} would be cancelled\n", things(plan.jobs.len(), "job"));
+    for job in plan.jobs.iter().take(NAMED) {
+        text.push_str(&format!("  {}\n", clean(&job.id)));
+    }
+    if plan.jobs.len() > NAMED {
+        text.push_str(&format!("  and {} more; --output json names all\n", plan.jobs.len() - NAMED));
+    }
+    text
 }
 
 fn text(cancellation: &Cancellation) -> String {
     match cancellation {
-        Cancellation::None => "not requested, or the request is older than a day".to_owned(),
+        Cancellation::None => "not requested, or the request is older than 30 days".to_owned(),
         Cancellation::Requested { by, at } => {
             format!("requested by {} at {}; no worker has answered yet", clean(by), clean(at))
         }

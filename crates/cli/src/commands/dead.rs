@@ -7,7 +7,7 @@ use std::{fs, io};
 use clap::{Args, Subcommand};
 use comfy_table::Table;
 use jobqueue_admin::{
-    DeadLetterFilter, DeadLetterPage, ErrorGroup, PlanOutcome, RawJob, RawPayload, RawSend,
+    DeadLetterFilter, DeadLetterPage, DeadLetterPlan, ErrorGroup, PlanOutcome, RawJob, RawPayload, RawSend,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -155,7 +155,7 @@ async fn outcome(
     arguments: &OutcomeArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let plan = bulk::read_plan(&arguments.plan)?;
+    let plan: DeadLetterPlan = bulk::read_plan(&arguments.plan)?;
     let session = Session::open(global, Need::Read).await?;
     let look = async { Ok(session.admin.outcome(&plan).await?) };
     let outcome = or_stop(look, stop, "interrupted").await?;

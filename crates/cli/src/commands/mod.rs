@@ -74,7 +74,7 @@ pub(crate) enum Command {
     Groups(groups::GroupsArguments),
     /// Searches ended jobs, if workers keep a journal
     History(history::HistoryArguments),
-    /// Cancels a waiting or running job; it becomes a dead letter
+    /// Cancels waiting or running jobs, by id, key, kind or batch; they become dead letters
     Cancel(cancel::CancelArguments),
     /// Makes a job due that is delayed, or that waits between two attempts; SQLite can
     RunNow(JobArguments),

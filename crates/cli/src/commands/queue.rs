@@ -45,6 +45,9 @@ pub(crate) struct PauseArguments {
     /// The length of time after which the queue resumes by itself, such as 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     r#for: Option<Duration>,
+    /// Replaces a pause that holds, of whomever it is
+    #[arg(long)]
+    replace: bool,
     /// The reason, for other operators
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
@@ -67,10 +70,12 @@ pub(crate) async fn run(
             let changed = session.admin.create_queue(&queue).await?;
             global.output.changed("queue", &queue, changed, ["was created", "exists already"])
         }
-        QueueCommand::Pause(PauseArguments { queue, until, r#for: length, note }) => {
-            let until = until.or_else(|| SystemTime::now().checked_add(length?));
-            let options =
-                PauseOptions::new().given(until, PauseOptions::until).given(note, PauseOptions::note);
+        QueueCommand::Pause(PauseArguments { queue, until, r#for: length, replace, note }) => {
+            let options = PauseOptions::new()
+                .replacing(replace)
+                .given(until, PauseOptions::until)
+                .given(length, PauseOptions::length)
+                .given(note, PauseOptions::note);
             let change = format!("pause the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.pause_with(&queue, options).await?;

@@ -76,6 +76,9 @@ fn batch_shows_the_dead_child_that_holds_it_up() {
     assert_eq!(batch["done"], 2, "{batch}");
     assert_eq!(batch["open"][0]["place"], "dead", "{batch}");
     let text = place.ok(&["batches", "mosaic"]);
+    let list = place.ok(&["batches"]);
+    let row: Vec<_> = list.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..6], ["mosaic", "-", "3", "2", "0", "1"], "{list}");
     for part in [
         "waits for its children",
         "mosaic/1",

@@ -14,7 +14,10 @@ fn output_of_each_command_has_the_form_of_its_schema() {
         ("queue", &["queue", "show", "mails"]),
         ("queue_change", &["queue", "create", "letters"]),
         ("queue_change", &["queue", "pause", "letters"]),
-        ("queue_change", &["queue", "pause", "letters", "--for", "2h", "--note", "the bank is down"]),
+        (
+            "queue_change",
+            &["queue", "pause", "letters", "--replace", "--for", "2h", "--note", "the bank is down"],
+        ),
         ("queue", &["queue", "show", "letters"]),
         ("queue_change", &["queue", "resume", "letters"]),
         ("settings_plan", &["queue", "settings", "plan", "mails", "poisonthreshold=7"]),
@@ -29,6 +32,8 @@ fn output_of_each_command_has_the_form_of_its_schema() {
         ("bulk_report", &["dead", "redrive", "mails", "--all", "--dry-run"]),
         ("bulk_report", &["dead", "redrive", "mails", "--id", "dead-1"]),
         ("bulk_report", &["dead", "purge", "mails", "--id", "dead-2", "--yes"]),
+        ("cancel_plan", &["cancel", "mails", "--kind", "mail", "--dry-run"]),
+        ("cancel_report", &["cancel", "mails", "--kind", "mail"]),
         ("sweep", &["sweep"]),
         ("backup", &["backup", copy.to_str().unwrap()]),
     ];

@@ -63,6 +63,31 @@ fn running_job_is_shown_with_its_progress_and_cancelled() {
     assert_eq!(place.run(&["cancel", "no-such-queue", &job]).status.code(), Some(3));
 }
 
+// D41, O11
+#[test]
+fn many_jobs_are_cancelled_by_a_plan_and_none_that_does_not_exist() {
+    let place = Place::with_mails(3, 1);
+    let file = place.path("plan.json");
+    let file = file.to_str().unwrap();
+    for arguments in [
+        &["cancel", "mails", "no-such-job"][..],
+        &["cancel", "mails", "dead-0"],
+        &["cancel", "mails", "--key", "nobody"],
+    ] {
+        assert_eq!(place.run(arguments).status.code(), Some(3), "{arguments:?}");
+    }
+    assert_eq!(place.run(&["cancel", "mails"]).status.code(), Some(2), "nothing is never all");
+    let preview = place.ok(&["cancel", "mails", "--kind", "mail", "--dry-run", "--plan", file]);
+    assert!(preview.starts_with("3 jobs would be cancelled"), "{preview}");
+    assert_eq!(place.run(&["cancel", "letters", "--plan", file]).status.code(), Some(2));
+    let text = place.ok(&["cancel", "mails", "--plan", file]);
+    assert!(text.starts_with("requested for 3 jobs; no worker serves the queue"), "{text}");
+    let plan: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    check("cancel_plan", &plan);
+    let id = plan["jobs"][0]["id"].as_str().unwrap();
+    assert_eq!(place.json(&["cancel", "mails", id, "--status"])["state"], "requested");
+}
+
 #[test]
 fn doctor_tells_what_stands_out() {
     let place = Place::with_mails(1, 2);

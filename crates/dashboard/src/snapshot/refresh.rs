@@ -128,28 +128,23 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
         Err(error) => {
             state.stats.failed += 1;
             state.failed = Some((taken, changes));
-            tracing::debug!(error, "figures not read");
             state.stats.last_error = Some(error);
         }
     }
+    let error = state.stats.last_error.clone();
     drop(state);
     snapshots.0.changes.send_modify(|generation| *generation += 1);
+    // Last: a subscriber may panic.
+    if let Some(error) = error {
+        tracing::debug!(error, "figures not read");
+    }
 }
 
 async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, Vec<WorkerOverview>), String> {
     let (queues, workers) = futures_util::join!(admin.queues(), admin.all_workers());
-    Ok((queues.map_err(|error| chain(&error))?, workers.map_err(|error| chain(&error))?))
-}
-
-/// Returns an error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
+    // With all causes, in one line.
+    let text = |error| format!("{error:?}");
+    Ok((queues.map_err(text)?, workers.map_err(text)?))
 }
 
 impl Collected {

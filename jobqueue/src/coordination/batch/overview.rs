@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use super::BatchProgress;
 use super::ledger::{FAILED, Ledger, for_each_blob, page};
 use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, batch_of, child_of};
+use super::{BatchProgress, progress};
 use crate::error::Error;
 use crate::storage::Storage;
 
@@ -20,8 +20,8 @@ pub struct BatchRecord {
     pub children: Option<u64>,
     /// The number of children that are done.
     pub done: u64,
-    /// The number of children that were dead-lettered and count as ended.
-    pub failed: u64,
+    /// The numbers of the children that were dead-lettered and count as ended.
+    pub failed: BTreeSet<u64>,
     /// True if no more children are sent.
     pub sealed: bool,
     /// True if the continuation has run.
@@ -53,7 +53,7 @@ pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord
                 }
                 "done" => batch.finished = true,
                 marker if marker.starts_with("0/") => match properties.metadata.get(FAILED) {
-                    Some(_) => batch.failed += 1,
+                    Some(_) => batch.failed.extend(child_of(marker)),
                     None => batch.done += 1,
                 },
                 _ => {}
@@ -72,13 +72,13 @@ pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord
     Ok((found.into_values().collect(), next.is_none()))
 }
 
-/// The children of a batch that have not ended.
+/// A batch, and which of its children have ended.
 #[derive(Debug, Clone)]
-pub struct OpenChildren {
+pub struct BatchChildren {
     /// The progress of the batch.
     pub progress: BatchProgress,
-    /// The numbers of the first of them.
-    pub first: Vec<u64>,
+    /// The numbers of the children that have ended.
+    pub ended: BTreeSet<u64>,
     /// The queue of the continuation, once the batch is sealed.
     pub continuation_queue: Option<String>,
     /// The batch that waits for this one, and the number of its child that ends with it.
@@ -87,14 +87,12 @@ pub struct OpenChildren {
     pub nested: BTreeMap<u64, String>,
 }
 
-/// Returns the progress of a batch, and the first `limit` children that have not ended; `None` if there is no such batch.
-pub async fn open_children(storage: &Storage, id: &str, limit: usize) -> Result<Option<OpenChildren>, Error> {
-    let Some(progress) = storage.batch_progress(id).await? else { return Ok(None) };
+/// Returns a batch with its children; `None` if there is no such batch.
+pub async fn children(storage: &Storage, id: &str) -> Result<Option<BatchChildren>, Error> {
     let ledger = Ledger::new(storage, BatchId::new(id)?);
     let mut ended = BTreeSet::new();
-    for_each_blob(storage, &format!("{id}/0/"), |name, _| ended.extend(child_of(name))).await?;
-    let first = (0..progress.children).filter(|index| !ended.contains(index)).take(limit).collect();
-    let plan = ledger.plan().await?;
+    let found = progress::read(&ledger, |marker| ended.extend(child_of(marker))).await?;
+    let Some((progress, plan)) = found else { return Ok(None) };
     let parent = plan.as_ref().and_then(|plan| parent(&plan.text));
     let (prefix, mut nested) = (format!("{id}/handover/"), BTreeMap::new());
     for_each_blob(storage, &prefix, |name, properties| {
@@ -103,7 +101,7 @@ pub async fn open_children(storage: &Storage, id: &str, limit: usize) -> Result<
     })
     .await?;
     let continuation_queue = plan.map(|plan| plan.queue);
-    Ok(Some(OpenChildren { progress, first, continuation_queue, parent, nested }))
+    Ok(Some(BatchChildren { progress, ended, continuation_queue, parent, nested }))
 }
 
 /// Returns the batch to which a continuation belongs, and the number of its child.

@@ -69,23 +69,33 @@ impl Storage {
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.
     pub async fn batch_progress(&self, id: &str) -> Result<Option<BatchProgress>, Error> {
-        let ledger = Ledger::new(self, BatchId::new(id)?);
-        // Read before the children are counted, so that a batch is never shown as finished with children left.
-        let finished = ledger.read::<bool>(&ledger.id.blob("done")?).await?.unwrap_or(false);
-        let plan: Option<Plan> = ledger.plan().await?;
-        let cursor: Option<u64> = ledger.read(&ledger.id.blob("cursor")?).await?;
-        let (mut done, mut failed) = (0, 0);
-        for_each_blob(self, &format!("{id}/0/"), |_, properties| match properties.metadata.get(FAILED) {
-            Some(_) => failed += 1,
-            None => done += 1,
-        })
-        .await?;
-        if plan.is_none() && cursor.is_none() && done + failed == 0 {
-            return Ok(None);
-        }
-        let sealed = plan.as_ref().map(|plan| plan.children);
-        // A child may end before the cursor has passed it.
-        let children = sealed.unwrap_or_else(|| cursor.unwrap_or(0).max(done + failed));
-        Ok(Some(BatchProgress { children, sealed: sealed.is_some(), done, failed, finished }))
+        let found = read(&Ledger::new(self, BatchId::new(id)?), |_| {}).await?;
+        Ok(found.map(|(progress, _)| progress))
     }
+}
+
+/// Returns the progress of a batch and its plan, if it is sealed, and calls `ended` with the name of the marker of each child that has
+/// ended; `None` if the storage has nothing of the batch.
+pub(super) async fn read(
+    ledger: &Ledger<'_>,
+    mut ended: impl FnMut(&str),
+) -> Result<Option<(BatchProgress, Option<Plan>)>, Error> {
+    // Read before the children are counted, so that a batch is never shown as finished with children left.
+    let finished = ledger.read::<bool>(&ledger.id.blob("done")?).await?.unwrap_or(false);
+    let plan = ledger.plan().await?;
+    let cursor: Option<u64> = ledger.read(&ledger.id.blob("cursor")?).await?;
+    let (mut done, mut failed) = (0, 0);
+    for_each_blob(ledger.storage, &format!("{}/0/", ledger.id.as_str()), |name, properties| {
+        *(if properties.metadata.get(FAILED).is_some() { &mut failed } else { &mut done }) += 1;
+        ended(name);
+    })
+    .await?;
+    if plan.is_none() && cursor.is_none() && done + failed == 0 {
+        return Ok(None);
+    }
+    let sealed = plan.as_ref().map(|plan| plan.children);
+    // A child may end before the cursor has passed it.
+    let children = sealed.unwrap_or_else(|| cursor.unwrap_or(0).max(done + failed));
+    let progress = BatchProgress { children, sealed: sealed.is_some(), done, failed, finished };
+    Ok(Some((progress, plan)))
 }

@@ -11,6 +11,7 @@ use jobqueue_admin::{
 };
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::Task;
+use jobqueue_tests::log::Broken;
 use tokio::sync::Notify;
 
 use crate::admin::support::{operator, send, watched};
@@ -233,4 +234,20 @@ async fn listener_that_panics_does_not_stop_the_action() {
     let storage = storage().await;
     let silent = Admin::builder(storage).access(AccessLevel::Operate).on_event(|_| panic!("planted")).build();
     assert!(silent.pause("mails").await.is_ok());
+}
+
+#[tokio::test]
+async fn subscriber_that_panics_hinders_no_action_and_no_audit() {
+    let _broken = tracing::subscriber::set_default(Broken);
+    let storage = with_dead_letters().await;
+    let (admin, events) = audited(&storage, |_| false);
+    assert!(admin.pause("mails").await.unwrap());
+    let report = admin.purge("mails").filter(DeadLetterFilter::all()).run().await.unwrap();
+    assert_eq!(report.count, 3);
+    let reader = admin.acting_as("eve", &AccessLevel::ReadOnly);
+    assert_eq!(reader.resume("mails").await.unwrap_err().kind(), ErrorKind::Forbidden);
+    let events = events.lock().unwrap();
+    let results: Vec<_> = events.iter().map(|event| &event.result).collect();
+    use OperatorResult::{Done, Refused, Started};
+    assert!(matches!(results[..], [Started, Done(_), Started, Done(_), Refused(_)]), "{results:?}");
 }

@@ -1,11 +1,15 @@
 //! The outcome of jobs that are put back, and the redrive that waits for the first of them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::{JobError, JobInfo, Storage};
+use jobqueue::settings::Metadata;
+use jobqueue::storage::PutMessage;
+use jobqueue::{JobError, JobInfo, QueueName, Storage};
 use jobqueue_admin::{Admin, BulkReport, DeadLetterFilter};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -119,4 +123,95 @@ async fn outcome_of_a_plan_says_what_became_of_each_job() {
     assert_eq!((died.job.id.as_str(), died.error.as_deref()), ("2", Some("row 18 is locked")));
     let outcome = admin.outcome(&plan).await.unwrap();
     assert_eq!((outcome.left, outcome.ended), (1, 37), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ages_of_a_filter_count_until_the_beginning_of_the_redrive() {
+    let storage = in_memory();
+    let admin = dead(&storage, 5).await;
+    let young = DeadLetterFilter::new().younger_than(Duration::from_secs(90));
+    let slow = async {
+        sleep(Duration::from_secs(60)).await;
+        run(&storage, |_| Ok(()), 300).await
+    };
+    let redrive = admin.redrive("tasks").filter(young).canary(1).run();
+    let (report, completed) = tokio::join!(redrive, slow);
+    let report = report.unwrap();
+    assert_eq!((report.count, report.left, completed), (5, 0, 5), "{report:?}");
+}
+
+/// Puts texts into the dead-letter queue, as another program may.
+async fn put_dead(storage: &Storage, texts: impl IntoIterator<Item = String>) {
+    storage.queue::<Task>().await.unwrap();
+    let dead = QueueName::new("tasks-poison").unwrap();
+    storage.queues().create_queue(&dead, &Metadata::new()).await.unwrap();
+    for text in texts {
+        let _ = storage.queues().put(&dead, PutMessage::new(text)).await.unwrap();
+    }
+    sleep(Duration::from_secs(1)).await;
+}
+
+// They are put back as messages with other ids, so that nothing is known of them.
+#[tokio::test(start_paused = true)]
+async fn canary_of_texts_that_are_no_events_lets_none_follow() {
+    let storage = in_memory();
+    put_dead(&storage, (0..3).map(|number| format!("no event {number}"))).await;
+    let report = redrive(&operator(&storage), 1).await;
+    assert_eq!((report.count, report.complete), (1, false), "{report:?}");
+    assert!(report.stopped.as_deref().unwrap().contains("not to be seen"), "{report:?}");
+    let outcome = operator(&storage).outcome(&report.plan()).await.unwrap();
+    assert_eq!((outcome.ended, outcome.unknown), (0, 1), "{outcome:?}");
+}
+
+// The letters do not name the messages that died.
+#[tokio::test(start_paused = true)]
+async fn canary_that_dies_again_is_known_by_the_time_of_its_letter() {
+    let storage = in_memory();
+    let event = |id| {
+        let data = serde_json::to_value(task("a")).unwrap();
+        json!({"specversion": "1.0", "id": id, "source": "/other", "type": "task", "data": data}).to_string()
+    };
+    put_dead(&storage, ["a", "b", "c", "d"].map(event)).await;
+    let admin = operator(&storage);
+    let again = run(&storage, |_| Err(JobError::dead_letter("row 18 is locked")), 300);
+    let (report, _) = tokio::join!(redrive(&admin, 1), again);
+    assert_eq!((report.count, report.complete), (1, false), "{report:?}");
+    assert!(report.stopped.as_deref().unwrap().contains("died again: row 18 is locked"), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn older_letter_of_the_same_job_is_no_death_of_the_canary() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for _ in 0..2 {
+        let _ = queue.send(&task("twice")).id("twice").await.unwrap();
+    }
+    let _ = run(&storage, |_| Err(JobError::dead_letter("row 17 is locked")), 60).await;
+    let admin = operator(&storage);
+    assert_eq!(admin.queue("tasks").await.unwrap().dead_letters, Some(2));
+    let (report, completed) = tokio::join!(redrive(&admin, 1), run(&storage, |_| Ok(()), 300));
+    assert_eq!((report.count, report.stopped.as_deref(), completed), (2, None, 2), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn canary_that_waits_hides_no_dead_letter() {
+    let storage = in_memory();
+    let admin = dead(&storage, 40).await;
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let end = move |_: &str| match has_ended.swap(true, Ordering::Relaxed) {
+        false => Ok(()),
+        true => Err(JobError::retry_after(Duration::from_secs(7_200), "later")),
+    };
+    let stop = CancellationToken::new();
+    let bulk = admin.redrive("tasks").filter(DeadLetterFilter::all()).canary(2).stop_when(stop.clone());
+    let stopping = async {
+        let _ = run(&storage, end, 3_600).await;
+        stop.cancel();
+    };
+    let (report, ()) = tokio::join!(bulk.run(), stopping);
+    assert_eq!(report.unwrap().count, 2);
+    let dead = QueueName::new("tasks-poison").unwrap();
+    let letters = storage.queues().peek(&dead, 32).await.unwrap();
+    assert_eq!(letters.len(), 32);
+    assert!(letters.iter().all(|letter| letter.dequeue_count <= 2), "{letters:?}");
 }

@@ -120,8 +120,10 @@ async fn batch_names_the_dead_child_that_holds_it_up() {
     assert_eq!(list.batches[0].id.as_str(), "mosaic");
     assert_eq!(list.batches[0].done, 4);
     assert!(list.batches[0].sealed);
+    assert_eq!((list.batches[0].failed, list.batches[0].dead_text().as_str()), (0, "1"));
     let detail = admin.batch("mosaic").await.unwrap();
     assert_eq!(detail.children, 5);
+    assert_eq!((detail.failed, detail.dead_text().as_str()), (0, "1"));
     assert_eq!(detail.done, 4);
     assert!(!detail.finished);
     let [child] = &detail.open[..] else { panic!("{detail:?}") };
@@ -139,14 +141,52 @@ async fn batch_names_the_dead_child_that_holds_it_up() {
     let partial = operator(&faulty.storage()).batch("mosaic").await.unwrap();
     assert_eq!(partial.open, detail.open);
     assert_eq!(partial.unread, ["secret"]);
+    let list = operator(&faulty.storage()).batches().await.unwrap();
+    assert_eq!(list.batches[0].dead, 1);
+    assert!(list.batches[0].dead_is_exact, "no other child is open");
     // Redriven and done, it holds up nothing.
     let _ = admin.redrive("tasks").filter(DeadLetterFilter::all()).run().await.unwrap();
     let handler = async |_: Task| Ok::<_, JobError>(());
     let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
     let detail = admin.batch("mosaic").await.unwrap();
     assert!(detail.finished && detail.open.is_empty());
+    assert_eq!(detail.dead_text(), "0");
+    assert_eq!(admin.batches().await.unwrap().batches[0].dead_text(), "0");
     assert_eq!(admin.batch("other").await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(admin.batch("../x").await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// Runs jobs of which those with a number from 150 die, and the others wait for an hour.
+async fn run_those_that_die(storage: &Storage) {
+    let handler = async |task: Task| match task.name.parse::<u32>() {
+        Ok(150..) => Err::<(), _>(JobError::dead_letter("tile is missing")),
+        _ => Err(JobError::snooze(Duration::from_secs(3600))),
+    };
+    let built = worker(storage).concurrency(200).circuit_breaker(None).handle(handler).build().unwrap();
+    let _ = built.run_until(after(60)).await.unwrap();
+}
+
+// What is not known is not zero, and what holds the batch up is not behind a hundred jobs that only wait.
+#[tokio::test(start_paused = true)]
+async fn dead_children_come_first_and_are_counted_as_far_as_known() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send_all((0..200).map(|n| task(n.to_string()))).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    run_those_that_die(&storage).await;
+    let detail = admin.batch("mosaic").await.unwrap();
+    assert_eq!(detail.dead_text(), "32+");
+    assert_eq!(detail.open.len(), 100);
+    assert!(detail.open[..32].iter().all(|child| child.place == "dead" && child.index >= 150), "{detail:?}");
+    assert_eq!(admin.batches().await.unwrap().batches[0].dead_text(), "32+");
+    // Thirty-two that are of no batch hide them.
+    let _ = admin.purge("tasks").filter(DeadLetterFilter::all()).run().await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send_all((0..40).map(|n| task((1_000 + n).to_string()))).await.unwrap();
+    run_those_that_die(&storage).await;
+    let overview = &admin.batches().await.unwrap().batches[0];
+    assert_eq!(overview.dead_text(), "?", "{overview:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ mod access;
 mod azurite;
 mod canary;
 mod cancel;
+mod cancel_many;
 mod coordination;
 mod dead_letters;
 mod explain;

@@ -7,7 +7,7 @@ use jobqueue::clock::Clock;
 use jobqueue::settings::SettingOverrides;
 use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, PutMessage, StoreErrorKind};
 use jobqueue::{Context, JobError, Runtime, Storage, WorkerBuilder};
-use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, JobPlace, JobReference};
+use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, JobPlace, JobReference, PauseOptions};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
 use tokio::sync::Notify;
@@ -233,6 +233,22 @@ async fn wrong_clock_of_an_operator_makes_no_dead_letter_old() {
     assert_eq!(admin.dead_letters("tasks", &old).await.unwrap().matching, 0);
     assert_eq!(admin.dead_letters("tasks", &young).await.unwrap().matching, 1);
     assert_eq!(admin.purge("tasks").filter(old).run().await.unwrap().count, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_of_an_operator_with_a_wrong_clock_has_its_length() {
+    let storage = in_memory();
+    // The storage tells its time with the list of the records, once there was a worker.
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let _ = present(&storage).handle(handler).build().unwrap().run_until(after(1)).await.unwrap();
+    for by in [-7_200, 7_200] {
+        let wrong = storage.clone().with_runtime(Runtime::new().with_clock(Arc::new(Wrong(by))));
+        let options = PauseOptions::new().length(Duration::from_secs(3_600)).replacing(true);
+        assert!(operator(&wrong).pause_with("tasks", options).await.unwrap());
+        let pause = operator(&storage).queue("tasks").await.unwrap().pause.unwrap();
+        let left = pause.until.unwrap().duration_since(clock().now()).unwrap();
+        assert!((3_500..=3_600).contains(&left.as_secs()), "{left:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -111,10 +111,10 @@ async fn pause_has_an_end_a_note_and_an_author() {
         let note = "Größe 100 %, \"the bank\" is down";
         assert!(admin.pause("mails").await.unwrap());
         let options = || PauseOptions::new().until(until).note(note);
-        assert!(
-            admin.pause_with("mails", options()).await.unwrap(),
-            "a pause with an end replaces one without"
-        );
+        let refused = admin.pause_with("mails", options()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "another operator may have paused it without an end");
+        assert!(refused.to_string().contains("is paused already by ada"), "{refused}");
+        assert!(admin.pause_with("mails", options().replacing(true)).await.unwrap());
         assert!(!admin.pause("mails").await.unwrap(), "a pause without options leaves one that holds");
         let pause = admin.queue("mails").await.unwrap().pause.unwrap();
         assert_eq!((pause.by.as_deref(), pause.note.as_deref()), (Some("ada"), Some(note)));
@@ -122,7 +122,13 @@ async fn pause_has_an_end_a_note_and_an_author() {
         assert!(admin.resume("mails").await.unwrap());
         let resumed = admin.queue("mails").await.unwrap();
         assert!(resumed.pause.is_none() && resumed.metadata.is_empty(), "{resumed:?}");
-        for wrong in [options().until(SystemTime::UNIX_EPOCH), options().note("x".repeat(201))] {
+        let wrongs = [
+            options().until(SystemTime::UNIX_EPOCH),
+            options().until(SystemTime::UNIX_EPOCH + Duration::from_secs(400_000_000_000)),
+            options().length(Duration::MAX),
+            options().note("x".repeat(201)),
+        ];
+        for wrong in wrongs {
             let refused = admin.pause_with("mails", wrong).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Invalid);
         }
@@ -153,7 +159,26 @@ async fn paused_queue_resumes_by_itself_at_its_time() {
     let open = admin.queue("tasks").await.unwrap();
     assert!(open.paused == Some(false) && open.pause.is_none(), "{open:?}");
     assert_eq!(open.settings["paused"], "false");
+    assert!(admin.resume("tasks").await.unwrap(), "workers of an older version are paused until this");
+    assert!(admin.queue("tasks").await.unwrap().metadata.is_empty());
     assert!(!admin.resume("tasks").await.unwrap(), "it is not paused any more");
+}
+
+#[tokio::test]
+async fn pause_is_no_setting() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = operator(&storage);
+    send(&admin, "mails", []).await;
+    assert!(admin.pause("mails").await.unwrap());
+    let by_settings = [("paused", None), ("Paused", Some("false")), ("pausedby", Some("eve"))];
+    for (name, value) in by_settings {
+        let plan = admin.plan_settings("mails", [(name, value)]).await.unwrap();
+        assert!(plan.changes[0].warning.is_some(), "{name}: {value:?}");
+        assert_eq!(admin.apply_settings(&plan).await.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let queue = admin.queue("mails").await.unwrap();
+    assert_eq!(queue.pause.as_ref().unwrap().by.as_deref(), Some("ada"));
+    assert!(queue.effective_settings().iter().all(|setting| !setting.name.starts_with("paus")));
 }
 
 async fn plan(admin: &jobqueue_admin::Admin, value: &str) -> SettingsPlan {

@@ -47,7 +47,8 @@ pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer,
     let more = tree.len().saturating_sub(SHOWN);
     tree.truncate(SHOWN);
     let layout = Layout::new(&request, "batches", "Batches").with_look(&look);
-    let layout = layout.live(&request, &look, Cost::new(0, 1 + ended / 5_000));
+    let layout =
+        layout.live(&request, &look, Cost::new(1 + 2 * look.queues().len() as u64, 1 + ended / 5_000));
     Ok(Answer::Page(Batches { layout, tree, more, complete: found.complete }.render()?))
 }
 

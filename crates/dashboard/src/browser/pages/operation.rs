@@ -29,8 +29,10 @@ struct OperationPage<'a> {
     errors: Vec<ErrorRow>,
     /// The dead letters with which it failed, each with the error.
     skipped: Vec<(&'a SkippedJob, String)>,
-    /// The outcome of a redrive that has ended.
-    outcome: Option<Arc<PlanOutcome>>,
+    /// The reason why it ended early. It may quote the error of a job.
+    stopped: Option<String>,
+    /// The outcome of a redrive that has ended, or the reason why it cannot be read.
+    outcome: Option<Result<Arc<PlanOutcome>, String>>,
     /// Those that died again: path, id and error.
     died: Vec<(String, String, String)>,
     may_stop: bool,
@@ -56,11 +58,14 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let outcome = match (&order.verb, report) {
         (Verb::Redrive(_), Some(report)) => {
             let work = async { request.app.admin.outcome(&report.plan()).await };
-            Some(request.app.reads.get(&operation.id, work).await?)
+            // Without it the report still says what was done.
+            Some(request.app.reads.get(&operation.id, work).await.map_err(|error| format!("{error:?}")))
         }
         _ => None,
     };
-    let died = outcome.iter().flat_map(|outcome| &outcome.dead_again).take(NAMED).map(|died| {
+    let stopped = report.and_then(|report| report.stopped.as_deref());
+    let stopped = stopped.map(|why| shown(&request, &order.queue, "", Field::Error, why));
+    let died = outcome.iter().flatten().flat_map(|outcome| &outcome.dead_again).take(NAMED).map(|died| {
         let JobReference { queue, source, id, .. } = &died.job;
         let error = shown(&request, queue, "", Field::Error, died.error.as_deref().unwrap_or("-"));
         (job_path(queue, source.as_deref().unwrap_or_default(), id), line(id), error)
@@ -77,6 +82,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
             .map(|job| (job, shown(&request, &order.queue, "", Field::Error, &job.error)))
             .collect(),
         progress: &progress,
+        stopped,
         outcome,
         died,
         may_stop: runs && access.allows(order.verb.action()),
@@ -101,8 +107,8 @@ pub(crate) async fn stop(request: AuthorizedRequest, fields: Fields) -> Result<A
     let operation = find(&request, fields.required("operation")?)?;
     let subject = format!("operation on dead letters of {}", operation.order.queue);
     request.admin.require(operation.order.verb.action(), &subject)?;
+    operation.stop();
     let operator = request.admin.operator().escape_debug();
     tracing::info!(%operator, operation = %operation.id, queue = %operation.order.queue, "requested the stop of a bulk operation");
-    operation.stop();
     Ok(Answer::Go(format!("operations/{}?done=stopping", operation.id)))
 }

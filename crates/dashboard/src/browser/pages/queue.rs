@@ -1,7 +1,5 @@
 //! A queue: its waiting and running jobs, its settings, and its pause.
 
-use std::time::SystemTime;
-
 use askama::Template;
 use jobqueue_admin::{Action, GroupEntry, GroupOverview, PauseOptions, QueueOverview};
 
@@ -127,9 +125,9 @@ pub(crate) async fn create(request: AuthorizedRequest, fields: Fields) -> Result
 
 pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    let end = fields.duration("for")?.and_then(|length| SystemTime::now().checked_add(length));
-    let options =
-        PauseOptions::new().given(end, PauseOptions::until).given(fields.text("note"), PauseOptions::note);
+    let options = PauseOptions::new()
+        .given(fields.duration("for")?, PauseOptions::length)
+        .given(fields.text("note"), PauseOptions::note);
     let done = if request.admin.pause_with(name, options).await? { "paused" } else { "unchanged" };
     Ok(to(name, done))
 }

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use jobqueue::Storage;
+use jobqueue::{QueueName, Storage};
 use jobqueue_admin::{DeadLetterFilter, QueueOverview, RawSend};
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::support::{Answer, Browser, filled, operate, reject_all, send};
-use crate::Dashboard;
+use crate::{Dashboard, Field, Shown};
 
 async fn mails(storage: &Storage) -> QueueOverview {
     operate(storage).queue("mails").await.unwrap()
@@ -306,6 +306,31 @@ async fn operation_under_way_ends_before_the_program() {
     assert_eq!(left + back, 62);
     let visible = operate(&storage).dead_letters("mails", &DeadLetterFilter::new()).await.unwrap();
     assert_eq!(visible.looked_at, left.min(32), "none is hidden");
+}
+
+#[tokio::test]
+async fn report_is_shown_without_its_outcome_and_hides_the_reason_of_its_end() {
+    let storage = filled().await;
+    for number in 0..60 {
+        send(&operate(&storage), &format!("more-{number}")).await;
+    }
+    reject_all(&storage).await;
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let dashboard = Dashboard::new(operate(&storage)).tasks(tasks.clone()).stop_when(stop.clone());
+    let hide = |shown: &Shown<'_>| (shown.field == Field::Error).then(|| "hidden".to_owned());
+    let browser = Browser::new(dashboard.redact(hide));
+    let preview = previewed(&browser, &[("queue", "mails")]).await;
+    let redrive = browser.post("/do/redrive", &[("plan", operation(&preview)), ("rate", "1")]).await;
+    while mails(&storage).await.length == Some(0) {
+        tokio::task::yield_now().await;
+    }
+    browser.post("/do/stop", &[("operation", operation(&redrive))]).await;
+    tasks.close();
+    tasks.wait().await;
+    storage.queues().delete_queue(&QueueName::new("mails").unwrap()).await.unwrap();
+    let page = browser.page(redrive.location().trim_start_matches("..")).await;
+    assert!(page.contains("put back") && page.contains("It cannot be read: "), "{page}");
+    assert!(page.contains("It ended early: <bdi>hidden</bdi>") && !page.contains("by a request"), "{page}");
 }
 
 #[tokio::test]

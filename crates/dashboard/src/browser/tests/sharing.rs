@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue_testing::faults::{Call, Fault, Faulty};
+use tower::ServiceExt;
 
 use super::support::{Browser, filled, operate};
 use crate::snapshot::Snapshots;
@@ -106,4 +107,21 @@ async fn process_without_a_worker_is_ready_if_it_can_read() {
     assert_eq!(ready.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(ready.text, "{\"ok\":false,\"reasons\":[\"the storage cannot be read\"]}");
     assert_eq!(checks.get("/live").await.status, StatusCode::OK);
+}
+
+// D33
+#[tokio::test]
+async fn streams_of_open_pages_have_a_bound() {
+    let browser = Browser::operating(&filled().await);
+    let stream = || Request::get("/events").body(Body::empty()).unwrap();
+    let mut open = Vec::new();
+    for _ in 0..200 {
+        let page = browser.0.clone().oneshot(stream()).await.unwrap();
+        assert_eq!(page.status(), StatusCode::OK);
+        open.push(page);
+    }
+    assert_eq!(browser.get("/events").await.status, StatusCode::TOO_MANY_REQUESTS);
+    // A page that is closed makes room for another.
+    open.pop();
+    assert_eq!(browser.0.clone().oneshot(stream()).await.unwrap().status(), StatusCode::OK);
 }

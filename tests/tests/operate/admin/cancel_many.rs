@@ -1,0 +1,124 @@
+//! Cancelling many jobs by a plan: by key, by kind, by batch, and by a file.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::sharded::Sharded;
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::{Context, ErrorKind, JobError, SendOptions, Storage};
+use jobqueue_admin::{AccessLevel, CancelPlan, DeadLetterFilter, JobFilter, JobReference};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{Task, after, in_memory, task};
+use tokio::time::sleep;
+
+use crate::admin::presence::{operator, present};
+use crate::admin::support::watched;
+
+fn ids(plan: &CancelPlan) -> Vec<&str> {
+    plan.jobs.iter().map(|job| job.id.as_str()).collect()
+}
+
+async fn send(storage: &Storage, name: &str, key: &str, delay: u64) {
+    let options = SendOptions::new().id(name).key(key).delay(Duration::from_secs(delay));
+    let _ = storage.queue::<Task>().await.unwrap().send(&task(name)).with(options).await.unwrap();
+}
+
+/// Returns the ids of the jobs that a worker runs.
+async fn run(storage: &Storage, seconds: u64) -> Vec<String> {
+    let ran: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&ran);
+    let handler = move |task: Task| {
+        sink.lock().unwrap().push(task.name);
+        async { Ok::<_, JobError>(()) }
+    };
+    let _ = present(storage).handle(handler).build().unwrap().run_until(after(seconds)).await.unwrap();
+    let mut ran = ran.lock().unwrap().clone();
+    ran.sort();
+    ran
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_of_a_key_are_cancelled_wherever_they_wait_and_no_others() {
+    let storage = in_memory();
+    for (name, key, delay) in [("a1", "ada", 0), ("a2", "ada", 600), ("b1", "bob", 0), ("b2", "bob", 600)] {
+        send(&storage, name, key, delay).await;
+    }
+    let (admin, events) = watched(&storage, AccessLevel::Operate);
+    let plan = admin.plan_cancel("tasks", &JobFilter::new().key("ada")).await.unwrap();
+    assert_eq!((ids(&plan), plan.complete), (vec!["a1", "a2"], true));
+    // What comes later was not meant.
+    send(&storage, "a3", "ada", 0).await;
+    let read: CancelPlan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    let report = admin.cancel_all(&read).await.unwrap();
+    assert_eq!((report.jobs.len(), report.workers), (2, 0));
+    assert_eq!(run(&storage, 900).await, ["a3", "b1", "b2"]);
+    assert_eq!(admin.dead_letters("tasks", &DeadLetterFilter::new()).await.unwrap().matching, 2);
+    let events = events.lock().unwrap();
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((event.subject.as_str(), event.selection.as_str()), ("jobs of tasks", "a plan of 2 jobs"));
+    assert_eq!(event.jobs, plan.jobs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_of_a_batch_are_cancelled_also_those_that_run() {
+    let storage = in_memory();
+    for id in ["mosaic", "other"] {
+        let mut batch = storage.batch(id).await.unwrap();
+        batch.send_all((0..3).map(|n| task(format!("{id} {n}")))).await.unwrap();
+        batch.then(&task(format!("{id} is done"))).await.unwrap();
+    }
+    let admin = operator(&storage);
+    let handler = async |job: Task, ctx: Context| {
+        if job.name.starts_with("mosaic") {
+            ctx.token().cancelled().await;
+            return Err(JobError::retry("stopped"));
+        }
+        Ok(())
+    };
+    let running = present(&storage).concurrency(2).handle(handler).build().unwrap().run_until(after(300));
+    let cancelling = async {
+        sleep(Duration::from_secs(62)).await;
+        let plan = admin.plan_cancel("tasks", &JobFilter::new().batch("mosaic")).await.unwrap();
+        assert_eq!(ids(&plan), ["mosaic/0", "mosaic/1", "mosaic/2"]);
+        assert_eq!(admin.cancel_all(&plan).await.unwrap().workers, 1);
+    };
+    let (report, ()) = tokio::join!(running, cancelling);
+    assert_eq!(report.unwrap().dead_lettered, 3);
+    assert!(admin.batch("other").await.unwrap().finished);
+    assert_eq!(admin.batch("mosaic").await.unwrap().dead_text(), "3");
+}
+
+// Shards show the first messages, and the records of workers.
+#[tokio::test(start_paused = true)]
+async fn plan_says_where_a_storage_does_not_show_all_jobs() {
+    let sharded = Sharded::builder().account("a", in_memory()).build().unwrap();
+    let storage = Storage::from(sharded.stores());
+    let admin = operator(&storage);
+    send(&storage, "a1", "ada", 0).await;
+    send(&storage, "b1", "bob", 0).await;
+    let filter = JobFilter::new().key("ada");
+    let plan = admin.plan_cancel("tasks", &filter).await.unwrap();
+    assert_eq!((ids(&plan), plan.complete), (vec!["a1"], true));
+    send(&storage, "a2", "ada", 600).await;
+    let plan = admin.plan_cancel("tasks", &filter).await.unwrap();
+    assert_eq!((ids(&plan), plan.complete), (vec!["a1"], false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_selected_is_nothing_and_half_a_cancellation_says_so() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let refused = admin.plan_cancel("tasks", &JobFilter::new()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(serde_json::from_str::<CancelPlan>(r#"{"jobs":[],"complete":true,"key":"ada"}"#).is_err());
+    let plan = CancelPlan::of_jobs([JobReference::new("tasks", "a"), JobReference::new("tasks", "")]);
+    assert_eq!(admin.cancel_all(&plan).await.unwrap_err().kind(), ErrorKind::Invalid);
+
+    let faulty = Faulty::quiet(&storage);
+    faulty.plan(Operation::PutBlob, 2, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let plan = CancelPlan::of_jobs(["a", "b", "c"].map(|id| JobReference::new("tasks", id)));
+    let error = operator(&faulty.storage()).cancel_all(&plan).await.unwrap_err();
+    assert!(error.to_string().starts_with("2 of 3 jobs"), "{error:?}");
+    let report = operator(&faulty.storage()).cancel_all(&plan).await.unwrap();
+    assert_eq!(report.jobs, plan.jobs);
+}
