@@ -7,7 +7,7 @@ use crate::message::QueueMessage;
 use crate::queue::{Queue, SendOptions};
 use crate::send::{Purpose, prepare};
 
-pub use crate::coordination::batch::membership::{membership_of, remove_tokens};
+pub use crate::coordination::batch::membership::{membership_of, remove_own, remove_tokens};
 pub use crate::coordination::batch::overview::{BatchRecord, OpenChildren, batches, open_children};
 pub use crate::coordination::leader::blob::{
     CONTAINER as LEADERS, HOLDER as LEADER_HOLDER, TERM as LEADER_TERM,

@@ -2,7 +2,7 @@
 //!
 //! It knows jobs and the messages that died; it knows nothing of access, queues or requests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use jobqueue::dead_letters::DeadLetter;
@@ -13,7 +13,7 @@ use super::JobReference;
 use super::text::exact_time_option;
 
 /// A dead letter of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedLetter {
@@ -24,7 +24,20 @@ pub struct PlannedLetter {
     pub message: Option<String>,
 }
 
+impl From<JobReference> for PlannedLetter {
+    fn from(job: JobReference) -> Self {
+        Self { job, message: None }
+    }
+}
+
 impl PlannedLetter {
+    /// Sets the message that died, as [`RawDeadLetter::message`](super::RawDeadLetter::message) names it.
+    #[must_use]
+    pub fn with_message(mut self, id: impl Into<String>) -> Self {
+        self.message = Some(id.into());
+        self
+    }
+
     pub(super) fn of(queue: &str, letter: &DeadLetter) -> Self {
         let job = JobReference::new(queue, &letter.id).with_source(&letter.source);
         Self { job, message: letter.message_id().map(str::to_owned) }
@@ -69,10 +82,13 @@ pub struct DeadLetterPlan {
 }
 
 impl DeadLetterPlan {
-    /// Returns the plan for the dead letters of these jobs. A job without a source is the one of any sender.
-    pub fn of_jobs(queue: impl Into<String>, jobs: impl IntoIterator<Item = JobReference>) -> Self {
-        let letters = jobs.into_iter().map(|job| PlannedLetter { job, message: None });
-        Self { queue: queue.into(), before: None, letters: letters.collect() }
+    /// Returns the plan for the dead letters of these jobs, or for these letters of them. A job without a source is the one of any sender.
+    pub fn of_jobs<L: Into<PlannedLetter>>(
+        queue: impl Into<String>,
+        jobs: impl IntoIterator<Item = L>,
+    ) -> Self {
+        let letters = jobs.into_iter().map(Into::into).collect();
+        Self { queue: queue.into(), before: None, letters }
     }
 
     /// Returns the queue whose dead letters are meant.
@@ -98,6 +114,17 @@ impl DeadLetterPlan {
         }
         move |letter| planned.get(&letter.id).is_some_and(|of_id| of_id.iter().any(|one| one.is(letter)))
     }
+}
+
+/// Returns the letters among `copies` that are not copies of those told, but of their jobs in other messages.
+pub(super) fn beside(told: &[PlannedLetter], mut copies: Vec<PlannedLetter>) -> Vec<PlannedLetter> {
+    copies.sort_unstable();
+    copies.dedup();
+    if !copies.is_empty() {
+        let told: HashSet<_> = told.iter().collect();
+        copies.retain(|copy| !told.contains(copy));
+    }
+    copies
 }
 
 fn time_option<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTime>, D::Error> {
