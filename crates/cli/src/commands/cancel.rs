@@ -44,7 +44,7 @@ pub(crate) async fn run(
 
 fn text(cancellation: &Cancellation) -> String {
     match cancellation {
-        Cancellation::None => "not requested, or the request is older than a day".to_owned(),
+        Cancellation::None => "not requested, or the request is older than 30 days".to_owned(),
         Cancellation::Requested { by, at } => {
             format!("requested by {} at {}; no worker has answered yet", clean(by), clean(at))
         }
