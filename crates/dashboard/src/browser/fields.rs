@@ -22,14 +22,27 @@ impl Fields {
         values: impl IntoIterator<Item = (String, String)>,
         known: &[&str],
     ) -> Result<Self, PageError> {
+        let fields = Self::of_known(values, known);
+        fields.map_err(|problem| PageError::invalid(format!("nothing was changed: {problem}")))
+    }
+
+    /// Returns the fields of a document, each of which must be one of `known` and given once: a program would take the answer for the one to
+    /// what it has asked.
+    pub(crate) fn of_document(
+        values: impl IntoIterator<Item = (String, String)>,
+        known: &[&str],
+    ) -> Result<Self, PageError> {
+        Self::of_known(values, known).map_err(PageError::invalid)
+    }
+
+    fn of_known(values: impl IntoIterator<Item = (String, String)>, known: &[&str]) -> Result<Self, String> {
         let mut fields = Self::default();
         for (name, value) in values {
             if !known.contains(&name.as_str()) {
-                let text = format!("nothing was changed: `{}` is not a field of this change", line(&name));
-                return Err(PageError::invalid(text));
+                return Err(format!("`{}` is no field here", line(&name)));
             }
             if fields.0.insert(name, value).is_some() {
-                return Err(PageError::invalid("nothing was changed: a field is given twice"));
+                return Err("a field is given twice".to_owned());
             }
         }
         Ok(fields)
