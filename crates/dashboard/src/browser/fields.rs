@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use axum::http::StatusCode;
-
 use crate::browser::pages::PageError;
 use crate::browser::text::line;
 
@@ -88,13 +86,9 @@ impl Fields {
     /// Returns a length of time such as `90s`, `2h 30m` or `7d`.
     pub(crate) fn duration(&self, name: &str) -> Result<Option<Duration>, PageError> {
         let Some(text) = self.text(name) else { return Ok(None) };
-        let problem = || {
-            let text = format!("`{name}` is not a duration; write for example 90s, 2h30m or 7d");
-            PageError::new(StatusCode::BAD_REQUEST, text)
-        };
-        let span: jiff::Span = text.parse().map_err(|_| problem())?;
-        let signed = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| problem())?;
-        Duration::try_from(signed).map(Some).map_err(|_| problem())
+        let problem =
+            || PageError::invalid(format!("`{name}` is not a duration; write for example 90s, 2h30m or 7d"));
+        jobqueue_admin::parse_duration(text).map(Some).ok_or_else(problem)
     }
 }
 
