@@ -7,7 +7,7 @@ use crate::message::QueueMessage;
 use crate::queue::{Queue, SendOptions};
 use crate::send::{Purpose, prepare};
 
-pub use crate::coordination::batch::membership::{membership_of, remove_tokens};
+pub use crate::coordination::batch::membership::{membership_of, remove_own, remove_tokens};
 pub use crate::coordination::batch::overview::{
     BatchChildren, BatchRecord, batches, children as batch_children,
 };

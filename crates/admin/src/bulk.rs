@@ -8,11 +8,11 @@ use jobqueue::{Error, ErrorKind};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::dead_letters::DeadLetterFilter;
+use super::dead_letters::{DeadLetterFilter, selecting};
 use super::errors::{ErrorCounts, ErrorGroup};
 use super::event::{Changes, Deed};
 use super::text::exact_time_option;
-use super::{Action, Admin, DeadLetterPlan, JobReference, PlannedLetter};
+use super::{Action, Admin, DeadLetterPlan, JobReference, PlannedLetter, plan};
 
 /// The progress of a redrive or a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -41,12 +41,15 @@ pub struct BulkReport {
     pub count: u64,
     /// These jobs.
     pub jobs: Vec<JobReference>,
-    /// After a dry run, these by their errors, the largest group first: at most 1,000 groups.
+    /// After a dry run, these by their errors, the largest group first: at most the 1,000 groups that were met first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ErrorGroup>,
+    /// The number of these in none of the groups, because there are more.
+    pub ungrouped: u64,
     /// The dead letters that were selected and with which it failed.
     pub skipped: Vec<SkippedJob>,
-    /// The number of dead letters that were deleted as copies: of one that was dealt with, or of the same job in another message.
+    /// The number of dead letters that were deleted as copies, or after a dry run would be: of one that was dealt with, or of the same job in
+    /// another message.
     pub copies: u64,
     /// The number of deleted dead letters with a payload that could not be deleted: it stays until a sweep of drained queues.
     pub payloads_left: u64,
@@ -99,10 +102,10 @@ pub struct Bulk<'a> {
     purges: bool,
     pub(super) selection: Selection,
     pub(super) limit: Option<u64>,
+    /// The jobs of the canary, which were put back: their other letters are left alone.
+    pub(super) put_back: Vec<PlannedLetter>,
     per_second: Option<u32>,
     canary: Option<u64>,
-    /// The time until which the ages of a filter count, once it is known: the jobs behind a canary are selected as those of it.
-    now: Option<SystemTime>,
     /// The number of dead letters of the canary, for the progress.
     pub(super) done_before: u64,
     dry_run: bool,
@@ -130,9 +133,9 @@ impl Admin {
             purges,
             selection: Selection::Filter(DeadLetterFilter::new()),
             limit: None,
+            put_back: Vec::new(),
             per_second: None,
             canary: None,
-            now: None,
             done_before: 0,
             dry_run: false,
             stop: CancellationToken::new(),
@@ -249,7 +252,7 @@ impl<'a> Bulk<'a> {
 
     /// Looks through the dead letters once. Leaves those alone that came after `before`.
     pub(super) async fn pass(&mut self, before: Option<SystemTime>) -> Result<BulkReport, Error> {
-        let mut options = self.options().await?.stop(self.stop.clone());
+        let mut options = self.options()?.stop(self.stop.clone());
         if before.is_some() {
             options = options.before(before);
         }
@@ -262,11 +265,12 @@ impl<'a> Bulk<'a> {
             options = options.per_second(rate);
         }
         let action = match (self.dry_run, self.purges) {
-            (true, _) => PassAction::Tell,
+            (true, true) => PassAction::Tell,
+            (true, false) => PassAction::TellPutBack,
             (false, true) => PassAction::Delete,
             (false, false) => PassAction::PutBack,
         };
-        let (mut told, mut errors) = (Vec::new(), ErrorCounts::default());
+        let (mut told, mut copies, mut errors) = (Vec::new(), Vec::new(), ErrorCounts::default());
         let mut tell = |letter: &DeadLetter| {
             if self.dry_run {
                 errors.add(&self.queue, letter);
@@ -275,26 +279,37 @@ impl<'a> Bulk<'a> {
             let done = self.done_before + told.len() as u64;
             (self.progress)(BulkProgress { done, total: (self.done_before + total).max(done) });
         };
-        let report = letters.pass(&options, action, &mut tell).await?;
+        let mut tell_copy = |letter: &DeadLetter| copies.push(PlannedLetter::of(&self.queue, letter));
+        let report = letters.pass_telling_copies(&options, action, &mut tell, &mut tell_copy).await?;
+        let copies = plan::beside(&told, copies);
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
         let mut report = BulkReport::of(self.queue.clone(), report, told, self.dry_run, stopped);
-        (report.errors, _) = errors.finish();
+        (report.errors, report.ungrouped) = errors.finish();
+        self.complete(&mut report, copies.len() as u64);
+        if self.dry_run {
+            report.letters.extend(copies);
+        }
+        Ok(report)
+    }
+
+    /// Sets what of the plan was not met, and whether all was. `copies` are the letters of the plan that were deleted as copies.
+    fn complete(&self, report: &mut BulkReport, copies: u64) {
         let planned = match &self.selection {
             Selection::Plan(plan) => Some(plan.letters.len() as u64),
             Selection::Filter(_) => None,
         };
-        let (met, most) =
-            (report.count + report.skipped.len() as u64, self.limit.into_iter().chain(planned).min());
+        let met = report.count + report.skipped.len() as u64;
+        let most = self.limit.into_iter().chain(planned).min();
         if let (Some(_), Some(most), None) = (planned, most, &report.stopped) {
-            report.missing = most.saturating_sub(met);
+            report.missing = most.saturating_sub(met + copies);
         }
-        let has_met_all = report.unseen == Some(0) || most.is_some_and(|most| met >= most);
+        let has_met_all = report.unseen == Some(0)
+            || self.limit.is_some_and(|limit| met >= limit)
+            || planned.is_some_and(|planned| met + copies >= planned);
         report.complete = has_met_all && report.stopped.is_none();
-        Ok(report)
     }
 
-    // Exclusive, because the listener of the progress is not `Sync`.
-    async fn options(&mut self) -> Result<DeadLetterOptions, Error> {
+    fn options(&self) -> Result<DeadLetterOptions, Error> {
         let (mut options, found) = match &self.selection {
             Selection::Filter(filter) if filter.is_empty() => {
                 let text = "no dead letters are selected: give a plan, a filter with a condition, or `DeadLetterFilter::all()`";
@@ -304,14 +319,7 @@ impl<'a> Bulk<'a> {
                 let text = format!("the plan is for the queue `{}` and not for `{}`", plan.queue, self.queue);
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            Selection::Filter(filter) => {
-                let now = match self.now {
-                    Some(now) => now,
-                    None => self.admin.now_for(filter).await?,
-                };
-                self.now = Some(now);
-                (filter.options(now), None)
-            }
+            Selection::Filter(filter) => (selecting(filter, &self.put_back), None),
             Selection::Plan(plan) => {
                 let options = DeadLetterOptions::new().filter(plan.selection()).before(plan.before);
                 (options, Some(plan.letters.len() as u64))
@@ -325,7 +333,8 @@ impl<'a> Bulk<'a> {
 }
 
 impl BulkReport {
-    /// Returns the plan that takes exactly these dead letters. After an empty dry run it takes nothing.
+    /// Returns the plan that takes exactly these dead letters, and what a redrive deletes as copies of them. After an empty dry run it takes
+    /// nothing.
     pub fn plan(&self) -> DeadLetterPlan {
         DeadLetterPlan { queue: self.queue.clone(), before: self.before, letters: self.letters.clone() }
     }
@@ -372,6 +381,7 @@ impl BulkReport {
             count,
             jobs,
             errors: Vec::new(),
+            ungrouped: 0,
             skipped,
             copies,
             payloads_left,

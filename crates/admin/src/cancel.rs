@@ -93,6 +93,8 @@ pub struct CancelReport {
     /// that starts, also for one that runs until it is idle, but not for one with
     /// [`presence(None)`](jobqueue::WorkerBuilder::presence).
     pub workers: u64,
+    /// True if these are certainly all jobs that were meant: [`CancelPlan::complete`].
+    pub complete: bool,
 }
 
 impl Admin {
@@ -153,7 +155,7 @@ impl Admin {
                     Err(Error::new(error.kind(), text).with_source(error))
                 }
                 Some(error) => Err(error),
-                None => Ok(CancelReport { jobs: plan.jobs.clone(), workers }),
+                None => Ok(CancelReport { jobs: plan.jobs.clone(), workers, complete: plan.complete }),
             }
         };
         let summary = |report: &CancelReport| format!("requested from {} workers", report.workers);

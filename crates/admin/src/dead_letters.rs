@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
 use super::event::Deed;
 use super::job::Stored;
+use super::plan::PlannedLetter;
 use super::short_duration;
 use super::{Action, Admin, JobState, RawJob};
 
@@ -69,7 +70,8 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Selects those with this text in their id, key, error or payload, in upper or lower case. A payload in a blob is not read.
+    /// Selects those with this text in their id, key, error or payload, in upper or lower case, and however JSON escapes it: `ü` is found
+    /// in `\u00fc` too. A payload in a blob is not read.
     pub fn text(mut self, text: impl Into<String>) -> Self {
         self.text = Some(text.into()).filter(|text| !text.is_empty());
         self
@@ -81,8 +83,8 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Selects dead letters that are at least this old: from their death, by the clock of its worker, until now, by the storage's clock if
-    /// the storage returns its time.
+    /// Selects dead letters that are at least this old: from their death, by the clock of its worker, until a change or a search begins, by
+    /// the storage's clock. For the first 32, [`Admin::dead_letters`] takes this process's clock where the storage does not tell its time.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
         self
@@ -97,12 +99,6 @@ impl DeadLetterFilter {
     /// Returns whether there is no condition: a change with this filter is refused.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-
-    /// Returns the options of a pass over the dead letters that it selects, whose ages count until `now`.
-    pub(super) fn options(&self, now: SystemTime) -> DeadLetterOptions {
-        let filter = self.clone();
-        DeadLetterOptions::new().filter(move |letter| filter.selects(letter, now))
     }
 
     fn selects(&self, letter: &DeadLetter, now: SystemTime) -> bool {
@@ -146,7 +142,50 @@ fn has_text(letter: &DeadLetter, text: &str) -> bool {
     let text = text.to_lowercase();
     let payload = payload_text(letter.raw_text());
     let shown = [Some(letter.id.as_str()), letter.key.as_deref(), letter.error.as_deref(), Some(&*payload)];
-    shown.into_iter().flatten().any(|shown| shown.to_lowercase().contains(&text))
+    shown.into_iter().flatten().any(|shown| holds(shown, &text))
+}
+
+/// Returns whether a text holds another one in lower case, as it is or with its escapes resolved. The text of a message that is no event is
+/// JSON in JSON, and may quote JSON itself.
+fn holds(text: &str, wanted: &str) -> bool {
+    const MAX_DEPTH: usize = 4;
+    let mut text = Cow::Borrowed(text);
+    for _ in 0..MAX_DEPTH {
+        if text.to_lowercase().contains(wanted) {
+            return true;
+        }
+        if !text.contains('\\') {
+            return false;
+        }
+        text = unescaped(&text).into();
+    }
+    text.to_lowercase().contains(wanted)
+}
+
+/// Resolves the escapes of JSON in a text, which need not be JSON.
+fn unescaped(text: &str) -> String {
+    let (mut units, mut rest) = (Vec::with_capacity(text.len()), text);
+    while let Some((plain, escape)) = rest.split_once('\\') {
+        units.extend(plain.encode_utf16());
+        let mut chars = escape.chars();
+        let code = || escape.get(1..5).and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        let c = match (chars.next(), code()) {
+            (Some('u'), Some(unit)) => {
+                units.push(unit);
+                rest = escape.get(5..).unwrap_or_default();
+                continue;
+            }
+            (Some('n'), _) => '\n',
+            (Some('t'), _) => '\t',
+            (Some('r'), _) => '\r',
+            (Some(other), _) => other,
+            (None, _) => '\\',
+        };
+        units.extend(c.encode_utf16(&mut [0; 2]).iter());
+        rest = chars.as_str();
+    }
+    units.extend(rest.encode_utf16());
+    String::from_utf16_lossy(&units)
 }
 
 /// Returns the payload that a message carries itself, without the attributes that every message of its queue has.
@@ -169,7 +208,7 @@ pub struct DeadLetterPage {
     pub letters: Vec<RawJob>,
     /// The number of examined dead letters that match the filter.
     pub matching: u64,
-    /// These by their errors, the largest group first: at most 1,000 groups.
+    /// These by their errors, the largest group first: at most the 1,000 groups that were met first.
     pub errors: Vec<ErrorGroup>,
     /// The number of these in none of the groups, because there are more.
     pub ungrouped: u64,
@@ -202,7 +241,8 @@ impl Admin {
         Ok(found.page(looked_at, looked_at >= count))
     }
 
-    /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead letters are invisible to others while it looks, for at most 10 minutes. Costs one request for 32 dead letters, and one for each to put it back.
+    /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead letters are invisible to others while it
+    /// looks, for at most 10 minutes. Costs one request for 32 dead letters, and one for each to put it back.
     ///
     /// # Errors
     /// [`Forbidden`](jobqueue::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as
@@ -219,7 +259,7 @@ impl Admin {
         let work = async {
             let letters = self.dead_letter_queue(queue).await?;
             let mut found = Found::new(queue, limit);
-            let options = filter.options(self.now_for(filter).await?).stop(self.stop.clone());
+            let options = selecting(filter, &[]).stop(self.stop.clone());
             let report = letters.pass(&options, PassAction::Tell, &mut |letter| found.add(letter)).await?;
             let looked_at = found.matching + report.copies + report.left;
             let is_over = report.stopped.is_some() || self.stop.is_cancelled();
@@ -231,9 +271,8 @@ impl Admin {
         self.act(Action::Inspect, deed, work, summary).await
     }
 
-    /// Returns the time until which ages count: that of the storage, if the filter has an age. The clock of an operator's machine must not
-    /// make dead letters old enough to be deleted.
-    pub(super) async fn now_for(&self, filter: &DeadLetterFilter) -> Result<SystemTime, Error> {
+    /// Returns the time until which ages count in a look: that of the storage, if the filter has an age and the storage returns its own.
+    async fn now_for(&self, filter: &DeadLetterFilter) -> Result<SystemTime, Error> {
         match filter.older_than.is_some() || filter.younger_than.is_some() {
             true => self.storage_time().await,
             false => Ok(self.clock().now()),
@@ -251,6 +290,15 @@ impl Admin {
     pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {
         self.open(queue).await?.dead_letters()
     }
+}
+
+/// Returns the options of a pass over the dead letters that a filter selects. Ages count until the pass begins, by the storage's clock: that of
+/// an operator's machine must not make dead letters old enough to be deleted.
+pub(super) fn selecting(filter: &DeadLetterFilter, put_back: &[PlannedLetter]) -> DeadLetterOptions {
+    let (filter, put_back) = (filter.clone(), put_back.to_vec());
+    let is_put_back = move |letter: &DeadLetter| put_back.iter().any(|one| one.is_of_job(letter));
+    DeadLetterOptions::new()
+        .filter_at(move |letter, began| filter.selects(letter, began) && !is_put_back(letter))
 }
 
 /// The dead letters that a look has found until now.
@@ -308,6 +356,7 @@ fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
         time: job.inserted.clone(),
         deliveries: letter.deliveries,
         worker: letter.worker.clone(),
+        message: letter.message_id().map(str::to_owned),
     });
     job
 }

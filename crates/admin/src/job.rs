@@ -8,6 +8,7 @@ use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
 use jobqueue_message::envelope::{Envelope, Parsed, parse};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::payload::{RawCheckpoint, RawPayload};
 use super::text::time;
@@ -86,7 +87,7 @@ pub struct RawJob {
     pub attempts: u32,
     /// The number of times the message was received, since it was put into the queue in which it was found.
     pub dequeue_count: u32,
-    /// The time of insertion, by the storage's clock.
+    /// The time of insertion, by the storage's clock; of a dead letter the time of its death, by its worker's clock.
     pub inserted: Option<String>,
     /// The time at which the message expires; `None` is never.
     pub expires: Option<String>,
@@ -107,6 +108,9 @@ pub struct RawJob {
     /// The attributes that the sender added, and those of the framework's batches and groups, such as `batchid` and `inorder`.
     /// The tokens of batches are left out: who knows them can pass a message off as a child.
     pub headers: BTreeMap<String, String>,
+    /// The attributes that the sender added, as they lie in the message.
+    #[serde(skip)]
+    pub(super) attributes: BTreeMap<String, Box<RawValue>>,
     /// The last failure, in one line.
     pub last_error: Option<String>,
     /// The condition that the job waits for, if it was put back for one.
@@ -157,6 +161,8 @@ pub struct RawDeadLetter {
     pub deliveries: u32,
     /// The worker, or the operator, that dead-lettered it.
     pub worker: Option<String>,
+    /// The message that died, by the storage's id: it tells two dead letters of one job apart. `None` if the letter does not name it.
+    pub message: Option<String>,
 }
 
 /// A message as the storage shows it.
@@ -256,6 +262,9 @@ impl RawJob {
         self.checkpoint = history.checkpoint.as_ref().map(RawCheckpoint::of);
         self.headers = event.headers();
         jobqueue::__internals::remove_tokens(&mut self.headers);
+        self.attributes = event.extensions.clone();
+        jobqueue::__internals::remove_own(&mut self.attributes);
+        self.attributes.remove("inorder");
         self.last_error = history.last_error.clone();
         self.in_order = jobqueue::__internals::is_in_order(event);
         self.batch =
@@ -271,6 +280,7 @@ impl RawJob {
             time: Some(note.time.clone()).filter(|time| !time.is_empty()),
             deliveries: note.deliveries,
             worker: note.worker.clone(),
+            message: note.message.clone(),
         });
         if let RawPayload::Json(json) = &self.payload
             && let Some(text) =

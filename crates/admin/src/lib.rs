@@ -95,7 +95,7 @@ pub use queues::{EffectiveSetting, QueueOverview};
 pub use schedules::ScheduleOverview;
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
-pub use text::short_duration;
+pub use text::{parse_duration, short_duration};
 pub use upkeep::ClockSkew;
 pub use workers::WorkerOverview;
 

@@ -55,7 +55,8 @@ enum Place {
 /// A look for the jobs of a plan.
 struct Search<'p> {
     letters: &'p [PlannedLetter],
-    /// The time before which a dead letter is not one of a job that was put back.
+    /// The time before which a dead letter is not one of a job that was put back; `None` if the storage does not keep the times at which
+    /// letters come.
     before: Option<SystemTime>,
     places: Vec<Place>,
     of_id: HashMap<&'p str, Vec<usize>>,
@@ -177,7 +178,10 @@ impl Admin {
         letters: &'p [PlannedLetter],
         receives: bool,
     ) -> Result<Search<'p>, Error> {
-        let (queue, mut search) = (plan.queue.as_str(), Search::new(letters, plan.before));
+        // Where the service moves letters itself, the time of a letter is that of its message, by the clock of whoever sent it.
+        let arrivals_are_known = self.storage.queues().powers().dead_letters.is_none();
+        let before = plan.before.filter(|_| arrivals_are_known);
+        let (queue, mut search) = (plan.queue.as_str(), Search::new(letters, before));
         if letters.is_empty() {
             return Ok(search);
         }

@@ -176,12 +176,13 @@ impl Admin {
     async fn set_pause(&self, queue: &str, options: PauseOptions) -> Result<PauseMade, Error> {
         let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
         let outside = || invalid("the time at which the pause is to end is outside of the calendar");
-        let (now, mut until) = (self.clock().now(), options.until);
+        // A queue can be paused also while the storage does not return its time.
+        let now = self.storage_time().await.unwrap_or_else(|_| self.clock().now());
+        let mut until = options.until;
         if let Some(length) = options.length {
-            // A queue can be paused also while the storage does not return its time.
-            let began = self.storage_time().await.unwrap_or(now);
-            until = Some(began.checked_add(length).ok_or_else(outside)?);
-        } else if until.is_some_and(|until| until <= now) {
+            until = Some(now.checked_add(length).ok_or_else(outside)?);
+        }
+        if until.is_some_and(|until| until <= now) {
             return Err(invalid("the time at which the pause is to end has passed"));
         }
         if until.is_some_and(|until| Timestamp::try_from(until).is_err()) {

@@ -1,6 +1,7 @@
 //! Payloads and checkpoints as raw data.
 
 use bytes::Bytes;
+use jobqueue_message::codec::is_json;
 use jobqueue_message::envelope::{Checkpoint, Payload, StoredReference};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -69,6 +70,14 @@ impl RawPayload {
             Payload::Json(json) => Self::read(&json.to_bytes()),
             Payload::Binary(bytes) => Self::Bytes(bytes.clone()),
             Payload::Stored(reference) => Self::Blob(BlobReference::of(reference)),
+        }
+    }
+
+    /// Returns the content of a blob as a message would carry it: what is not of a media type of JSON as bytes.
+    pub(super) fn of_blob(content_type: Option<&str>, data: Bytes) -> Self {
+        match content_type.is_none_or(is_json) {
+            true => Self::read(&data),
+            false => Self::Bytes(data),
         }
     }
 

@@ -67,7 +67,10 @@ impl Admin {
     /// It only reads.
     pub async fn payload(&self, job: &RawJob) -> Result<RawPayload, Error> {
         match &job.payload {
-            RawPayload::Blob(reference) => Ok(RawPayload::read(&self.blob(job, reference.stored()).await?)),
+            RawPayload::Blob(reference) => {
+                let data = self.blob(job, reference.stored()).await?;
+                Ok(RawPayload::of_blob(job.content_type.as_deref(), data))
+            }
             inline => Ok(inline.clone()),
         }
     }

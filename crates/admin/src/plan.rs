@@ -2,7 +2,7 @@
 //!
 //! It knows jobs and the messages that died; it knows nothing of access, queues or requests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use jobqueue::__internals::UNREADABLE_SOURCE;
@@ -14,7 +14,7 @@ use super::JobReference;
 use super::text::exact_time_option;
 
 /// A dead letter of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedLetter {
@@ -25,7 +25,20 @@ pub struct PlannedLetter {
     pub message: Option<String>,
 }
 
+impl From<JobReference> for PlannedLetter {
+    fn from(job: JobReference) -> Self {
+        Self { job, message: None }
+    }
+}
+
 impl PlannedLetter {
+    /// Sets the message that died, as [`RawDeadLetter::message`](super::RawDeadLetter::message) names it.
+    #[must_use]
+    pub fn with_message(mut self, id: impl Into<String>) -> Self {
+        self.message = Some(id.into());
+        self
+    }
+
     pub(super) fn of(queue: &str, letter: &DeadLetter) -> Self {
         let job = JobReference::new(queue, &letter.id).with_source(&letter.source);
         Self { job, message: letter.message_id().map(str::to_owned) }
@@ -36,9 +49,20 @@ impl PlannedLetter {
         self.job.source.as_deref() != Some(UNREADABLE_SOURCE)
     }
 
+    /// Returns whether both are letters of one job. `other` may leave the source open.
+    pub(super) fn is_for_job(&self, other: &Self) -> bool {
+        let source = self.job.source.as_deref();
+        self.job.id == other.job.id && (other.job.source.is_none() || other.job.source.as_deref() == source)
+    }
+
+    /// Returns whether this is a letter of the same job, perhaps of another message.
+    pub(super) fn is_of_job(&self, letter: &DeadLetter) -> bool {
+        self.job.is(&letter.source, &letter.id)
+    }
+
     fn is(&self, letter: &DeadLetter) -> bool {
         let names_message = self.message.is_none() || self.message.as_deref() == letter.message_id();
-        self.job.is(&letter.source, &letter.id) && names_message
+        self.is_of_job(letter) && names_message
     }
 }
 
@@ -75,10 +99,13 @@ pub struct DeadLetterPlan {
 }
 
 impl DeadLetterPlan {
-    /// Returns the plan for the dead letters of these jobs. A job without a source is the one of any sender.
-    pub fn of_jobs(queue: impl Into<String>, jobs: impl IntoIterator<Item = JobReference>) -> Self {
-        let letters = jobs.into_iter().map(|job| PlannedLetter { job, message: None });
-        Self { queue: queue.into(), before: None, letters: letters.collect() }
+    /// Returns the plan for the dead letters of these jobs, or for these letters of them. A job without a source is the one of any sender.
+    pub fn of_jobs<L: Into<PlannedLetter>>(
+        queue: impl Into<String>,
+        jobs: impl IntoIterator<Item = L>,
+    ) -> Self {
+        let letters = jobs.into_iter().map(Into::into).collect();
+        Self { queue: queue.into(), before: None, letters }
     }
 
     /// Returns the queue whose dead letters are meant.
@@ -104,6 +131,17 @@ impl DeadLetterPlan {
         }
         move |letter| planned.get(&letter.id).is_some_and(|of_id| of_id.iter().any(|one| one.is(letter)))
     }
+}
+
+/// Returns the letters among `copies` that are not copies of those told, but of their jobs in other messages.
+pub(super) fn beside(told: &[PlannedLetter], mut copies: Vec<PlannedLetter>) -> Vec<PlannedLetter> {
+    copies.sort_unstable();
+    copies.dedup();
+    if !copies.is_empty() {
+        let told: HashSet<_> = told.iter().collect();
+        copies.retain(|copy| !told.contains(copy));
+    }
+    copies
 }
 
 fn time_option<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTime>, D::Error> {

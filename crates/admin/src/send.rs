@@ -25,6 +25,8 @@ use super::{Action, Admin, JobReference, RawJob, RawPayload};
 pub struct RawSend {
     envelope: Envelope,
     options: SendOptions,
+    /// The job of which it is a copy, for the audit.
+    copied: Option<JobReference>,
 }
 
 impl RawSend {
@@ -55,7 +57,7 @@ impl RawSend {
             return Err(Error::new(ErrorKind::Invalid, "a kind has 1 to 1,024 bytes"));
         }
         let envelope = Envelope::new("", "/jobqueue/admin", kind, payload);
-        Ok(Self { envelope, options: SendOptions::new() })
+        Ok(Self { envelope, options: SendOptions::new(), copied: None })
     }
 
     /// Reads a CloudEvent in JSON. It keeps its id, source, kind, version, key, payload, trace and headers. What deliveries write into
@@ -78,11 +80,12 @@ impl RawSend {
         envelope.version = event.version;
         envelope.traceparent = event.traceparent;
         envelope.extensions = event.extensions;
-        Ok(Self { envelope, options: SendOptions::new() })
+        Ok(Self { envelope, options: SendOptions::new(), copied: None })
     }
 
-    /// Returns a new job like this one, for instance a dead letter, with this payload: that of [`Admin::payload`], or another one. It has a new id. It
-    /// keeps sender, kind, version, key, trace, headers and order, and belongs to no batch.
+    /// Returns a new job like this one, for instance a dead letter, with this payload: that of [`Admin::payload`], or another one. It has a new
+    /// id, unless it is [given one](Self::id): after an error that leaves open whether it was sent, send it again under the same id. It keeps
+    /// sender, kind, version, key, trace, headers and order, and belongs to no batch.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -127,10 +130,9 @@ impl RawSend {
         envelope.content_type = job.content_type.clone().map(Into::into);
         envelope.version = job.version;
         envelope.traceparent.clone_from(&job.trace);
-        // Those of batches and of the order are the framework's.
-        let own = job.headers.iter().filter(|(name, _)| *name != "inorder" && !name.starts_with("batch"));
-        let options = own.fold(SendOptions::new(), |options, (name, value)| options.header(name, value));
-        Ok(Self { envelope, options: if job.in_order { options.in_order() } else { options } })
+        envelope.extensions.clone_from(&job.attributes);
+        let options = if job.in_order { SendOptions::new().in_order() } else { SendOptions::new() };
+        Ok(Self { envelope, options, copied: Some(job.reference()) })
     }
 
     /// Sets the version of the payload's form.
@@ -182,7 +184,9 @@ impl Admin {
         // Before the first request: the audit, and the error of a send in doubt, name the id under which it can be repeated.
         let event = UntypedQueue::identify(self.storage.runtime(), job.envelope, &job.options)?;
         let reference = JobReference::new(queue, &*event.id).with_source(event.source.to_string());
-        let deed = Deed { jobs: vec![reference.clone()], ..format!("queue {queue}").into() };
+        let copied = job.copied.map(|copied| format!("a copy of {:?} of {}", copied.id, copied.queue));
+        let selection = copied.unwrap_or_default();
+        let deed = Deed { selection, jobs: vec![reference.clone()], ..format!("queue {queue}").into() };
         let work = async {
             match self.open(queue).await?.send(event, job.options).await {
                 Err(error) if error.is_outcome_unknown() => {

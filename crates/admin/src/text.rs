@@ -28,6 +28,22 @@ pub fn short_duration(time: Duration) -> String {
     }
 }
 
+/// Reads a length of time such as `90s`, `2h 30m` or `7d`, where a day has 24 hours. Returns `None` for any other text, and for less than
+/// nothing.
+///
+/// ```
+/// use jobqueue_admin::parse_duration;
+/// use std::time::Duration;
+///
+/// assert_eq!(parse_duration("2h 30m"), Some(Duration::from_secs(9_000)));
+/// assert_eq!((parse_duration("-1s"), parse_duration("soon")), (None, None));
+/// ```
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let span: jiff::Span = text.parse().ok()?;
+    let length = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;
+    Duration::try_from(length).ok()
+}
+
 /// Returns a time as RFC 3339 in UTC with milliseconds; the ends of the calendar for a time outside it.
 pub(super) fn time(time: SystemTime) -> String {
     let end = if time < SystemTime::UNIX_EPOCH { Timestamp::MIN } else { Timestamp::MAX };

@@ -12,9 +12,14 @@ use crate::exit::Failure;
 pub(crate) struct AuditFile(PathBuf);
 
 impl AuditFile {
+    /// Returns the file, which is made when it is first written.
+    pub(crate) fn new(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
     /// Checks that the file can be written before anything is asked of the storage.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        let audit = Self(path.to_owned());
+        let audit = Self::new(path);
         audit.write(b"").map_err(|error| Failure::Refused(error.to_string()))?;
         Ok(audit)
     }
@@ -30,7 +35,11 @@ impl AuditFile {
     fn write(&self, line: &[u8]) -> Result<(), Error> {
         let write = || {
             let end = if self.is_cut() && !line.is_empty() { &b"\n"[..] } else { b"" };
-            let mut file = OpenOptions::new().create(true).append(true).open(&self.0)?;
+            let mut options = OpenOptions::new();
+            // It names people and jobs: not everybody on the machine reads it.
+            #[cfg(unix)]
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
+            let mut file = options.create(true).append(true).open(&self.0)?;
             file.write_all(&[end, line].concat())?;
             file.sync_data()
         };

@@ -63,8 +63,9 @@ impl Session {
             Need::Change | Need::Create => choice.access,
         };
         let mut admin = Admin::builder(storage).access(access).operator(operator(global));
-        if let Some(path) = global.audit_file.as_deref().filter(|_| need != Need::Read) {
-            let audit = AuditFile::open(path)?;
+        if let Some(path) = &global.audit_file {
+            // A command that reads must not fail for a file that it does not write: only a refusal of `serve` would be in it.
+            let audit = if need == Need::Read { AuditFile::new(path) } else { AuditFile::open(path)? };
             admin = admin.audit(move |event| Ok(audit.append(event)?));
         }
         Ok(Self { admin: admin.build(), production: choice.production, file })

@@ -14,10 +14,19 @@ use crate::storage::MessageRef;
 pub enum PassAction {
     /// Reports them.
     Tell,
+    /// Reports what [`PutBack`](Self::PutBack) would do: of several letters of one job it deletes all but one as copies.
+    TellPutBack,
     /// Puts their jobs back into the queue.
     PutBack,
     /// Deletes them with their payloads.
     Delete,
+}
+
+impl PassAction {
+    /// Returns whether it changes nothing.
+    pub(super) fn only_tells(self) -> bool {
+        matches!(self, Self::Tell | Self::TellPutBack)
+    }
 }
 
 /// A letter that the pass has leased.

@@ -235,7 +235,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// If the future is dropped, dead letters that it held become visible again after at most 10 minutes. The one
     /// that it was moving may be in both queues.
     pub async fn redrive(&self, options: DeadLetterOptions) -> Result<RedriveReport, Error> {
-        let action = if options.dry_run { PassAction::Tell } else { PassAction::PutBack };
+        let action = if options.dry_run { PassAction::TellPutBack } else { PassAction::PutBack };
         self.letters.pass(&options, action, &mut |_| {}).await
     }
 

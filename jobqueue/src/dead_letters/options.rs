@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::letter::DeadLetter;
 
-type Filter = dyn Fn(&DeadLetter) -> bool + Send + Sync;
+type Filter = dyn Fn(&DeadLetter, SystemTime) -> bool + Send + Sync;
 
 /// The options of a [redrive](super::DeadLetters::redrive) or a [purge](super::DeadLetters::purge): which dead letters to put back or
 /// delete, and how fast.
@@ -42,7 +42,17 @@ impl DeadLetterOptions {
 
     /// Selects the dead letters for which `filter` returns true.
     #[must_use]
-    pub fn filter(mut self, filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static) -> Self {
+    pub fn filter(self, filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static) -> Self {
+        self.filter_at(move |letter, _| filter(letter))
+    }
+
+    /// Selects the dead letters for which `filter` returns true at the time at which the pass began, by the storage's clock.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn filter_at(
+        mut self,
+        filter: impl Fn(&DeadLetter, SystemTime) -> bool + Send + Sync + 'static,
+    ) -> Self {
         self.filter = Some(Arc::new(filter));
         self
     }
@@ -87,8 +97,8 @@ impl DeadLetterOptions {
         self.filter.is_some()
     }
 
-    pub(super) fn picks(&self, letter: &DeadLetter) -> bool {
-        self.filter.as_ref().is_none_or(|filter| filter(letter))
+    pub(super) fn picks(&self, letter: &DeadLetter, began: SystemTime) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter(letter, began))
     }
 }
 
@@ -116,7 +126,8 @@ pub struct RedriveReport {
     pub left: u64,
     /// The number of these that came after the pass had begun, at least.
     pub newer: u64,
-    /// The number of dead letters that were deleted as copies: of one that was handled, or of the same job in another message.
+    /// The number of dead letters that were deleted as copies: of one that was handled, or of the same job in another message. In a dry run,
+    /// of those that would be.
     pub copies: u64,
     /// The number of deleted dead letters with a payload that could not be deleted: it stays until a sweep of
     /// [drained queues](crate::maintenance::SweepOptions::drained_queues).

@@ -43,6 +43,12 @@ const UNCERTAIN_END: &str = "a part of the queue did not answer, so there may be
 /// Called for each letter that was handled.
 type Listener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
 
+struct Listeners<'l, 'f> {
+    of_letters: &'l mut Listener<'f>,
+    /// Called for each letter that was deleted as a copy, or would be.
+    of_copies: &'l mut Listener<'f>,
+}
+
 struct Pass<'p> {
     options: &'p DeadLetterOptions,
     action: PassAction,
@@ -123,7 +129,7 @@ impl Pass<'_> {
                     self.leave(held.message);
                     continue;
                 }
-                (LetterRole::First, Some(rate)) if self.action != PassAction::Tell => {
+                (LetterRole::First, Some(rate)) if !self.action.only_tells() => {
                     self.next = self.next.max(Instant::now()) + Duration::from_secs(1) / rate;
                 }
                 _ => {}
@@ -133,7 +139,12 @@ impl Pass<'_> {
         tasks
     }
 
-    fn record(&mut self, held: Held, handled: Result<Handled, (Put, Error)>, tell: &mut Listener<'_>) {
+    fn record(
+        &mut self,
+        held: Held,
+        handled: Result<Handled, (Put, Error)>,
+        listeners: &mut Listeners<'_, '_>,
+    ) {
         match handled {
             Ok(Handled { is_copy, payload_left }) => {
                 match payload_left {
@@ -149,12 +160,13 @@ impl Pass<'_> {
                 }
                 if is_copy {
                     self.report.copies += 1;
+                    (listeners.of_copies)(&held.letter);
                 } else {
                     self.seen.done(&held, self.action);
-                    tell(&held.letter);
+                    (listeners.of_letters)(&held.letter);
                     self.report.moved.push(held.letter.id);
                 }
-                if self.action == PassAction::Tell {
+                if self.action.only_tells() {
                     self.held.push(held.message);
                 }
             }
@@ -173,7 +185,7 @@ impl Pass<'_> {
     /// Returns how many of `there` letters the pass did not meet.
     fn unseen(&self, there: u64) -> u64 {
         let gone = match self.action {
-            PassAction::Tell => 0,
+            PassAction::Tell | PassAction::TellPutBack => 0,
             PassAction::PutBack | PassAction::Delete => self.report.moved.len() as u64 + self.report.copies,
         };
         there.saturating_sub((self.looked_at.len() as u64).saturating_sub(gone))
@@ -205,6 +217,18 @@ impl DeadLetterQueue {
         action: PassAction,
         tell: &mut Listener<'_>,
     ) -> Result<RedriveReport, Error> {
+        self.pass_telling_copies(options, action, tell, &mut |_| {}).await
+    }
+
+    /// Does the same, and calls `tell_copy` for each letter that it deletes as a copy, or would delete.
+    pub async fn pass_telling_copies(
+        &self,
+        options: &DeadLetterOptions,
+        action: PassAction,
+        tell: &mut Listener<'_>,
+        tell_copy: &mut Listener<'_>,
+    ) -> Result<RedriveReport, Error> {
+        let mut listeners = Listeners { of_letters: tell, of_copies: tell_copy };
         let mut pass = Pass {
             options,
             action,
@@ -217,19 +241,19 @@ impl DeadLetterQueue {
             report: RedriveReport::default(),
             held: Vec::new(),
         };
-        let done = self.pages(&mut pass, tell).await;
+        let done = self.pages(&mut pass, &mut listeners).await;
         pass.report.began = pass.began;
         pass.report.unseen = self.count().await.ok().map(|there| pass.unseen(there));
         self.release(pass.held).await;
         match done {
-            Err(error) if pass.looked_at.is_empty() || action == PassAction::Tell => return Err(error),
+            Err(error) if pass.looked_at.is_empty() || action.only_tells() => return Err(error),
             Err(error) => pass.report.stopped = Some(chain(&error)),
             Ok(()) => {}
         }
         Ok(pass.report)
     }
 
-    async fn pages(&self, pass: &mut Pass<'_>, tell: &mut Listener<'_>) -> Result<(), Error> {
+    async fn pages(&self, pass: &mut Pass<'_>, listeners: &mut Listeners<'_, '_>) -> Result<(), Error> {
         let (mut pages_of_new, mut known_in_a_row) = (0, 0);
         // Behind a time that has passed there may be many before the first that is meant.
         let max_new_pages = match pass.options.before {
@@ -265,7 +289,7 @@ impl DeadLetterQueue {
             pages_of_new = if page.iter().all(is_new) { pages_of_new + 1 } else { 0 };
             let picked: VecDeque<_> =
                 page.into_iter().filter_map(|leased| self.pick(pass, leased, requested)).collect();
-            self.handle_all(pass, picked, tell).await;
+            self.handle_all(pass, picked, listeners).await;
             if pages_of_new >= max_new_pages {
                 if is_partial {
                     pass.report.stopped = Some(UNCERTAIN_END.to_owned());
@@ -277,13 +301,18 @@ impl DeadLetterQueue {
     }
 
     /// Handles letters, some at the same time, until the pass is over. Leaves the others.
-    async fn handle_all(&self, pass: &mut Pass<'_>, mut picked: VecDeque<Held>, tell: &mut Listener<'_>) {
+    async fn handle_all(
+        &self,
+        pass: &mut Pass<'_>,
+        mut picked: VecDeque<Held>,
+        listeners: &mut Listeners<'_, '_>,
+    ) {
         while !picked.is_empty() && !pass.is_over() {
             let tasks = pass.next_letters(&mut picked);
             let handled = join_all(tasks.iter().map(|task| self.handle(task, pass.action))).await;
             let has_failed = handled.iter().any(Result::is_err);
             for (task, handled) in tasks.into_iter().zip(handled) {
-                pass.record(task.held, handled, tell);
+                pass.record(task.held, handled, listeners);
             }
             if has_failed {
                 pass.at_once = 1;
@@ -324,7 +353,7 @@ impl DeadLetterQueue {
             }
             Err(problem) => (DeadLetterEntry::External, self.letter_without_text(problem, &found)),
         };
-        if !pass.options.picks(&letter) {
+        if !pass.options.picks(&letter, pass.began.unwrap_or(inserted)) {
             pass.leave(message);
             return None;
         }
@@ -338,7 +367,7 @@ impl DeadLetterQueue {
     /// The error, and whether the action had its effect all the same.
     async fn handle(&self, task: &Task, action: PassAction) -> Result<Handled, (Put, Error)> {
         let (held, not_put) = (&task.held, |error| (Put::No, error));
-        if action == PassAction::Tell {
+        if action.only_tells() {
             return Ok(Handled { is_copy: task.is_copy, payload_left: None });
         }
         // Another pass may have claimed another copy of the letter.
@@ -360,7 +389,7 @@ impl DeadLetterQueue {
         sleep_until(task.begin).await;
         let payload_left = match action {
             PassAction::PutBack => self.put_back(held).await?,
-            PassAction::Delete | PassAction::Tell => self.discard(held).await?,
+            PassAction::Delete | PassAction::Tell | PassAction::TellPutBack => self.discard(held).await?,
         };
         Ok(Handled { is_copy: false, payload_left })
     }

@@ -85,11 +85,12 @@ pub(crate) async fn run(
         .await;
     bar.finish_and_clear();
     let report = report?;
-    if let (true, Some(path)) = (arguments.dry_run, &arguments.plan) {
-        write_plan(path, &report.plan())?;
-    }
+    let written = match (arguments.dry_run, &arguments.plan) {
+        (true, Some(path)) => write_plan(path, &report.plan()),
+        _ => Ok(()),
+    };
     let printed = global.output.value(&report, || text(&report, purges));
-    verdict(&report, stop).and(printed)
+    written.and(verdict(&report, purges, stop)).and(printed)
 }
 
 enum Selection {
@@ -174,6 +175,17 @@ fn text(report: &BulkReport, purges: bool) -> String {
             report.missing
         ));
     }
+    if report.copies > 0 {
+        let verb = if report.dry_run { "would be deleted" } else { "deleted" };
+        let what = if report.copies == 1 { "as a copy" } else { "as copies" };
+        text.push_str(&format!("  {} {verb} {what}: their jobs have another dead letter\n", report.copies));
+    }
+    if report.payloads_left > 0 {
+        text.push_str(&format!(
+            "  the payload of {} of them stays: it could not be deleted, `sweep --drained-queues` removes it\n",
+            report.payloads_left
+        ));
+    }
     if report.dry_run {
         for job in report.jobs.iter().take(NAMED) {
             text.push_str(&format!("  {}\n", clean(&job.id)));
@@ -193,7 +205,7 @@ fn text(report: &BulkReport, purges: bool) -> String {
     text
 }
 
-fn verdict(report: &BulkReport, stop: &CancellationToken) -> Result<(), Failure> {
+fn verdict(report: &BulkReport, purges: bool, stop: &CancellationToken) -> Result<(), Failure> {
     if stop.is_cancelled() && report.stopped.is_some() {
         let text = format!(
             "interrupted after {} dead letters; run the same command again to continue",
@@ -212,6 +224,9 @@ fn verdict(report: &BulkReport, stop: &CancellationToken) -> Result<(), Failure>
             Err(Failure::Failed(format!(
                 "{unseen} dead letters are there that were not looked at: others hold them for up to 10 minutes, or they came meanwhile"
             )))
+        }
+        (_, 0) if purges && report.payloads_left > 0 => {
+            Err(Failure::Failed(format!("{} payloads could not be deleted", report.payloads_left)))
         }
         (0, 0) => Err(Failure::NothingMatched("no dead letter matches".to_owned())),
         (_, 0) => Ok(()),

@@ -89,17 +89,15 @@ pub(crate) async fn run(
             "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers, and a plan has at most 10,000",
         );
     }
-    if plan.jobs.is_empty() {
+    if plan.jobs.is_empty() && plan.complete {
         return Err(Failure::NothingMatched("no job matches".to_owned()));
     }
     if arguments.dry_run {
-        if let Some(path) = &arguments.plan {
-            write_plan(path, &plan)?;
-        }
-        return global.output.value(&plan, || preview(&plan));
+        let written = arguments.plan.as_deref().map_or(Ok(()), |path| write_plan(path, &plan));
+        return written.and(global.output.value(&plan, || preview(&plan)));
     }
     let report = session.admin.cancel_all(&plan).await?;
-    global.output.value(&report, || {
+    let printed = global.output.value(&report, || {
         let jobs = things(report.jobs.len(), "job");
         match report.workers {
             0 => format!(
@@ -110,11 +108,20 @@ pub(crate) async fn run(
                 things(workers as usize, "worker")
             ),
         }
-    })
+    });
+    match report.complete {
+        true => printed,
+        false => printed.and(Err(Failure::Failed("more jobs may match than were cancelled".to_owned()))),
+    }
 }
 
 async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPlan, Failure> {
     let (filter, file) = (arguments.filter(), arguments.plan.as_deref().filter(|_| !arguments.dry_run));
+    if let (Some(_), Some(_)) = (&arguments.source, file) {
+        return Err(Failure::Usage(
+            "a plan names its jobs with their senders: leave --source out".to_owned(),
+        ));
+    }
     match (filter, file, arguments.ids.is_empty()) {
         (Some(filter), None, true) => Ok(session.admin.plan_cancel(&arguments.queue, &filter).await?),
         (None, Some(file), true) => {
@@ -138,15 +145,16 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
     }
 }
 
-/// Fails if there is certainly no such job: its request would stand for 30 days.
+/// Fails if there is certainly no such job, or if it is done: its request would stand for 30 days.
 async fn require(session: &Session, job: &JobReference) -> Result<(), Failure> {
     let found = session.admin.explain(job).await?;
     let has = |code: &str| found.reasons.iter().any(|reason| reason.code == code);
-    let has_ended = matches!(found.place, JobPlace::Ended | JobPlace::Dead) && !has("ended_once");
+    let has_ended = found.place == JobPlace::Ended && !has("ended_once");
     if has_ended || has("not_found") {
         return Err(Failure::NothingMatched(format!("nothing was changed: `{}`: {}", job.id, found.summary)));
     }
-    if found.place == JobPlace::Unseen {
+    // A dead letter does not prove that no other message of the job waits.
+    if matches!(found.place, JobPlace::Unseen | JobPlace::Dead) {
         say(&format!("`{}`: {} The request stands for 30 days", job.id, found.summary));
     }
     Ok(())

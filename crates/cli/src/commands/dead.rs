@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::{fs, io};
 
 use clap::{Args, Subcommand};
 use comfy_table::Table;
@@ -12,6 +11,7 @@ use jobqueue_admin::{
 use tokio_util::sync::CancellationToken;
 
 use super::bulk;
+use super::send::Input;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::{Failure, or_stop};
@@ -89,6 +89,9 @@ pub(crate) struct ResendArguments {
     /// The queue of the new job, instead of that of the dead letter
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
+    /// The id of the new job, instead of a new one: to repeat a copy of which it is not known whether it was sent
+    #[arg(long = "id", value_name = "ID")]
+    new_id: Option<String>,
 }
 
 #[derive(Args)]
@@ -220,25 +223,29 @@ async fn resend(
     arguments: ResendArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let ResendArguments { letter, file, to } = arguments;
+    let ResendArguments { letter, file, to, new_id } = arguments;
     let to = to.unwrap_or_else(|| letter.queue.clone());
     let session = confirm::change(global, Need::Change, &format!("send to the queue `{to}`"), stop).await?;
-    let (_, letter) = one(global, &letter, stop).await?;
-    let payload = match file {
+    let given = match file {
         Some(path) => {
-            let text = if path.as_os_str() == "-" {
-                io::read_to_string(io::stdin())
-            } else {
-                fs::read_to_string(&path)
-            }?;
-            let json = serde_json::from_str(&text);
-            RawPayload::Json(
-                json.map_err(|error| Failure::Usage(format!("the payload is not JSON: {error}")))?,
-            )
+            let json = Input::open(&path, false)?.next(stop, &[]).await?.unwrap_or_default();
+            let json = serde_json::from_slice(&json);
+            Some(json.map_err(|error| Failure::Usage(format!("the payload is not JSON: {error}")))?)
         }
-        None => session.admin.payload(&letter).await?,
+        None => None,
     };
-    let sent = session.admin.send(&to, RawSend::copy_of(&letter, payload)?).await?;
+    let (_, letter) = one(global, &letter, stop).await?;
+    let payload = match given {
+        Some(json) => RawPayload::Json(json),
+        None => {
+            or_stop(async { Ok(session.admin.payload(&letter).await?) }, stop, "nothing was sent").await?
+        }
+    };
+    let copy = RawSend::copy_of(&letter, payload)?.given(new_id.as_deref(), RawSend::id);
+    if stop.is_cancelled() {
+        return Err(Failure::Interrupted("nothing was sent".to_owned()));
+    }
+    let sent = session.admin.send(&to, copy).await?;
     global
         .output
         .value(&sent, || format!("sent {} to {}; the dead letter stays", clean(&sent.id), clean(&sent.queue)))
@@ -346,10 +353,13 @@ fn details(letter: &RawJob) -> String {
 }
 
 fn payload_text(payload: &RawPayload) -> String {
+    let hidden =
+        || format!("{} bytes that are not a text; --output json prints them in base64", payload.bytes());
     match payload {
         RawPayload::None => String::new(),
         RawPayload::Json(json) => inert(json.get()),
         RawPayload::Text(text) => clean(text),
-        other => format!("{} bytes that are not a text; --output json prints them in base64", other.bytes()),
+        RawPayload::Bytes(bytes) => std::str::from_utf8(bytes).map_or_else(|_| hidden(), clean),
+        _ => hidden(),
     }
 }

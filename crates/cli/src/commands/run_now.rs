@@ -5,7 +5,6 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Global, JobArguments};
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::say;
 use crate::session::Need;
 
 pub(crate) async fn run(
@@ -17,8 +16,7 @@ pub(crate) async fn run(
     let change = format!("run the job `{}` of `{}` now", job.id, job.queue);
     let session = confirm::change(global, Need::Change, &change, stop).await?;
     if session.admin.run_now(&job).await? {
-        say("the job is due now");
-        return Ok(());
+        return global.output.value(&job, || "the job is due now".to_owned());
     }
     let text = "no such job waits for a time; `jobqueue explain` tells where it is";
     Err(Failure::NothingMatched(text.to_owned()))

@@ -150,10 +150,10 @@ async fn send_all(
 }
 
 /// The input, read by a thread of its own: a signal ends the command also while it waits for input.
-struct Input(Receiver<io::Result<Vec<u8>>>);
+pub(super) struct Input(Receiver<io::Result<Vec<u8>>>);
 
 impl Input {
-    fn open(file: &Path, by_line: bool) -> Result<Self, Failure> {
+    pub(super) fn open(file: &Path, by_line: bool) -> Result<Self, Failure> {
         if file == Path::new("-") && io::stdin().is_terminal() {
             say("reading from the terminal; Ctrl-D ends the input");
         }
@@ -178,7 +178,7 @@ impl Input {
     }
 
     /// Returns the next line, or the whole; `None` at the end.
-    async fn next(
+    pub(super) async fn next(
         &mut self,
         stop: &CancellationToken,
         sent: &[JobReference],

@@ -1,5 +1,7 @@
 //! `queue settings`: a plan, and its application.
 
+use std::collections::HashSet;
+
 use clap::{Args, Subcommand};
 use jobqueue_admin::SettingsPlan;
 use tokio_util::sync::CancellationToken;
@@ -76,6 +78,11 @@ pub(crate) async fn run(
 async fn plan(session: &Session, wanted: &Wanted) -> Result<SettingsPlan, Failure> {
     if wanted.settings.is_empty() && wanted.unset.is_empty() {
         return Err(Failure::Usage("no setting given: write NAME=VALUE or --unset NAME".to_owned()));
+    }
+    let mut names = HashSet::new();
+    let all = wanted.settings.iter().map(|(name, _)| name).chain(&wanted.unset);
+    if let Some(twice) = all.into_iter().find(|name| !names.insert(*name)) {
+        return Err(Failure::Usage(format!("the setting `{twice}` is given twice")));
     }
     let set = wanted.settings.iter().map(|(name, value)| (name.as_str(), Some(value.as_str())));
     let unset = wanted.unset.iter().map(|name| (name.as_str(), None));

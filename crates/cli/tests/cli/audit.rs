@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
 
+use crate::serve::Served;
 use crate::support::Place;
 
 fn lines(place: &Place) -> Vec<serde_json::Value> {
@@ -117,4 +118,25 @@ fn refused_change_is_recorded_too() {
     let told = lines(&place);
     assert_eq!(told[0]["action"], "sweep");
     assert_eq!(told[0]["result"], "refused");
+}
+
+/// A dashboard that only reads records who tried to change something.
+#[test]
+fn refusals_of_a_read_only_dashboard_are_recorded() {
+    let place = Place::with_mails(1, 0);
+    let file = place.path("audit.ndjson");
+    let served = Served::start(&place, &["--read-only", "--audit-file", file.to_str().unwrap()], &[]);
+    assert!(served.pause().starts_with("HTTP/1.1 403"));
+    let told = lines(&place);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((&told[0]["action"], &told[0]["result"]), (&"pause".into(), &"refused".into()));
+}
+
+#[test]
+fn audit_file_is_not_readable_by_everybody() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::with_mails(0, 0);
+    let file = place.path("audit.ndjson");
+    place.ok(&["queue", "pause", "mails", "--audit-file", file.to_str().unwrap()]);
+    assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o007, 0);
 }

@@ -10,6 +10,7 @@ mod confirm;
 mod coordination;
 mod documents;
 mod exit_codes;
+mod letters;
 mod schema;
 mod send;
 mod serve;

@@ -144,7 +144,7 @@ fn delayed_jobs_are_listed_and_run_now() {
     let from = from.split('\'').nth(1).unwrap_or_else(|| panic!("{from}"));
     assert!(place.ok(&["peek", "mails", "--state", "delayed", "--from", from]).contains("two"));
     assert!(place.ok(&["explain", "mails", "two"]).contains("delayed until"));
-    place.ok(&["run-now", "mails", "two"]);
+    assert_eq!(place.json(&["run-now", "mails", "two"])["id"], "two");
     assert_eq!(place.json(&["peek", "mails"])[0]["id"], "two");
     assert_eq!(place.run(&["run-now", "mails", "two"]).status.code(), Some(3), "it waits already");
 }
@@ -161,11 +161,12 @@ fn catches_interrupts(child: &std::process::Child) -> bool {
 #[cfg(target_os = "linux")]
 #[test]
 fn waiting_for_input_can_be_interrupted() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
-    for arguments in
-        [vec!["send", "mails", "--kind", "mail"], vec!["send", "mails", "--kind", "mail", "--ndjson"]]
-    {
+    let place = Place::with_mails(0, 1);
+    for arguments in [
+        vec!["send", "mails", "--kind", "mail"],
+        vec!["send", "mails", "--kind", "mail", "--ndjson"],
+        vec!["dead", "resend", "mails", "dead-0", "--file", "-"],
+    ] {
         let mut child =
             place.command(&arguments).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();

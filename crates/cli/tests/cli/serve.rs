@@ -7,13 +7,13 @@ use std::process::{Child, Stdio};
 use crate::support::{Place, error_text};
 
 /// The program while it serves.
-struct Served {
+pub(crate) struct Served {
     child: Child,
     address: String,
 }
 
 impl Served {
-    fn start(place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = place.command(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
         let mut child = command.envs(variables.iter().copied()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -26,6 +26,18 @@ impl Served {
     fn ask(&self, request: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(stream, "{request} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Asks for a pause of `mails`, as a page does.
+    pub(crate) fn pause(&self) -> String {
+        let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let host = self.host();
+        write!(stream, "POST /do/pause HTTP/1.1\r\nConnection: close\r\n{host}{form}\r\nqueue=mails")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -65,12 +77,7 @@ fn dashboard_is_served_on_this_machine_until_a_signal() {
 fn read_only_dashboard_refuses_changes() {
     let place = Place::with_mails(1, 0);
     let served = Served::start(&place, &["--read-only"], &[]);
-    let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
-    let mut stream = TcpStream::connect(&served.address).unwrap();
-    write!(stream, "POST /do/pause HTTP/1.1\r\nConnection: close\r\n{}{form}\r\nqueue=mails", served.host())
-        .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = served.pause();
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use jobqueue::storage::{GetMessages, QueueName};
+use jobqueue::storage::{BlobName, ContainerName, GetMessages, LeaseId, QueueName};
 use jobqueue::{JobError, QueueMessage, Storage, Worker};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -128,6 +128,22 @@ pub(crate) fn hold_a_dead_letter(storage: &str) {
         let get = GetMessages::new(1, Duration::from_secs(3_600));
         let held = storage.queues().get(&QueueName::new("mails-poison").unwrap(), get).await.unwrap();
         assert_eq!(held.messages.len(), 1);
+    });
+}
+
+/// Leases all payloads in blobs for a minute, so that none can be deleted.
+pub(crate) fn hold_payloads(storage: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let storage = Storage::connect(storage).await.unwrap();
+        let container = ContainerName::new("jobqueue-payloads").unwrap();
+        let payloads = storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs;
+        assert!(!payloads.is_empty());
+        for (name, _) in payloads {
+            let blob = BlobName::new(container.clone(), name).unwrap();
+            let (lease, minute) = (LeaseId::random(storage.runtime()), Duration::from_secs(60));
+            let _ = storage.leases().unwrap().acquire_lease(&blob, minute, &lease).await.unwrap();
+        }
     });
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use jobqueue::Error;
+use jobqueue::{Error, ErrorKind};
 
 use crate::sync::lock;
 
@@ -14,6 +14,9 @@ use crate::sync::lock;
 const MANY: usize = 128;
 /// The most questions that the storage is asked at the same time. Viewers, whoever they are, wait for their turn.
 const AT_ONCE: usize = 8;
+
+/// The most seconds of one turn.
+const MOST_SECONDS: u64 = 60;
 
 type Answer = Arc<dyn Any + Send + Sync>;
 type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Answer)>>>;
@@ -46,13 +49,30 @@ impl Reads {
         {
             return Ok(answer);
         }
-        // It is never closed.
-        let _turn = self.turns.acquire().await.ok();
         // From before the request: the answer is at least as new.
-        let at = Instant::now();
-        let answer = Arc::new(read.await?);
+        let (at, answer) = self.turn(async { (Instant::now(), read.await) }).await?;
+        let answer = Arc::new(answer?);
         *slot = Some((at, Arc::clone(&answer) as Answer));
         Ok(answer)
+    }
+
+    /// Returns what `read` returns, which is too large to be kept.
+    pub(crate) async fn get_once<V>(&self, read: impl Future<Output = Result<V, Error>>) -> Result<V, Error> {
+        self.turn(read).await?
+    }
+
+    /// Reads when it is its turn. A slow read must not hold up those of all others for ever.
+    async fn turn<V>(&self, read: impl Future<Output = V>) -> Result<V, Error> {
+        // It is never closed.
+        let _turn = self.turns.acquire().await.ok();
+        let late = || {
+            Error::new(
+                ErrorKind::Storage,
+                format!("the storage did not answer within {MOST_SECONDS} seconds"),
+            )
+        };
+        let read = tokio::time::timeout(Duration::from_secs(MOST_SECONDS), read).await;
+        read.map_err(|_| late().with_retryable(true))
     }
 
     fn slot(&self, question: (TypeId, String)) -> Slot {
@@ -120,6 +140,16 @@ mod tests {
             assert!(asked.await.unwrap() < AT_ONCE);
         }
         assert!(reads.slots.lock().unwrap().len() <= MANY + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_that_hang_hold_up_others_for_a_bounded_time() {
+        let reads = Reads::new(Duration::from_secs(3600));
+        let hanging = (0..AT_ONCE).map(|_| reads.get_once(std::future::pending::<Result<(), Error>>()));
+        let (hanging, other) =
+            tokio::join!(futures_util::future::join_all(hanging), reads.get("a", async { Ok(1) }));
+        assert!(hanging.iter().all(|hung| hung.as_ref().is_err_and(Error::is_retryable)));
+        assert_eq!(*other.unwrap(), 1);
     }
 
     #[tokio::test]

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use axum::http::StatusCode;
-
 use crate::browser::pages::PageError;
 use crate::browser::text::line;
 
@@ -22,14 +20,27 @@ impl Fields {
         values: impl IntoIterator<Item = (String, String)>,
         known: &[&str],
     ) -> Result<Self, PageError> {
+        let fields = Self::of_known(values, known);
+        fields.map_err(|problem| PageError::invalid(format!("nothing was changed: {problem}")))
+    }
+
+    /// Returns the fields of a document, each of which must be one of `known` and given once: a program would take the answer for the one to
+    /// what it has asked.
+    pub(crate) fn of_document(
+        values: impl IntoIterator<Item = (String, String)>,
+        known: &[&str],
+    ) -> Result<Self, PageError> {
+        Self::of_known(values, known).map_err(PageError::invalid)
+    }
+
+    fn of_known(values: impl IntoIterator<Item = (String, String)>, known: &[&str]) -> Result<Self, String> {
         let mut fields = Self::default();
         for (name, value) in values {
             if !known.contains(&name.as_str()) {
-                let text = format!("nothing was changed: `{}` is not a field of this change", line(&name));
-                return Err(PageError::invalid(text));
+                return Err(format!("`{}` is no field here", line(&name)));
             }
             if fields.0.insert(name, value).is_some() {
-                return Err(PageError::invalid("nothing was changed: a field is given twice"));
+                return Err("a field is given twice".to_owned());
             }
         }
         Ok(fields)
@@ -75,13 +86,9 @@ impl Fields {
     /// Returns a length of time such as `90s`, `2h 30m` or `7d`.
     pub(crate) fn duration(&self, name: &str) -> Result<Option<Duration>, PageError> {
         let Some(text) = self.text(name) else { return Ok(None) };
-        let problem = || {
-            let text = format!("`{name}` is not a duration; write for example 90s, 2h30m or 7d");
-            PageError::new(StatusCode::BAD_REQUEST, text)
-        };
-        let span: jiff::Span = text.parse().map_err(|_| problem())?;
-        let signed = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| problem())?;
-        Duration::try_from(signed).map(Some).map_err(|_| problem())
+        let problem =
+            || PageError::invalid(format!("`{name}` is not a duration; write for example 90s, 2h30m or 7d"));
+        jobqueue_admin::parse_duration(text).map(Some).ok_or_else(problem)
     }
 }
 

@@ -3,14 +3,14 @@
 use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use jobqueue_admin::HistoryFilter;
 use serde::Serialize;
 use serde_json::json;
 
 use super::app::AuthorizedRequest;
-use super::fields::{Fields, Given};
+use super::fields::Fields;
 use super::pages::PageError;
 use super::pages::job::reference;
+use super::pages::search;
 use super::pages::selection::Selection;
 
 /// A document, or the reason why there is none.
@@ -66,14 +66,7 @@ pub(crate) async fn job(request: AuthorizedRequest, fields: Fields) -> Document 
 /// Ended jobs, if workers keep a journal.
 pub(crate) async fn history(request: AuthorizedRequest, fields: Fields) -> Document {
     require_texts(&request)?;
-    let filter = HistoryFilter::new()
-        .given(fields.exact("id"), HistoryFilter::id)
-        .given(fields.text("queue"), HistoryFilter::queue)
-        .given(fields.exact("key"), HistoryFilter::key)
-        .given(fields.text("kind"), HistoryFilter::kind)
-        .given(fields.text("outcome"), HistoryFilter::outcome)
-        .given(fields.time("since")?, HistoryFilter::since)
-        .given(fields.time("until")?, HistoryFilter::until);
+    let filter = search::filter(&fields)?;
     let question = format!("{filter:?}");
     document(&*request.app.reads.get(&question, request.app.admin.history(&filter)).await?)
 }

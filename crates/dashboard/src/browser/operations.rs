@@ -19,6 +19,8 @@ const AT_ONCE: usize = 8;
 
 /// The number of operations whose reports are kept.
 const KEPT: usize = 50;
+/// The number of dead letters in kept reports beyond which the oldest is forgotten: each has some 500 bytes.
+const KEPT_LETTERS: u64 = 500_000;
 
 /// The action on the dead letters.
 #[derive(Debug, Clone)]
@@ -70,6 +72,11 @@ impl Operation {
 
     pub(crate) fn is_running(&self) -> bool {
         self.progress.borrow().ended.is_none()
+    }
+
+    /// Returns the number of dead letters in the report.
+    fn letters(&self) -> u64 {
+        self.progress.borrow().ended.iter().flatten().map(|report| report.count).sum()
     }
 
     /// Ends it before the next dead letter.
@@ -147,7 +154,7 @@ impl Operations {
                     "{AT_ONCE} operations are running; wait until one has ended"
                 )));
             }
-            if all.len() >= KEPT
+            while (all.len() >= KEPT || all.iter().map(|other| other.letters()).sum::<u64>() > KEPT_LETTERS)
                 && let Some(oldest) = all.iter().position(|other| !other.is_running())
             {
                 all.remove(oldest);

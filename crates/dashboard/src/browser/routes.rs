@@ -38,6 +38,15 @@ pub(crate) struct Page {
     show: Handler,
 }
 
+/// A document for programs.
+#[derive(Clone, Copy)]
+pub(crate) struct Document {
+    pub(crate) path: &'static str,
+    /// The fields of its query. Any other is refused.
+    pub(crate) fields: &'static [&'static str],
+    read: Reader,
+}
+
 /// A change: the answer to a POST.
 #[derive(Clone, Copy)]
 pub(crate) struct Change {
@@ -52,6 +61,16 @@ pub(crate) struct Change {
 macro_rules! pages {
     ($($path:literal => $handler:path),* $(,)?) => {
         &[$(Page { path: $path, show: |request, fields| Box::pin($handler(request, fields)) }),*]
+    };
+}
+
+macro_rules! documents {
+    ($($path:literal, $fields:expr => $reader:path),* $(,)?) => {
+        &[$(Document {
+            path: $path,
+            fields: &$fields,
+            read: |request, fields| Box::pin($reader(request, fields)),
+        }),*]
     };
 }
 
@@ -84,14 +103,14 @@ pub(crate) const PAGES: &[Page] = pages![
 ];
 
 /// The documents. They have a prefix of their own, so that no queue's name can be one of theirs.
-pub(crate) const DOCUMENTS: &[(&str, Reader)] = &[
-    ("/api/queues", |request, fields| Box::pin(json::queues(request, fields))),
-    ("/api/workers", |request, fields| Box::pin(json::workers(request, fields))),
-    ("/api/dead", |request, fields| Box::pin(json::dead(request, fields))),
-    ("/api/job", |request, fields| Box::pin(json::job(request, fields))),
-    ("/api/history", |request, fields| Box::pin(json::history(request, fields))),
-    ("/api/schedules", |request, fields| Box::pin(json::schedules(request, fields))),
-    ("/api/batches", |request, fields| Box::pin(json::batches(request, fields))),
+pub(crate) const DOCUMENTS: &[Document] = documents![
+    "/api/queues", [] => json::queues,
+    "/api/workers", [] => json::workers,
+    "/api/dead", ["queue", "kind", "reason", "text", "error", "id", "source", "older", "younger"] => json::dead,
+    "/api/job", ["queue", "id", "source"] => json::job,
+    "/api/history", ["queue", "id", "key", "kind", "outcome", "error", "younger", "since", "until"] => json::history,
+    "/api/schedules", [] => json::schedules,
+    "/api/batches", [] => json::batches,
 ];
 
 /// All changes. They have a prefix of their own, so that no queue's name can be one of theirs.
@@ -100,11 +119,11 @@ pub(crate) const CHANGES: &[Change] = changes![
     "/do/pause", [Pause], ["queue", "for", "note"] => queue::pause,
     "/do/resume", [Resume], ["queue"] => queue::resume,
     "/do/settings", [ChangeSettings], ["queue", "name", "value"] => queue::settings_change,
-    "/do/send", [Send], ["queue", "kind", "payload", "delay", "version", "key", "id"] => enqueue::send,
+    "/do/send", [Send], ["queue", "kind", "payload", "delay", "version", "key", "id", "source"] => enqueue::send,
     "/do/cancel", [Cancel], ["queue", "id", "source"] => job::cancel,
     "/do/preview", [Inspect], ["queue", "kind", "reason", "text", "error", "id", "source", "older", "younger"] => dead::preview,
-    "/do/redrive", [Redrive], ["plan", "rate", "canary", "queue", "id", "source"] => dead::redrive,
-    "/do/purge", [Purge], ["plan", "confirm", "queue", "id", "source"] => dead::purge,
+    "/do/redrive", [Redrive], ["plan", "rate", "canary", "queue", "id", "source", "message"] => dead::redrive,
+    "/do/purge", [Purge], ["plan", "confirm", "queue", "id", "source", "message"] => dead::purge,
     "/do/stop", [Inspect, Redrive, Purge], ["operation"] => operation::stop,
     "/do/trigger-schedule", [TriggerSchedule], ["schedule"] => schedules::trigger,
     "/do/pause-schedule", [PauseSchedule], ["schedule"] => schedules::pause,
@@ -121,11 +140,15 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         };
         router = router.route(page.path, get(handler));
     }
-    for (path, read) in DOCUMENTS {
-        let handler = move |request: AuthorizedRequest, Values(fields): Values| async move {
-            json::respond(read(request, fields).await)
+    for document in DOCUMENTS {
+        let document = *document;
+        let handler = move |request: AuthorizedRequest, Query(query): Query<Pairs>| async move {
+            json::respond(match Fields::of_document(query, document.fields) {
+                Ok(fields) => (document.read)(request, fields).await,
+                Err(error) => Err(error),
+            })
         };
-        router = router.route(path, get(handler));
+        router = router.route(document.path, get(handler));
     }
     for change in CHANGES {
         let change = *change;

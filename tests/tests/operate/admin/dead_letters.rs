@@ -210,6 +210,50 @@ async fn dead_letter_without_a_readable_text_is_listed_and_can_be_purged() {
     assert_eq!(admin.queue("tasks").await.unwrap().dead_letters, Some(0));
 }
 
+#[tokio::test]
+async fn text_is_found_however_its_json_is_escaped() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, QUEUE, []).await;
+        // Programs in Python send the second, and the third is no event.
+        let texts = [r#"{"name":"Müller","data":""}"#, r#"{"name":"M\u00fcller \ud83d\ude00","data":""}"#];
+        for text in texts {
+            let _ = admin.send(QUEUE, RawSend::json("task", text).unwrap()).await.unwrap();
+        }
+        let queue = QueueName::new(QUEUE).unwrap();
+        let _ = storage.queues().put(&queue, PutMessage::new(texts[1])).await.unwrap();
+        let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("planted"));
+        let worker = Worker::builder(storage.clone()).handle_on(QUEUE, handler).build().unwrap();
+        assert_eq!(worker.run_until_idle().await.unwrap().dead_lettered, 3);
+        for (text, expected) in
+            [("müller", 3), ("\"name\":\"Müller", 3), ("MÜLLER 😀", 2), ("\\u00fc", 2), ("Mueller", 0)]
+        {
+            let filter = DeadLetterFilter::new().text(text);
+            assert_eq!(admin.dead_letters(QUEUE, &filter).await.unwrap().matching, expected, "{text}");
+        }
+        let purge = admin.purge(QUEUE).filter(DeadLetterFilter::new().text("Müller")).run().await.unwrap();
+        assert_eq!((purge.count, purge.left), (3, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_preview_says_which_letter_a_redrive_deletes_as_a_copy() {
+    for (storage, _folder) in storages().await {
+        let admin = with_dead_letters(&storage, 1).await;
+        let _ = with_dead_letters(&storage, 1).await;
+        let preview = admin.redrive(QUEUE).filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
+        assert_eq!((preview.count, preview.copies), (1, 1), "{preview:?}");
+        assert_eq!(preview.plan().letters().len(), 2, "the redrive deletes it");
+        let purge = admin.purge(QUEUE).filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
+        assert_eq!((purge.count, purge.copies), (2, 0));
+        assert_eq!(counts(&admin).await, (0, 2));
+        let report = admin.redrive(QUEUE).plan(preview.plan()).run().await.unwrap();
+        assert_eq!((report.count, report.copies, report.missing), (1, 1, 0), "{report:?}");
+        assert!(report.complete, "{report:?}");
+        assert_eq!(counts(&admin).await, (1, 0));
+    }
+}
+
 /// Dead-letters jobs whose payloads are in blobs.
 async fn with_large_dead_letters(storage: &Storage, jobs: u32) {
     let queue = storage.queue_named::<Task>(QUEUE).await.unwrap();

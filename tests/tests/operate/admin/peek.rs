@@ -169,3 +169,27 @@ async fn only_events_are_sent_and_they_run_as_any_job() {
     let _ = admin.send(queue.name().as_str(), RawSend::event(event).unwrap().with(late)).await.unwrap();
     assert!(admin.peek(queue.name().as_str()).await.unwrap().is_empty(), "it is delayed");
 }
+
+#[tokio::test]
+async fn copy_keeps_the_attributes_of_its_sender_and_their_types() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = operator(&storage);
+    send(&admin, "mails", []).await;
+    let event = r#"{"specversion":"1.0","id":"1","source":"/shop","type":"mail","tries":7,"urgent":true,"batchno":1,
+        "batchid":"b","batchindex":0,"inorder":"1","key":"ada","data":{}}"#;
+    let queue = "mails".parse().unwrap();
+    let _ = storage.queues().put(&queue, PutMessage::new(event)).await.unwrap();
+    let [job] = &admin.peek("mails").await.unwrap()[..] else { panic!("one job") };
+    let copy = RawSend::copy_of(job, job.payload.clone()).unwrap();
+    let _ = admin.create_queue("other").await.unwrap();
+    let _ = admin.send("other", copy).await.unwrap();
+    let texts = storage.queues().peek(&"other".parse().unwrap(), 1).await.unwrap();
+    let sent: serde_json::Value = serde_json::from_str(texts[0].text.as_ref().unwrap()).unwrap();
+    assert_eq!(
+        (&sent["tries"], &sent["urgent"], &sent["batchno"]),
+        (&7.into(), &true.into(), &1.into()),
+        "{sent}"
+    );
+    assert!(sent.get("batchid").is_none() && sent.get("batchindex").is_none(), "{sent}");
+    assert_eq!((&sent["source"], &sent["key"]), (&"/shop".into(), &"ada".into()));
+}

@@ -252,6 +252,20 @@ async fn pause_of_an_operator_with_a_wrong_clock_has_its_length() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn wrong_clock_makes_no_dead_letter_old_where_no_worker_has_a_record() {
+    let storage = in_memory();
+    send(&storage, &["one"]).await;
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("never"));
+    let _ = worker(&storage).presence(None).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    let ahead = storage.clone().with_runtime(Runtime::new().with_clock(Arc::new(Wrong(7_200))));
+    let (admin, hour) = (operator(&ahead), Duration::from_secs(3_600));
+    let (old, young) = (DeadLetterFilter::new().older_than(hour), DeadLetterFilter::new().younger_than(hour));
+    assert_eq!(admin.search_dead_letters("tasks", &young, 10).await.unwrap().matching, 1);
+    assert_eq!(admin.purge("tasks").filter(old.clone()).dry_run(true).run().await.unwrap().count, 0);
+    assert_eq!(admin.purge("tasks").filter(old).run().await.unwrap().count, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn operators_with_a_wrong_clock_see_who_is_there() {
     let storage = in_memory();
     send(&storage, &["stuck"]).await;

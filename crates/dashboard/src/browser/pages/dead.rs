@@ -1,14 +1,14 @@
 //! Dead letters: found by filter, and put back or deleted, one or all that match.
 
 use askama::Template;
-use jobqueue_admin::{Action, DeadLetterPlan};
+use jobqueue_admin::{Action, DeadLetterPlan, PlannedLetter};
 
 use super::job::reference;
 use super::rows::{ErrorRow, Message};
 use super::selection::Selection;
 use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
-use crate::browser::fields::Fields;
+use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
 use crate::browser::operations::{Order, Verb};
 use crate::browser::poller::Cost;
@@ -28,6 +28,9 @@ struct Dead {
     queue: String,
     selection: Selection,
     errors: Vec<ErrorRow>,
+    /// The number of other groups of errors, and that of the dead letters in none.
+    more_errors: usize,
+    ungrouped: u64,
     letters: Vec<Message>,
     matching: u64,
     looked_at: u64,
@@ -82,6 +85,8 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
             .noticed(fields.text("done")),
         queue: queue.to_owned(),
         errors: ErrorRow::all(&request, queue, &selection, &found.errors),
+        more_errors: ErrorRow::unshown(&found.errors),
+        ungrouped: found.ungrouped,
         letters: found.letters.iter().map(|job| Message::new(&request, job)).collect(),
         matching: found.matching,
         looked_at: found.looked_at,
@@ -130,7 +135,9 @@ pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<
 fn plan(request: &AuthorizedRequest, fields: &Fields) -> Result<(DeadLetterPlan, Selection), PageError> {
     let Some(preview) = fields.text("plan") else {
         let (job, selection) = (reference(fields)?, Selection::read(fields, &request.app.redactor)?);
-        return Ok((DeadLetterPlan::of_jobs(job.queue.clone(), [job]), selection));
+        let queue = job.queue.clone();
+        let letter = PlannedLetter::from(job).given(fields.exact("message"), PlannedLetter::with_message);
+        return Ok((DeadLetterPlan::of_jobs(queue, [letter]), selection));
     };
     let operation = operation::find(request, preview)?;
     match (&operation.order.verb, operation.progress().ended) {

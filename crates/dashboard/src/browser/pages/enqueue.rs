@@ -31,6 +31,7 @@ struct Copied {
     path: String,
     id: String,
     kind: String,
+    source: String,
     version: Option<u32>,
     key: String,
     payload: String,
@@ -43,13 +44,14 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         records.flat_map(|record| &record.queues).flat_map(|queue| queue.kinds.clone()).collect();
     kinds.sort();
     kinds.dedup();
+    let may_send = request.admin.access().allows(Action::Send);
     let page = Send {
         layout: Layout::new(&request, "send", "Send a job").with_look(&look),
         queue: fields.text("queue").unwrap_or_default().to_owned(),
         queues: look.queues().iter().map(|queue| queue.name.clone()).collect(),
         kinds,
-        may_send: request.admin.access().allows(Action::Send),
-        copy: copied(&request, &fields).await?,
+        copy: if may_send { copied(&request, &fields).await? } else { None },
+        may_send,
     };
     Ok(Answer::Page(page.render()?))
 }
@@ -68,13 +70,15 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
     let message = found.message.as_ref().filter(|message| message.payload.bytes() <= MAX_COPIED);
     let message = message
         .ok_or_else(|| PageError::missing("there is no such message, or it is too large for a form"))?;
-    let RawPayload::Json(payload) = request.app.admin.payload(message).await? else {
+    let payload = request.app.reads.get_once(request.app.admin.payload(message)).await?;
+    let RawPayload::Json(payload) = payload else {
         return Err(PageError::invalid("the payload is not JSON, so a form cannot hold it"));
     };
     Ok(Some(Copied {
         path,
         id: line(&message.id),
         kind: message.kind.clone(),
+        source: message.source.clone(),
         version: message.version,
         key: message.key.clone().unwrap_or_default(),
         payload: payload.get().to_owned(),
@@ -87,6 +91,7 @@ pub(crate) async fn send(request: AuthorizedRequest, fields: Fields) -> Result<A
     let job = RawSend::json(kind, fields.text("payload").unwrap_or("{}"))?
         .given(fields.number::<u32>("version")?, RawSend::version)
         .given(fields.text("id"), RawSend::id)
+        .given(fields.exact("source"), RawSend::source)
         .given(fields.text("key"), RawSend::key)
         .given(fields.duration("delay")?, |job, delay| job.with(SendOptions::new().delay(delay)));
     let sent = request.admin.send(queue, job).await?;

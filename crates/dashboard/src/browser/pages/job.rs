@@ -6,7 +6,7 @@ use jobqueue_admin::{
     RawCheckpoint, RawJob, RawPayload,
 };
 
-use super::rows::{Run, job_query, redacted, shown};
+use super::rows::{Run, job_query, letter_query, redacted, shown};
 use super::search::until;
 use super::timeline::{Moment, moments};
 use super::{Answer, Layout, PageError};
@@ -25,6 +25,8 @@ struct JobPage {
     queue: String,
     id_text: String,
     query: String,
+    /// The dead letter that is shown.
+    letter: String,
     path: String,
     place: &'static str,
     summary: String,
@@ -85,15 +87,19 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let access = request.admin.access();
     let has_ended = has_ended(&found);
     let (place, summary, reasons) = standing(&request, &found, has_ended);
-    let layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
+    let mut layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
-        .live(&request, &look, Cost::new(13 + look.workers().len() as u64, 2))
         .noticed(fields.text("done"));
+    // The logs of all keys of the queue are thousands of blobs, which is too much for each refresh.
+    if !message.is_some_and(|message| message.in_order) {
+        layout = layout.live(&request, &look, Cost::new(13 + look.workers().len() as u64, 2));
+    }
     let page = JobPage {
         queue: job.queue.clone(),
         id_text: line(&job.id),
         path: path(&job),
         // Of several senders' jobs with this id, the one that is shown.
+        letter: message.map(letter_query).unwrap_or_default(),
         query: message.map_or_else(|| query(&job), |found| job_query(&job.queue, &found.source, &found.id)),
         place,
         summary,
@@ -251,12 +257,15 @@ async fn payload(request: &AuthorizedRequest, job: &RawJob, wanted: bool) -> Opt
     if !wanted {
         return Some(Content { about, text: None });
     }
-    let text = request.app.admin.payload(job).await.map(|payload| match payload {
-        RawPayload::Json(json) => indented(json.get()),
-        RawPayload::Text(text) => beginning(&text),
-        RawPayload::Bytes(bytes) => hexadecimal(&bytes),
-        _ => (String::new(), 0),
-    });
+    let text =
+        request.app.reads.get_once(request.app.admin.payload(job)).await.map(|payload| match payload {
+            RawPayload::Json(json) => indented(json.get()),
+            RawPayload::Text(text) => beginning(&text),
+            RawPayload::Bytes(bytes) => {
+                std::str::from_utf8(&bytes).map_or_else(|_| hexadecimal(&bytes), beginning)
+            }
+            _ => (String::new(), 0),
+        });
     Some(content(request, job, about, Field::Payload, text))
 }
 
@@ -270,11 +279,14 @@ async fn checkpoint(request: &AuthorizedRequest, job: &RawJob, wanted: bool) -> 
     if !wanted {
         return Some(Content { about, text: None });
     }
-    let text = request.app.admin.checkpoint(job).await.map(|checkpoint| match checkpoint {
-        Some(RawCheckpoint::Json(json)) => indented(json.get()),
-        Some(RawCheckpoint::Text(text)) => beginning(&text),
-        _ => (String::new(), 0),
-    });
+    let text =
+        request.app.reads.get_once(request.app.admin.checkpoint(job)).await.map(
+            |checkpoint| match checkpoint {
+                Some(RawCheckpoint::Json(json)) => indented(json.get()),
+                Some(RawCheckpoint::Text(text)) => beginning(&text),
+                _ => (String::new(), 0),
+            },
+        );
     Some(content(request, job, about, Field::Checkpoint, text))
 }
 

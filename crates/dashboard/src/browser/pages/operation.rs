@@ -27,6 +27,9 @@ struct OperationPage<'a> {
     runs: bool,
     /// The errors of a preview's dead letters.
     errors: Vec<ErrorRow>,
+    /// The number of other groups of errors, and that of the dead letters in none.
+    more_errors: usize,
+    ungrouped: u64,
     /// The dead letters with which it failed, each with the error.
     skipped: Vec<(&'a SkippedJob, String)>,
     /// The reason why it ended early. It may quote the error of a job.
@@ -78,6 +81,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         order,
         runs,
         errors: ErrorRow::all(&request, &order.queue, &order.selection, errors),
+        more_errors: ErrorRow::unshown(errors),
+        ungrouped: report.map_or(0, |report| report.ungrouped),
         skipped: skipped
             .map(|job| (job, shown(&request, &order.queue, "", Field::Error, &job.error)))
             .collect(),

@@ -50,7 +50,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let overview = match look.queue(name) {
         Some(queue) => queue.clone(),
         // It may be newer than the last look, or a dead-letter queue, which is part of another.
-        None => request.app.admin.queue(name).await?,
+        None => QueueOverview::clone(&*request.app.reads.get(name, request.app.admin.queue(name)).await?),
     };
     let reads = &request.app.reads;
     let peeked = reads.get(name, request.app.admin.peek(name)).await?;
@@ -60,11 +60,13 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         false => None,
     };
     let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(name));
+    let mut layout = Layout::new(&request, "overview", name).with_look(&look).noticed(fields.text("done"));
+    // The logs of all groups are thousands of blobs, which is too much for each refresh.
+    if !wants_groups {
+        layout = layout.live(&request, &look, Cost::new(1, 0));
+    }
     let page = QueuePage {
-        layout: Layout::new(&request, "overview", name)
-            .with_look(&look)
-            .live(&request, &look, if wants_groups { Cost::new(2, 1) } else { Cost::new(1, 0) })
-            .noticed(fields.text("done")),
+        layout,
         figures: look.figures_of(&overview),
         runs: runs(&request, &look, name),
         has_order: peeked.iter().any(|job| job.in_order),

@@ -18,6 +18,13 @@ pub(crate) fn job_query(queue: &str, source: &str, id: &str) -> String {
     format!("queue={}&id={}{source}", encoded(queue), encoded(id))
 }
 
+/// Returns the name of a dead letter as a part of an address: another one of its job has another.
+pub(crate) fn letter_query(job: &RawJob) -> String {
+    let message = job.dead.as_ref().and_then(|dead| dead.message.as_deref());
+    let message = message.map(|id| format!("&message={}", encoded(id))).unwrap_or_default();
+    job_query(&job.queue, &job.source, &job.id) + &message
+}
+
 /// Returns a text of a job in one line, as the embedding program allows it. An empty kind is one that is not known.
 pub(crate) fn shown(
     request: &AuthorizedRequest,
@@ -109,7 +116,7 @@ impl Message {
         Self {
             path: job_path(&job.queue, &job.source, &job.id),
             id: line(&job.id),
-            query: job_query(&job.queue, &job.source, &job.id),
+            query: letter_query(job),
             kind: line(&job.kind),
             attempts: job.attempts,
             inserted: job.inserted.as_deref().map(When::read),
@@ -141,13 +148,19 @@ pub(crate) struct ErrorRow {
 }
 
 impl ErrorRow {
+    const SHOWN: usize = 50;
+
+    /// Returns the number of groups that a page does not show.
+    pub(crate) fn unshown(errors: &[ErrorGroup]) -> usize {
+        errors.len().saturating_sub(Self::SHOWN)
+    }
+
     pub(crate) fn all(
         request: &AuthorizedRequest,
         queue: &str,
         selection: &Selection,
         errors: &[ErrorGroup],
     ) -> Vec<Self> {
-        const SHOWN: usize = 50;
         let row = |group: &ErrorGroup| {
             let versions: Vec<_> = group.versions.iter().map(u32::to_string).collect();
             let error = match group.error.as_str() {
@@ -168,6 +181,6 @@ impl ErrorRow {
                 id: line(&group.sample.id),
             }
         };
-        errors.iter().take(SHOWN).map(row).collect()
+        errors.iter().take(Self::SHOWN).map(row).collect()
     }
 }

@@ -54,7 +54,14 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         Some(id) => Some(find(&request, &look, id, queue, &mut unread).await),
         None => None,
     };
-    let journal = request.app.admin.history(&filter(&request, &fields, id)?).await?;
+    if request.app.redactor.hides() && (fields.exact("key").is_some() || fields.exact("error").is_some()) {
+        let text = "texts are hidden here, so jobs cannot be searched by key or error";
+        return Err(PageError::forbidden(text));
+    }
+    let filter = filter(&fields)?.limit(SHOWN);
+    let filter = filter.given(id, HistoryFilter::id);
+    let question = format!("{filter:?}");
+    let journal = request.app.reads.get(&question, request.app.admin.history(&filter)).await?;
     let error = |record: &HistoryRecord| {
         let error = record.error.as_deref();
         let error = error.map(|error| shown(&request, &record.queue, &record.kind, Field::Error, error));
@@ -84,19 +91,12 @@ pub(crate) fn until<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>, time: 
     format!("search?{}", values.collect::<Vec<_>>().join("&"))
 }
 
-fn filter(
-    request: &AuthorizedRequest,
-    fields: &Fields,
-    id: Option<&str>,
-) -> Result<HistoryFilter, PageError> {
-    if request.app.redactor.hides() && (fields.exact("key").is_some() || fields.exact("error").is_some()) {
-        let text = "texts are hidden here, so jobs cannot be searched by key or error";
-        return Err(PageError::forbidden(text));
-    }
-    let since = fields.duration("younger")?.and_then(|age| SystemTime::now().checked_sub(age));
+/// Returns the filter that the fields of a page or a document give.
+pub(crate) fn filter(fields: &Fields) -> Result<HistoryFilter, PageError> {
+    let younger = fields.duration("younger")?.and_then(|age| SystemTime::now().checked_sub(age));
+    let since = younger.max(fields.time("since")?);
     Ok(HistoryFilter::new()
-        .limit(SHOWN)
-        .given(id, HistoryFilter::id)
+        .given(fields.exact("id"), HistoryFilter::id)
         .given(fields.text("queue"), HistoryFilter::queue)
         .given(fields.exact("key"), HistoryFilter::key)
         .given(fields.text("kind"), HistoryFilter::kind)

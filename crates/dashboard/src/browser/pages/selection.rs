@@ -22,7 +22,7 @@ impl Selection {
             let text = "texts are hidden here, so dead letters cannot be searched by text";
             return Err(PageError::forbidden(text));
         }
-        let filter = DeadLetterFilter::all()
+        let filter = DeadLetterFilter::new()
             .given(fields.text("kind"), DeadLetterFilter::kind)
             .given(fields.text("reason"), DeadLetterFilter::reason)
             .given(fields.text("text"), DeadLetterFilter::text)
@@ -32,6 +32,7 @@ impl Selection {
             .given(fields.exact("source"), DeadLetterFilter::source)
             .given(fields.duration("older")?, DeadLetterFilter::older_than)
             .given(fields.duration("younger")?, DeadLetterFilter::younger_than);
+        let filter = if filter.is_empty() { DeadLetterFilter::all() } else { filter };
         let value = |name| match name {
             "id" | "source" => fields.exact(name),
             _ => fields.text(name),

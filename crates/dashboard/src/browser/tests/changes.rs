@@ -17,7 +17,7 @@ async fn mails(storage: &Storage) -> QueueOverview {
 }
 
 /// Waits until the page of an operation shows its report, and returns the page.
-async fn ended(browser: &Browser, location: &str) -> String {
+pub(super) async fn ended(browser: &Browser, location: &str) -> String {
     let path = location.trim_start_matches("..");
     let started = Instant::now();
     loop {
@@ -31,14 +31,14 @@ async fn ended(browser: &Browser, location: &str) -> String {
 }
 
 /// Looks for dead letters, and waits until all are found.
-async fn previewed(browser: &Browser, fields: &[(&str, &str)]) -> Answer {
+pub(super) async fn previewed(browser: &Browser, fields: &[(&str, &str)]) -> Answer {
     let preview = browser.post("/do/preview", fields).await;
     ended(browser, preview.location()).await;
     preview
 }
 
 /// Returns the name of the operation that was started.
-fn operation(answer: &Answer) -> &str {
+pub(super) fn operation(answer: &Answer) -> &str {
     answer.location().rsplit('/').next().unwrap()
 }
 

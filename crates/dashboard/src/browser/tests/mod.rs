@@ -2,6 +2,7 @@
 
 mod changes;
 mod hostile;
+mod letters;
 mod links;
 mod security;
 mod sharing;

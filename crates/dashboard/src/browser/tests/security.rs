@@ -34,7 +34,12 @@ pub(super) fn addresses() -> Vec<String> {
         "/batch" => "/batch?id=none".to_owned(),
         path => path.replace("{queue}", "mails").replace("{operation}", "none"),
     };
-    let documents = DOCUMENTS.iter().map(|(path, _)| format!("{path}?queue=mails&id=waiting"));
+    let documents = DOCUMENTS.iter().map(|document| {
+        let known = [("queue", "mails"), ("id", "waiting")].into_iter();
+        let known = known.filter(|(name, _)| document.fields.contains(name));
+        let query: Vec<_> = known.map(|(name, value)| format!("{name}={value}")).collect();
+        format!("{}?{}", document.path, query.join("&"))
+    });
     PAGES.iter().map(|page| address(page.path)).chain(documents).collect()
 }
 

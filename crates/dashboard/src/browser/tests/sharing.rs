@@ -1,9 +1,14 @@
 //! The pages, the metrics and the figures for autoscalers read the storage once for all.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use jobqueue::Storage;
 use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue_admin::RawSend;
 use jobqueue_testing::faults::{Call, Fault, Faulty};
+use tokio::time::Instant;
 use tower::ServiceExt;
 
 use super::support::{Browser, filled, operate};
@@ -90,6 +95,39 @@ async fn failed_reading_is_told_by_all_and_not_repeated() {
     assert_eq!(faulty.calls_of(Operation::ListQueues), 1, "pages wait for the next interval");
     assert!(browser.page("/metrics").await.contains("jobqueue_scrape_success 0"));
     assert_eq!(browser.get("/scale").await.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// Returns a dashboard on a storage with a large job in `mails`, on which each such operation takes a second, and the faulty storage.
+async fn slow(operation: Operation) -> (Browser, Faulty) {
+    let storage = Storage::memory();
+    let admin = operate(&storage);
+    admin.create_queue("mails").await.unwrap();
+    let large = format!(r#"{{"to":"{}"}}"#, "x".repeat(100_000));
+    admin.send("mails", RawSend::json("mail", &large).unwrap().id("large")).await.unwrap();
+    let faulty = Faulty::new(&storage);
+    faulty.plan_always(operation, Fault::DelayBefore(Duration::from_secs(1)));
+    (Browser::operating(&faulty.storage()), faulty)
+}
+
+// K78
+#[tokio::test(start_paused = true)]
+async fn viewers_read_a_bounded_number_of_payloads_and_journals_at_the_same_time() {
+    let cases = [
+        (Operation::GetBlob, "/job?queue=mails&id=large&show=content"),
+        (Operation::GetBlob, "/send?queue=mails&id=large"),
+        (Operation::ListBlobs, "/search?key=ada"),
+    ];
+    for (operation, path) in cases {
+        let (browser, faulty) = slow(operation).await;
+        // What all share is read before.
+        browser.get(path).await;
+        let (began, before) = (Instant::now(), faulty.calls_of(operation));
+        let asked = (0..40).map(|_| browser.get(path));
+        futures_util::future::join_all(asked).await;
+        let calls = faulty.calls_of(operation) - before;
+        let seconds = began.elapsed().as_secs();
+        assert!(calls as u64 <= 8 * seconds.max(1), "{path}: {calls} calls in {seconds} seconds");
+    }
 }
 
 #[tokio::test(start_paused = true)]

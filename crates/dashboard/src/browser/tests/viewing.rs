@@ -229,6 +229,18 @@ async fn documents_have_what_the_pages_show() {
     assert_eq!(read("/api/job?queue=mails&id=waiting").await["place"], "waiting");
     assert!(read("/api/dead?queue=none").await["error"].as_str().unwrap().contains("none"));
     assert!(read("/api/history?until=soon").await["error"].is_string());
+    // A program would take all for what it has asked for.
+    for path in [
+        "/api/dead?queue=mails&reasn=none",
+        "/api/dead?queue=mails&queue=other",
+        "/api/history?eror=none",
+        "/api/job?queue=mails&id=waiting&sender=/shop",
+        "/api/queues?name=mails",
+        "/api/schedules?name=nightly",
+    ] {
+        let answer = browser.get(path).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}: {}", answer.text);
+    }
     let hiding = Browser::new(Dashboard::new(operate(&storage)).redact(|_| None));
     for path in ["/api/workers", "/api/dead?queue=mails", "/api/job?queue=mails&id=dead", "/api/history"] {
         assert_eq!(hiding.get(path).await.status, StatusCode::FORBIDDEN, "{path}");

@@ -1,0 +1,93 @@
+//! One dead letter that is sent again, and reports of what happened to dead letters.
+
+use std::io::Write;
+use std::process::{Output, Stdio};
+
+use crate::support::{Place, error_text, hold_payloads, reject_all};
+
+/// Sends a text as an event from standard input, and lets it die.
+fn die(place: &Place, arguments: &[&str], payload: &[u8]) {
+    let arguments = [&["send", "mails", "--kind", "mail"], arguments].concat();
+    assert!(with_input(place, &arguments, payload).status.success());
+    reject_all(&place.storage);
+}
+
+fn with_input(place: &Place, arguments: &[&str], input: &[u8]) -> Output {
+    let mut command = place.command(arguments);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn copy_has_the_payload_and_the_headers_of_its_letter() {
+    for bytes in [60, 120_000] {
+        let place = Place::with_mails(0, 0);
+        let options =
+            ["--id", "one", "--content-type", "text/csv", "--header", "batchno=7", "--header", "tenant=blue"];
+        die(&place, &options, "a,b\n".repeat(bytes / 4).as_bytes());
+        let output = place.run(&["dead", "resend", "mails", "one", "-o", "json"]);
+        assert!(output.status.success(), "{bytes}: {}", error_text(&output));
+        let job = &place.json(&["peek", "mails"])[0];
+        assert_eq!(
+            (&job["headers"]["batchno"], &job["headers"]["tenant"]),
+            (&"7".into(), &"blue".into()),
+            "{job}"
+        );
+        assert_eq!((&job["content_type"], &job["kind"]), (&"text/csv".into(), &"mail".into()));
+        let form = if bytes == 60 { "bytes" } else { "blob" };
+        assert_eq!(job["payload"]["form"], form, "{job}");
+    }
+}
+
+#[test]
+fn copy_in_doubt_can_be_sent_again_under_its_id() {
+    let place = Place::with_mails(0, 1);
+    let file = place.path("audit.ndjson");
+    for _ in 0..2 {
+        let sent =
+            ["dead", "resend", "mails", "dead-0", "--id", "copy-1", "--audit-file", file.to_str().unwrap()];
+        assert!(place.ok(&sent).contains("sent copy-1"));
+    }
+    let text = std::fs::read_to_string(file).unwrap();
+    let told: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert!(told["selection"].as_str().unwrap().contains("a copy of \"dead-0\" of mails"), "{told}");
+}
+
+#[test]
+fn redrive_names_the_letters_that_it_deletes_as_copies() {
+    let place = Place::with_mails(0, 0);
+    for _ in 0..2 {
+        die(&place, &["--id", "twice"], b"{\"to\":\"a\"}");
+    }
+    let preview = place.ok(&["dead", "redrive", "mails", "--all", "--dry-run"]);
+    assert!(
+        preview.starts_with("1 would be put back") && preview.contains("1 would be deleted as a copy"),
+        "{preview}"
+    );
+    let done = place.ok(&["dead", "redrive", "mails", "--all"]);
+    assert!(done.starts_with("1 put back") && done.contains("1 deleted as a copy"), "{done}");
+}
+
+#[test]
+fn purge_that_leaves_a_payload_is_no_success() {
+    let place = Place::with_mails(0, 0);
+    let large = format!("{{\"to\":\"{}\"}}", "x".repeat(100_000));
+    die(&place, &[], large.as_bytes());
+    hold_payloads(&place.storage);
+    let output = place.run(&["dead", "purge", "mails", "--all", "--yes"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("1 deleted") && text.contains("the payload of 1 of them stays"), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{}", error_text(&output));
+}
+
+#[test]
+fn report_of_a_look_is_printed_although_its_plan_cannot_be_written() {
+    let place = Place::with_mails(0, 2);
+    let output =
+        place.run(&["dead", "redrive", "mails", "--all", "--dry-run", "--plan", "/no/such/folder/plan"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("2 would be put back"), "{output:?}");
+    assert!(error_text(&output).contains("cannot be written"), "{}", error_text(&output));
+}
