@@ -19,6 +19,7 @@ use super::super::error::Fault;
 use super::cache::Perishable;
 use super::frame_inspector::FrameEvents;
 use super::values::{REQUEST_TIMEOUT, condition_of};
+use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 
 /// The number of tries to attach a link. The client cannot tell why an attach was refused when the refusal crosses its own frames.
@@ -146,7 +147,7 @@ async fn run(mut session: SessionHandle<()>, mut commands: mpsc::Receiver<Attach
             () = dead.cancelled() => return,
             end = session.on_end() => {
                 let reason = end.err().map(|error| error.to_string());
-                tracing::debug!(reason, "a session of AMQP with Service Bus has ended");
+                log::debug!(reason, "a session of AMQP with Service Bus has ended");
                 return;
             }
             command = commands.recv() => command,

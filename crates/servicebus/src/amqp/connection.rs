@@ -17,6 +17,7 @@ use super::channel::{Channel, LinkNames};
 use super::frame_inspector::{FrameEvents, FrameInspector};
 use super::stream;
 use super::values::{CLOSE_TIMEOUT, IDLE_TIMEOUT, MAX_FRAME, REQUEST_TIMEOUT};
+use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 
 /// The greatest number of a channel, which is the service's.
@@ -91,7 +92,7 @@ async fn run(
             () = close.cancelled() => break,
             end = connection.on_close() => {
                 let reason = end.err().map(|error| error.to_string());
-                tracing::debug!(reason, "the connection to Service Bus has ended");
+                log::debug!(reason, "the connection to Service Bus has ended");
                 return;
             }
             answer = begins.recv() => answer,

@@ -25,6 +25,7 @@ use super::sender::SendLink;
 use super::session::Accepted;
 use super::transaction::{Coordinator, Replacement};
 use jobqueue_storage::Notifier;
+use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
@@ -354,7 +355,7 @@ impl Live {
                     Authorized { renewal: token.renewal.max(Instant::now() + SHORTEST_PAUSE), ..token }
                 }
                 Err(error) => {
-                    tracing::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
+                    log::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
                     Authorized { renewal: Instant::now() + RETRY_TOKEN, ..last }
                 }
             };

@@ -115,7 +115,7 @@ impl Links {
                         self.answered(delivery.into_message());
                     }
                     Err(error) if error.recovery().link_is_usable() => {
-                        tracing::debug!(%error, "an answer of Service Bus could not be read");
+                        log::debug!(%error, "an answer of Service Bus could not be read");
                     }
                     Err(error) => break Fault::lost(error),
                 },

@@ -7,6 +7,7 @@ use super::super::place::Place;
 use super::super::texts::Beside;
 use super::ServiceBusQueues;
 use jobqueue_storage::QueueName;
+use jobqueue_storage::log;
 use jobqueue_storage::{Advice, Metadata, Operation, StoreError};
 
 /// Renewals of a shorter lock come too often, and one lost answer loses it.
@@ -32,9 +33,9 @@ pub(super) async fn tell(queues: &ServiceBusQueues, queue: &QueueName) {
     let Ok(all) = advice(queues, queue).await else { return };
     for Advice { is_warning, text, .. } in all {
         if is_warning {
-            tracing::warn!(%queue, "{text}");
+            log::warn!(%queue, "{text}");
         } else {
-            tracing::info!(%queue, "{text}");
+            log::info!(%queue, "{text}");
         }
     }
 }

@@ -20,6 +20,7 @@ use super::put::before;
 use super::receipt::Receipt;
 use super::{Count, Facts, ServiceBusQueues, advice, in_session, lost_locks, replaced};
 use jobqueue_storage::QueueName;
+use jobqueue_storage::log;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
@@ -138,7 +139,7 @@ pub(super) fn no_answer(queue: &QueueName) -> StoreError {
 /// Returns what is left of a lock that was just taken, by this machine's clock, but not more than a lock lasts.
 pub(super) fn of_lock(queues: &ServiceBusQueues, queue: &QueueName, left: Duration) -> Duration {
     if left.is_zero() {
-        tracing::warn!(%queue, "a message came whose lock is over: this machine's clock may be ahead of the service's, and then no job runs");
+        log::warn!(%queue, "a message came whose lock is over: this machine's clock may be ahead of the service's, and then no job runs");
     }
     left.min(queues.lock_length(queue))
 }

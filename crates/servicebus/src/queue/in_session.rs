@@ -17,6 +17,7 @@ use super::message::{Content, digest};
 use super::receipt::Receipt;
 use super::update::{Lock, UPDATE};
 use jobqueue_storage::QueueName;
+use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{GetMessages, LeasedMessage, MessageRef, Operation, Received, StoreError};
 
@@ -80,7 +81,7 @@ async fn leased(
             return None;
         }
         Err(error) => {
-            tracing::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
+            log::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
             // Until then the blobs are not asked again.
             if session.give_back(Some(queues.links.now() + BLOBS_PAUSE)).is_ok() {
                 unclaimed.keep();

@@ -5,6 +5,7 @@
 
 use super::super::texts::Beside;
 use super::message::{Content, Outgoing, Replaced};
+use jobqueue_storage::log;
 use jobqueue_storage::{QueueName, StoreError};
 
 /// Returns the seal of a copy.
@@ -36,7 +37,7 @@ pub(super) async fn count(
     if beside.secret()?.is_sealed(&parts(queue, content.id.as_str(), &count, text), &seal).await? {
         content.delivered = content.delivered.saturating_add(dequeued);
     } else {
-        tracing::warn!(%queue, message = %content.id, "a message claims deliveries that did not take place; they are not counted");
+        log::warn!(%queue, message = %content.id, "a message claims deliveries that did not take place; they are not counted");
     }
     Ok(())
 }

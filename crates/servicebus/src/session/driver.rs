@@ -12,6 +12,7 @@ use super::super::amqp::receiver::Taken;
 use super::super::amqp::session::Accepted;
 use super::held::{MessageOutcome, Session, Unclaimed};
 use super::pool::{Claimed, Phase, Shared, State};
+use jobqueue_storage::log;
 
 /// The time that a message waits for a get. Then its session is released: the slot that it came for is in use.
 const OFFER_TTL: Duration = Duration::from_secs(1);
@@ -77,7 +78,7 @@ impl Driver {
             Ok(mut taken) if !taken.is_empty() => taken.pop(),
             answer => {
                 if let Err(error) = answer {
-                    tracing::debug!(session = self.session.id(), %error, "a session of Service Bus was lost");
+                    log::debug!(session = self.session.id(), %error, "a session of Service Bus was lost");
                 }
                 None
             }
@@ -175,7 +176,7 @@ impl Driver {
         if self.session.left() < self.half.min(LEAST)
             && let Err(error) = self.session.renew(&self.shared.links).await
         {
-            tracing::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");
+            log::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");
         }
     }
 }
