@@ -41,6 +41,19 @@ async fn deliveries_that_a_producer_claims_are_not_counted() {
     }
 }
 
+// A tool that sends a message again sends this property along, and the job was over before it came.
+#[tokio::test]
+async fn an_end_that_a_producer_claims_is_not_believed() {
+    let bench = Bench::new();
+    let claim = json!({ "jobqueue-expires": "1000" });
+    python::run(bench.emulator.connection_string(), SEND, &[&claim.to_string(), "text"]);
+    let leased = bench.get().await.unwrap();
+    assert_eq!(leased.expires, None);
+    let back = UpdateMessage::new(Duration::ZERO).with_text("put back".to_owned()).ending_lease();
+    bench.update(&leased.message, back).await.unwrap();
+    assert_eq!(bench.get().await.unwrap().expires, None);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_producer_cannot_say_that_a_handler_has_ended() {
     let bench = Bench::new();

@@ -76,7 +76,7 @@ impl Outgoing<'_> {
         properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
         let mut fields = application.unwrap_or_default();
         // From a dead letter that was resent unchanged.
-        for name in [LETTER, TEXT, BODY, REASON, DESCRIPTION, DEQUEUED, SEAL] {
+        for name in [LETTER, TEXT, BODY, REASON, DESCRIPTION, EXPIRES, DEQUEUED, SEAL] {
             fields.0.swap_remove(name);
         }
         fields.0.insert(ID.to_owned(), SimpleValue::String(self.id.to_owned()));
@@ -172,8 +172,7 @@ impl Content {
         let sequence = annotation("x-opt-sequence-number").unwrap_or_default();
         let enqueued = annotation("x-opt-enqueued-time").map_or_else(SystemTime::now, instant);
         let header = message.header.as_ref();
-        let ttl = header.and_then(|header| header.ttl).filter(|ttl| *ttl < u32::MAX);
-        let ttl = ttl.and_then(|ttl| enqueued.checked_add(Duration::from_millis(u64::from(ttl))));
+        let end = life_of(&message).and_then(|life| enqueued.checked_add(life));
         let delivered_here = header.map_or(0, |header| header.delivery_count);
         let dequeued = property(DEQUEUED).and_then(|count| u32::try_from(count).ok());
         let is_letter = |of: &String| body.as_ref().is_ok_and(|body| digest(body) == *of);
@@ -183,11 +182,10 @@ impl Content {
             is_whole: true,
             // The sender's clock may be ahead.
             inserted: property(INSERTED).map(instant).filter(|at| *at <= enqueued + SKEW).unwrap_or(enqueued),
-            expires: match (property(EXPIRES).map(instant), ttl) {
-                // By the service's clock, which removes it then: the sender's is behind.
-                (Some(own), Some(end)) if own + SKEW < end => Some(end),
-                (own, end) => own.or(end),
-            },
+            // By the service's clock, which removes it then. The sender's own word is more exact, unless its clock is behind, and nothing without
+            // a time to live: a tool that sends the message again sends the property along.
+            expires: end
+                .map(|end| property(EXPIRES).map(instant).filter(|own| end <= *own + SKEW).unwrap_or(end)),
             delivered: delivered_here,
             replaced: dequeued
                 .zip(text(SEAL).filter(|_| letter_text.is_none()))
@@ -207,7 +205,18 @@ impl Content {
     }
 }
 
-/// Returns the framework's own id of a message, or one that others have given it.
+/// Returns the time to live of a message. One that is longer than the header can tell is the difference of two properties.
+fn life_of(message: &Incoming) -> Option<Duration> {
+    let ttl = message.header.as_ref()?.ttl?;
+    if ttl < u32::MAX {
+        return Some(Duration::from_millis(ttl.into()));
+    }
+    let properties = message.properties.as_ref()?;
+    let (created, end) = (properties.creation_time.as_ref()?, properties.absolute_expiry_time.as_ref()?);
+    u64::try_from(end.milliseconds().checked_sub(created.milliseconds())?).ok().map(Duration::from_millis)
+}
+
+/// Returns the framework's own id of a message, or one that others have given it. Several messages may have one id.
 fn id_of(message: &Incoming, sequence: i64) -> MessageId {
     let own = message.application_properties.as_ref().and_then(|properties| properties.get(ID));
     if let Some(SimpleValue::String(id)) = own {
