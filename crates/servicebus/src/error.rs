@@ -22,6 +22,8 @@ pub(super) enum Fault {
 }
 
 const LOCK_LOST: [&str; 2] = ["com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost"];
+/// The name here of the status 409: another operation on the queue is under way, its creation or deletion.
+const CONFLICT: &str = "com.microsoft:conflict";
 const NOT_FOUND: [&str; 2] = ["amqp:not-found", "com.microsoft:entity-not-found"];
 
 impl Fault {
@@ -44,6 +46,7 @@ impl Fault {
                 401 | 403 => "amqp:unauthorized-access",
                 404 => "com.microsoft:message-not-found",
                 408 => "com.microsoft:timeout",
+                409 => CONFLICT,
                 410 => LOCK_LOST[0],
                 429 | 503 => "com.microsoft:server-busy",
                 500..=599 => "amqp:internal-error",
@@ -137,6 +140,7 @@ fn kind_of(condition: &str) -> Kind {
         _ if NOT_FOUND.contains(&condition) => Kind::QueueNotFound,
         _ if LOCK_LOST.contains(&condition) => Kind::LeaseExpired,
         "com.microsoft:message-not-found" => Kind::MessageNotFound,
+        CONFLICT => Kind::QueueBeingDeleted,
         "com.microsoft:entity-disabled" => Kind::QueueDisabled,
         "com.microsoft:server-busy" => Kind::Throttled,
         "com.microsoft:timeout" | "com.microsoft:operation-cancelled" => Kind::Timeout,
