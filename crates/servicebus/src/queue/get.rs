@@ -15,7 +15,7 @@ use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
 use super::manage::Pages;
-use super::message::Content;
+use super::message::{Content, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
 use super::{Count, Facts, ServiceBusQueues, advice, in_session, lost_locks, replaced};
@@ -205,6 +205,9 @@ async fn peeked(
 
 /// Returns the number of messages of a queue in any state, counted by peeks: for callers without the claim Manage. Callers share a count, which is
 /// good for ten times as long as it took, but for the first second.
+///
+/// # Errors
+/// `Unsupported` for a partitioned queue, of which peeks need not meet all messages; those of the peeks.
 pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Result<u64, StoreError> {
     let failed = |fault: Fault| fault.of_read(Operation::QueueProperties.as_str(), queue);
     let entry = Arc::clone(lock(&queues.counts).entry(queue.clone()).or_default());
@@ -216,10 +219,15 @@ pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
     let mut pages = Pages::of(queues.node(queue).await.map_err(failed)?);
     let mut messages = 0;
     loop {
-        match pages.next().await.map_err(failed)?.len() {
-            0 => break,
-            more => messages += more as u64,
+        let page = pages.next().await.map_err(failed)?;
+        if page.is_empty() {
+            break;
         }
+        if page.iter().any(|content| is_of_partition(content.sequence)) {
+            return Err(StoreError::new(Kind::Unsupported, Operation::QueueProperties.as_str(), queue)
+                .with_detail("only the claim Manage shows how many messages a partitioned queue has"));
+        }
+        messages += page.len() as u64;
     }
     let good_for = begun.elapsed().saturating_sub(CHEAP) * 10;
     *counted = Some(Count { messages, good_until: Instant::now() + good_for });
