@@ -205,6 +205,7 @@ async fn each_setting_that_can_drop_a_job_is_named() {
         ("AutoDeleteOnIdle", json!("P30D")),
         ("ForwardTo", json!("other")),
         ("ForwardDeadLetteredMessagesTo", json!("morgue")),
+        ("EnableExpress", json!(true)),
         ("EnablePartitioning", json!(true)),
     ] {
         let suits = json!({ "MaxDeliveryCount": 2000, "RequiresDuplicateDetection": true, setting: value });

@@ -102,6 +102,12 @@ fn losses(description: &Description) -> Vec<Advice> {
              is swept: remove ForwardDeadLetteredMessagesTo",
         ));
     }
+    if description.is_express {
+        all.push(Advice::warning(
+            "the service keeps messages of this queue in memory before it stores them, and loses them with a node that fails: \
+             set EnableExpress to false",
+        ));
+    }
     if description.is_partitioned {
         all.push(Advice::warning(
             "the queue is partitioned: a job that is put back may run twice, orphaned texts are never swept, and messages come in no order: \
