@@ -47,7 +47,6 @@ pub struct Options {
     trust: Trust,
     new: NewQueues,
     wait: Duration,
-    keep_alive: Duration,
     token_validity: Option<Duration>,
     runtime: Runtime,
 }
@@ -69,7 +68,6 @@ impl Options {
             trust: Trust::default(),
             new: NewQueues { lock: Duration::from_secs(60), duplicates: None, sessions: false },
             wait: Duration::from_millis(50),
-            keep_alive: Duration::from_secs(240),
             token_validity: None,
             runtime: Runtime::new(),
         })
@@ -129,13 +127,6 @@ impl Options {
     /// requests; the locks of the messages begin when they arrive.
     pub fn receive_wait(mut self, wait: Duration) -> Self {
         self.wait = wait.min(WITHOUT_END);
-        self
-    }
-
-    /// Sets the interval of keep-alive frames on the link of a held session. The default is 4 minutes: the service
-    /// detaches idle links after 10, and the session ends with its link.
-    pub fn keep_alive(mut self, interval: Duration) -> Self {
-        self.keep_alive = interval.clamp(Duration::from_millis(10), WITHOUT_END);
         self
     }
 
@@ -204,7 +195,6 @@ impl Options {
         let entities =
             Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);
         let links = Links::new(namespace, self.trust, credential, self.runtime.clone());
-        let links = links.keeping_alive(self.keep_alive);
         let beside = Beside::new(blobs, self.runtime);
         Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside, self.wait))
     }

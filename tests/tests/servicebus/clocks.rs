@@ -62,8 +62,7 @@ async fn options_may_last_for_ever() {
     for sessions in [false, true] {
         let bench = Bench::with(json!({ "RequiresSession": sessions }), &[]);
         let options = options(&bench.emulator);
-        let options =
-            options.receive_wait(Duration::MAX).keep_alive(Duration::MAX).token_validity(Duration::MAX);
+        let options = options.receive_wait(Duration::MAX).token_validity(Duration::MAX);
         let storage = Storage::from(options.with_blobs_of(&bench.blobs));
         bench.put(PutMessage::new("job")).await.unwrap();
         let leased = timeout(MINUTE / 6, bench.get_from(&storage)).await.expect("no message comes").unwrap();

@@ -23,7 +23,7 @@ impl Bench {
     }
 }
 
-async fn until(condition: impl Fn() -> bool) {
+pub(super) async fn until(condition: impl Fn() -> bool) {
     let waiting = async {
         while !condition() {
             sleep(Duration::from_millis(10)).await;
@@ -33,7 +33,7 @@ async fn until(condition: impl Fn() -> bool) {
 }
 
 /// Lets time pass for this process only.
-async fn pass(time: Duration) {
+pub(super) async fn pass(time: Duration) {
     pause();
     advance(time).await;
     resume();

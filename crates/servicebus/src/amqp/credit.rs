@@ -106,11 +106,6 @@ impl ReceiveTask {
         self.receiver.set_credit(credit.wrapping_add(drained)).await.map_err(Fault::lost)
     }
 
-    /// Sends a flow without credit, if the service has none.
-    pub(super) async fn keep_alive(&mut self) -> Result<(), Fault> {
-        if self.getting.is_none() && self.listening.is_none() { self.grant(0).await } else { Ok(()) }
-    }
-
     /// Takes a delivery in; `None` for one that could not be decoded, or has no lock.
     pub(super) async fn came(&mut self, taken: Option<Taken>) -> Result<(), Fault> {
         self.is_empty = false;

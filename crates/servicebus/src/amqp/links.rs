@@ -43,8 +43,6 @@ pub(crate) struct Links {
     trust: Trust,
     credential: Arc<Credential>,
     runtime: Runtime,
-    /// The interval at which the link of a held session shows that it is in use.
-    pub(crate) keep_alive: Duration,
     /// The connection, under one name for all queues.
     live: Cache<Arc<Live>>,
     /// The notifiers of arrivals, by address. They outlive connections.
@@ -79,7 +77,14 @@ pub(crate) struct Live {
 #[derive(Debug, Clone)]
 pub(crate) struct OpenLink {
     link: ReceiveLink,
-    _live: Arc<Live>,
+    live: Arc<Live>,
+}
+
+impl OpenLink {
+    /// Returns the node of its queue over the connection of the link.
+    pub(crate) async fn node(&self, queue: &str) -> Result<Node, Fault> {
+        self.live.node(queue).await
+    }
 }
 
 impl Deref for OpenLink {
@@ -111,18 +116,13 @@ impl Links {
         runtime: Runtime,
     ) -> Self {
         let (live, arrivals, used) = Default::default();
-        Self { namespace, trust, credential, runtime, keep_alive: LONGEST_PAUSE, live, arrivals, used }
-    }
-
-    pub(crate) fn keeping_alive(self, keep_alive: Duration) -> Self {
-        Self { keep_alive, ..self }
+        Self { namespace, trust, credential, runtime, live, arrivals, used }
     }
 
     /// Returns links of the same kind over a connection of their own.
     pub(crate) fn again(&self) -> Self {
         let (namespace, credential) = (Arc::clone(&self.namespace), Arc::clone(&self.credential));
         Self::new(namespace, self.trust.clone(), credential, self.runtime.clone())
-            .keeping_alive(self.keep_alive)
     }
 
     pub(crate) fn now(&self) -> SystemTime {
@@ -152,7 +152,7 @@ impl Links {
                 ReceiveLink::attach(&channel, queue, self.arrivals(queue)).await
             };
             let link = live.receivers.get(queue, attaching).await?;
-            Ok(OpenLink { link, _live: live })
+            Ok(OpenLink { link, live })
         };
         self.attached(queue, attach).await
     }

@@ -169,7 +169,6 @@ impl ReceiveTask {
                     self.settle(delivery, how, answer).await;
                 }
             }
-            Command::KeepAlive => self.keep_alive().await?,
             Command::Close { answer } => {
                 self.closing = Some(answer);
                 return Err(Fault::lost("its owner has closed it"));

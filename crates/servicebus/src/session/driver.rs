@@ -96,7 +96,6 @@ impl Driver {
         self.shared.arrivals.notify();
         let early = Instant::now() + OFFER_TTL;
         let mut is_early = true;
-        let mut keep_alive = Instant::now() + self.shared.links.keep_alive;
         loop {
             tokio::select! {
                 biased;
@@ -116,10 +115,6 @@ impl Driver {
                         self.shared.change(State::forget_free_slots);
                         return false;
                     }
-                }
-                () = sleep_until(keep_alive) => {
-                    self.session.link.keep_alive().await;
-                    keep_alive = Instant::now() + self.shared.links.keep_alive;
                 }
                 // Its holder has not renewed it, and the service has not said that it is lost.
                 () = sleep_until(self.session.ends() + GRACE) => {
@@ -148,7 +143,6 @@ impl Driver {
 
     /// Holds the session until a time, unless it is lost or to be released before.
     async fn hold(&self, until: SystemTime) {
-        let mut keep_alive = Instant::now() + self.shared.links.keep_alive;
         let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
         let until = Instant::now() + wait;
         loop {
@@ -162,10 +156,6 @@ impl Driver {
                     if self.session.renew(&self.shared.links).await.is_err() {
                         sleep(RETRY).await;
                     }
-                }
-                () = sleep_until(keep_alive) => {
-                    self.session.link.keep_alive().await;
-                    keep_alive = Instant::now() + self.shared.links.keep_alive;
                 }
             }
         }

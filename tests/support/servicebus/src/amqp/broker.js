@@ -63,7 +63,6 @@ class Broker {
         container.on('sender_open', ({ sender }) => attach.toClient(this, sender));
         container.on('receiver_open', ({ receiver }) => attach.fromClient(this, receiver));
         container.on('sendable', ({ sender }) => sender.purpose?.flow());
-        container.on('sender_flow', ({ sender }) => this.used(sender));
         container.on('sender_draining', ({ sender }) => drain(sender));
         container.on('sender_close', ({ sender }) => this.ended(sender));
         container.on('receiver_close', ({ receiver }) => this.ended(receiver));
@@ -120,6 +119,11 @@ class Broker {
     /** Notes that something has passed on a link. */
     used(link) {
         link?.idle?.set(this.clock.now() + this.options.linkIdleTimeout);
+    }
+
+    /** Notes a request on behalf of a link of that name. */
+    usedBy(connection, name) {
+        if (name !== undefined) this.linksOf(connection, (link) => link.name === name).forEach((link) => this.used(link));
     }
 
     /** Detaches a link on which nothing has passed for so long, as the service does after ten minutes. */
