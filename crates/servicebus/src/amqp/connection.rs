@@ -70,9 +70,11 @@ impl Connection {
     pub(super) async fn channel(&self) -> Result<Arc<Channel>, Fault> {
         let gone = || Fault::not_sent("the connection has ended");
         let (answer, begun) = oneshot::channel();
-        self.begin.send(answer).await.map_err(|_| gone())?;
-        let begun = timeout(REQUEST_TIMEOUT, begun).await.map_err(|_| Fault::Late)?;
-        let session = begun.map_err(|_| gone())??;
+        let beginning = async {
+            self.begin.send(answer).await.map_err(|_| gone())?;
+            begun.await.map_err(|_| gone())?
+        };
+        let session = timeout(REQUEST_TIMEOUT, beginning).await.map_err(|_| Fault::Late)??;
         let (events, runtime) = (self.events.clone(), self.runtime.clone());
         Ok(Channel::start(session, events, runtime, self.dead.child_token(), self.names.clone()))
     }
