@@ -148,7 +148,11 @@ impl ReceiveTask {
     /// messages. Ends the link if a drain gets no answer.
     pub(super) async fn late(&mut self) -> Result<(), Fault> {
         match (&mut self.getting, &mut self.listening) {
-            (Some(getting), _) if getting.is_draining => Err(Fault::lost("a drain got no answer")),
+            (Some(getting), _) if getting.is_draining => {
+                // A link that is dropped ends the session of AMQP when a message comes for it.
+                self.closing = Some(oneshot::channel().0);
+                Err(Fault::lost("a drain got no answer"))
+            }
             (Some(getting), _)
                 if getting.answer.is_some()
                     && (self.is_empty && self.heard == self.arrivals.count() || !getting.got.is_empty())

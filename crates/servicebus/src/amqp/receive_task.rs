@@ -49,7 +49,7 @@ pub(super) struct ReceiveTask {
     /// The peer's delivery count when the get under way began.
     pub(super) since: u32,
     /// Answered when the link was detached because its owner wants that.
-    closing: Option<oneshot::Sender<()>>,
+    pub(super) closing: Option<oneshot::Sender<()>>,
 }
 
 impl ReceiveTask {

@@ -166,7 +166,7 @@ class Broker {
         // What was on its way when the link was detached is lost.
         if (!receiver.is_open()) return;
         this.used(receiver);
-        if (receiver.credit < CREDIT / 2) receiver.add_credit(CREDIT - receiver.credit);
+        if (receiver.credits === undefined && receiver.credit < CREDIT / 2) receiver.add_credit(CREDIT - receiver.credit);
         receiver.purpose?.receive(bytes, delivery);
     }
 
