@@ -24,6 +24,8 @@ const MEMORY: Duration = Duration::from_secs(900);
 pub(super) struct Held {
     pub(super) queue: QueueName,
     pub(super) id: MessageId,
+    /// The id that it has had in its queue; of a dead letter, another one than here.
+    pub(super) first_id: MessageId,
     /// The number of the message in its queue; of a dead letter, the number that it had there.
     pub(super) sequence: i64,
     /// The blob with the text of a dead letter of the framework.

@@ -170,7 +170,7 @@ pub(super) fn name_of(held: &Held) -> Result<BlobName, StoreError> {
     if let Some(letter) = held.letter {
         return letter_blob(queue, letter);
     }
-    let id = Sha256::digest(held.id.as_str());
+    let id = Sha256::digest(held.first_id.as_str());
     Beside::blob(&format!("texts/{queue}/{}-{}", held.sequence, to_hex(&id[..16])))
 }
 

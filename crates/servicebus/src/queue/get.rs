@@ -199,7 +199,7 @@ async fn peeked(
     }
     let saved = queues.beside.saved(&held).await?;
     let text = saved.map_or(content.text, |(text, _)| text);
-    let letter = PeekedMessage::new(content.id, text, content.delivered, content.inserted);
+    let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
     Ok(letter.with_dead(content.cause))
 }
 
@@ -240,7 +240,8 @@ impl Held {
         let text = Arc::new(content.text.clone());
         Self {
             queue: queue.clone(),
-            id: content.id.clone(),
+            id: content.port_id(is_dead),
+            first_id: content.id.clone(),
             sequence: content.first_sequence.filter(|_| is_dead).unwrap_or(content.sequence),
             letter: content.letter.filter(|_| is_dead),
             body: Arc::clone(&text),

@@ -17,6 +17,8 @@ use jobqueue_storage::{DeadLetterCause, MessageId};
 
 /// The longest time to live that the header can tell: 49 days.
 const MAX_HEADER_TTL: Duration = Duration::from_millis(u32::MAX as u64);
+/// The longest id of a message: one that the service takes, after a number.
+const MAX_ID: usize = 150;
 /// The greatest difference between two clocks that agree.
 const SKEW: Duration = Duration::from_secs(5);
 const CONTENT_TYPE: &str = "application/cloudevents+json";
@@ -150,6 +152,14 @@ pub(super) struct Content {
 }
 
 impl Content {
+    /// Returns the id by which the port knows the message. Several dead letters may have one id: a tool that sends a letter again sends it along.
+    pub(super) fn port_id(&self, is_dead_letter: bool) -> MessageId {
+        match is_dead_letter {
+            true => MessageId::new(format!("{}/{}", self.sequence, self.id)),
+            false => self.id.clone(),
+        }
+    }
+
     pub(super) fn read(mut message: Incoming) -> Self {
         let body = text_of(std::mem::replace(&mut message.body, Body::Empty));
         let annotation = |name: &str| {
@@ -170,6 +180,7 @@ impl Content {
             _ => None,
         };
         let sequence = annotation("x-opt-sequence-number").unwrap_or_default();
+        let first_sequence = annotation("x-opt-enqueue-sequence-number").filter(|number| *number > 0);
         let enqueued = annotation("x-opt-enqueued-time").map_or_else(SystemTime::now, instant);
         let header = message.header.as_ref();
         let end = life_of(&message).and_then(|life| enqueued.checked_add(life));
@@ -178,7 +189,7 @@ impl Content {
         let is_letter = |of: &String| body.as_ref().is_ok_and(|body| digest(body) == *of);
         let letter_text = text(BODY).filter(is_letter).and_then(|_| text(TEXT));
         Self {
-            id: id_of(&message, sequence),
+            id: id_of(&message, first_sequence.unwrap_or(sequence)),
             is_whole: true,
             // The sender's clock may be ahead.
             inserted: property(INSERTED).map(instant).filter(|at| *at <= enqueued + SKEW).unwrap_or(enqueued),
@@ -192,7 +203,7 @@ impl Content {
                 .map(|(dequeued, seal)| Replaced { dequeued, seal }),
             delivered_here,
             sequence,
-            first_sequence: annotation("x-opt-enqueue-sequence-number").filter(|number| *number > 0),
+            first_sequence,
             letter: text(LETTER).and_then(|number| Uuid::try_parse(&number).ok()),
             cause: text(REASON)
                 .map(|reason| DeadLetterCause::new(reason).with_description(text(DESCRIPTION))),
@@ -219,15 +230,20 @@ fn life_of(message: &Incoming) -> Option<Duration> {
 /// Returns the framework's own id of a message, or one that others have given it. Several messages may have one id.
 fn id_of(message: &Incoming, sequence: i64) -> MessageId {
     let own = message.application_properties.as_ref().and_then(|properties| properties.get(ID));
-    if let Some(SimpleValue::String(id)) = own {
+    if let Some(SimpleValue::String(id)) = own
+        && is_id(id)
+    {
         return MessageId::new(id);
     }
     match message.properties.as_ref().and_then(|properties| properties.message_id.as_ref()) {
-        Some(AmqpId::String(id)) if !id.is_empty() && id.len() <= 128 => {
-            MessageId::new(format!("{sequence}/{id}"))
-        }
+        Some(AmqpId::String(id)) if is_id(id) => MessageId::new(format!("{sequence}/{id}")),
         _ => MessageId::new(sequence.to_string()),
     }
+}
+
+/// Returns whether a text has the form of an id: that of others, with the number before it, included.
+fn is_id(text: &str) -> bool {
+    (1..=MAX_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Returns the text of a body, or the reason why there is none.

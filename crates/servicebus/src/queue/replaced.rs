@@ -3,6 +3,7 @@
 //! Whoever may send can set any property. So the count has a seal, which covers the queue, the id of the message and its text: it is good for
 //! what the framework has written, and for nothing else.
 
+use super::super::place::Place;
 use super::super::texts::Beside;
 use super::message::{Content, Outgoing, Replaced};
 use jobqueue_storage::log;
@@ -43,5 +44,6 @@ pub(super) async fn count(
 }
 
 fn parts<'p>(queue: &'p QueueName, id: &'p str, count: &'p str, text: &'p str) -> [&'p [u8]; 4] {
-    [queue.as_str(), id, count, text].map(str::as_bytes)
+    // A dead letter has the seal of its queue.
+    [Place::of(queue).queue, id, count, text].map(str::as_bytes)
 }
