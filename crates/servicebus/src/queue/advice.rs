@@ -22,7 +22,10 @@ pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
         return Ok(Vec::new());
     }
     match queues.entities.describe(queue.as_str()).await {
-        Ok(Some(description)) => Ok(of(&queues.beside, queue, &description).await),
+        Ok(Some(description)) => {
+            queues.facts(queue, |facts| facts.lock_length = description.lock_duration);
+            Ok(of(&queues.beside, queue, &description).await)
+        }
         Ok(None) => Ok(Vec::new()),
         Err(fault) if fault.is_unauthorized() => Ok(Vec::new()),
         Err(fault) => Err(fault.of_read(Operation::QueueProperties.as_str(), queue)),

@@ -107,7 +107,7 @@ impl ServiceBusQueues {
             return Arc::clone(pool);
         }
         let address = Place::of(queue).address();
-        let pool = Pool::new(&address, &self.links, self.wait, self.links.arrivals(&address));
+        let pool = Pool::new(&address, &self.links, self.wait, self.lock_length(queue));
         let pool = Arc::new(pool);
         pools.insert(queue.clone(), Arc::clone(&pool));
         pool

@@ -66,7 +66,9 @@ impl Session {
         let Accepted { id, link, locked_until } = accepted;
         let now = shared.links.now();
         let until = locked_until.unwrap_or(now + USUAL_LOCK);
-        let ends = Mutex::new((until, Instant::now() + until.duration_since(now).unwrap_or_default()));
+        // To a clock that is behind it seems longer than a lock lasts; what renewals add is exact.
+        let left = until.duration_since(now).unwrap_or_default().min(shared.longest_lock);
+        let ends = Mutex::new((until, Instant::now() + left));
         let (queue, lost) = (shared.queue.clone(), CancellationToken::new());
         let shared = Arc::downgrade(shared);
         (Self { id, link, live, queue, ends, outcomes, number, lost, shared }, heard)
