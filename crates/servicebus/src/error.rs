@@ -39,6 +39,14 @@ impl Fault {
         Self::Unreadable(reason.to_string())
     }
 
+    /// Returns the fault of something that was not begun, because there is no room for more of them.
+    pub(super) fn full(reason: impl fmt::Display) -> Self {
+        Self::Refused {
+            condition: "amqp:resource-limit-exceeded".to_owned(),
+            description: reason.to_string(),
+        }
+    }
+
     /// Returns a fault by the status and the condition of an answer to a management request.
     pub(super) fn of_answer(status: i32, condition: Option<String>, description: String) -> Self {
         let condition = condition.unwrap_or_else(|| {
@@ -98,6 +106,11 @@ impl Fault {
     /// Returns whether the service says that this cannot be done with the entity as it is.
     pub(super) fn is_not_allowed(&self) -> bool {
         matches!(self, Self::Refused { condition, .. } if condition == "amqp:not-allowed")
+    }
+
+    /// Returns whether there is no room for more of them.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if kind_of(condition) == Kind::Full)
     }
 
     /// Returns the fault of a step that changes nothing by itself, however it ended.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fe2o3_amqp::connection::ConnectionHandle;
 use fe2o3_amqp::sasl_profile::SaslProfile;
-use fe2o3_amqp::session::SessionHandle;
+use fe2o3_amqp::session::{BeginError, SessionHandle};
 use fe2o3_amqp::{Connection as AmqpConnection, Session};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -105,7 +105,10 @@ async fn run(
             () = close.cancelled() => break,
             begun = Session::begin(&mut connection) => begun,
         };
-        let _ = answer.send(begun.map_err(Fault::not_sent));
+        let _ = answer.send(begun.map_err(|error| match error {
+            BeginError::LocalChannelMaxReached => Fault::full(error),
+            other => Fault::not_sent(other),
+        }));
     }
     dead.cancel();
     let _ = timeout(CLOSE_TIMEOUT, connection.close()).await;

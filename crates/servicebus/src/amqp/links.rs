@@ -292,9 +292,10 @@ impl Live {
         self.connection.channel().await.inspect_err(|fault| self.note_deafness(fault))
     }
 
-    /// Notes that the connection is of no more use for others. A refusal is an answer, and a channel that has ended is begun anew.
+    /// Notes that the connection is of no more use for others, also because it has all the channels that it can have. A refusal is an answer,
+    /// and a channel that has ended is begun anew.
     fn note_deafness(&self, fault: &Fault) {
-        self.is_deaf.fetch_or(matches!(fault, Fault::Late), Ordering::Relaxed);
+        self.is_deaf.fetch_or(matches!(fault, Fault::Late) || fault.is_full(), Ordering::Relaxed);
     }
 
     /// Returns the node for the management of a queue's messages, or the one that takes tokens.
@@ -371,7 +372,9 @@ impl Live {
 async fn renew_tokens(live: Weak<Live>) {
     loop {
         // Held for a renewal only: dropping the last handle ends the connection.
-        let Some(present) = live.upgrade().filter(|live| !live.is_gone()) else { return };
+        let Some(present) = live.upgrade().filter(|live| !live.connection.dead.is_cancelled()) else {
+            return;
+        };
         let next = present.renew_due_tokens().await;
         let (has_new_token, dead) = (Arc::clone(&present.has_new_token), present.connection.dead.clone());
         drop(present);

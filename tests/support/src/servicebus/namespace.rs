@@ -21,6 +21,9 @@ pub const EXCLUDED: &[(&str, &str)] = &[
     ("late_answers::request_without_an_outcome_holds_up_no_other", EMULATOR_ONLY),
     ("locks::a_copy_comes_first_where_there_are_no_transactions", "it needs the tier Basic"),
     ("locks::a_lock_that_is_lost_with_its_link_revokes_the_lease_at_once", LOCKS),
+    ("dead_letters::a_worker_until_idle_goes_on_behind_a_message_that_cannot_be_decoded", EMULATOR_ONLY),
+    ("late_answers::outcome_of_a_send_is_told_while_another_waits_for_credit", EMULATOR_ONLY),
+    ("many_queues::a_connection_that_has_all_its_channels_is_followed_by_another", EMULATOR_ONLY),
     ("locks::a_delivery_that_the_service_does_not_count_finds_the_saved_text", LOCKS),
     ("put_backs::a_put_back_whose_lock_was_lost_with_the_link_copies_nothing", LOCKS),
     (

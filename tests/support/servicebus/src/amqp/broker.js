@@ -33,11 +33,11 @@ class Broker {
 
     /** Serves AMQP on a socket. */
     accept(socket) {
-        const { maxFrameSize, idleTimeout } = this.options;
+        const { maxFrameSize, idleTimeout, channelMax } = this.options;
         const options = {
             max_frame_size: maxFrameSize,
             idle_time_out: idleTimeout,
-            channel_max: 4999,
+            channel_max: channelMax,
             // Deliveries that a session may have unsettled.
             session_buffer_size: 65536,
             tcp_no_delay: true,
