@@ -110,6 +110,11 @@ impl ReceiveTask {
     pub(super) async fn came(&mut self, taken: Option<Taken>) -> Result<(), Fault> {
         self.is_empty = false;
         if let Some(getting) = &mut self.getting {
+            if taken.is_none() && !getting.is_draining {
+                // It answers no get: another one is asked for in its place.
+                let missing = getting.missing;
+                return self.grant(missing).await;
+            }
             getting.missing = getting.missing.saturating_sub(1);
             getting.got.extend(taken);
             return match (getting.missing, getting.is_draining) {
