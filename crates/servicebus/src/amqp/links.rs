@@ -180,11 +180,23 @@ impl Links {
         self.attached(queue, attach).await
     }
 
-    /// Sends a copy of a message and makes the request that settles the original, in one transaction.
+    /// Sends a copy of a message and makes the request that settles the original, in one transaction, which comes to its end if the caller
+    /// stops waiting: an open one holds the original for minutes.
     ///
     /// # Errors
     /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done; after all others neither was.
     pub(crate) async fn replace(
+        self: &Arc<Self>,
+        queue: &str,
+        copy: Message<Data>,
+        settling: Request,
+    ) -> Result<(), Fault> {
+        let (links, queue) = (Arc::clone(self), queue.to_owned());
+        let replacing = self.runtime.spawn(async move { links.transact(&queue, copy, settling).await });
+        replacing.await.unwrap_or_else(|_| Err(Fault::lost("the runtime ends")))
+    }
+
+    async fn transact(
         self: &Arc<Self>,
         queue: &str,
         copy: Message<Data>,
