@@ -27,7 +27,7 @@ enum Given {
 
 const WINDOW: std::ops::RangeInclusive<Duration> = Duration::from_secs(20)..=Duration::from_secs(7 * 86_400);
 
-/// A namespace of Service Bus, and options of its queues. The value is read by [`open`](Self::open), once.
+/// A namespace of Service Bus, and options of its queues. The value is read by [`with_blobs_of`](Self::with_blobs_of), once.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -167,23 +167,17 @@ impl Options {
         Ok(self)
     }
 
-    /// Returns the name of the namespace, for logs.
-    pub fn description(&self) -> String {
-        format!("servicebus:{}", self.namespace.host)
-    }
-
-    /// Returns the storage of these queues and of the blobs of another storage. All processes that use the queues must use
-    /// the same blobs. Sends no request: the first operation fails with a wrong key or address.
+    /// Returns the storage of these queues and of the blobs of another storage, which keep the settings of the queues, and the texts that are
+    /// saved under a lock. All processes that use the queues must use the same blobs. Sends no request: the first operation fails with a
+    /// wrong key or address.
     pub fn with_blobs_of(self, blobs: impl Into<Stores>) -> Stores {
         let Stores { blobs, description, .. } = blobs.into();
-        let description = format!("{} + blobs of {description}", self.description());
+        let description = format!("servicebus:{} + blobs of {description}", self.namespace.host);
         let runtime = self.runtime.clone();
         Stores::new(self.open(Arc::clone(&blobs)), blobs, description).with_runtime(runtime)
     }
 
-    /// Opens the queues. `blobs` keep their settings, and the texts that are saved under a lock; all processes that use the
-    /// queues must use the same blobs. Sends no request: the first operation fails with a wrong key or address.
-    pub fn open(self, blobs: Arc<dyn BlobStore>) -> Arc<dyn QueueStore> {
+    fn open(self, blobs: Arc<dyn BlobStore>) -> Arc<dyn QueueStore> {
         let namespace = Arc::new(self.namespace);
         let credential = Arc::new(match self.credential {
             Given::Key(key) => {
