@@ -219,6 +219,18 @@ async fn blobs_that_do_not_answer_cost_no_delivery() {
     }
 }
 
+// It read the whole queue, with all bodies, for each look at it.
+#[tokio::test]
+async fn peek_behind_many_delayed_messages_is_bounded() {
+    let bench = Bench::new();
+    let delayed = |number: u32| PutMessage::new(number.to_string()).with_visibility_delay(MINUTE);
+    for put in bench.store().put_all(&bench.queue, (0..600).map(delayed).collect()).await {
+        put.unwrap();
+    }
+    assert!(bench.store().peek(&bench.queue, 1).await.unwrap().is_empty());
+    assert_eq!(bench.emulator.calls("peek-message", "work", 0), 4);
+}
+
 // Without the claim Manage, each caller had all messages sent for a count.
 #[tokio::test]
 async fn count_that_took_long_is_good_for_a_while() {

@@ -29,6 +29,8 @@ use jobqueue_storage::{
 };
 
 const MAX_LOCK: Duration = Duration::from_secs(300);
+/// The messages that a peek reads at most, with their bodies: the service shows delayed ones, too.
+pub(super) const PEEK_REACH: u64 = 400;
 /// The interval at which a process asks whether others save texts for messages of a queue.
 const TEXTS_CHECK: Duration = Duration::from_secs(60);
 /// The time of a count that may be made again at once.
@@ -160,9 +162,10 @@ pub(super) async fn peek(
     let failed = |fault: Fault| fault.of_read(Operation::Peek.as_str(), queue);
     limits::check_peek(queue, wanted)?;
     let mut pages = Pages::of(queues.node(queue).await.map_err(failed)?);
-    let mut found = Vec::new();
-    while found.len() < wanted as usize {
+    let (mut found, mut seen) = (Vec::new(), 0);
+    while found.len() < wanted as usize && seen < PEEK_REACH {
         let page = pages.next().await.map_err(failed)?;
+        seen += page.len() as u64;
         if page.is_empty() {
             break;
         }
