@@ -96,8 +96,9 @@ async fn leased(
     let mut held = match reading.unwrap_or_else(|_| Err(no_answer(queue))) {
         Ok(held) => held,
         Err(error) => {
-            tracing::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
-            release_later(queues, link.clone(), taken.lock, BLOBS_PAUSE.min(left / 3));
+            log::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
+            let pause = if left.is_zero() { BLOBS_PAUSE } else { BLOBS_PAUSE.min(left / 3) };
+            release_later(queues, link.clone(), taken.lock, pause);
             return None;
         }
     };
