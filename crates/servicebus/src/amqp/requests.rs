@@ -149,6 +149,11 @@ impl Links {
                 },
             }
         };
+        self.end(&end, requests, leaving.is_some()).await;
+    }
+
+    /// Answers all who wait when the links are of no more use, and detaches them if the service has not.
+    async fn end(mut self, end: &Fault, mut requests: mpsc::Receiver<Asked>, is_attached: bool) {
         log::debug!(error = %end, "a link for requests to Service Bus has ended");
         requests.close();
         for (_, waiting) in self.waiting.drain() {
@@ -157,7 +162,7 @@ impl Links {
         while let Ok(Asked { answer, .. }) = requests.try_recv() {
             let _ = answer.send(Err(Fault::not_sent("the management link has ended")));
         }
-        if leaving.is_some() {
+        if is_attached {
             // A link that is dropped ends the session of AMQP when an answer comes for it.
             let _ = timeout(CLOSE_TIMEOUT, self.receiver.close()).await;
         }
