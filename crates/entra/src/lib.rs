@@ -29,7 +29,7 @@ const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(25);
 /// The same while the last token is still valid.
 const PATIENCE_FOR_ANOTHER: Duration = Duration::from_secs(5);
-/// The longest time of a fetch, and the time for which the last token is used after another was asked for in vain.
+/// The longest time of a fetch, and the time for which the last token is used before another is asked for.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// The choice of a credential.
@@ -161,7 +161,7 @@ struct Kept {
 #[derive(Debug, Default)]
 struct State {
     token: Option<AccessToken>,
-    /// The time before which the last token is used without asking again.
+    /// The time before which the last token is used without asking again, [`PAUSE`] from the last answer or question.
     again_at: Option<Instant>,
     fetch: Option<Fetch>,
 }
@@ -218,7 +218,8 @@ impl Kept {
             let mut state = lock(&state);
             state.fetch = None;
             if let Ok(token) = &answer {
-                (state.token, state.again_at) = (Some(token.clone()), None);
+                // Perhaps nobody waits any more: the next caller uses this one, and does not wait for another.
+                (state.token, state.again_at) = (Some(token.clone()), Some(Instant::now() + PAUSE));
             }
             answered.send_replace(Some(answer));
         });
@@ -314,12 +315,13 @@ mod tests {
         let inner = Arc::new(Failing::default());
         let credential = TokenSource::Custom(Arc::clone(&inner) as _).credential().unwrap();
         let began = Instant::now();
-        for asked in [1, 2, 2, 2] {
+        for (pause, asked) in [(PAUSE, 1), (Duration::ZERO, 2), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
             let token = credential.get_token(&["scope"], None).await.unwrap();
             assert_eq!(token.token.secret(), "first");
             assert_eq!(inner.0.load(Ordering::Relaxed), asked);
+            tokio::time::sleep(pause).await;
         }
-        assert_eq!(began.elapsed(), PATIENCE_FOR_ANOTHER, "only one call waits, and not for long");
+        assert_eq!(began.elapsed(), PAUSE + PATIENCE_FOR_ANOTHER, "only one call waits, and not for long");
         tokio::time::sleep(PAUSE).await;
         let token = credential.get_token(&["scope"], None).await.unwrap();
         assert_eq!((token.token.secret(), inner.0.load(Ordering::Relaxed)), ("first", 3));
