@@ -161,7 +161,8 @@ impl Admin {
         Ok(QueueOverview {
             length: Some(properties.approximate_count.max(visible)),
             visible,
-            visible_is_exact: visible < MAX_MESSAGES.into(),
+            visible_is_exact: visible < MAX_MESSAGES.into()
+                && store.powers().peek_reach.is_none_or(|reach| properties.approximate_count <= reach),
             states: states.map_err(missing)?,
             // Two clocks may differ: what was inserted in the future is new.
             oldest: oldest.map(|at| now.duration_since(at).unwrap_or_default()),

@@ -6,11 +6,10 @@ use super::account::{self, Account, Credential};
 use super::blob::AzureBlobs;
 use super::connection::{Connection, Setup};
 use super::connection_string;
-use super::probe;
 use super::queue::AzureQueues;
 use jobqueue_entra::{TokenSource, credential_methods};
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{Access, ContainerName, OpenStores, QueueName, StoreError, StoreErrorKind, Stores};
+use jobqueue_storage::{OpenStores, StoreError, StoreErrorKind, Stores};
 
 /// Options for a storage account: its addresses, its credential, and its certificates. `Storage::open` takes them.
 ///
@@ -124,30 +123,6 @@ impl Options {
         self
     }
 
-    /// Checks whether a process has the permissions for `access` to `queue`, and changes nothing.
-    ///
-    /// # Errors
-    /// `Unauthorized`, naming the missing permissions (of a signature) and roles (of Entra ID); other kinds when the
-    /// storage cannot be reached. A queue that does not exist is not an error.
-    ///
-    /// # Cancel safety
-    /// The call changes nothing, so the future may be dropped at any time.
-    pub async fn probe(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
-        probe::queue(&*self.clone().connect()?, queue, access).await
-    }
-
-    /// Checks the permissions for the blobs in `container`, which large payloads, leases and fan-out need. Neither
-    /// container nor blobs need to exist.
-    ///
-    /// # Errors
-    /// Those of [`probe`](Self::probe).
-    ///
-    /// # Cancel safety
-    /// The call changes nothing, so the future may be dropped at any time.
-    pub async fn probe_blobs(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
-        probe::blobs(&*self.clone().connect()?, container, access).await
-    }
-
     fn connect(self) -> Result<Arc<Connection>, StoreError> {
         let account = &self.setup.account;
         let clear = [&account.queues, &account.blobs].iter().any(|url| url.scheme() != "https");
@@ -159,8 +134,7 @@ impl Options {
 }
 
 impl OpenStores for Options {
-    /// Opens the storage. Sends no request: the first operation fails with a wrong key or address;
-    /// [`probe`](Options::probe) checks both.
+    /// Opens the storage. Sends no request: the first operation fails with a wrong key or address.
     ///
     /// # Errors
     /// [`Configuration`](StoreErrorKind::Configuration) when tokens would go over plain http, or no client can be created.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -17,18 +18,18 @@ use azure_identity::{
     DeveloperToolsCredential, ManagedIdentityCredential, ManagedIdentityCredentialOptions, UserAssignedId,
     WorkloadIdentityCredential,
 };
-use tokio::sync::OnceCell;
-use tokio::time::Instant;
+use tokio::sync::{OnceCell, watch};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The time that the automatic choice waits for a managed identity: outside Azure no server answers.
 const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The time that a request waits for its first token.
-/// Less than the adapters have for a whole request, so that it is known not to have been sent.
+/// The time that a fetch has before the requests that wait for it fail. Less than the adapters have for a whole request, so that those are
+/// known not to have been sent.
 const PATIENCE: Duration = Duration::from_secs(25);
 /// The same while the last token is still valid.
 const PATIENCE_FOR_ANOTHER: Duration = Duration::from_secs(5);
-/// The time for which the last token is used after another was asked for in vain.
+/// The longest time of a fetch, and the time for which the last token is used before another is asked for.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// The choice of a credential.
@@ -148,87 +149,134 @@ impl TokenCredential for FirstThatWorks {
     }
 }
 
-/// A credential that keeps its last token: while that is valid, an endpoint that hangs or fails delays no request for long. Failures are
-/// marked by [`kind_of`], so that an answer of Entra ID is not taken for one of the storage.
+/// A credential that keeps its last token: while that is valid, an endpoint that hangs or fails delays no request for long. All who need
+/// another wait for the same fetch, which goes on when they stop waiting: a renewal of a short lease has less time than some credentials
+/// take. Failures have a kind of their own, so that an answer of Entra ID is not taken for one of the storage.
 #[derive(Debug)]
 struct Kept {
     inner: Arc<dyn TokenCredential>,
-    last: Mutex<Last>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug, Default)]
-struct Last {
-    token: Option<(Vec<String>, AccessToken)>,
-    /// The time before which the last token is used without asking again.
+struct State {
+    token: Option<AccessToken>,
+    /// The time before which the last token is used without asking again, [`PAUSE`] from the last answer or question.
     again_at: Option<Instant>,
+    fetch: Option<Fetch>,
 }
 
-impl Last {
-    /// Returns the last token for these scopes if it is still valid.
-    fn valid(&self, scopes: &[&str]) -> Option<AccessToken> {
-        let (of, token) = self.token.as_ref()?;
-        (of == scopes && SystemTime::now() < SystemTime::from(token.expires_on)).then(|| token.clone())
+/// A fetch of a token that is under way.
+#[derive(Debug, Clone)]
+struct Fetch {
+    began: Instant,
+    answer: watch::Receiver<Option<Answer>>,
+}
+
+/// A token, or whether the failure passes and what it is.
+type Answer = Result<AccessToken, (bool, String)>;
+
+impl State {
+    /// Returns the last token if it is still valid.
+    fn valid(&self) -> Option<AccessToken> {
+        self.token.clone().filter(|token| SystemTime::now() < SystemTime::from(token.expires_on))
+    }
+}
+
+impl Fetch {
+    async fn wait(mut self, patience: Duration) -> Answer {
+        let answered = self.answer.wait_for(Option::is_some);
+        let answer = timeout_at(self.began + patience, answered).await.map(|answer| answer.ok()?.clone());
+        answer
+            .unwrap_or_else(|_| Some(Err((true, format!("no token came within {patience:?}")))))
+            .unwrap_or_else(|| Err((true, "the runtime of the fetch has ended".to_owned())))
     }
 }
 
 impl Kept {
     fn new(inner: Arc<dyn TokenCredential>) -> Self {
-        Self { inner, last: Mutex::default() }
+        Self { inner, state: Arc::default() }
     }
 
-    fn last(&self) -> MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the fetch under way, or a new one.
+    fn fetch(&self, state: &mut State, scopes: &[&str]) -> Fetch {
+        // That of a runtime that has ended never answers.
+        if let Some(fetch) = state.fetch.as_ref().filter(|fetch| fetch.answer.has_changed().is_ok()) {
+            return fetch.clone();
+        }
+        let (answered, answer) = watch::channel(None);
+        let fetch = Fetch { began: Instant::now(), answer };
+        state.fetch = Some(fetch.clone());
+        let (inner, state) = (Arc::clone(&self.inner), Arc::clone(&self.state));
+        let scopes: Vec<_> = scopes.iter().map(|&scope| scope.to_owned()).collect();
+        tokio::spawn(async move {
+            let scopes: Vec<_> = scopes.iter().map(String::as_str).collect();
+            let answer = match timeout(PAUSE, inner.get_token(&scopes, None)).await {
+                Ok(answer) => answer.map_err(|error| (is_passing(&error), shortened(&error.to_string()))),
+                Err(_) => Err((true, format!("no token came within {PAUSE:?}"))),
+            };
+            let mut state = lock(&state);
+            state.fetch = None;
+            if let Ok(token) = &answer {
+                // Perhaps nobody waits any more: the next caller uses this one, and does not wait for another.
+                (state.token, state.again_at) = (Some(token.clone()), Some(Instant::now() + PAUSE));
+            }
+            answered.send_replace(Some(answer));
+        });
+        fetch
     }
 }
 
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All calls are for the same scopes: each adapter has one.
 #[async_trait]
 impl TokenCredential for Kept {
     async fn get_token(
         &self,
         scopes: &[&str],
-        options: Option<TokenRequestOptions<'_>>,
+        _: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
-        let now = Instant::now();
-        let valid = {
-            let mut last = self.last();
-            let valid = last.valid(scopes);
+        let (valid, fetch) = {
+            let mut state = lock(&self.state);
+            let valid = state.valid();
             if let Some(token) = &valid {
-                if last.again_at.is_some_and(|at| now < at) {
+                let now = Instant::now();
+                if state.again_at.is_some_and(|at| now < at) {
                     return Ok(token.clone());
                 }
-                // While this call asks, others use the last token.
-                last.again_at = Some(now + PAUSE);
+                // While this call waits, others use the last token.
+                state.again_at = Some(now + PAUSE);
             }
-            valid
+            let fetch = self.fetch(&mut state, scopes);
+            (valid, fetch)
         };
         let patience = if valid.is_some() { PATIENCE_FOR_ANOTHER } else { PATIENCE };
-        let answer = match tokio::time::timeout(patience, self.inner.get_token(scopes, options)).await {
-            Ok(answer) => answer.map_err(|error| (kind_of(&error), error.to_string())),
-            Err(_) => Err((ErrorKind::Io, format!("no token came within {patience:?}"))),
-        };
-        match (answer, valid) {
-            (Ok(token), _) => {
-                let scopes = scopes.iter().map(|&scope| scope.to_owned()).collect();
-                *self.last() = Last { token: Some((scopes, token.clone())), again_at: None };
-                Ok(token)
-            }
+        match (fetch.wait(patience).await, valid) {
+            (Ok(token), _) => Ok(token),
             (Err((_, error)), Some(valid)) => {
-                tracing::warn!(error = shortened(&error), "no new token; the last one is used until it ends");
+                // The subscriber may panic, which costs no token.
+                drop(catch_unwind(|| {
+                    tracing::warn!(error, "no new token; the last one is used until it ends");
+                }));
                 Ok(valid)
             }
-            (Err((kind, error)), None) => Err(azure_core::Error::with_message(kind, shortened(&error))),
+            (Err((is_passing, error)), None) => {
+                let kind = if is_passing { ErrorKind::Io } else { ErrorKind::Credential };
+                Err(azure_core::Error::with_message(kind, error))
+            }
         }
     }
 }
 
-/// Returns `Io` for a failure that passes: the service that issues tokens cannot be reached or is busy. All others are `Credential`.
-fn kind_of(error: &azure_core::Error) -> ErrorKind {
+/// Returns whether a failure passes: the service that issues tokens cannot be reached or is busy.
+fn is_passing(error: &azure_core::Error) -> bool {
     match error.kind() {
-        ErrorKind::Io | ErrorKind::Connection => ErrorKind::Io,
-        ErrorKind::HttpResponse { status, .. } if matches!(u16::from(*status), 408 | 429 | 500..) => {
-            ErrorKind::Io
-        }
-        _ => error.downcast_ref::<azure_core::Error>().map_or(ErrorKind::Credential, kind_of),
+        ErrorKind::Io | ErrorKind::Connection => true,
+        ErrorKind::HttpResponse { status, .. } if matches!(u16::from(*status), 408 | 429 | 500..) => true,
+        _ => error.downcast_ref::<azure_core::Error>().is_some_and(is_passing),
     }
 }
 
@@ -267,17 +315,64 @@ mod tests {
         let inner = Arc::new(Failing::default());
         let credential = TokenSource::Custom(Arc::clone(&inner) as _).credential().unwrap();
         let began = Instant::now();
-        for asked in [1, 2, 2, 2] {
+        for (pause, asked) in [(PAUSE, 1), (Duration::ZERO, 2), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
             let token = credential.get_token(&["scope"], None).await.unwrap();
             assert_eq!(token.token.secret(), "first");
             assert_eq!(inner.0.load(Ordering::Relaxed), asked);
+            tokio::time::sleep(pause).await;
         }
-        assert_eq!(began.elapsed(), PATIENCE_FOR_ANOTHER, "only one call waits, and not for long");
+        assert_eq!(began.elapsed(), PAUSE + PATIENCE_FOR_ANOTHER, "only one call waits, and not for long");
         tokio::time::sleep(PAUSE).await;
         let token = credential.get_token(&["scope"], None).await.unwrap();
         assert_eq!((token.token.secret(), inner.0.load(Ordering::Relaxed)), ("first", 3));
-        let error = credential.get_token(&["another"], None).await.unwrap_err();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failure_without_a_valid_token_is_told() {
+        let inner = Failing(AtomicU32::new(2));
+        let credential = TokenSource::Custom(Arc::new(inner)).credential().unwrap();
+        let error = credential.get_token(&["scope"], None).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Io) && error.to_string().contains("down"), "{error}");
+    }
+
+    /// Returns a token after a time.
+    #[derive(Debug)]
+    struct Slow(Duration);
+
+    #[async_trait]
+    impl TokenCredential for Slow {
+        async fn get_token(
+            &self,
+            _: &[&str],
+            _: Option<TokenRequestOptions<'_>>,
+        ) -> azure_core::Result<AccessToken> {
+            tokio::time::sleep(self.0).await;
+            Ok(AccessToken::new("slow", (SystemTime::now() + Duration::from_secs(3_600)).into()))
+        }
+    }
+
+    /// The renewal of a lease of 30 seconds has three.
+    #[tokio::test(start_paused = true)]
+    async fn fetch_goes_on_when_its_caller_stops_waiting() {
+        let credential = TokenSource::Custom(Arc::new(Slow(Duration::from_secs(13)))).credential().unwrap();
+        let mut late = 0;
+        for _ in 0..8 {
+            let token = timeout(Duration::from_secs(3), credential.get_token(&["scope"], None)).await;
+            late += u32::from(token.is_err());
+        }
+        assert_eq!(late, 4);
+    }
+
+    /// A caller that began later, behind a lock of the SDK, would be told after the end of its request.
+    #[tokio::test(start_paused = true)]
+    async fn callers_wait_for_one_fetch_and_fail_together() {
+        let credential = TokenSource::Custom(Arc::new(Slow(Duration::MAX))).credential().unwrap();
+        let began = Instant::now();
+        for _ in 0..3 {
+            let error = credential.get_token(&["scope"], None).await.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Io), "{error}");
+        }
+        assert_eq!(began.elapsed(), PATIENCE);
     }
 
     #[test]
@@ -296,7 +391,7 @@ mod tests {
             (azure_core::Error::with_message(ErrorKind::Io, "refused"), true),
             (azure_core::Error::with_message(ErrorKind::Connection, "no such host"), true),
         ] {
-            assert_eq!(matches!(kind_of(&error), ErrorKind::Io), passes, "{error:?}");
+            assert_eq!(is_passing(&error), passes, "{error:?}");
         }
     }
 }

@@ -22,6 +22,8 @@ pub(super) enum Fault {
 }
 
 const LOCK_LOST: [&str; 2] = ["com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost"];
+/// The name here of the status 409: another operation on the queue is under way, its creation or deletion.
+const CONFLICT: &str = "com.microsoft:conflict";
 const NOT_FOUND: [&str; 2] = ["amqp:not-found", "com.microsoft:entity-not-found"];
 
 impl Fault {
@@ -37,6 +39,14 @@ impl Fault {
         Self::Unreadable(reason.to_string())
     }
 
+    /// Returns the fault of something that was not begun, because there is no room for more of them.
+    pub(super) fn full(reason: impl fmt::Display) -> Self {
+        Self::Refused {
+            condition: "amqp:resource-limit-exceeded".to_owned(),
+            description: reason.to_string(),
+        }
+    }
+
     /// Returns a fault by the status and the condition of an answer to a management request.
     pub(super) fn of_answer(status: i32, condition: Option<String>, description: String) -> Self {
         let condition = condition.unwrap_or_else(|| {
@@ -44,6 +54,7 @@ impl Fault {
                 401 | 403 => "amqp:unauthorized-access",
                 404 => "com.microsoft:message-not-found",
                 408 => "com.microsoft:timeout",
+                409 => CONFLICT,
                 410 => LOCK_LOST[0],
                 429 | 503 => "com.microsoft:server-busy",
                 500..=599 => "amqp:internal-error",
@@ -97,6 +108,11 @@ impl Fault {
         matches!(self, Self::Refused { condition, .. } if condition == "amqp:not-allowed")
     }
 
+    /// Returns whether there is no room for more of them.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if kind_of(condition) == Kind::Full)
+    }
+
     /// Returns the fault of a step that changes nothing by itself, however it ended.
     pub(super) fn unsent(self) -> Self {
         if self.is_ambiguous() { Self::not_sent(self) } else { self }
@@ -137,6 +153,7 @@ fn kind_of(condition: &str) -> Kind {
         _ if NOT_FOUND.contains(&condition) => Kind::QueueNotFound,
         _ if LOCK_LOST.contains(&condition) => Kind::LeaseExpired,
         "com.microsoft:message-not-found" => Kind::MessageNotFound,
+        CONFLICT => Kind::QueueBeingDeleted,
         "com.microsoft:entity-disabled" => Kind::QueueDisabled,
         "com.microsoft:server-busy" => Kind::Throttled,
         "com.microsoft:timeout" | "com.microsoft:operation-cancelled" => Kind::Timeout,

@@ -24,6 +24,8 @@ const MEMORY: Duration = Duration::from_secs(900);
 pub(super) struct Held {
     pub(super) queue: QueueName,
     pub(super) id: MessageId,
+    /// The id that it has had in its queue; of a dead letter, another one than here.
+    pub(super) first_id: MessageId,
     /// The number of the message in its queue; of a dead letter, the number that it had there.
     pub(super) sequence: i64,
     /// The blob with the text of a dead letter of the framework.
@@ -82,11 +84,12 @@ impl HeldMessages {
         (held.queue == *queue && held.id == *id).then(|| Arc::clone(held))
     }
 
-    /// Returns the messages that came by the link and are still under locks, with their tokens.
+    /// Returns the messages that came by the link and may still be under locks, with their tokens.
     pub(super) fn of(&self, link: &ReceiveLink) -> Vec<(Uuid, Arc<Held>)> {
         let entries = lock(&self.entries);
-        let came = |held: &Held| held.link.as_ref().is_some_and(|of| of.is(link));
-        let of_link = entries.iter().filter(|(_, entry)| came(&entry.held));
+        let now = Instant::now();
+        let came = |entry: &Entry| entry.held.link.as_ref().is_some_and(|of| of.is(link));
+        let of_link = entries.iter().filter(|(_, entry)| now < entry.forget_at && came(entry));
         of_link.map(|(token, entry)| (*token, Arc::clone(&entry.held))).collect()
     }
 

@@ -30,30 +30,15 @@
 //! - **An expired lock** is refused, whatever [`ExpiredReceipt`](jobqueue_storage::ExpiredReceipt) says.
 //! - Delays need the tier Standard or Premium.
 //!
-//! A put carries the job's identity as `message-id`, so that a queue with duplicate detection keeps one message of a send that
-//! was repeated after a lost answer.
-//!
 //! Dead letters are in the dead-letter queue that the service has for each queue, with their reason and description, so that
-//! other tools see them; messages that the service moves there itself (`MaxDeliveryCountExceeded`,
-//! `TTLExpiredException`) are listed, redriven and purged like all others. A message moves there by one settlement. It
-//! accepts no sends. The name `<queue>-poison` denotes it, and a queue whose own name ends in `-poison` cannot be used.
+//! other tools see them. A message moves there by one settlement. It accepts no sends. The name `<queue>-poison` denotes it, and a queue
+//! whose own name ends in `-poison` cannot be used.
 //!
-//! **Messages are pushed.** A get asks for as many messages as there are free slots. When it finds none, the service
-//! keeps that credit while a worker waits, and delivers a message at once, without further requests. A message whose
-//! slot was taken by another queue is released after a second.
+//! In a queue that requires sessions, a worker holds a session for each slot, and gets one message of a session at a time: a get may return
+//! fewer messages than are visible. A message that is given back stays the first of its session. A session ends with its link: its receipts
+//! are then refused as expired, which says nothing about the message.
 //!
-//! **Sessions.** In a queue that requires sessions, the service keeps the order of jobs that are sent
-//! in order (`SendOptions::in_order`): their key is the session, and the framework writes no record of the order. A job without an order has a
-//! session of its own, named by its id. Such a queue differs further:
-//! - A worker holds a session for each slot, and gets one message of a session at a time. A get may return fewer messages than are
-//!   visible.
-//! - A message that is given back stays the first of its session. With a delay, this process holds the session until the delay is
-//!   over; after a crash, the next holder does.
-//! - A session ends with its link. Its receipts are then refused as expired, which says nothing about the message; the
-//!   lease is notified at once.
-//! - The service does not count a delivery that ended with its link. Each delivery writes its number to a blob beside the queue.
-//!
-//! **Networks that block port 5671** let AMQP pass through WebSocket: [`Options::web_socket`], or `TransportType=AmqpWebSockets` in the string.
+//! The page *Service Bus* of the guide of `jobqueue` says what users and operators see of all this.
 //!
 //! # What this crate knows
 //! The port of `jobqueue-storage`, AMQP and Service Bus. It knows nothing of messages, queues of types and workers, nor which storage has the blobs;

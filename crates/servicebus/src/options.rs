@@ -27,7 +27,7 @@ enum Given {
 
 const WINDOW: std::ops::RangeInclusive<Duration> = Duration::from_secs(20)..=Duration::from_secs(7 * 86_400);
 
-/// A namespace of Service Bus, and options of its queues. The value is read by [`open`](Self::open), once.
+/// A namespace of Service Bus, and options of its queues. The value is read by [`with_blobs_of`](Self::with_blobs_of), once.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,7 +47,6 @@ pub struct Options {
     trust: Trust,
     new: NewQueues,
     wait: Duration,
-    keep_alive: Duration,
     token_validity: Option<Duration>,
     runtime: Runtime,
 }
@@ -69,7 +68,6 @@ impl Options {
             trust: Trust::default(),
             new: NewQueues { lock: Duration::from_secs(60), duplicates: None, sessions: false },
             wait: Duration::from_millis(50),
-            keep_alive: Duration::from_secs(240),
             token_validity: None,
             runtime: Runtime::new(),
         })
@@ -132,13 +130,6 @@ impl Options {
         self
     }
 
-    /// Sets the interval of keep-alive frames on the link of a held session. The default is 4 minutes: the service
-    /// detaches idle links after 10, and the session ends with its link.
-    pub fn keep_alive(mut self, interval: Duration) -> Self {
-        self.keep_alive = interval.clamp(Duration::from_millis(10), WITHOUT_END);
-        self
-    }
-
     /// Sets the validity of the tokens created from the key. The default is an hour.
     pub fn token_validity(mut self, validity: Duration) -> Self {
         self.token_validity = Some(validity.clamp(Duration::from_secs(1), WITHOUT_END));
@@ -176,23 +167,17 @@ impl Options {
         Ok(self)
     }
 
-    /// Returns the name of the namespace, for logs.
-    pub fn description(&self) -> String {
-        format!("servicebus:{}", self.namespace.host)
-    }
-
-    /// Returns the storage of these queues and of the blobs of another storage. All processes that use the queues must use
-    /// the same blobs. Sends no request: the first operation fails with a wrong key or address.
+    /// Returns the storage of these queues and of the blobs of another storage, which keep the settings of the queues, and the texts that are
+    /// saved under a lock. All processes that use the queues must use the same blobs. Sends no request: the first operation fails with a
+    /// wrong key or address.
     pub fn with_blobs_of(self, blobs: impl Into<Stores>) -> Stores {
         let Stores { blobs, description, .. } = blobs.into();
-        let description = format!("{} + blobs of {description}", self.description());
+        let description = format!("servicebus:{} + blobs of {description}", self.namespace.host);
         let runtime = self.runtime.clone();
         Stores::new(self.open(Arc::clone(&blobs)), blobs, description).with_runtime(runtime)
     }
 
-    /// Opens the queues. `blobs` keep their settings, and the texts that are saved under a lock; all processes that use the
-    /// queues must use the same blobs. Sends no request: the first operation fails with a wrong key or address.
-    pub fn open(self, blobs: Arc<dyn BlobStore>) -> Arc<dyn QueueStore> {
+    fn open(self, blobs: Arc<dyn BlobStore>) -> Arc<dyn QueueStore> {
         let namespace = Arc::new(self.namespace);
         let credential = Arc::new(match self.credential {
             Given::Key(key) => {
@@ -204,7 +189,6 @@ impl Options {
         let entities =
             Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);
         let links = Links::new(namespace, self.trust, credential, self.runtime.clone());
-        let links = links.keeping_alive(self.keep_alive);
         let beside = Beside::new(blobs, self.runtime);
         Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside, self.wait))
     }

@@ -14,6 +14,7 @@ use super::held::Held;
 use super::place::Place;
 use super::secret::SharedSecret;
 use jobqueue_storage::fast::hex::to_hex;
+use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{BlobName, ContainerName, QueueName};
 use jobqueue_storage::{
@@ -158,7 +159,7 @@ impl Beside {
     async fn remove(&self, held: &Held, name: Result<BlobName, StoreError>) {
         let Ok(name) = name else { return };
         if let Err(error) = self.blobs.delete_blob(&name, None).await {
-            tracing::debug!(queue = %held.queue, %error, "the saved text of a message was not removed");
+            log::debug!(queue = %held.queue, %error, "the saved text of a message was not removed");
         }
     }
 }
@@ -169,7 +170,7 @@ pub(super) fn name_of(held: &Held) -> Result<BlobName, StoreError> {
     if let Some(letter) = held.letter {
         return letter_blob(queue, letter);
     }
-    let id = Sha256::digest(held.id.as_str());
+    let id = Sha256::digest(held.first_id.as_str());
     Beside::blob(&format!("texts/{queue}/{}-{}", held.sequence, to_hex(&id[..16])))
 }
 

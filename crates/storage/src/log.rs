@@ -1,11 +1,51 @@
 //! Calls of the subscriber of `tracing`. A panic of the subscriber ends nothing: some work that is logged runs in loops that nothing would
 //! start again.
+//!
+//! [`debug!`], [`error!`], [`info!`], [`trace!`] and [`warn!`] take what the macros of `tracing` take, and are [`guarded`]. The crate that uses
+//! them depends on `tracing`.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
 use tracing::Span;
+
+pub use crate::{__debug as debug, __error as error, __info as info, __trace as trace, __warn as warn};
+
+/// Reports an event of the level DEBUG.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __debug {
+    ($($event:tt)*) => { $crate::log::guarded(|| ::tracing::debug!($($event)*)) };
+}
+
+/// Reports an event of the level ERROR.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __error {
+    ($($event:tt)*) => { $crate::log::guarded(|| ::tracing::error!($($event)*)) };
+}
+
+/// Reports an event of the level INFO.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __info {
+    ($($event:tt)*) => { $crate::log::guarded(|| ::tracing::info!($($event)*)) };
+}
+
+/// Reports an event of the level TRACE.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __trace {
+    ($($event:tt)*) => { $crate::log::guarded(|| ::tracing::trace!($($event)*)) };
+}
+
+/// Reports an event of the level WARN.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __warn {
+    ($($event:tt)*) => { $crate::log::guarded(|| ::tracing::warn!($($event)*)) };
+}
 
 /// Runs `log`, which calls the subscriber. A panic of the subscriber goes no further.
 pub fn guarded(log: impl FnOnce()) {

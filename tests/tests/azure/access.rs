@@ -5,7 +5,7 @@ use jobqueue::Storage;
 use jobqueue::azure::Options;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::ContainerName;
-use jobqueue::storage::{Access, Created, GetMessages, PutMessage, StoreErrorKind};
+use jobqueue::storage::{Access, Created, GetMessages, OpenStores as _, PutMessage, StoreErrorKind};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::sas;
 
@@ -40,7 +40,8 @@ async fn missing_permissions_are_named() {
         ("aup", Access::Process, "r"),
         ("r", Access::Process, "aup"),
     ] {
-        let probe = options(permissions).probe(&queue, access).await;
+        let storage = Storage::open(options(permissions)).await.unwrap();
+        let probe = storage.queues().check_access(&queue, access).await;
         if missing.is_empty() {
             probe.unwrap_or_else(|error| panic!("{permissions} {access:?}: {error}"));
             continue;
@@ -57,8 +58,8 @@ async fn missing_permissions_are_named() {
 #[tokio::test]
 async fn the_probe_changes_nothing() {
     let queue = queue_with_one_message().await;
-    options("raup").probe(&queue, Access::Process).await.unwrap();
     let storage = Storage::open(options("raup")).await.unwrap();
+    storage.queues().check_access(&queue, Access::Process).await.unwrap();
     let get = GetMessages::new(32, std::time::Duration::from_secs(1));
     let messages = storage.queues().get(&queue, get).await.unwrap().messages;
     assert_eq!(messages.len(), 1);
@@ -68,9 +69,13 @@ async fn the_probe_changes_nothing() {
 #[tokio::test]
 async fn blob_permissions_are_probed_without_a_container() {
     let container = ContainerName::new("nothing-here").unwrap();
-    options("rwd").probe_blobs(&container, Access::Process).await.unwrap();
-    options("w").probe_blobs(&container, Access::Send).await.unwrap();
-    let error = options("rw").probe_blobs(&container, Access::Process).await.unwrap_err();
+    let check = async |permissions: &str, access| {
+        let stores = options(permissions).open().await.unwrap();
+        stores.check_blob_access(&container, access).await
+    };
+    check("rwd", Access::Process).await.unwrap();
+    check("w", Access::Send).await.unwrap();
+    let error = check("rw", Access::Process).await.unwrap_err();
     assert!(error.to_string().contains("'d'"), "{error}");
 }
 
@@ -97,7 +102,9 @@ async fn an_invalid_signature_is_told_as_such() {
         "sv=2021-12-02&ss=q&sig=AAAA",
     );
     let options = Options::from_connection_string(&string).unwrap();
-    let error = options.probe(&QueueName::new("orders").unwrap(), Access::Process).await.unwrap_err();
+    let storage = Storage::open(options).await.unwrap();
+    let orders = QueueName::new("orders").unwrap();
+    let error = storage.queues().check_access(&orders, Access::Process).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unauthorized, "{error}");
     assert!(!error.to_string().contains("missing:"), "{error}");
 }

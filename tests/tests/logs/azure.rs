@@ -67,8 +67,9 @@ async fn trace_log_shows_no_secret() {
     let mut known = Known::default();
     let azurite = Azurite::shared();
     let by_key = Options::from_connection_string(&azurite.connection_string()).unwrap();
-    a_run(&Storage::open(by_key.clone()).await.unwrap(), &mut known).await;
-    by_key.probe(&QueueName::new("nothing").unwrap(), Access::Process).await.unwrap();
+    let storage = Storage::open(by_key.clone()).await.unwrap();
+    a_run(&storage, &mut known).await;
+    storage.queues().check_access(&QueueName::new("nothing").unwrap(), Access::Process).await.unwrap();
 
     let sas = sas::account_sas("rwdlacup", "2100-01-01T00:00:00Z");
     let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
@@ -96,8 +97,8 @@ async fn trace_log_shows_no_secret() {
     }
     let narrow = sas::account_sas("ra", "2100-01-01T00:00:00Z");
     let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &narrow);
-    let narrow_options = Options::from_connection_string(&string).unwrap();
-    known.error(narrow_options.probe(&queue, Access::Process).await);
+    let storage = Storage::open(Options::from_connection_string(&string).unwrap()).await.unwrap();
+    known.error(storage.queues().check_access(&queue, Access::Process).await);
 
     known.secrets.push(azurite::KEY.to_owned());
     for sas in [&sas, &narrow] {

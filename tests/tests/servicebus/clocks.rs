@@ -9,6 +9,7 @@ use jobqueue::storage::{PutMessage, UpdateMessage};
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::late_answers::pass;
 use super::{Bench, MINUTE, options};
 
 impl Bench {
@@ -34,6 +35,32 @@ async fn lock_lasts_no_longer_for_a_clock_that_is_behind() {
         let granted = renewing.await.unwrap().granted.unwrap();
         assert!(granted <= LOCK, "sessions: {sessions}: {granted:?}");
     }
+}
+
+// The length of the locks was asked for once, and the bound was gone for good.
+#[tokio::test]
+async fn length_of_a_lock_that_is_read_late_bounds_it() {
+    let bench = Bench::with(json!({ "LockDuration": "PT20S" }), &[]);
+    let behind = bench.at(SystemTime::now() - MINUTE / 2);
+    bench.emulator.plant_with("http-get", "error", json!({ "status": 503 }));
+    behind.queues().put(&bench.queue, PutMessage::new("job")).await.unwrap();
+    let granted = bench.get_from(&behind).await.unwrap().granted.unwrap();
+    assert!(granted < Duration::from_secs(25), "{granted:?}");
+}
+
+// What the first message had used of the lock was granted to the second one again.
+#[tokio::test]
+async fn rest_of_a_session_is_no_longer_for_a_clock_that_is_behind() {
+    let bench = Bench::with(json!({ "LockDuration": "PT20S", "RequiresSession": true }), &[]);
+    let behind = bench.at(SystemTime::now() - MINUTE / 2);
+    for text in ["first", "second"] {
+        bench.put_in("a", text).await;
+    }
+    let first = bench.get_from(&behind).await.unwrap();
+    pass(Duration::from_secs(9)).await;
+    behind.queues().delete(&bench.queue, &first.message, Default::default()).await.unwrap();
+    let granted = bench.get_from(&behind).await.unwrap().granted.unwrap();
+    assert!(granted <= Duration::from_secs(12), "{granted:?}");
 }
 
 // A redrive leaves what came after it began, and the sender's word for that was believed.
@@ -62,8 +89,7 @@ async fn options_may_last_for_ever() {
     for sessions in [false, true] {
         let bench = Bench::with(json!({ "RequiresSession": sessions }), &[]);
         let options = options(&bench.emulator);
-        let options =
-            options.receive_wait(Duration::MAX).keep_alive(Duration::MAX).token_validity(Duration::MAX);
+        let options = options.receive_wait(Duration::MAX).token_validity(Duration::MAX);
         let storage = Storage::from(options.with_blobs_of(&bench.blobs));
         bench.put(PutMessage::new("job")).await.unwrap();
         let leased = timeout(MINUTE / 6, bench.get_from(&storage)).await.expect("no message comes").unwrap();

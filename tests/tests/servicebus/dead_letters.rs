@@ -16,6 +16,7 @@ use jobqueue_test_support::servicebus::is_excluded;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::forged::SEND;
 use super::jobs::{Work, work};
 use super::{Bench, ENDS, MINUTE, python};
 
@@ -70,6 +71,37 @@ async fn a_message_that_cannot_be_decoded_is_a_dead_letter_and_hides_no_other() 
     assert_eq!(letters.len(), 1);
     assert!(letters[0].text.is_err());
     assert_eq!(letters[0].dead.as_ref().unwrap().reason.as_str(), "undecodable");
+}
+
+// The get of the only slot was answered with nothing, which counted as an empty queue.
+#[tokio::test]
+async fn a_worker_until_idle_goes_on_behind_a_message_that_cannot_be_decoded() {
+    if is_excluded("dead_letters::a_worker_until_idle_goes_on_behind_a_message_that_cannot_be_decoded") {
+        return;
+    }
+    let bench = Bench::new();
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    bench.emulator.plant("send", "garble");
+    for name in ["garbled", "good"] {
+        queue.send(&work(name)).await.unwrap();
+    }
+    let handler = |_: Work| async { Ok::<(), JobError>(()) };
+    let worker = Worker::builder(bench.storage.clone()).concurrency(1).handle(handler);
+    assert_eq!(worker.build().unwrap().run_until_idle().await.unwrap().completed, 1);
+}
+
+// The service takes 64 KiB for all properties of a message; the letter was refused, and the job came again and again.
+#[tokio::test]
+async fn a_message_with_large_properties_becomes_a_dead_letter() {
+    let bench = Bench::new();
+    let properties = json!({ "a": "x".repeat(30_000), "b": "y".repeat(25_000) });
+    python::run(bench.emulator.connection_string(), SEND, &[&properties.to_string(), "text"]);
+    let leased = bench.get().await.unwrap();
+    let cause = DeadLetterCause::new("rejected").with_description(Some("é".repeat(5_000)));
+    let letter = DeadLetterMessage::new("z".repeat(20_000), cause);
+    bench.store().dead_letter(&bench.queue, &leased.message, letter).await.unwrap();
+    let letters = bench.store().peek(&bench.queue.dead_letter().unwrap(), 10).await.unwrap();
+    assert_eq!(letters[0].text.as_deref(), Ok(&*"z".repeat(20_000)));
 }
 
 #[tokio::test]

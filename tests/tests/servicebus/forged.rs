@@ -1,17 +1,18 @@
 //! Properties that any program with the claim Send can set, and those that stock tools send back.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use jobqueue::storage::UpdateMessage;
+use jobqueue::storage::{DeadLetterCause, DeadLetterMessage, UpdateMessage};
 use jobqueue::{JobError, Worker};
 use serde_json::json;
 
 use super::jobs::Work;
 use super::{Bench, python};
 
-const SEND: &str = "
+pub(super) const SEND: &str = "
 import json, sys
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
@@ -41,6 +42,19 @@ async fn deliveries_that_a_producer_claims_are_not_counted() {
     }
 }
 
+// A tool that sends a message again sends this property along, and the job was over before it came.
+#[tokio::test]
+async fn an_end_that_a_producer_claims_is_not_believed() {
+    let bench = Bench::new();
+    let claim = json!({ "jobqueue-expires": "1000" });
+    python::run(bench.emulator.connection_string(), SEND, &[&claim.to_string(), "text"]);
+    let leased = bench.get().await.unwrap();
+    assert_eq!(leased.expires, None);
+    let back = UpdateMessage::new(Duration::ZERO).with_text("put back".to_owned()).ending_lease();
+    bench.update(&leased.message, back).await.unwrap();
+    assert_eq!(bench.get().await.unwrap().expires, None);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_producer_cannot_say_that_a_handler_has_ended() {
     let bench = Bench::new();
@@ -60,6 +74,32 @@ async fn a_producer_cannot_say_that_a_handler_has_ended() {
     let worker = Worker::builder(bench.storage.clone()).max_idle_delay(Duration::from_millis(200));
     let report = worker.handle(handler).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((report.completed, runs.load(Ordering::SeqCst)), (1, 1), "{report:?}");
+}
+
+// Of many letters with one id, a pass removed one, and looked at none behind them.
+#[tokio::test]
+async fn letters_of_messages_with_one_id_are_told_apart() {
+    let bench = Bench::new();
+    let _ = bench.storage.queue::<Work>().await.unwrap();
+    for id in ["", "x", "6b1f2c8e-0f0d-4f0e-9d59-1d3a5f2d7c11"] {
+        for _ in 0..2 {
+            let claim = json!({ "jobqueue-id": id });
+            python::run(bench.emulator.connection_string(), SEND, &[&claim.to_string(), "text"]);
+        }
+    }
+    let mut ids = HashSet::new();
+    for _ in 0..6 {
+        let leased = bench.get().await.unwrap();
+        ids.insert(leased.message.id.clone());
+        let letter = DeadLetterMessage::new("dead", DeadLetterCause::new("rejected"));
+        bench.store().dead_letter(&bench.queue, &leased.message, letter).await.unwrap();
+    }
+    // Messages may have one id; an empty one is none.
+    assert_eq!(ids.len(), 4);
+    let letters = bench.store().peek(&bench.queue.dead_letter().unwrap(), 10).await.unwrap();
+    let ids: HashSet<_> = letters.iter().map(|letter| letter.id.clone()).collect();
+    assert_eq!(ids.len(), 6, "{letters:?}");
+    assert!(letters.iter().all(|letter| letter.text.as_deref() == Ok("dead")), "{letters:?}");
 }
 
 const RESEND: &str = "

@@ -23,7 +23,7 @@ impl Bench {
     }
 }
 
-async fn until(condition: impl Fn() -> bool) {
+pub(super) async fn until(condition: impl Fn() -> bool) {
     let waiting = async {
         while !condition() {
             sleep(Duration::from_millis(10)).await;
@@ -33,7 +33,7 @@ async fn until(condition: impl Fn() -> bool) {
 }
 
 /// Lets time pass for this process only.
-async fn pass(time: Duration) {
+pub(super) async fn pass(time: Duration) {
     pause();
     advance(time).await;
     resume();
@@ -56,6 +56,69 @@ async fn late_answer_to_an_attach_costs_no_other_link() {
         assert!(error.is_retryable(), "{error:?}");
     }
     bench.delete(&leased.message).await.unwrap();
+}
+
+// It waited for ever, and with it all who wanted its link.
+#[tokio::test]
+async fn attach_behind_one_without_an_answer_ends_with_it() {
+    let bench = Bench::new();
+    bench.another().queues().put(&bench.queue, PutMessage::new("job")).await.unwrap();
+    let fault = bench.emulator.plant_with("attach-sender", "hold", json!({ "entity": "work" }));
+    let putting = bench.putting(&bench.queue, PutMessage::new("late"));
+    until(|| fault.hits() == 1).await;
+    let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
+    let getting =
+        tokio::spawn(async move { storage.queues().get(&queue, GetMessages::new(1, MINUTE)).await.is_ok() });
+    sleep(Duration::from_millis(200)).await;
+    pass(LATE).await;
+    assert!(!putting.await.unwrap());
+    assert!(!timeout(SOON, getting).await.expect("it waits for the attach before it").unwrap());
+    assert!(bench.get().await.is_some());
+}
+
+// It was read when the other one had its credit, or none in half a minute.
+#[tokio::test]
+async fn outcome_of_a_send_is_told_while_another_waits_for_credit() {
+    if is_excluded("late_answers::outcome_of_a_send_is_told_while_another_waits_for_credit") {
+        return;
+    }
+    let bench = Bench::new();
+    bench.emulator.plant_with("attach-sender", "starve", json!({ "entity": "work", "credits": 1 }));
+    let fault = bench.emulator.plant("send", "hold");
+    let first = bench.putting(&bench.queue, PutMessage::new("first"));
+    until(|| fault.hits() == 1).await;
+    let second = bench.putting(&bench.queue, PutMessage::new("second"));
+    sleep(Duration::from_millis(200)).await;
+    fault.release();
+    assert!(timeout(SOON, first).await.expect("it waits for the other one").unwrap());
+    second.abort();
+}
+
+// It was told as "no answer" when another request had none.
+#[tokio::test]
+async fn answer_to_a_request_comes_after_the_end_of_another_without_an_outcome() {
+    if is_excluded("late_answers::request_without_an_outcome_holds_up_no_other") {
+        return;
+    }
+    let bench = Bench::new();
+    bench.put(PutMessage::new("job")).await.unwrap();
+    bench.store().peek(&bench.queue, 1).await.unwrap();
+    let fault = bench.emulator.plant_with("accept", "drop", json!({ "entity": "work" }));
+    let delayed = PutMessage::new("late").with_visibility_delay(MINUTE);
+    let putting = bench.putting(&bench.queue, delayed);
+    until(|| fault.hits() == 1).await;
+    pass(LATE - Duration::from_secs(3)).await;
+    let peek = bench.emulator.plant("peek-message", "hold");
+    let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
+    let peeking = tokio::spawn(async move { storage.queues().peek(&queue, 1).await });
+    until(|| peek.hits() == 1).await;
+    pass(Duration::from_secs(5)).await;
+    sleep(Duration::from_millis(100)).await;
+    peek.release();
+    assert_eq!(timeout(SOON, peeking).await.unwrap().unwrap().unwrap().len(), 1);
+    drop(putting.await);
+    // Over another link.
+    assert_eq!(bench.store().peek(&bench.queue, 1).await.unwrap().len(), 1);
 }
 
 // The connection was closed under its deliveries, although the token of their queue was good.
@@ -154,6 +217,18 @@ async fn blobs_that_do_not_answer_cost_no_delivery() {
         assert_eq!(bench.emulator.queue("work")["messages"][0]["deliveries"], 0, "sessions: {sessions}");
         storage.queues().delete(&bench.queue, &again.message, Default::default()).await.unwrap();
     }
+}
+
+// It read the whole queue, with all bodies, for each look at it.
+#[tokio::test]
+async fn peek_behind_many_delayed_messages_is_bounded() {
+    let bench = Bench::new();
+    let delayed = |number: u32| PutMessage::new(number.to_string()).with_visibility_delay(MINUTE);
+    for put in bench.store().put_all(&bench.queue, (0..600).map(delayed).collect()).await {
+        put.unwrap();
+    }
+    assert!(bench.store().peek(&bench.queue, 1).await.unwrap().is_empty());
+    assert_eq!(bench.emulator.calls("peek-message", "work", 0), 4);
 }
 
 // Without the claim Manage, each caller had all messages sent for a count.

@@ -8,6 +8,7 @@ use jobqueue_test_support::servicebus::is_excluded;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::late_answers::until;
 use super::{Bench, MINUTE};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
@@ -163,6 +164,18 @@ async fn a_lock_that_is_lost_with_its_link_revokes_the_lease_at_once() {
             bench.delete(&leased.message).await.unwrap();
         }
     }
+}
+
+// They were asked for one by one: the last handler went on beside its successor.
+#[tokio::test]
+async fn all_locks_of_a_lost_link_are_renewed_at_once() {
+    let bench = Bench::new();
+    for _ in 0..8 {
+        bench.leased("job").await;
+    }
+    let fault = bench.emulator.plant_with("renew-lock", "hold", json!({ "times": null }));
+    bench.detach("work").await;
+    until(|| fault.hits() == 8).await;
 }
 
 // Nothing says that the service counts a delivery whose lock it drops: the job began anew, and two of its runs had one fence.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use jobqueue::QueueName;
 use jobqueue::storage::{Access, GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue_test_support::servicebus::is_excluded;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -76,4 +77,36 @@ async fn more_queues_than_links_of_a_session_are_served() {
     connections.dedup();
     assert_eq!(connections.len(), 1, "{links}");
     assert!(links.as_array().unwrap().len() > 40, "{links}");
+}
+
+// Sessions that wait for the end of a delay kept their channels, and nothing else could begin.
+#[tokio::test]
+async fn a_connection_that_has_all_its_channels_is_followed_by_another() {
+    if is_excluded("many_queues::a_connection_that_has_all_its_channels_is_followed_by_another") {
+        return;
+    }
+    let settings = json!({ "RequiresSession": true, "MaxDeliveryCount": 2000 });
+    let bench = Bench::with(settings, &["--channel-max", "7"]);
+    for session in 0..10 {
+        bench.put_in(&session.to_string(), "job").await;
+    }
+    let mut delayed = 0;
+    while delayed < 10 {
+        if let Some(leased) = bench.get().await {
+            let change = UpdateMessage::new(60 * MINUTE).ending_lease();
+            bench.update(&leased.message, change).await.unwrap();
+            delayed += 1;
+        }
+    }
+    bench.emulator.create_queue("other", json!({}));
+    let other = QueueName::new("other").unwrap();
+    let putting = async {
+        while let Err(error) = bench.store().put(&other, PutMessage::new("job")).await {
+            assert!(error.is_retryable(), "{error:?}");
+        }
+    };
+    timeout(MINUTE, putting).await.expect("nothing else can begin");
+    let held = bench.emulator.queue("work")["messages"].clone();
+    let held = held.as_array().unwrap().iter().filter(|message| message["lockedUntil"].is_number()).count();
+    assert_eq!(held, 10, "a session was lost");
 }

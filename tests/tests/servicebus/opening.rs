@@ -1,7 +1,7 @@
 //! Connection strings, TLS, and settings of queues that contradict the framework.
 
 use jobqueue::servicebus::Options;
-use jobqueue::storage::{Access, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::storage::{Access, Created, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue::{ErrorKind, QueueName, Storage};
 use jobqueue_test_support::servicebus::ServiceBus;
 use jobqueue_tests::log;
@@ -205,6 +205,7 @@ async fn each_setting_that_can_drop_a_job_is_named() {
         ("AutoDeleteOnIdle", json!("P30D")),
         ("ForwardTo", json!("other")),
         ("ForwardDeadLetteredMessagesTo", json!("morgue")),
+        ("EnableExpress", json!(true)),
         ("EnablePartitioning", json!(true)),
     ] {
         let suits = json!({ "MaxDeliveryCount": 2000, "RequiresDuplicateDetection": true, setting: value });
@@ -221,28 +222,39 @@ async fn each_setting_that_can_drop_a_job_is_named() {
     }
 }
 
+/// Answers of the service to a request that another operation on the queue stands in the way of.
+const CONFLICTS: [&str; 3] = [
+    "SubCode=40900. Conflict. The operation is not allowed in the resource's current state.",
+    "SubCode=40901. Another conflicting operation is in progress.",
+    "Resource Conflict Occurred. Another conflicting operation may be in progress.",
+];
+
 #[tokio::test]
 async fn a_queue_that_is_being_deleted_is_not_taken_for_one_that_exists() {
     let emulator = ServiceBus::start();
     let options = Options::from_connection_string(emulator.connection_string()).unwrap();
     let storage = Storage::from(options.with_blobs_of(Storage::memory()));
     let queue = QueueName::new("work").unwrap();
-    let text = "SubCode=40901. Another conflicting operation is in progress.";
-    emulator.plant_with("http-put", "error", json!({ "status": 409, "description": text }));
-    let error = storage.queues().create_queue(&queue, &Default::default()).await.unwrap_err();
-    assert!(error.is_retryable(), "{error:?}");
-    let created = storage.queues().create_queue(&queue, &Default::default()).await.unwrap();
-    assert_eq!(created, jobqueue::storage::Created::New);
+    for text in CONFLICTS {
+        emulator.plant_with("http-put", "error", json!({ "status": 409, "description": text }));
+        let error = storage.queues().create_queue(&queue, &Default::default()).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::QueueBeingDeleted, "{error:?}");
+        assert!(!error.is_ambiguous(), "{error:?}");
+    }
+    for created in [Created::New, Created::Existed] {
+        assert_eq!(storage.queues().create_queue(&queue, &Default::default()).await.unwrap(), created);
+    }
 }
 
 // It was called invalid input, which no try mends.
 #[tokio::test]
 async fn a_queue_that_is_being_created_can_be_deleted_later() {
     let bench = Bench::new();
-    let text = "SubCode=40901. Another conflicting operation is in progress.";
-    bench.emulator.plant_with("http-delete", "error", json!({ "status": 409, "description": text }));
-    let error = bench.store().delete_queue(&bench.queue).await.unwrap_err();
-    assert!(error.is_retryable(), "{error:?}");
+    for text in CONFLICTS {
+        bench.emulator.plant_with("http-delete", "error", json!({ "status": 409, "description": text }));
+        let error = bench.store().delete_queue(&bench.queue).await.unwrap_err();
+        assert!(error.is_retryable() && !error.is_ambiguous(), "{error:?}");
+    }
     bench.store().delete_queue(&bench.queue).await.unwrap();
 }
 

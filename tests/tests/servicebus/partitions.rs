@@ -1,6 +1,6 @@
 //! Partitioned queues: the adapter works on them as far as they allow, and names what they cannot do.
 
-use jobqueue::storage::{PutMessage, UpdateMessage};
+use jobqueue::storage::{PutMessage, StoreErrorKind, UpdateMessage};
 use serde_json::json;
 
 use super::{Bench, MINUTE};
@@ -26,11 +26,28 @@ async fn a_put_back_on_a_partitioned_queue_tries_no_transaction() {
 async fn a_queue_is_cleared_as_its_kind_allows() {
     for is_partitioned in [false, true] {
         let bench = Bench::with(json!({ "EnablePartitioning": is_partitioned }), &[]);
-        let all = (0..501).map(|number| PutMessage::new(number.to_string())).collect();
-        for put in bench.store().put_all(&bench.queue, all).await {
+        let all = (0..501).map(|number| PutMessage::new(number.to_string()));
+        // In each partition.
+        let delayed = (0..8).map(|number| PutMessage::new(number.to_string()).with_visibility_delay(MINUTE));
+        for put in bench.store().put_all(&bench.queue, all.chain(delayed).collect()).await {
             put.unwrap();
         }
         bench.store().clear(&bench.queue).await.unwrap();
-        assert_eq!(bench.count("active"), 0, "partitioned: {is_partitioned}");
+        let left = (bench.count("active"), bench.count("scheduled"));
+        assert_eq!(left, (0, 0), "partitioned: {is_partitioned}");
     }
+}
+
+// It was the number of messages in one partition.
+#[tokio::test]
+async fn a_length_that_peeks_cannot_show_is_not_guessed() {
+    let bench = partitioned();
+    let all = (0..8).map(|number| PutMessage::new(number.to_string())).collect();
+    for put in bench.store().put_all(&bench.queue, all).await {
+        put.unwrap();
+    }
+    assert_eq!(bench.store().queue_properties(&bench.queue).await.unwrap().approximate_count, 8);
+    bench.emulator.plant_with("http-get", "error", json!({ "status": 401, "times": null }));
+    let error = bench.store().queue_properties(&bench.queue).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unsupported, "{error:?}");
 }

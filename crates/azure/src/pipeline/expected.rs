@@ -68,16 +68,10 @@ fn has_query(request: &Request, name: &str) -> bool {
     request.url().query_pairs().any(|(found, _)| found == name)
 }
 
-/// Returns the root element of the answer, for operations that answer with XML.
+/// Returns the root element of the answer to a listing. The adapter itself reads the answers with messages.
 fn root(request: &Request) -> Option<&'static [u8]> {
-    let url = request.url();
-    let is_list = url.query_pairs().any(|(name, value)| name == "comp" && value == "list");
-    let is_of_messages = url.path().ends_with("/messages");
-    match request.method() {
-        Method::Get if is_list => Some(b"EnumerationResults"),
-        Method::Get | Method::Post if is_of_messages => Some(b"QueueMessagesList"),
-        _ => None,
-    }
+    let is_list = request.url().query_pairs().any(|(name, value)| name == "comp" && value == "list");
+    (is_list && request.method() == Method::Get).then_some(b"EnumerationResults")
 }
 
 /// Returns whether the document has this root and continues to the root's end.
@@ -99,10 +93,8 @@ fn is_complete(body: &[u8], root: &[u8]) -> bool {
             }
             Ok(Event::Empty(empty)) if depth == 0 => complete |= empty.local_name().as_ref() == root,
             Ok(Event::Eof) => return complete && depth == 0,
-            // The reader of messages reports errors within the document.
-            Ok(Event::DocType(_)) => return true,
+            Ok(Event::DocType(_)) | Err(_) => return false,
             Ok(_) => {}
-            Err(_) => return false,
         }
     }
 }
@@ -113,7 +105,8 @@ mod tests {
 
     use super::*;
 
-    const LIST: &str = "http://127.0.0.1/a/q/messages";
+    const MESSAGES: &str = "http://127.0.0.1/a/q/messages";
+    const LIST: &str = "http://127.0.0.1/a/c?restype=container&comp=list";
 
     fn answer(method: Method, url: &str, status: u16, from_service: bool, body: &str) -> bool {
         let mut headers = Headers::new();
@@ -127,23 +120,20 @@ mod tests {
     #[test]
     fn a_page_of_html_is_no_answer_of_the_service() {
         let page = "<html><body>Please sign in.</body></html>";
-        for (method, status) in
-            [(Method::Get, 200), (Method::Put, 200), (Method::Delete, 200), (Method::Post, 200)]
-        {
-            assert!(!answer(method, LIST, status, true, page), "{method:?}");
-            assert!(!answer(method, LIST, status, false, page), "{method:?}");
+        for method in [Method::Put, Method::Delete, Method::Post] {
+            assert!(!answer(method, MESSAGES, 200, true, page), "{method:?}");
         }
-        let listing = "http://127.0.0.1/a/c?restype=container&comp=list";
-        assert!(!answer(Method::Get, listing, 200, true, page));
-        assert!(!answer(Method::Get, listing, 200, true, ""));
+        assert!(!answer(Method::Get, MESSAGES, 200, false, page));
+        assert!(!answer(Method::Get, LIST, 200, true, page));
+        assert!(!answer(Method::Get, LIST, 200, true, ""));
     }
 
     #[test]
     fn every_cut_of_a_list_is_noticed() {
-        let list = "\u{FEFF}<?xml version=\"1.0\"?><QueueMessagesList><QueueMessage><MessageId>1</MessageId>\
-                    </QueueMessage><QueueMessage><MessageId>2</MessageId></QueueMessage></QueueMessagesList>";
+        let list = "\u{FEFF}<?xml version=\"1.0\"?><EnumerationResults><Blobs><Blob><Name>1</Name>\
+                    </Blob><Blob><Name>2</Name></Blob></Blobs></EnumerationResults>";
         assert!(answer(Method::Get, LIST, 200, true, list));
-        assert!(answer(Method::Get, LIST, 200, true, "<QueueMessagesList/>"));
+        assert!(answer(Method::Get, LIST, 200, true, "<EnumerationResults/>"));
         for cut in (0..list.len()).filter(|cut| list.is_char_boundary(*cut)) {
             assert!(!answer(Method::Get, LIST, 200, true, &list[..cut]), "{}", &list[..cut]);
         }

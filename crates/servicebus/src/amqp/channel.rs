@@ -4,7 +4,7 @@
 //! channel comes near the 255 links at whose excess the service ends it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fe2o3_amqp::Sender;
@@ -19,6 +19,7 @@ use super::super::error::Fault;
 use super::cache::Perishable;
 use super::frame_inspector::FrameEvents;
 use super::values::{REQUEST_TIMEOUT, condition_of};
+use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 
 /// The number of tries to attach a link. The client cannot tell why an attach was refused when the refusal crosses its own frames.
@@ -36,8 +37,8 @@ pub(crate) struct Channel {
     pub(super) runtime: Runtime,
     /// Fires when the channel or its connection has ended.
     pub(super) dead: CancellationToken,
-    /// True once an attach was not answered in time, for which others would wait.
-    is_stuck: Arc<AtomicBool>,
+    /// Fires when an attach was not answered in time, for which others would wait.
+    stuck: CancellationToken,
     names: LinkNames,
     _end: DropGuard,
 }
@@ -60,8 +61,8 @@ impl Channel {
     ) -> Arc<Self> {
         let (attach, commands) = mpsc::channel(16);
         drop(runtime.spawn(run(session, commands, dead.clone())));
-        let (is_stuck, _end) = (Arc::default(), dead.clone().drop_guard());
-        Arc::new(Self { attach, events, runtime, dead, is_stuck, names, _end })
+        let (stuck, _end) = (CancellationToken::new(), dead.clone().drop_guard());
+        Arc::new(Self { attach, events, runtime, dead, stuck, names, _end })
     }
 
     pub(super) fn link_name(&self) -> String {
@@ -82,7 +83,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Fault::Late`] without an answer within `limit`. A link that is attached after that is detached. To give the attach up would end the
-    /// channel with all its links when the answer comes.
+    /// channel with all its links when the answer comes. [`Fault::NotSent`] if that happens to an attach before this one.
     pub(super) async fn attach<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -96,13 +97,14 @@ impl Channel {
         let mut tries = TRIES;
         loop {
             let (answer, attached) = oneshot::channel();
-            let (name, attach, is_stuck) = (self.link_name(), attach.clone(), Arc::clone(&self.is_stuck));
+            let (name, attach, stuck) = (self.link_name(), attach.clone(), self.stuck.clone());
             let command = boxed(move |session| {
                 Box::pin(async move {
                     let mut attaching = attach(session, name);
                     let Ok(attached) = timeout(limit, &mut attaching).await else {
-                        is_stuck.store(true, Ordering::Relaxed);
                         let _ = answer.send(Err(Fault::Late));
+                        // After the answer: only those behind it are to hear of this.
+                        stuck.cancel();
                         drop(attaching.await);
                         return sleep(DETACH_FLUSH).await;
                     };
@@ -114,8 +116,15 @@ impl Channel {
                     let _ = answer.send(attached);
                 })
             });
-            self.attach.send(command).await.map_err(|_| gone())?;
-            let attached = attached.await.map_err(|_| gone())?;
+            let attaching = async {
+                self.attach.send(command).await.map_err(|_| gone())?;
+                attached.await.map_err(|_| gone())
+            };
+            let attached = tokio::select! {
+                biased;
+                attached = attaching => attached?,
+                () = self.stuck.cancelled() => return Err(Fault::not_sent("the attach of another link is not answered")),
+            };
             tries -= 1;
             if tries == 0 || !matches!(&attached, Err(Fault::NotSent(reason)) if reason == CROSSED) {
                 return attached;
@@ -126,7 +135,7 @@ impl Channel {
 
 impl Perishable for Arc<Channel> {
     fn is_gone(&self) -> bool {
-        self.dead.is_cancelled() || self.is_stuck.load(Ordering::Relaxed)
+        self.dead.is_cancelled() || self.stuck.is_cancelled()
     }
 }
 
@@ -146,7 +155,7 @@ async fn run(mut session: SessionHandle<()>, mut commands: mpsc::Receiver<Attach
             () = dead.cancelled() => return,
             end = session.on_end() => {
                 let reason = end.err().map(|error| error.to_string());
-                tracing::debug!(reason, "a session of AMQP with Service Bus has ended");
+                log::debug!(reason, "a session of AMQP with Service Bus has ended");
                 return;
             }
             command = commands.recv() => command,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fe2o3_amqp::connection::ConnectionHandle;
 use fe2o3_amqp::sasl_profile::SaslProfile;
-use fe2o3_amqp::session::SessionHandle;
+use fe2o3_amqp::session::{BeginError, SessionHandle};
 use fe2o3_amqp::{Connection as AmqpConnection, Session};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -17,6 +17,7 @@ use super::channel::{Channel, LinkNames};
 use super::frame_inspector::{FrameEvents, FrameInspector};
 use super::stream;
 use super::values::{CLOSE_TIMEOUT, IDLE_TIMEOUT, MAX_FRAME, REQUEST_TIMEOUT};
+use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 
 /// The greatest number of a channel, which is the service's.
@@ -69,9 +70,11 @@ impl Connection {
     pub(super) async fn channel(&self) -> Result<Arc<Channel>, Fault> {
         let gone = || Fault::not_sent("the connection has ended");
         let (answer, begun) = oneshot::channel();
-        self.begin.send(answer).await.map_err(|_| gone())?;
-        let begun = timeout(REQUEST_TIMEOUT, begun).await.map_err(|_| Fault::Late)?;
-        let session = begun.map_err(|_| gone())??;
+        let beginning = async {
+            self.begin.send(answer).await.map_err(|_| gone())?;
+            begun.await.map_err(|_| gone())?
+        };
+        let session = timeout(REQUEST_TIMEOUT, beginning).await.map_err(|_| Fault::Late)??;
         let (events, runtime) = (self.events.clone(), self.runtime.clone());
         Ok(Channel::start(session, events, runtime, self.dead.child_token(), self.names.clone()))
     }
@@ -91,7 +94,7 @@ async fn run(
             () = close.cancelled() => break,
             end = connection.on_close() => {
                 let reason = end.err().map(|error| error.to_string());
-                tracing::debug!(reason, "the connection to Service Bus has ended");
+                log::debug!(reason, "the connection to Service Bus has ended");
                 return;
             }
             answer = begins.recv() => answer,
@@ -102,7 +105,10 @@ async fn run(
             () = close.cancelled() => break,
             begun = Session::begin(&mut connection) => begun,
         };
-        let _ = answer.send(begun.map_err(Fault::not_sent));
+        let _ = answer.send(begun.map_err(|error| match error {
+            BeginError::LocalChannelMaxReached => Fault::full(error),
+            other => Fault::not_sent(other),
+        }));
     }
     dead.cancel();
     let _ = timeout(CLOSE_TIMEOUT, connection.close()).await;

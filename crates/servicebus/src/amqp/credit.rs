@@ -106,15 +106,15 @@ impl ReceiveTask {
         self.receiver.set_credit(credit.wrapping_add(drained)).await.map_err(Fault::lost)
     }
 
-    /// Sends a flow without credit, if the service has none.
-    pub(super) async fn keep_alive(&mut self) -> Result<(), Fault> {
-        if self.getting.is_none() && self.listening.is_none() { self.grant(0).await } else { Ok(()) }
-    }
-
     /// Takes a delivery in; `None` for one that could not be decoded, or has no lock.
     pub(super) async fn came(&mut self, taken: Option<Taken>) -> Result<(), Fault> {
         self.is_empty = false;
         if let Some(getting) = &mut self.getting {
+            if taken.is_none() && !getting.is_draining {
+                // It answers no get: another one is asked for in its place.
+                let missing = getting.missing;
+                return self.grant(missing).await;
+            }
             getting.missing = getting.missing.saturating_sub(1);
             getting.got.extend(taken);
             return match (getting.missing, getting.is_draining) {
@@ -153,7 +153,11 @@ impl ReceiveTask {
     /// messages. Ends the link if a drain gets no answer.
     pub(super) async fn late(&mut self) -> Result<(), Fault> {
         match (&mut self.getting, &mut self.listening) {
-            (Some(getting), _) if getting.is_draining => Err(Fault::lost("a drain got no answer")),
+            (Some(getting), _) if getting.is_draining => {
+                // A link that is dropped ends the session of AMQP when a message comes for it.
+                self.closing = Some(oneshot::channel().0);
+                Err(Fault::lost("a drain got no answer"))
+            }
             (Some(getting), _)
                 if getting.answer.is_some()
                     && (self.is_empty && self.heard == self.arrivals.count() || !getting.got.is_empty())

@@ -25,6 +25,7 @@ use super::sender::SendLink;
 use super::session::Accepted;
 use super::transaction::{Coordinator, Replacement};
 use jobqueue_storage::Notifier;
+use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
@@ -42,8 +43,6 @@ pub(crate) struct Links {
     trust: Trust,
     credential: Arc<Credential>,
     runtime: Runtime,
-    /// The interval at which the link of a held session shows that it is in use.
-    pub(crate) keep_alive: Duration,
     /// The connection, under one name for all queues.
     live: Cache<Arc<Live>>,
     /// The notifiers of arrivals, by address. They outlive connections.
@@ -78,7 +77,14 @@ pub(crate) struct Live {
 #[derive(Debug, Clone)]
 pub(crate) struct OpenLink {
     link: ReceiveLink,
-    _live: Arc<Live>,
+    live: Arc<Live>,
+}
+
+impl OpenLink {
+    /// Returns the node of its queue over the connection of the link.
+    pub(crate) async fn node(&self, queue: &str) -> Result<Node, Fault> {
+        self.live.node(queue).await
+    }
 }
 
 impl Deref for OpenLink {
@@ -110,18 +116,13 @@ impl Links {
         runtime: Runtime,
     ) -> Self {
         let (live, arrivals, used) = Default::default();
-        Self { namespace, trust, credential, runtime, keep_alive: LONGEST_PAUSE, live, arrivals, used }
-    }
-
-    pub(crate) fn keeping_alive(self, keep_alive: Duration) -> Self {
-        Self { keep_alive, ..self }
+        Self { namespace, trust, credential, runtime, live, arrivals, used }
     }
 
     /// Returns links of the same kind over a connection of their own.
     pub(crate) fn again(&self) -> Self {
         let (namespace, credential) = (Arc::clone(&self.namespace), Arc::clone(&self.credential));
         Self::new(namespace, self.trust.clone(), credential, self.runtime.clone())
-            .keeping_alive(self.keep_alive)
     }
 
     pub(crate) fn now(&self) -> SystemTime {
@@ -151,7 +152,7 @@ impl Links {
                 ReceiveLink::attach(&channel, queue, self.arrivals(queue)).await
             };
             let link = live.receivers.get(queue, attaching).await?;
-            Ok(OpenLink { link, _live: live })
+            Ok(OpenLink { link, live })
         };
         self.attached(queue, attach).await
     }
@@ -179,11 +180,23 @@ impl Links {
         self.attached(queue, attach).await
     }
 
-    /// Sends a copy of a message and makes the request that settles the original, in one transaction.
+    /// Sends a copy of a message and makes the request that settles the original, in one transaction, which comes to its end if the caller
+    /// stops waiting: an open one holds the original for minutes.
     ///
     /// # Errors
     /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done; after all others neither was.
     pub(crate) async fn replace(
+        self: &Arc<Self>,
+        queue: &str,
+        copy: Message<Data>,
+        settling: Request,
+    ) -> Result<(), Fault> {
+        let (links, queue) = (Arc::clone(self), queue.to_owned());
+        let replacing = self.runtime.spawn(async move { links.transact(&queue, copy, settling).await });
+        replacing.await.unwrap_or_else(|_| Err(Fault::lost("the runtime ends")))
+    }
+
+    async fn transact(
         self: &Arc<Self>,
         queue: &str,
         copy: Message<Data>,
@@ -291,9 +304,10 @@ impl Live {
         self.connection.channel().await.inspect_err(|fault| self.note_deafness(fault))
     }
 
-    /// Notes that the connection is of no more use for others. A refusal is an answer, and a channel that has ended is begun anew.
+    /// Notes that the connection is of no more use for others, also because it has all the channels that it can have. A refusal is an answer,
+    /// and a channel that has ended is begun anew.
     fn note_deafness(&self, fault: &Fault) {
-        self.is_deaf.fetch_or(matches!(fault, Fault::Late), Ordering::Relaxed);
+        self.is_deaf.fetch_or(matches!(fault, Fault::Late) || fault.is_full(), Ordering::Relaxed);
     }
 
     /// Returns the node for the management of a queue's messages, or the one that takes tokens.
@@ -354,7 +368,7 @@ impl Live {
                     Authorized { renewal: token.renewal.max(Instant::now() + SHORTEST_PAUSE), ..token }
                 }
                 Err(error) => {
-                    tracing::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
+                    log::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
                     Authorized { renewal: Instant::now() + RETRY_TOKEN, ..last }
                 }
             };
@@ -370,7 +384,9 @@ impl Live {
 async fn renew_tokens(live: Weak<Live>) {
     loop {
         // Held for a renewal only: dropping the last handle ends the connection.
-        let Some(present) = live.upgrade().filter(|live| !live.is_gone()) else { return };
+        let Some(present) = live.upgrade().filter(|live| !live.connection.dead.is_cancelled()) else {
+            return;
+        };
         let next = present.renew_due_tokens().await;
         let (has_new_token, dead) = (Arc::clone(&present.has_new_token), present.connection.dead.clone());
         drop(present);

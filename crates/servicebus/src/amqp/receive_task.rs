@@ -24,6 +24,7 @@ use super::receiver::{Command, Taken};
 use super::settlement::{DeadLetterOutcome, Settlement, Unsent, abandoned};
 use super::values::{CLOSE_TIMEOUT, condition_of, guid};
 use jobqueue_storage::Notifier;
+use jobqueue_storage::log;
 
 const BATCH: usize = 64;
 
@@ -48,7 +49,7 @@ pub(super) struct ReceiveTask {
     /// The peer's delivery count when the get under way began.
     pub(super) since: u32,
     /// Answered when the link was detached because its owner wants that.
-    closing: Option<oneshot::Sender<()>>,
+    pub(super) closing: Option<oneshot::Sender<()>>,
 }
 
 impl ReceiveTask {
@@ -97,7 +98,7 @@ impl ReceiveTask {
                 break fault;
             }
         };
-        tracing::debug!(error = %fault, "a link from Service Bus has ended");
+        log::debug!(error = %fault, "a link from Service Bus has ended");
         commands.close();
         self.fail(&fault);
         // Before `ended` fires: what was not sent is known as such.
@@ -168,7 +169,6 @@ impl ReceiveTask {
                     self.settle(delivery, how, answer).await;
                 }
             }
-            Command::KeepAlive => self.keep_alive().await?,
             Command::Close { answer } => {
                 self.closing = Some(answer);
                 return Err(Fault::lost("its owner has closed it"));
@@ -195,7 +195,7 @@ impl ReceiveTask {
         let delivery = match delivery {
             Ok(delivery) => Some(delivery.into_parts()),
             Err(RecvError::MessageDecode(error)) => {
-                tracing::warn!(error = %error.source, "a message of Service Bus cannot be decoded");
+                log::warn!(error = %error.source, "a message of Service Bus cannot be decoded");
                 // It becomes a dead letter, which other tools can read. One that is there stays until its lock is over.
                 let address = self.receiver.source().as_ref().and_then(|source| source.address.as_deref());
                 if !address.is_some_and(|address| address.ends_with(DEAD_LETTERS)) {

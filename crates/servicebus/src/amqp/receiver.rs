@@ -26,26 +26,15 @@ pub(crate) struct Taken {
 }
 
 pub(super) enum Command {
-    Get {
-        count: u32,
-        wait: Duration,
-        answer: oneshot::Sender<Result<Vec<Taken>, Fault>>,
-    },
-    Settle {
-        lock: Uuid,
-        how: Settlement,
-        answer: Unsent,
-    },
-    /// Sends a flow that changes nothing, so that the service does not take the link for idle.
-    KeepAlive,
-    Close {
-        answer: oneshot::Sender<()>,
-    },
+    Get { count: u32, wait: Duration, answer: oneshot::Sender<Result<Vec<Taken>, Fault>> },
+    Settle { lock: Uuid, how: Settlement, answer: Unsent },
+    Close { answer: oneshot::Sender<()> },
 }
 
 /// A link from a queue. Clones use the same link.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceiveLink {
+    name: Arc<str>,
     commands: mpsc::Sender<Command>,
     ended: CancellationToken,
     is_known: Arc<AtomicBool>,
@@ -75,9 +64,15 @@ impl ReceiveLink {
     pub(super) fn of(receiver: Receiver, channel: &Arc<Channel>, arrivals: Arc<Notifier>) -> Self {
         let (commands, queue) = mpsc::channel(256);
         let ended = CancellationToken::new();
+        let name = receiver.name().into();
         let link = ReceiveTask::new(receiver, Arc::clone(channel), arrivals);
         drop(channel.runtime.spawn(link.run(queue, ended.clone())));
-        Self { commands, ended, is_known: Arc::default() }
+        Self { name, commands, ended, is_known: Arc::default() }
+    }
+
+    /// Returns the property of a request that is made on behalf of the link. The service takes that for use of the link.
+    pub(crate) fn association(&self) -> (&'static str, String) {
+        ("associated-link-name", self.name.to_string())
     }
 
     pub(crate) fn is(&self, other: &Self) -> bool {
@@ -90,12 +85,6 @@ impl ReceiveLink {
 
     pub(crate) async fn ended(&self) {
         self.ended.cancelled().await;
-    }
-
-    /// Sends a flow that changes nothing, so that the service does not take the link for idle. Call it while the service
-    /// has no credit.
-    pub(crate) async fn keep_alive(&self) {
-        let _ = self.commands.send(Command::KeepAlive).await;
     }
 
     /// Detaches the link, and waits for the service's answer. Unsettled messages are released.

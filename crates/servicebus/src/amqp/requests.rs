@@ -14,13 +14,14 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::error::Elapsed;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::super::error::Fault;
 use super::cache::Perishable;
 use super::channel::{Channel, of_receiver};
 use super::sender::{self, begin, fault_of, fault_of_end};
-use super::values::{self, Incoming, REQUEST_TIMEOUT, condition_of};
+use super::values::{self, CLOSE_TIMEOUT, Incoming, REQUEST_TIMEOUT, condition_of};
+use jobqueue_storage::log;
 
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -104,7 +105,12 @@ impl Links {
     /// Owns the links, and keeps their channel as long as they last.
     async fn run(mut self, mut requests: mpsc::Receiver<Asked>, channel: Arc<Channel>) {
         let gone = || Fault::lost("the connection has ended");
+        // The time at which the link is given up because a request got no outcome; others have their answers before.
+        let mut leaving: Option<Instant> = None;
         let end = loop {
+            if leaving.is_some() && self.waiting.is_empty() {
+                break Fault::Late;
+            }
             tokio::select! {
                 biased;
                 () = channel.dead.cancelled() => break gone(),
@@ -115,17 +121,25 @@ impl Links {
                         self.answered(delivery.into_message());
                     }
                     Err(error) if error.recovery().link_is_usable() => {
-                        tracing::debug!(%error, "an answer of Service Bus could not be read");
+                        log::debug!(%error, "an answer of Service Bus could not be read");
                     }
                     Err(error) => break Fault::lost(error),
                 },
                 Some((number, outcome)) = self.sent.next(), if !self.sent.is_empty() => {
-                    let accepted = outcome.map_err(|_| Fault::Late).and_then(|outcome| self.accepted(number, outcome));
-                    if let Err(end) = accepted { break end }
+                    match outcome.map(|outcome| self.accepted(number, outcome)) {
+                        Ok(Ok(())) => {}
+                        Ok(Err(end)) => break end,
+                        Err(_) => {
+                            self.answer(number, Err(Fault::Late));
+                            requests.close();
+                            leaving.get_or_insert_with(|| Instant::now() + REQUEST_TIMEOUT);
+                        }
+                    }
                 }
+                () = sleep_until(leaving.unwrap_or_else(Instant::now)), if leaving.is_some() => break Fault::Late,
                 // The service detaches idle links, and those of a queue that is deleted.
                 end = self.sender.on_detach() => break fault_of_end(&end),
-                request = requests.recv() => match request {
+                request = requests.recv(), if leaving.is_none() => match request {
                     Some(asked) => tokio::select! {
                         biased;
                         () = channel.dead.cancelled() => break gone(),
@@ -135,12 +149,22 @@ impl Links {
                 },
             }
         };
+        self.end(&end, requests, leaving.is_some()).await;
+    }
+
+    /// Answers all who wait when the links are of no more use, and detaches them if the service has not.
+    async fn end(mut self, end: &Fault, mut requests: mpsc::Receiver<Asked>, is_attached: bool) {
+        log::debug!(error = %end, "a link for requests to Service Bus has ended");
         requests.close();
         for (_, waiting) in self.waiting.drain() {
             let _ = waiting.send(Err(end.clone()));
         }
         while let Ok(Asked { answer, .. }) = requests.try_recv() {
             let _ = answer.send(Err(Fault::not_sent("the management link has ended")));
+        }
+        if is_attached {
+            // A link that is dropped ends the session of AMQP when an answer comes for it.
+            let _ = timeout(CLOSE_TIMEOUT, self.receiver.close()).await;
         }
     }
 
@@ -178,10 +202,14 @@ impl Links {
             Err(error) if error.recovery().link_is_usable() => Fault::not_sent(error),
             Err(error) => return Err(fault_of(&error)),
         };
-        if let Some(waiting) = self.waiting.remove(&number) {
-            let _ = waiting.send(Err(fault));
-        }
+        self.answer(number, Err(fault));
         Ok(())
+    }
+
+    fn answer(&mut self, number: u64, answer: Answer) {
+        if let Some(waiting) = self.waiting.remove(&number) {
+            let _ = waiting.send(answer);
+        }
     }
 
     fn message(&self, number: u64, request: Request) -> Message<AmqpValue<Value>> {
@@ -201,9 +229,7 @@ impl Links {
         let correlation =
             message.properties.as_ref().and_then(|properties| properties.correlation_id.as_ref());
         let Some(MessageId::Ulong(number)) = correlation else { return };
-        if let Some(waiting) = self.waiting.remove(number) {
-            let _ = waiting.send(read(message));
-        }
+        self.answer(*number, read(message));
     }
 }
 

@@ -1,6 +1,7 @@
 //! A link that sends messages, and the task that owns it.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 
 use fe2o3_amqp::Sender;
@@ -21,7 +22,9 @@ use super::channel::Channel;
 use super::values::{self, REQUEST_TIMEOUT, condition_of};
 
 pub(super) type Answer = Result<Outcome, SendError>;
-type Pending = BoxFuture<'static, (Answer, oneshot::Sender<Result<(), Fault>>)>;
+/// The outcome of a message, and its caller.
+type Done = (Answer, oneshot::Sender<Result<(), Fault>>);
+type Pending = BoxFuture<'static, Done>;
 
 #[derive(Debug)]
 struct Posted {
@@ -71,26 +74,24 @@ impl Perishable for SendLink {
 /// Owns the link, and keeps its channel as long as it lasts.
 async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: Arc<Channel>) {
     let mut pending = FuturesUnordered::<Pending>::new();
-    loop {
+    'link: loop {
         tokio::select! {
             biased;
             () = channel.dead.cancelled() => break,
-            Some((outcome, answer)) = pending.next(), if !pending.is_empty() => {
-                let is_usable = outcome.as_ref().map_or_else(|error| error.recovery().link_is_usable(), |_| true);
-                let _ = answer.send(read(outcome));
-                if !is_usable {
-                    break;
-                }
-            }
+            Some(done) = pending.next(), if !pending.is_empty() => if !tell(done) { break },
             // The service detaches an idle link, and those of a queue that is deleted. The next message needs another one.
             _ = sender.on_detach(), if pending.is_empty() => break,
             message = messages.recv() => {
                 let Some(Posted { message, transaction, answer }) = message else { break };
-                let sending = timeout(REQUEST_TIMEOUT, begin(&mut sender, message, transaction));
-                let sent = tokio::select! {
-                    biased;
-                    () = channel.dead.cancelled() => break,
-                    sent = sending => sent,
+                let mut sending = pin!(timeout(REQUEST_TIMEOUT, begin(&mut sender, message, transaction)));
+                // It may wait for credit, while the outcomes of others come.
+                let sent = loop {
+                    tokio::select! {
+                        biased;
+                        () = channel.dead.cancelled() => break 'link,
+                        Some(done) = pending.next(), if !pending.is_empty() => if !tell(done) { break 'link },
+                        sent = &mut sending => break sent,
+                    }
                 };
                 match sent {
                     Ok(Ok(outcome)) => pending.push(Box::pin(async move { (outcome.await, answer) })),
@@ -114,6 +115,13 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: 
         let _ = answer.send(Err(Fault::not_sent("the link has ended")));
     }
     // Who still waits learns that the link has ended: without the link their futures would never end.
+}
+
+/// Returns an outcome to the caller of its message; false if the link is of no more use.
+fn tell((outcome, answer): Done) -> bool {
+    let is_usable = outcome.as_ref().map_or_else(|error| error.recovery().link_is_usable(), |_| true);
+    let _ = answer.send(read(outcome));
+    is_usable
 }
 
 /// Sends a message; returns a future of its outcome.

@@ -22,8 +22,6 @@ const TIMEOUT: &str = "com.microsoft:timeout";
 pub(crate) struct Accepted {
     pub(crate) id: String,
     pub(crate) link: ReceiveLink,
-    /// The name of the link, which requests about the session carry.
-    pub(crate) link_name: String,
     /// The end of the session's lock, if the service returns it.
     pub(crate) locked_until: Option<SystemTime>,
 }
@@ -52,10 +50,9 @@ impl Accepted {
         let receiver = attaching.await?;
         let id =
             id_of(&receiver).ok_or_else(|| Fault::unreadable("the answer to an attach names no session"))?;
-        let link_name = receiver.name().to_owned();
-        let locked_until = channel.events.link(&link_name).locked_until;
+        let locked_until = channel.events.link(receiver.name()).locked_until;
         let link = ReceiveLink::of(receiver, channel, Arc::default());
-        Ok(Self { id, link, link_name, locked_until })
+        Ok(Self { id, link, locked_until })
     }
 }
 

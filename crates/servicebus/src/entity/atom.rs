@@ -23,6 +23,8 @@ pub(crate) struct Description {
     pub(crate) forwards: bool,
     pub(crate) forwards_dead_letters: bool,
     pub(crate) is_partitioned: bool,
+    /// True if messages are in memory alone at first.
+    pub(crate) is_express: bool,
     /// Active and scheduled messages, leased ones included; `None` if the document does not say.
     pub(crate) messages: Option<u64>,
     pub(crate) dead_letters: Option<u64>,
@@ -86,6 +88,7 @@ impl Description {
             "ForwardDeadLetteredMessagesTo" => self.forwards_dead_letters = !text.is_empty(),
             "ForwardTo" => self.forwards = !text.is_empty(),
             "EnablePartitioning" => self.is_partitioned = text == "true",
+            "EnableExpress" => self.is_express = text == "true",
             "RequiresSession" => self.requires_session = text == "true",
             "DeadLetterMessageCount" if parent == Some("CountDetails") => {
                 self.dead_letters = Some(text.parse().ok()?);
@@ -137,7 +140,7 @@ mod tests {
             <DeadLetteringOnMessageExpiration>true</DeadLetteringOnMessageExpiration>\
             <AutoDeleteOnIdle>P10675199DT2H48M5.4775807S</AutoDeleteOnIdle><ForwardTo>other</ForwardTo>\
             <ForwardDeadLetteredMessagesTo>morgue</ForwardDeadLetteredMessagesTo>\
-            <EnablePartitioning>true</EnablePartitioning><MessageCount>9</MessageCount>\
+            <EnablePartitioning>true</EnablePartitioning><EnableExpress>true</EnableExpress><MessageCount>9</MessageCount>\
             <CountDetails><d:ActiveMessageCount xmlns:d=\"b\">3</d:ActiveMessageCount>\
             <d:DeadLetterMessageCount>4</d:DeadLetterMessageCount>\
             <d:ScheduledMessageCount>2</d:ScheduledMessageCount></CountDetails>\
@@ -158,6 +161,7 @@ mod tests {
                 forwards: true,
                 forwards_dead_letters: true,
                 is_partitioned: true,
+                is_express: true,
                 messages: Some(5),
                 dead_letters: Some(4),
             }]

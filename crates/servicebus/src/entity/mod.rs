@@ -18,7 +18,7 @@ use super::token::Credential;
 const API_VERSION: &str = "2021-05";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
-/// Part of the answer 409 that means that trying again helps.
+/// Part of the answer 409 while another operation on the entity is under way.
 const UNDER_WAY: &str = "SubCode=40901";
 const PAGE: usize = 100;
 /// The greatest number of deliveries that the service allows: our own bound strikes before.
@@ -60,14 +60,16 @@ impl Entities {
         self.new.sessions
     }
 
-    /// Creates a queue; false if there is one of that name.
+    /// Creates a queue; false if there is one of that name. A conflict alone does not say that: a queue that is being deleted has one, too, and
+    /// not each has a code.
     pub(crate) async fn create(&self, queue: &str) -> Result<bool, Fault> {
         let document = atom::new_queue(&self.new, MAX_DELIVERY_COUNT);
-        match self.send(Method::PUT, queue, &[], Some(document)).await? {
-            (StatusCode::CREATED | StatusCode::OK, _) => Ok(true),
-            (StatusCode::CONFLICT, body) if !detail(&body).contains(UNDER_WAY) => Ok(false),
-            (status, body) => Err(refused(status, &body)),
+        let (status, body) = self.send(Method::PUT, queue, &[], Some(document)).await?;
+        let is_conflict = status == StatusCode::CONFLICT && !detail(&body).contains(UNDER_WAY);
+        if is_conflict && self.describe(queue).await?.is_some() {
+            return Ok(false);
         }
+        if status.is_success() { Ok(true) } else { Err(refused(status, &body)) }
     }
 
     /// Deletes a queue; false if there is none.
@@ -169,11 +171,8 @@ fn read(body: &[u8]) -> Result<Vec<Description>, Fault> {
 }
 
 fn refused(status: StatusCode, body: &[u8]) -> Fault {
-    let detail = detail(body);
-    // Another operation on the entity is under way, for instance its creation or deletion.
-    let status = if detail.contains(UNDER_WAY) { StatusCode::SERVICE_UNAVAILABLE } else { status };
     // A missing queue is answered otherwise.
-    Fault::of_answer(i32::from(status.as_u16()), None, detail)
+    Fault::of_answer(i32::from(status.as_u16()), None, detail(body))
 }
 
 fn detail(body: &[u8]) -> String {

@@ -7,6 +7,7 @@ use super::super::place::Place;
 use super::super::texts::Beside;
 use super::ServiceBusQueues;
 use jobqueue_storage::QueueName;
+use jobqueue_storage::log;
 use jobqueue_storage::{Advice, Metadata, Operation, StoreError};
 
 /// Renewals of a shorter lock come too often, and one lost answer loses it.
@@ -21,7 +22,10 @@ pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
         return Ok(Vec::new());
     }
     match queues.entities.describe(queue.as_str()).await {
-        Ok(Some(description)) => Ok(of(&queues.beside, queue, &description).await),
+        Ok(Some(description)) => {
+            queues.facts(queue, |facts| facts.lock_length = description.lock_duration);
+            Ok(of(&queues.beside, queue, &description).await)
+        }
         Ok(None) => Ok(Vec::new()),
         Err(fault) if fault.is_unauthorized() => Ok(Vec::new()),
         Err(fault) => Err(fault.of_read(Operation::QueueProperties.as_str(), queue)),
@@ -32,9 +36,9 @@ pub(super) async fn tell(queues: &ServiceBusQueues, queue: &QueueName) {
     let Ok(all) = advice(queues, queue).await else { return };
     for Advice { is_warning, text, .. } in all {
         if is_warning {
-            tracing::warn!(%queue, "{text}");
+            log::warn!(%queue, "{text}");
         } else {
-            tracing::info!(%queue, "{text}");
+            log::info!(%queue, "{text}");
         }
     }
 }
@@ -99,6 +103,12 @@ fn losses(description: &Description) -> Vec<Advice> {
         all.push(Advice::warning(
             "the service moves each dead letter of this queue to another entity, where it can be neither listed nor redriven, and its text in the blobs \
              is swept: remove ForwardDeadLetteredMessagesTo",
+        ));
+    }
+    if description.is_express {
+        all.push(Advice::warning(
+            "the service keeps messages of this queue in memory before it stores them, and loses them with a node that fails: \
+             set EnableExpress to false",
         ));
     }
     if description.is_partitioned {

@@ -17,7 +17,9 @@ use jobqueue_storage::{
 const OPERATION: &str = Operation::DeadLetter.as_str();
 /// The longest reason, and the longest description, that the service takes.
 const MAX_CHARS: usize = 4096;
-/// The longest text that a property shows. The service takes 64 KiB for all properties of a message.
+/// The most bytes that the service takes for all properties of a message, without what their names and forms need.
+const MAX_PROPERTIES: usize = 62 * 1024;
+/// The longest text that a property shows.
 const MAX_SHOWN: usize = 24 * 1024;
 
 #[async_trait]
@@ -36,18 +38,19 @@ impl NativeDeadLetters for ServiceBusQueues {
         let number = self.beside.write_letter(&held, &text).await;
         let number = number.map_err(|error| error.with_ambiguous(false))?;
         let lock = Lock { queues: self, queue, token, held };
+        let reason = shortened(&cause.reason, MAX_CHARS);
+        let present = lock.held.application_properties.as_ref().and_then(|all| serde_amqp::to_vec(all).ok());
+        let room = MAX_PROPERTIES.saturating_sub(present.map_or(0, |bytes| bytes.len()) + reason.len());
+        let description = shortened(cause.description.as_deref().unwrap_or_default(), room / 2);
+        let room = room - description.len();
         let mut properties = vec![(LETTER, number.to_string())];
         // Other tools see the message as it was sent, whose payload is elsewhere by now.
-        if text.len() <= MAX_SHOWN
+        if text.len() <= MAX_SHOWN.min(room)
             && let Ok(body) = &*lock.held.body
         {
             properties.extend([(BODY, digest(body)), (TEXT, text)]);
         }
-        let outcome = DeadLetterOutcome {
-            reason: shortened(&cause.reason),
-            description: shortened(cause.description.as_deref().unwrap_or_default()),
-            properties,
-        };
+        let outcome = DeadLetterOutcome { reason, description, properties };
         let settled = lock.settle(Settlement::DeadLetter(Arc::new(outcome)), OPERATION).await;
         match &settled {
             Ok(()) => self.beside.forget(&lock.held).await,
@@ -59,6 +62,8 @@ impl NativeDeadLetters for ServiceBusQueues {
     }
 }
 
-fn shortened(text: &str) -> String {
-    text.chars().take(MAX_CHARS).collect()
+/// Returns as many characters as the service takes, and as fit.
+fn shortened(text: &str, most_bytes: usize) -> String {
+    let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= most_bytes;
+    text.char_indices().take(MAX_CHARS).take_while(fits).map(|(_, c)| c).collect()
 }

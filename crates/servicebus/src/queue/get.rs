@@ -15,11 +15,12 @@ use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
 use super::manage::Pages;
-use super::message::Content;
+use super::message::{Content, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
 use super::{Count, Facts, ServiceBusQueues, advice, in_session, lost_locks, replaced};
 use jobqueue_storage::QueueName;
+use jobqueue_storage::log;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
@@ -28,6 +29,8 @@ use jobqueue_storage::{
 };
 
 const MAX_LOCK: Duration = Duration::from_secs(300);
+/// The messages that a peek reads at most, with their bodies: the service shows delayed ones, too.
+pub(super) const PEEK_REACH: u64 = 400;
 /// The interval at which a process asks whether others save texts for messages of a queue.
 const TEXTS_CHECK: Duration = Duration::from_secs(60);
 /// The time of a count that may be made again at once.
@@ -93,8 +96,9 @@ async fn leased(
     let mut held = match reading.unwrap_or_else(|_| Err(no_answer(queue))) {
         Ok(held) => held,
         Err(error) => {
-            tracing::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
-            release_later(queues, link.clone(), taken.lock, BLOBS_PAUSE.min(left / 3));
+            log::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
+            let pause = if left.is_zero() { BLOBS_PAUSE } else { BLOBS_PAUSE.min(left / 3) };
+            release_later(queues, link.clone(), taken.lock, pause);
             return None;
         }
     };
@@ -138,7 +142,7 @@ pub(super) fn no_answer(queue: &QueueName) -> StoreError {
 /// Returns what is left of a lock that was just taken, by this machine's clock, but not more than a lock lasts.
 pub(super) fn of_lock(queues: &ServiceBusQueues, queue: &QueueName, left: Duration) -> Duration {
     if left.is_zero() {
-        tracing::warn!(%queue, "a message came whose lock is over: this machine's clock may be ahead of the service's, and then no job runs");
+        log::warn!(%queue, "a message came whose lock is over: this machine's clock may be ahead of the service's, and then no job runs");
     }
     left.min(queues.lock_length(queue))
 }
@@ -159,9 +163,10 @@ pub(super) async fn peek(
     let failed = |fault: Fault| fault.of_read(Operation::Peek.as_str(), queue);
     limits::check_peek(queue, wanted)?;
     let mut pages = Pages::of(queues.node(queue).await.map_err(failed)?);
-    let mut found = Vec::new();
-    while found.len() < wanted as usize {
+    let (mut found, mut seen) = (Vec::new(), 0);
+    while found.len() < wanted as usize && seen < PEEK_REACH {
         let page = pages.next().await.map_err(failed)?;
+        seen += page.len() as u64;
         if page.is_empty() {
             break;
         }
@@ -198,12 +203,15 @@ async fn peeked(
     }
     let saved = queues.beside.saved(&held).await?;
     let text = saved.map_or(content.text, |(text, _)| text);
-    let letter = PeekedMessage::new(content.id, text, content.delivered, content.inserted);
+    let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
     Ok(letter.with_dead(content.cause))
 }
 
 /// Returns the number of messages of a queue in any state, counted by peeks: for callers without the claim Manage. Callers share a count, which is
 /// good for ten times as long as it took, but for the first second.
+///
+/// # Errors
+/// `Unsupported` for a partitioned queue, of which peeks need not meet all messages; those of the peeks.
 pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Result<u64, StoreError> {
     let failed = |fault: Fault| fault.of_read(Operation::QueueProperties.as_str(), queue);
     let entry = Arc::clone(lock(&queues.counts).entry(queue.clone()).or_default());
@@ -215,10 +223,15 @@ pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
     let mut pages = Pages::of(queues.node(queue).await.map_err(failed)?);
     let mut messages = 0;
     loop {
-        match pages.next().await.map_err(failed)?.len() {
-            0 => break,
-            more => messages += more as u64,
+        let page = pages.next().await.map_err(failed)?;
+        if page.is_empty() {
+            break;
         }
+        if page.iter().any(|content| is_of_partition(content.sequence)) {
+            return Err(StoreError::new(Kind::Unsupported, Operation::QueueProperties.as_str(), queue)
+                .with_detail("only the claim Manage shows how many messages a partitioned queue has"));
+        }
+        messages += page.len() as u64;
     }
     let good_for = begun.elapsed().saturating_sub(CHEAP) * 10;
     *counted = Some(Count { messages, good_until: Instant::now() + good_for });
@@ -231,7 +244,8 @@ impl Held {
         let text = Arc::new(content.text.clone());
         Self {
             queue: queue.clone(),
-            id: content.id.clone(),
+            id: content.port_id(is_dead),
+            first_id: content.id.clone(),
             sequence: content.first_sequence.filter(|_| is_dead).unwrap_or(content.sequence),
             letter: content.letter.filter(|_| is_dead),
             body: Arc::clone(&text),

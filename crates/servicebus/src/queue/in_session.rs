@@ -17,6 +17,7 @@ use super::message::{Content, digest};
 use super::receipt::Receipt;
 use super::update::{Lock, UPDATE};
 use jobqueue_storage::QueueName;
+use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{GetMessages, LeasedMessage, MessageRef, Operation, Received, StoreError};
 
@@ -80,7 +81,7 @@ async fn leased(
             return None;
         }
         Err(error) => {
-            tracing::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
+            log::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
             // Until then the blobs are not asked again.
             if session.give_back(Some(queues.links.now() + BLOBS_PAUSE)).is_ok() {
                 unclaimed.keep();
@@ -106,7 +107,7 @@ impl ServiceBusQueues {
             return Arc::clone(pool);
         }
         let address = Place::of(queue).address();
-        let pool = Pool::new(&address, &self.links, self.wait, self.links.arrivals(&address));
+        let pool = Pool::new(&address, &self.links, self.wait, self.lock_length(queue));
         let pool = Arc::new(pool);
         pools.insert(queue.clone(), Arc::clone(&pool));
         pool

@@ -1,4 +1,6 @@
-//! Finds out which locks were lost together with their link.
+//! Keeps the links in use by which messages came that are with handlers, and finds out which locks were lost together with their link.
+//!
+//! The service detaches a link on which nothing has passed for ten minutes; a request on behalf of the link counts.
 //!
 //! The documentation of the service says that a broken connection drops the locks of the messages that came by it; seen was that they stay, too.
 //! So the locks are renewed as soon as a link has ended: another receiver may have a message whose lock is lost, and its handler is to stop.
@@ -6,15 +8,20 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use futures_util::future::join_all;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
 use super::super::amqp::Links;
 use super::super::amqp::receiver::ReceiveLink;
-use super::super::held::HeldMessages;
+use super::super::held::{Held, HeldMessages};
 use super::super::place::Place;
 use super::{ServiceBusQueues, manage};
 use jobqueue_storage::QueueName;
+use jobqueue_storage::log;
 
+/// The time without a request on behalf of a link. The service allows ten minutes.
+const UNUSED: Duration = Duration::from_secs(240);
 /// The pause before locks are renewed again whose renewal was not answered.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -24,14 +31,30 @@ pub(super) fn watch(queues: &ServiceBusQueues, queue: &QueueName, link: &Receive
     let (links, held) = (Arc::downgrade(&queues.links), Arc::downgrade(&queues.held));
     let link = link.clone();
     drop(queues.links.runtime().spawn(async move {
-        link.ended().await;
+        while timeout(UNUSED, link.ended()).await.is_err() {
+            tokio::select! {
+                biased;
+                () = link.ended() => {}
+                () = show_use(&held, &link, &address) => {}
+            }
+        }
         while renew_all(&links, &held, &link, &address).await {
             sleep(RETRY).await;
         }
     }));
 }
 
-/// Renews the locks; returns whether some renewals were not answered.
+/// Makes a request on behalf of a link if a message is in hand that came by it. If that fails, the locks are renewed when the link has ended.
+async fn show_use(held: &Weak<HeldMessages>, link: &ReceiveLink, address: &str) {
+    let in_hand =
+        held.upgrade().and_then(|all| all.of(link).into_iter().find_map(|(_, held)| held.link.clone()));
+    let Some(open) = in_hand else { return };
+    if let Ok(node) = open.node(address).await {
+        drop(manage::use_link(&node, link).await);
+    }
+}
+
+/// Renews the locks, all at once: successors may have begun. Returns whether some renewals were not answered.
 async fn renew_all(
     links: &Weak<Links>,
     held: &Weak<HeldMessages>,
@@ -39,24 +62,24 @@ async fn renew_all(
     address: &str,
 ) -> bool {
     let (Some(links), Some(all)) = (links.upgrade(), held.upgrade()) else { return false };
-    let mut is_open = false;
-    for (token, held) in all.of(link) {
-        if held.locked_until <= links.now() {
-            continue;
+    let renewals = all.of(link).into_iter().map(|(token, held)| renew(&links, &all, address, token, held));
+    join_all(renewals).await.contains(&false)
+}
+
+/// Renews a lock; returns whether the service has answered.
+async fn renew(links: &Arc<Links>, all: &HeldMessages, address: &str, token: Uuid, held: Arc<Held>) -> bool {
+    let renewed = match links.node(address).await {
+        Ok(node) => manage::renew(&node, token).await,
+        Err(fault) => Err(fault),
+    };
+    match renewed {
+        Ok(until) => all.change(token, |held| (held.locked_until, held.link) = (until, None)),
+        Err(fault) if fault.is_lock_lost() => {
+            log::warn!(queue = %held.queue, message = %held.id, "the lock of a message was lost with its link");
+            held.lost.cancel();
+            all.change(token, |held| held.link = None);
         }
-        let renewed = match links.node(address).await {
-            Ok(node) => manage::renew(&node, token).await,
-            Err(fault) => Err(fault),
-        };
-        match renewed {
-            Ok(until) => all.change(token, |held| (held.locked_until, held.link) = (until, None)),
-            Err(fault) if fault.is_lock_lost() => {
-                tracing::warn!(queue = %held.queue, message = %held.id, "the lock of a message was lost with its link");
-                held.lost.cancel();
-                all.change(token, |held| held.link = None);
-            }
-            Err(_) => is_open = true,
-        }
+        Err(_) => return false,
     }
-    is_open
+    true
 }

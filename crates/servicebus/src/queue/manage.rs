@@ -11,6 +11,7 @@ use serde_amqp::read::SliceReader;
 use serde_amqp::serde::Deserialize as _;
 use uuid::Uuid;
 
+use super::super::amqp::receiver::ReceiveLink;
 use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::settlement::Settlement;
 use super::super::amqp::{encode, field, instant, map, millis};
@@ -18,6 +19,7 @@ use super::super::error::Fault;
 use super::message::Content;
 
 const PAGE: i32 = 100;
+const PEEK: &str = "com.microsoft:peek-message";
 /// The codes of two sections of a message.
 const ANNOTATIONS: u64 = 0x72;
 const PROPERTIES: u64 = 0x74;
@@ -92,10 +94,17 @@ pub(super) async fn cancel(node: &Node, number: i64) -> Result<(), Fault> {
     node.call(request("com.microsoft:cancel-scheduled-message", body)).await.map(drop)
 }
 
+/// Peeks at a message on behalf of a link, which the service takes for use of it.
+pub(super) async fn use_link(node: &Node, link: &ReceiveLink) -> Result<(), Fault> {
+    let body = map([("from-sequence-number", Value::Long(0)), ("message-count", Value::Int(1))]);
+    let properties = vec![link.association()];
+    node.call(Request { operation: PEEK, properties, body }).await.map(drop)
+}
+
 /// Returns up to `count` messages in any state, from a number on.
 pub(super) async fn peek(node: &Node, from: i64, count: i32) -> Result<Vec<Content>, Fault> {
     let body = map([("from-sequence-number", Value::Long(from)), ("message-count", Value::Int(count))]);
-    let answer = match node.call(request("com.microsoft:peek-message", body)).await {
+    let answer = match node.call(request(PEEK, body)).await {
         Ok(Some(answer)) => answer,
         Ok(None) => return Ok(Vec::new()),
         // Other clients take this for the end, too.

@@ -17,6 +17,8 @@ use jobqueue_storage::{DeadLetterCause, MessageId};
 
 /// The longest time to live that the header can tell: 49 days.
 const MAX_HEADER_TTL: Duration = Duration::from_millis(u32::MAX as u64);
+/// The longest id of a message: one that the service takes, after a number.
+const MAX_ID: usize = 150;
 /// The greatest difference between two clocks that agree.
 const SKEW: Duration = Duration::from_secs(5);
 const CONTENT_TYPE: &str = "application/cloudevents+json";
@@ -76,7 +78,7 @@ impl Outgoing<'_> {
         properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
         let mut fields = application.unwrap_or_default();
         // From a dead letter that was resent unchanged.
-        for name in [LETTER, TEXT, BODY, REASON, DESCRIPTION, DEQUEUED, SEAL] {
+        for name in [LETTER, TEXT, BODY, REASON, DESCRIPTION, EXPIRES, DEQUEUED, SEAL] {
             fields.0.swap_remove(name);
         }
         fields.0.insert(ID.to_owned(), SimpleValue::String(self.id.to_owned()));
@@ -150,6 +152,14 @@ pub(super) struct Content {
 }
 
 impl Content {
+    /// Returns the id by which the port knows the message. Several dead letters may have one id: a tool that sends a letter again sends it along.
+    pub(super) fn port_id(&self, is_dead_letter: bool) -> MessageId {
+        match is_dead_letter {
+            true => MessageId::new(format!("{}/{}", self.sequence, self.id)),
+            false => self.id.clone(),
+        }
+    }
+
     pub(super) fn read(mut message: Incoming) -> Self {
         let body = text_of(std::mem::replace(&mut message.body, Body::Empty));
         let annotation = |name: &str| {
@@ -170,31 +180,30 @@ impl Content {
             _ => None,
         };
         let sequence = annotation("x-opt-sequence-number").unwrap_or_default();
+        let first_sequence = annotation("x-opt-enqueue-sequence-number").filter(|number| *number > 0);
         let enqueued = annotation("x-opt-enqueued-time").map_or_else(SystemTime::now, instant);
         let header = message.header.as_ref();
-        let ttl = header.and_then(|header| header.ttl).filter(|ttl| *ttl < u32::MAX);
-        let ttl = ttl.and_then(|ttl| enqueued.checked_add(Duration::from_millis(u64::from(ttl))));
+        let end = life_of(&message).and_then(|life| enqueued.checked_add(life));
         let delivered_here = header.map_or(0, |header| header.delivery_count);
         let dequeued = property(DEQUEUED).and_then(|count| u32::try_from(count).ok());
         let is_letter = |of: &String| body.as_ref().is_ok_and(|body| digest(body) == *of);
         let letter_text = text(BODY).filter(is_letter).and_then(|_| text(TEXT));
         Self {
-            id: id_of(&message, sequence),
+            id: id_of(&message, first_sequence.unwrap_or(sequence)),
             is_whole: true,
             // The sender's clock may be ahead.
             inserted: property(INSERTED).map(instant).filter(|at| *at <= enqueued + SKEW).unwrap_or(enqueued),
-            expires: match (property(EXPIRES).map(instant), ttl) {
-                // By the service's clock, which removes it then: the sender's is behind.
-                (Some(own), Some(end)) if own + SKEW < end => Some(end),
-                (own, end) => own.or(end),
-            },
+            // By the service's clock, which removes it then. The sender's own word is more exact, unless its clock is behind, and nothing without
+            // a time to live: a tool that sends the message again sends the property along.
+            expires: end
+                .map(|end| property(EXPIRES).map(instant).filter(|own| end <= *own + SKEW).unwrap_or(end)),
             delivered: delivered_here,
             replaced: dequeued
                 .zip(text(SEAL).filter(|_| letter_text.is_none()))
                 .map(|(dequeued, seal)| Replaced { dequeued, seal }),
             delivered_here,
             sequence,
-            first_sequence: annotation("x-opt-enqueue-sequence-number").filter(|number| *number > 0),
+            first_sequence,
             letter: text(LETTER).and_then(|number| Uuid::try_parse(&number).ok()),
             cause: text(REASON)
                 .map(|reason| DeadLetterCause::new(reason).with_description(text(DESCRIPTION))),
@@ -207,18 +216,34 @@ impl Content {
     }
 }
 
-/// Returns the framework's own id of a message, or one that others have given it.
+/// Returns the time to live of a message. One that is longer than the header can tell is the difference of two properties.
+fn life_of(message: &Incoming) -> Option<Duration> {
+    let ttl = message.header.as_ref()?.ttl?;
+    if ttl < u32::MAX {
+        return Some(Duration::from_millis(ttl.into()));
+    }
+    let properties = message.properties.as_ref()?;
+    let (created, end) = (properties.creation_time.as_ref()?, properties.absolute_expiry_time.as_ref()?);
+    u64::try_from(end.milliseconds().checked_sub(created.milliseconds())?).ok().map(Duration::from_millis)
+}
+
+/// Returns the framework's own id of a message, or one that others have given it. Several messages may have one id.
 fn id_of(message: &Incoming, sequence: i64) -> MessageId {
     let own = message.application_properties.as_ref().and_then(|properties| properties.get(ID));
-    if let Some(SimpleValue::String(id)) = own {
+    if let Some(SimpleValue::String(id)) = own
+        && is_id(id)
+    {
         return MessageId::new(id);
     }
     match message.properties.as_ref().and_then(|properties| properties.message_id.as_ref()) {
-        Some(AmqpId::String(id)) if !id.is_empty() && id.len() <= 128 => {
-            MessageId::new(format!("{sequence}/{id}"))
-        }
+        Some(AmqpId::String(id)) if is_id(id) => MessageId::new(format!("{sequence}/{id}")),
         _ => MessageId::new(sequence.to_string()),
     }
+}
+
+/// Returns whether a text has the form of an id: that of others, with the number before it, included.
+fn is_id(text: &str) -> bool {
+    (1..=MAX_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Returns the text of a body, or the reason why there is none.

@@ -170,6 +170,7 @@ impl QueueStore for ServiceBusQueues {
     fn powers(self: Arc<Self>) -> QueuePowers {
         QueuePowers {
             guarantees: Guarantees { checks_expiry: true, ..Guarantees::default() },
+            peek_reach: Some(get::PEEK_REACH),
             metadata: Some(Arc::clone(&self) as _),
             batches: Some(Arc::clone(&self) as _),
             groups: Some(Arc::clone(&self) as _),

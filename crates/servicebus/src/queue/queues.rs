@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::super::amqp::requests::Node;
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::place::Place;
@@ -196,17 +197,25 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
             Err(fault) => return Err(failed(fault)),
         }
     }
-    let mut pages = Pages::of(node.clone());
+    // A walk through a partitioned queue may meet the messages of one partition only.
+    while cancel_delayed(&node).await.map_err(failed)? {}
+    Ok(())
+}
+
+/// Cancels the delayed messages that a walk through a queue meets; false if there were none.
+async fn cancel_delayed(node: &Node) -> Result<bool, Fault> {
+    let (mut pages, mut has_cancelled) = (Pages::of(node.clone()), false);
     loop {
-        let page = pages.next().await.map_err(failed)?;
+        let page = pages.next().await?;
         if page.is_empty() {
-            return Ok(());
+            return Ok(has_cancelled);
         }
         for delayed in page.iter().filter(|content| !content.is_active) {
             // One by one: a delay that has ended meanwhile must not keep the others.
-            match manage::cancel(&node, delayed.sequence).await.map_err(failed) {
-                Err(error) if error.kind() != Kind::MessageNotFound => return Err(error),
-                _ => {}
+            match manage::cancel(node, delayed.sequence).await {
+                Ok(()) => has_cancelled = true,
+                Err(fault) if fault.is_missing_message() => {}
+                Err(fault) => return Err(fault),
             }
         }
     }

@@ -3,8 +3,10 @@
 //! Whoever may send can set any property. So the count has a seal, which covers the queue, the id of the message and its text: it is good for
 //! what the framework has written, and for nothing else.
 
+use super::super::place::Place;
 use super::super::texts::Beside;
 use super::message::{Content, Outgoing, Replaced};
+use jobqueue_storage::log;
 use jobqueue_storage::{QueueName, StoreError};
 
 /// Returns the seal of a copy.
@@ -36,11 +38,12 @@ pub(super) async fn count(
     if beside.secret()?.is_sealed(&parts(queue, content.id.as_str(), &count, text), &seal).await? {
         content.delivered = content.delivered.saturating_add(dequeued);
     } else {
-        tracing::warn!(%queue, message = %content.id, "a message claims deliveries that did not take place; they are not counted");
+        log::warn!(%queue, message = %content.id, "a message claims deliveries that did not take place; they are not counted");
     }
     Ok(())
 }
 
 fn parts<'p>(queue: &'p QueueName, id: &'p str, count: &'p str, text: &'p str) -> [&'p [u8]; 4] {
-    [queue.as_str(), id, count, text].map(str::as_bytes)
+    // A dead letter has the seal of its queue.
+    [Place::of(queue).queue, id, count, text].map(str::as_bytes)
 }

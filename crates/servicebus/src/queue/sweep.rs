@@ -12,6 +12,7 @@ use super::ServiceBusQueues;
 use super::manage::Pages;
 use super::message::is_of_partition;
 use jobqueue_storage::QueueName;
+use jobqueue_storage::log;
 use jobqueue_storage::{
     BlobProperties, Operation, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers,
 };
@@ -84,7 +85,7 @@ async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<H
         Ok(Some(description)) if description.is_partitioned => return Ok(None),
         Ok(_) => {}
         Err(error) => {
-            tracing::warn!(%queue, %error, "the texts of a queue are not swept, because its settings cannot be read");
+            log::warn!(%queue, %error, "the texts of a queue are not swept, because its settings cannot be read");
             return Ok(None);
         }
     }
@@ -101,7 +102,7 @@ async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<H
             match read {
                 Ok(true) => break,
                 Ok(false) => {
-                    tracing::warn!(%queue, "the texts of a queue are not swept, because a message cannot be decoded that may need one");
+                    log::warn!(%queue, "the texts of a queue are not swept, because a message cannot be decoded that may need one");
                     return Ok(None);
                 }
                 // The link of a queue that was deleted says so; there may be another one of that name by now.
@@ -141,7 +142,7 @@ async fn remove(
         && let Err(error) = queues.beside.blobs.delete_blob(&Beside::blob(name)?, None).await
         && error.kind() != Kind::BlobNotFound
     {
-        tracing::debug!(%error, "the text of a deleted message was not removed");
+        log::debug!(%error, "the text of a deleted message was not removed");
         swept.failed += 1;
         return Ok(());
     }

@@ -17,6 +17,7 @@ use super::put::before;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage, replaced};
 use jobqueue_storage::QueueName;
+use jobqueue_storage::log;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{MessageRef, Operation, StoreError, StoreErrorKind as Kind, UpdateMessage, Updated};
 
@@ -190,7 +191,7 @@ impl Lock<'_> {
         {
             match self.replace_at_once(copy()).await {
                 Err(error) if error.is_unsupported() => {
-                    tracing::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
+                    log::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
                     self.queues.facts(queue, |facts| facts.lacks_transactions = true);
                 }
                 replaced => {
@@ -224,7 +225,7 @@ impl Lock<'_> {
     async fn complete_copied(&self) -> Result<(), StoreError> {
         self.settle(Settlement::Complete, UPDATE).await.inspect_err(|error| {
             let queue = self.queue;
-            tracing::warn!(%queue, message = %self.held.id, %error, "a message was put back and is not completed yet; it may run twice");
+            log::warn!(%queue, message = %self.held.id, %error, "a message was put back and is not completed yet; it may run twice");
         })?;
         self.replaced().await
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::driver::Driver;
 use super::pool::{Demand, Shared};
+use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 
 /// The time for which the service waits for a session without a pending get, on behalf of a subscription.
@@ -54,7 +55,7 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
             }
         }),
         Err(fault) => {
-            tracing::debug!(queue = shared.queue, error = %fault, "no session of Service Bus was accepted");
+            log::debug!(queue = shared.queue, error = %fault, "no session of Service Bus was accepted");
             shared.change(|state| {
                 state.failed = Some((demand.get, fault));
                 // The next get tries again.

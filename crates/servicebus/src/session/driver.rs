@@ -12,6 +12,7 @@ use super::super::amqp::receiver::Taken;
 use super::super::amqp::session::Accepted;
 use super::held::{MessageOutcome, Session, Unclaimed};
 use super::pool::{Claimed, Phase, Shared, State};
+use jobqueue_storage::log;
 
 /// The time that a message waits for a get. Then its session is released: the slot that it came for is in use.
 const OFFER_TTL: Duration = Duration::from_secs(1);
@@ -77,7 +78,7 @@ impl Driver {
             Ok(mut taken) if !taken.is_empty() => taken.pop(),
             answer => {
                 if let Err(error) = answer {
-                    tracing::debug!(session = self.session.id(), %error, "a session of Service Bus was lost");
+                    log::debug!(session = self.session.id(), %error, "a session of Service Bus was lost");
                 }
                 None
             }
@@ -95,7 +96,6 @@ impl Driver {
         self.shared.arrivals.notify();
         let early = Instant::now() + OFFER_TTL;
         let mut is_early = true;
-        let mut keep_alive = Instant::now() + self.shared.links.keep_alive;
         loop {
             tokio::select! {
                 biased;
@@ -115,10 +115,6 @@ impl Driver {
                         self.shared.change(State::forget_free_slots);
                         return false;
                     }
-                }
-                () = sleep_until(keep_alive) => {
-                    self.session.link.keep_alive().await;
-                    keep_alive = Instant::now() + self.shared.links.keep_alive;
                 }
                 // Its holder has not renewed it, and the service has not said that it is lost.
                 () = sleep_until(self.session.ends() + GRACE) => {
@@ -147,7 +143,6 @@ impl Driver {
 
     /// Holds the session until a time, unless it is lost or to be released before.
     async fn hold(&self, until: SystemTime) {
-        let mut keep_alive = Instant::now() + self.shared.links.keep_alive;
         let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
         let until = Instant::now() + wait;
         loop {
@@ -162,10 +157,6 @@ impl Driver {
                         sleep(RETRY).await;
                     }
                 }
-                () = sleep_until(keep_alive) => {
-                    self.session.link.keep_alive().await;
-                    keep_alive = Instant::now() + self.shared.links.keep_alive;
-                }
             }
         }
     }
@@ -175,7 +166,7 @@ impl Driver {
         if self.session.left() < self.half.min(LEAST)
             && let Err(error) = self.session.renew(&self.shared.links).await
         {
-            tracing::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");
+            log::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");
         }
     }
 }

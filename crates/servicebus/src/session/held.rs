@@ -37,7 +37,6 @@ pub(super) enum MessageOutcome {
 pub(crate) struct Session {
     id: String,
     pub(super) link: ReceiveLink,
-    link_name: String,
     live: Arc<Live>,
     queue: String,
     /// The end of the lock by the service's clock, and by the monotonic one of this process.
@@ -64,13 +63,15 @@ impl Session {
         shared: &Arc<Shared>,
     ) -> (Self, mpsc::UnboundedReceiver<MessageOutcome>) {
         let (outcomes, heard) = mpsc::unbounded_channel();
-        let Accepted { id, link, link_name, locked_until } = accepted;
+        let Accepted { id, link, locked_until } = accepted;
         let now = shared.links.now();
         let until = locked_until.unwrap_or(now + USUAL_LOCK);
-        let ends = Mutex::new((until, Instant::now() + until.duration_since(now).unwrap_or_default()));
+        // To a clock that is behind it seems longer than a lock lasts; what renewals add is exact.
+        let left = until.duration_since(now).unwrap_or_default().min(shared.longest_lock);
+        let ends = Mutex::new((until, Instant::now() + left));
         let (queue, lost) = (shared.queue.clone(), CancellationToken::new());
         let shared = Arc::downgrade(shared);
-        (Self { id, link, link_name, live, queue, ends, outcomes, number, lost, shared }, heard)
+        (Self { id, link, live, queue, ends, outcomes, number, lost, shared }, heard)
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -105,7 +106,8 @@ impl Session {
         self.ends().saturating_duration_since(Instant::now())
     }
 
-    /// Renews the lock over the connection that holds the session, as all clients of the service do; returns its new end. A program whose
+    /// Renews the lock over the connection that holds the session, as all clients of the service do, which also shows that its link is in
+    /// use; returns its new end. A program whose
     /// threads are all busy does not answer there, and a connection may take no further links: then over that of `links`, too.
     ///
     /// # Errors
@@ -132,8 +134,7 @@ impl Session {
         if self.link.is_gone() {
             return Err(lost());
         }
-        let link = vec![("associated-link-name", self.link_name.clone())];
-        self.renew_by(&node.map_err(Fault::not_sent)?, link).await
+        self.renew_by(&node.map_err(Fault::not_sent)?, vec![self.link.association()]).await
     }
 
     /// Whether the service renews a session over another connection is not documented: a refusal says nothing of the session.

@@ -61,6 +61,7 @@ pub(super) struct Shared {
     pub(super) links: Arc<Links>,
     /// The time that a get and a session wait for a message.
     pub(super) wait: Duration,
+    pub(super) longest_lock: Duration,
     /// Notified when a message comes that no get waits for.
     pub(super) arrivals: Arc<Notifier>,
     pub(super) state: Mutex<State>,
@@ -110,12 +111,14 @@ pub(super) struct Demand {
 }
 
 impl Pool {
-    pub(crate) fn new(queue: &str, links: &Arc<Links>, wait: Duration, arrivals: Arc<Notifier>) -> Self {
+    pub(crate) fn new(queue: &str, links: &Arc<Links>, wait: Duration, longest_lock: Duration) -> Self {
+        let arrivals = links.arrivals(queue);
         let stop = CancellationToken::new();
         let shared = Shared {
             queue: queue.to_owned(),
             links: Arc::clone(links),
             wait,
+            longest_lock,
             arrivals,
             state: Mutex::default(),
             changed: Notify::new(),

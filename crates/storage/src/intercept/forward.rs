@@ -75,6 +75,7 @@ forward! {
     fn powers(self: Arc<Self>) -> QueuePowers {
         let QueuePowers {
             guarantees,
+            peek_reach,
             metadata,
             counts,
             index,
@@ -98,6 +99,7 @@ forward! {
             detach: detach.map(|detach| self.around(detach) as _),
             // These have no operations of their own to observe.
             guarantees,
+            peek_reach,
             groups,
             arrivals,
             links,

@@ -29,6 +29,7 @@ impl ShardedQueues {
                 throttles_by_shard: true,
                 puts_lists_whole: false,
             },
+            peek_reach: accounts().filter_map(|queues| queues.powers().peek_reach).min(),
             metadata: Some(Arc::clone(&self) as _),
             counts: all(|powers| powers.counts.is_some()).then(|| Arc::clone(&self) as _),
             // A page would have to be put together from those of the shards.

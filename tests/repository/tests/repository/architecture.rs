@@ -162,9 +162,9 @@ const CHANCE: &[(&str, &[&str])] = &[
     ("RngExt", &["runtime", "testing"]),
     ("Uuid::new_v4()", &["runtime"]),
     ("Uuid::now_v7()", &["runtime"]),
-    // It wakes those who wait in a random order. Service Bus runs in no seeded world.
-    ("sync::watch", &["servicebus"]),
-    ("tokio::spawn(", &["runtime", "testing"]),
+    // It wakes those who wait in a random order. Service Bus and tokens of Entra ID are in no seeded world.
+    ("sync::watch", &["servicebus", "entra"]),
+    ("tokio::spawn(", &["runtime", "testing", "entra"]),
     ("handle.spawn(", &["runtime"]),
     ("tasks.spawn(", &["runtime"]),
     ("pollers.spawn(", &["runtime"]),

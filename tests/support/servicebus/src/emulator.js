@@ -31,6 +31,7 @@ const DEFAULTS = {
     idleTimeout: 240_000,
     linkIdleTimeout: 0,
     handleMax: 255,
+    channelMax: 4999,
     locksEndWithLinks: false,
     countsDroppedLocks: true,
     sessionSearch: 0,

@@ -113,7 +113,7 @@ class Fault {
     spoil(call, perform) {
         const { action, fields } = this;
         if (action === 'starve' || action === 'garble') {
-            call[action]?.();
+            call[action]?.(fields);
             perform()();
             return;
         }

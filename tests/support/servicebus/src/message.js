@@ -37,6 +37,10 @@ class Message {
         this.applicationProperties = this.map('application properties');
     }
 
+    get propertiesSize() {
+        return this.section('application properties')?.raw.length ?? 0;
+    }
+
     section(name) {
         return this.sections.find((section) => section.name === name);
     }

@@ -76,7 +76,7 @@ function fromClient(broker, receiver) {
         }
         return () => {
             receiver.answer();
-            if (!receiver.isWithoutCredit) receiver.add_credit(CREDIT);
+            receiver.add_credit(receiver.credits ?? CREDIT);
         };
     });
 }
@@ -114,7 +114,7 @@ function begin(broker, link, prepare) {
         // A link that was not answered is detached by refusing it.
         link: { session: link.session, connection: link.connection, close: refuse },
         refuse,
-        starve: () => (link.isWithoutCredit = true),
+        starve: ({ credits = 0 }) => (link.credits = credits),
     };
     try {
         broker.faults.run(call, prepare);

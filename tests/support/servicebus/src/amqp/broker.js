@@ -33,11 +33,11 @@ class Broker {
 
     /** Serves AMQP on a socket. */
     accept(socket) {
-        const { maxFrameSize, idleTimeout } = this.options;
+        const { maxFrameSize, idleTimeout, channelMax } = this.options;
         const options = {
             max_frame_size: maxFrameSize,
             idle_time_out: idleTimeout,
-            channel_max: 4999,
+            channel_max: channelMax,
             // Deliveries that a session may have unsettled.
             session_buffer_size: 65536,
             tcp_no_delay: true,
@@ -63,7 +63,6 @@ class Broker {
         container.on('sender_open', ({ sender }) => attach.toClient(this, sender));
         container.on('receiver_open', ({ receiver }) => attach.fromClient(this, receiver));
         container.on('sendable', ({ sender }) => sender.purpose?.flow());
-        container.on('sender_flow', ({ sender }) => this.used(sender));
         container.on('sender_draining', ({ sender }) => drain(sender));
         container.on('sender_close', ({ sender }) => this.ended(sender));
         container.on('receiver_close', ({ receiver }) => this.ended(receiver));
@@ -122,6 +121,11 @@ class Broker {
         link?.idle?.set(this.clock.now() + this.options.linkIdleTimeout);
     }
 
+    /** Notes a request on behalf of a link of that name. */
+    usedBy(connection, name) {
+        if (name !== undefined) this.linksOf(connection, (link) => link.name === name).forEach((link) => this.used(link));
+    }
+
     /** Detaches a link on which nothing has passed for so long, as the service does after ten minutes. */
     detachIdle(link) {
         const seconds = this.options.linkIdleTimeout / 1000;
@@ -162,7 +166,7 @@ class Broker {
         // What was on its way when the link was detached is lost.
         if (!receiver.is_open()) return;
         this.used(receiver);
-        if (receiver.credit < CREDIT / 2) receiver.add_credit(CREDIT - receiver.credit);
+        if (receiver.credits === undefined && receiver.credit < CREDIT / 2) receiver.add_credit(CREDIT - receiver.credit);
         receiver.purpose?.receive(bytes, delivery);
     }
 

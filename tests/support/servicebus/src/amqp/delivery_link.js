@@ -62,7 +62,6 @@ class DeliveryLink {
 
     /** Serves what the client asks by its flow. */
     flow() {
-        this.broker.used(this.sender);
         this.lane.pump();
     }
 

@@ -74,6 +74,7 @@ class RequestLink {
                 if (!handler) throw new ServiceError('amqp:not-implemented', `'${name}' is not implemented.`, 501);
                 const body = entries(request.section('value')?.value);
                 const { connection } = this.receiver;
+                this.broker.usedBy(connection, plain(request.applicationProperties.get('associated-link-name')));
                 if (transaction) {
                     const check = this.checks?.[name];
                     if (!check) throw notAllowed(`'${name}' supports no transactions.`);

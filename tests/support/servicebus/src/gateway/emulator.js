@@ -14,6 +14,7 @@ const FLAGS = {
     checksTokens: '--checks-tokens',
     linkIdleTimeout: '--link-idle-timeout',
     handleMax: '--handle-max',
+    channelMax: '--channel-max',
     locksEndWithLinks: '--locks-end-with-links',
     countsDroppedLocks: '--counts-dropped-locks',
     sessionSearch: '--session-search',

@@ -1,6 +1,12 @@
 'use strict';
 // What receivers decide about a locked message.
 
+const { plain } = require('../message.js');
+const { badRequest } = require('../errors.js');
+
+/** The most bytes of all properties of a message. */
+const LARGEST_PROPERTIES = 65_536;
+
 /** Throws when the outcome cannot be applied. */
 function check(queue, token) {
     queue.locks.find(token);
@@ -12,7 +18,11 @@ function check(queue, token) {
  */
 function settle(queue, token, outcome) {
     const stored = queue.locks.find(token);
-    for (const [name, value] of outcome.properties ?? []) stored.added.set(name, value);
+    const added = [...(outcome.properties ?? [])];
+    const texts = [...added.map(([, value]) => plain(value)), outcome.reason, outcome.description];
+    const size = texts.reduce((sum, text) => sum + Buffer.byteLength(String(text ?? '')), stored.message.propertiesSize);
+    if (size > LARGEST_PROPERTIES) throw badRequest(`The properties have more than ${LARGEST_PROPERTIES} bytes.`);
+    for (const [name, value] of added) stored.added.set(name, value);
     APPLY[outcome.kind](queue, stored, outcome);
 }
 
