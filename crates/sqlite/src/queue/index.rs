@@ -3,7 +3,7 @@
 use rusqlite::params;
 
 use super::admin::find;
-use super::ready::{BY_NUMBER, Found, merge};
+use super::ready::{BY_NUMBER, Found, Source, merge};
 use crate::batch::{Batch, refuse};
 use crate::clock::to_instant;
 use crate::error::Applied;
@@ -117,10 +117,11 @@ fn page(
     let (mut found, mut end) = match from {
         Place::Time(mut place) => {
             let found = by_time(view, &queue, state, place, count)?;
-            if let Some(last) = found.iter().rfind(|one| !one.by_number) {
+            if let Some(last) = found.iter().rfind(|one| one.source != Source::Number) {
                 (place.visible_at, place.number) = last.place();
             }
-            place.row = found.iter().rfind(|one| one.by_number).map_or(place.row, |one| one.id);
+            place.row =
+                found.iter().rfind(|one| one.source == Source::Number).map_or(place.row, |one| one.id);
             (found, Place::Time(place))
         }
         turn @ Place::Turn(..) => (Vec::new(), turn),
@@ -134,7 +135,7 @@ fn page(
         let mut rows =
             statement.query(params![queue.id, view.now, group, turn, (count - found.len()) as i64])?;
         while let Some(row) = rows.next()? {
-            found.push(Found::read(row)?);
+            found.push(Found::by_time(row)?);
             end = Place::Turn(row.get(6)?, row.get(7)?);
         }
     }
@@ -158,12 +159,12 @@ fn by_time(
     let (visible_at, number) = (place.visible_at, place.number).max((after, i64::MAX));
     let values = params![queue.id, view.now, visible_at, number, until, least, most, count as i64];
     let mut statement = view.connection.prepare_cached(BY_TIME)?;
-    let mut found = statement.query_map(values, Found::read)?.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut found = statement.query_map(values, Found::by_time)?.collect::<rusqlite::Result<Vec<_>>>()?;
     if matches!(state, MessageState::Waiting | MessageState::Running) {
         let rows = row_id::all(queue.id);
         let values = params![rows.start, rows.end, view.now, visible_at, number, until, count as i64];
         let mut statement = view.connection.prepare_cached(BY_LEASE)?;
-        let leased = statement.query_map(values, Found::read)?;
+        let leased = statement.query_map(values, Found::by_time)?;
         found.extend(leased.collect::<rusqlite::Result<Vec<_>>>()?);
         found.sort_by_key(Found::place);
     }

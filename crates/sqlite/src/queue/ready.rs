@@ -20,12 +20,27 @@ pub(super) struct Found {
     pub(super) inserted_at: i64,
     pub(super) expires_at: Option<i64>,
     pub(super) visible_at: i64,
-    /// True if it is received by its number.
-    pub(super) by_number: bool,
+    pub(super) source: Source,
+}
+
+/// The place where a message was found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Among those that are received by their numbers.
+    Number,
+    /// In the index of times.
+    Time,
+    /// Behind its lease.
+    Lease,
 }
 
 impl Found {
-    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    /// Reads a row of the index of times.
+    pub(super) fn by_time(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Self::read(row, Source::Time)
+    }
+
+    pub(super) fn read(row: &Row<'_>, source: Source) -> rusqlite::Result<Self> {
         Ok(Self {
             id: row.get(0)?,
             text: text(row, 1)?,
@@ -33,7 +48,7 @@ impl Found {
             inserted_at: row.get(3)?,
             expires_at: row.get(4)?,
             visible_at: row.get(5)?,
-            by_number: false,
+            source,
         })
     }
 
@@ -54,7 +69,7 @@ fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<String, String>
     Ok(value.as_str().map(str::to_owned).map_err(|error| error.to_string()))
 }
 
-/// Merges up to `limit` messages of the index of times with rows of [`BY_NUMBER`] that `is_wanted`. Returns also the new head, unless
+/// Merges up to `limit` messages in the order of their times with rows of [`BY_NUMBER`] that `is_wanted`. Returns also the new head, unless
 /// it is the old one.
 pub(super) fn merge(
     due: Vec<Found>,
@@ -70,7 +85,7 @@ pub(super) fn merge(
             && let Some(row) = rows.next()?
         {
             if row.get(6)? {
-                next = Some(Found { by_number: true, ..Found::read(row)? }).filter(&is_wanted);
+                next = Some(Found::read(row, Source::Number)?).filter(&is_wanted);
             }
             if next.is_none() {
                 head = Some(row.get::<_, i64>(0)? + 1);
@@ -78,7 +93,7 @@ pub(super) fn merge(
         }
         let earlier = due.next_if(|due| next.as_ref().is_none_or(|next| due.place() < next.place()));
         let Some(first) = earlier.or_else(|| next.take()) else { break };
-        if first.by_number {
+        if first.source == Source::Number {
             head = Some(first.id + 1);
         }
         merged.push(first);
