@@ -25,6 +25,10 @@ pub(super) struct Batch<'c> {
     note: bool,
     changed: bool,
     unmet: bool,
+    /// The milliseconds by which leases were moved, since time has leapt ahead.
+    moved: i64,
+    /// True if other processes must not see the present time yet: the leases were not moved.
+    hides_time: bool,
     statements: Statements<'c>,
     /// Messages that were put and are not inserted yet.
     pending: Vec<Pending<Arc<PutMessage>>>,
@@ -38,6 +42,8 @@ pub(super) struct Finished {
     pub(super) arrived: Vec<QueueName>,
     /// The file as it is after the commit.
     pub(super) known: Known,
+    /// The milliseconds by which leases were moved, to be noted by the clock after the commit.
+    pub(super) moved: i64,
 }
 
 /// The maximum age of the latest time in the file, in milliseconds. After the wall clock is set back, a process that
@@ -50,8 +56,23 @@ const MAX_KNOWN: usize = 64;
 impl<'c> Batch<'c> {
     /// Wraps a transaction that holds the write lock. `known` is the file as the connection left it, or nothing.
     pub(super) fn begin(connection: &'c Connection, clock: &StoreClock, known: Known) -> Result<Self, Cause> {
+        let mut batch = Self::new(connection, clock, known)?;
+        batch.look_at(clock).map_err(from_sql)?;
+        Ok(batch)
+    }
+
+    /// Wraps a transaction of the application, which may be rolled back at any time. If time has leapt ahead, the next transaction of the
+    /// store moves the leases.
+    pub(super) fn within(connection: &'c Connection, clock: &StoreClock) -> Result<Self, Cause> {
+        let mut batch = Self::new(connection, clock, Known::default())?;
+        batch.read_time(clock);
+        batch.hides_time = clock.leap() != 0;
+        Ok(batch)
+    }
+
+    fn new(connection: &'c Connection, clock: &StoreClock, known: Known) -> Result<Self, Cause> {
         let known = known.refreshed(connection)?;
-        let mut batch = Self {
+        Ok(Self {
             connection,
             runtime: clock.runtime().clone(),
             now: known.seen,
@@ -59,28 +80,33 @@ impl<'c> Batch<'c> {
             note: false,
             changed: false,
             unmet: false,
+            moved: 0,
+            hides_time: false,
             statements: Statements::new(connection),
             pending: Vec::new(),
-        };
-        batch.look_at(clock).map_err(from_sql)?;
-        Ok(batch)
+        })
     }
 
     /// Reads the present time again, for operations that were requested after the transaction began: a lease must not
     /// end before its owner thinks so.
     pub(super) fn look_at(&mut self, clock: &StoreClock) -> rusqlite::Result<()> {
-        self.now = clock.now(self.now);
-        self.note |= self.now - self.known.seen >= NOTE_EVERY || clock.is_ahead();
-        match clock.take_leap() {
+        self.read_time(clock);
+        match clock.leap() - self.moved {
             0 => Ok(()),
             leap => self.move_leases(leap),
         }
+    }
+
+    fn read_time(&mut self, clock: &StoreClock) {
+        self.now = clock.now(self.now);
+        self.note |= self.now - self.known.seen >= NOTE_EVERY || clock.is_ahead();
     }
 
     /// Moves the leases that were in force before time leapt ahead: their owners count how long they last.
     fn move_leases(&mut self, leap: i64) -> rusqlite::Result<()> {
         self.changed = true;
         self.note = true;
+        self.moved += leap;
         for statement in [
             "UPDATE jobqueue_lease SET until = until + ?1 WHERE until > ?2",
             "UPDATE jobqueue_blob SET lease_until = lease_until + ?1 WHERE lease_until > ?2",
@@ -250,10 +276,10 @@ impl<'c> Batch<'c> {
         self.insert_pending()?;
         let mut arrived = Vec::new();
         if self.changed && self.note {
+            self.known.seen = if self.hides_time { self.known.seen } else { self.now };
             self.connection
                 .prepare_cached("UPDATE jobqueue_store SET now = ?1, sequence = ?2 WHERE id = 1")?
-                .execute(params![self.now, self.known.sequence])?;
-            self.known.seen = self.now;
+                .execute(params![self.known.seen, self.known.sequence])?;
         }
         for (queue, row) in &mut self.known.queues {
             let Some(row) = row.as_mut().filter(|_| self.changed) else { continue };
@@ -266,7 +292,7 @@ impl<'c> Batch<'c> {
         if self.known.queues.len() > MAX_KNOWN {
             self.known.queues.clear();
         }
-        Ok(Finished { changed: self.changed, arrived, known: self.known })
+        Ok(Finished { changed: self.changed, arrived, known: self.known, moved: self.moved })
     }
 
     fn row(&mut self, name: &QueueName) -> rusqlite::Result<Option<&mut QueueRow>> {
@@ -314,7 +340,16 @@ mod tests {
             (queue, visible_at, inserted_at, dequeue_count, leased, waiting, receipt, text)
             VALUES (1, ?1, 0, 1, 2, 0, x'', '')";
         connection.execute(insert, [ends[0]]).unwrap();
+        connection.execute_batch("BEGIN").unwrap();
         assert!(begin(&connection, &clock, Known::default()).finish().unwrap().changed);
+        connection.execute_batch("ROLLBACK").unwrap();
+        let of_application = Batch::within(&connection, &clock);
+        assert!(
+            !of_application.unwrap_or_else(|_| panic!("no transaction begins")).finish().unwrap().changed
+        );
+        let finished = begin(&connection, &clock, Known::default()).finish().unwrap();
+        assert!(finished.changed, "the transaction before was rolled back");
+        clock.leases_were_moved(finished.moved);
         let times = "SELECT until FROM jobqueue_lease UNION ALL SELECT visible_at FROM jobqueue_message";
         let mut moved = connection.prepare(times).unwrap();
         let moved = moved.query_map([], |row| row.get(0)).unwrap().collect::<Result<Vec<i64>, _>>();

@@ -152,9 +152,14 @@ impl StoreClock {
         lock(&self.state).now(wall, seen, present)
     }
 
-    /// Returns the milliseconds by which time has leapt ahead since the last call: leases are to be moved by it.
-    pub(super) fn take_leap(&self) -> i64 {
-        std::mem::take(&mut lock(&self.state).leap)
+    /// Returns the milliseconds by which time has leapt ahead: leases are to be moved by it.
+    pub(super) fn leap(&self) -> i64 {
+        lock(&self.state).leap
+    }
+
+    /// Notes that leases were moved by so many milliseconds, after the commit.
+    pub(super) fn leases_were_moved(&self, by: i64) {
+        lock(&self.state).leap -= by;
     }
 }
 
