@@ -22,11 +22,15 @@ pub(crate) const WAITING: &str =
 /// Those that have expired. Without statistics SQLite would take the index of the queue, and read every message.
 pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
     WHERE expires_at <= ?2 AND queue = ?1";
-/// The unexpired hidden messages of the index of times: never received, leased by the receipt of a put, and put back.
+/// The hidden messages of the index of times: never received, leased by the receipt of a put, and put back.
 pub(crate) const HIDDEN: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
-    FROM jobqueue_message
-    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > ?2)";
+    FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2";
+/// Those of them that have expired: few, since expired messages are removed all the time.
+pub(crate) const HIDDEN_EXPIRED: &str =
+    "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
+    FROM jobqueue_message INDEXED BY jobqueue_message_expiry
+    WHERE expires_at <= ?2 AND queue = ?1 AND waiting = 0 AND visible_at > ?2";
 
 const LEASED: &str = "SELECT count(*) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";
 /// The unexpired messages with a lease in force.
@@ -81,9 +85,12 @@ pub(super) fn by_state(view: &View<'_>, name: &QueueName) -> Applied<StateCounts
     let rows = row_id::all(queue.id);
     let mut statement = view.connection.prepare_cached(RUNNING)?;
     let running: i64 = statement.query_row([rows.start, rows.end, view.now], |row| row.get(0))?;
-    let mut statement = view.connection.prepare_cached(HIDDEN)?;
-    let hidden = statement.query_row([queue.id, view.now], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]));
-    let [delayed, hidden, backing_off]: [i64; 3] = hidden?;
+    let hidden = |sql| -> rusqlite::Result<[i64; 3]> {
+        let mut statement = view.connection.prepare_cached(sql)?;
+        statement.query_row([queue.id, view.now], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))
+    };
+    let (present, expired) = (hidden(HIDDEN)?, hidden(HIDDEN_EXPIRED)?);
+    let [delayed, hidden, backing_off] = std::array::from_fn(|state| present[state] - expired[state]);
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
     let waiting = all(view, &queue)? - delayed - hidden - running - backing_off;
     Ok(StateCounts {
