@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, ToSql, params};
 
-use super::ready::{BY_NUMBER, Found, Source, merge};
+use super::ready::{BY_NUMBER, Found, LEASED, Source, merge};
 use crate::batch::Batch;
 use crate::clock::{after, to_duration, to_instant};
 use crate::error::Applied;
@@ -86,6 +86,7 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
     loop {
         let found = candidates(batch, name, queue, wanted - rows.len())?;
         let mut exhausted = found.len() < wanted - rows.len();
+        let before = rows.len();
         for row in found {
             match row.source {
                 Source::Number => {}
@@ -105,6 +106,10 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
                 (row.dequeue_count.saturating_add(1), Receipt::random(batch.runtime()));
             rows.push(LeasedRow { row, dequeue_count, receipt });
         }
+        // Before the next round, which would find them by their numbers.
+        batch.statements().insert(&LEASE, &[&visible_at], &rows[before..], |one, values| {
+            values.extend([&one.row.id as &dyn ToSql, &one.dequeue_count, &one.receipt]);
+        })?;
         if exhausted || rows.len() == wanted || expired >= MAX_EXPIRED {
             break;
         }
@@ -112,9 +117,6 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
     if rows.is_empty() {
         batch.note_unmet();
     } else {
-        batch.statements().insert(&LEASE, &[&visible_at], &rows, |one, values| {
-            values.extend([&one.row.id as &dyn ToSql, &one.dequeue_count, &one.receipt]);
-        })?;
         batch.note_lease(name, visible_at)?;
     }
     let next_visible_in = match rows.len() {
@@ -140,8 +142,10 @@ fn candidates(
         due.sort_unstable_by_key(Found::place);
     }
     let rows = row_id::from_head(queue, batch.head(name)?);
-    let (found, head) =
-        merge(due, batch.statement(BY_NUMBER)?.query([rows.start, rows.end])?, limit, |_| true)?;
+    let leased = batch.statement(LEASED)?.query_map([rows.start, rows.end], |row| row.get(0))?;
+    let leased = leased.collect::<rusqlite::Result<Vec<i64>>>()?;
+    let by_number = batch.statement(BY_NUMBER)?.query([rows.start, rows.end])?;
+    let (found, head) = merge(due, by_number, &leased, limit, |_| true)?;
     if let Some(head) = head {
         batch.set_head(name, head)?;
     }
@@ -199,15 +203,15 @@ mod tests {
 
     const NOW: i64 = 1_500_000;
 
-    /// Returns a queue with this number of messages, an eighth each delayed, visible by their time, and leased, the others to be received by their
-    /// numbers, surrounded by messages of another queue. Its head is behind the leased ones.
+    /// Returns a queue with this number of messages, surrounded by those of others. The first eighth is leased, and its head is behind them. Of
+    /// eight others one is delayed, one is visible by its time, and six are received by their numbers.
     fn filled(messages: u32) -> Connection {
         let connection = file(&[]);
         let rows = |queue| {
             format!(
                 "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {messages})
                  INSERT INTO jobqueue_message
-                 SELECT ({queue} << 42) + ((n % 8 > 1) << 41) + n, {queue}, n, CASE n % 8 WHEN 0 THEN 2000000 + n WHEN 1 THEN n END,
+                 SELECT ({queue} << 42) + ((n % 8 > 1) << 41) + n, {queue}, n, CASE n % 8 WHEN 0 THEN 2000000 + n WHEN 1 THEN iif(n < {messages} / 8, 2000000 + n, n) END,
                      NULL, 0, 0, 0, NULL, NULL, randomblob(16), 'text'
                  FROM numbers;"
             )
@@ -236,9 +240,11 @@ mod tests {
         let leased = get(&mut batch, &name, GetMessages::new(32, Duration::from_secs(60)));
         assert_eq!(leased.unwrap_or_else(|_| panic!("it is refused")).rows.len(), 32);
         let mut steps = 0;
-        for sql in [VISIBLE, BY_NUMBER, TAKE] {
+        for sql in [VISIBLE, BY_NUMBER, LEASED, TAKE] {
             let statement = batch.statement(sql).unwrap();
-            steps += statement.get_status(StatementStatus::VmStep);
+            let own = statement.get_status(StatementStatus::VmStep);
+            assert!(own > 0, "{sql}: it was not used");
+            steps += own;
             assert_eq!(statement.get_status(StatementStatus::FullscanStep), 0, "{sql}");
             assert_eq!(statement.get_status(StatementStatus::Sort), 0, "{sql}");
         }
@@ -255,7 +261,7 @@ mod tests {
 
     #[test]
     fn claims_use_the_index_and_sort_nothing() {
-        for sql in [VISIBLE, NEXT, TAKE, END, ENDS, FIRST_END, LIVES, BY_NUMBER] {
+        for sql in [VISIBLE, NEXT, TAKE, END, ENDS, FIRST_END, LIVES, BY_NUMBER, LEASED] {
             let text = crate::plan_tests::of(sql);
             assert!(text.starts_with("SEARCH "), "{sql}: {text}");
             assert!(!text.contains("TEMP B-TREE") && !text.contains("SCAN"), "{sql}: {text}");

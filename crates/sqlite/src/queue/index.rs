@@ -3,7 +3,7 @@
 use rusqlite::params;
 
 use super::admin::find;
-use super::ready::{BY_NUMBER, Found, Source, merge};
+use super::ready::{BY_NUMBER, Found, LEASED, Source, merge};
 use crate::batch::{Batch, refuse};
 use crate::clock::to_instant;
 use crate::error::Applied;
@@ -173,9 +173,12 @@ fn by_time(
         return Ok(found);
     }
     let rows = row_id::from_head(queue.id, queue.head.max(place.row + 1));
+    let mut statement = view.connection.prepare_cached(LEASED)?;
+    let leased = statement.query_map([rows.start, rows.end], |row| row.get(0))?;
+    let leased = leased.collect::<rusqlite::Result<Vec<i64>>>()?;
     let mut statement = view.connection.prepare_cached(BY_NUMBER)?;
-    let (found, _) =
-        merge(found, statement.query([rows.start, rows.end])?, count, |one| !one.is_expired(view.now))?;
+    let by_number = statement.query([rows.start, rows.end])?;
+    let (found, _) = merge(found, by_number, &leased, count, |one| !one.is_expired(view.now))?;
     Ok(found)
 }
 
