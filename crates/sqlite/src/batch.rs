@@ -93,6 +93,11 @@ impl<'c> Batch<'c> {
         self.read_time(clock);
         match clock.leap() - self.moved {
             0 => Ok(()),
+            // The file has had a later time than there was before the leap: another process has moved the leases.
+            leap if self.known.seen > self.now - leap => {
+                self.moved += leap;
+                Ok(())
+            }
             leap => self.move_leases(leap),
         }
     }
@@ -109,6 +114,8 @@ impl<'c> Batch<'c> {
         self.moved += leap;
         for statement in [
             "UPDATE jobqueue_lease SET until = until + ?1 WHERE until > ?2",
+            "UPDATE jobqueue_message SET visible_at = visible_at + ?1
+                WHERE waiting = 0 AND visible_at IS NOT NULL AND leased = 1 AND visible_at > ?2",
             "UPDATE jobqueue_blob SET lease_until = lease_until + ?1 WHERE lease_until > ?2",
         ] {
             self.connection.execute(statement, params![leap, self.now - leap])?;
@@ -350,6 +357,9 @@ mod tests {
         let finished = begin(&connection, &clock, Known::default()).finish().unwrap();
         assert!(finished.changed, "the transaction before was rolled back");
         clock.leases_were_moved(finished.moved);
+        let wall = jobqueue_storage::clock::ManualClock::new();
+        let other = StoreClock::after_a_leap(Runtime::new().with_clock(std::sync::Arc::new(wall)), hour);
+        assert!(!begin(&connection, &other, Known::default()).finish().unwrap().changed, "they were moved");
         let times = "SELECT until FROM jobqueue_lease UNION ALL SELECT visible_at FROM jobqueue_message";
         let mut moved = connection.prepare(times).unwrap();
         let moved = moved.query_map([], |row| row.get(0)).unwrap().collect::<Result<Vec<i64>, _>>();
