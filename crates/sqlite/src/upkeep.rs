@@ -86,7 +86,7 @@ impl Upkeep {
 
     /// Returns the time that the writer may sleep when no operation is requested.
     pub(super) fn pause(&self) -> Duration {
-        match (self.has_more, self.pending) {
+        match (self.has_more && self.health.poisoned().is_ok(), self.pending) {
             (true, _) => self.next_purge.saturating_duration_since(Instant::now()),
             (false, true) => IDLE,
             (false, false) => SLOW,
@@ -209,7 +209,9 @@ mod tests {
     use jobqueue_storage::runtime::Runtime;
 
     use super::*;
+    use crate::error::Cause;
     use crate::schema::MIGRATIONS;
+    use jobqueue_storage::StoreErrorKind;
 
     /// A file of small pages that another writer uses too.
     struct Shared {
@@ -341,6 +343,15 @@ mod tests {
         reader.join().unwrap();
         shared.commit(10);
         assert!(log(&shared.connection).pages < 1_000, "{} pages", log(&shared.connection).pages);
+    }
+
+    #[test]
+    fn stopped_store_sleeps_although_there_is_more_to_remove() {
+        let mut shared = Shared::new();
+        (shared.upkeep.has_more, shared.upkeep.next_purge) = (true, Instant::now());
+        assert!(shared.upkeep.pause().is_zero());
+        shared.upkeep.health.note(&Cause::new(StoreErrorKind::Corrupt, "damaged"));
+        assert!(shared.upkeep.pause() >= IDLE);
     }
 
     #[test]
