@@ -65,8 +65,7 @@ impl<'c> Batch<'c> {
     /// store moves the leases.
     pub(super) fn within(connection: &'c Connection, clock: &StoreClock) -> Result<Self, Cause> {
         let mut batch = Self::new(connection, clock, Known::default())?;
-        batch.read_time(clock);
-        batch.hides_time = clock.leap() != 0;
+        batch.hides_time = batch.read_time(clock) != 0;
         Ok(batch)
     }
 
@@ -90,11 +89,11 @@ impl<'c> Batch<'c> {
     /// Reads the present time again, for operations that were requested after the transaction began: a lease must not
     /// end before its owner thinks so.
     pub(super) fn look_at(&mut self, clock: &StoreClock) -> rusqlite::Result<()> {
-        self.read_time(clock);
-        match clock.leap() - self.moved {
+        match self.read_time(clock) - self.moved {
             0 => Ok(()),
-            // The file has had a later time than there was before the leap: another process has moved the leases.
-            leap if self.known.seen > self.now - leap => {
+            // The file has a time of after the leap: another process has moved the leases. The middle decides, since the clocks of two
+            // processes may differ by seconds, and a leap is longer.
+            leap if self.known.seen > self.now - leap / 2 => {
                 self.moved += leap;
                 Ok(())
             }
@@ -102,9 +101,12 @@ impl<'c> Batch<'c> {
         }
     }
 
-    fn read_time(&mut self, clock: &StoreClock) {
-        self.now = clock.now(self.now);
-        self.note |= self.now - self.known.seen >= NOTE_EVERY || clock.is_ahead();
+    /// Returns the milliseconds by which time has leapt ahead since the clock's leases were moved.
+    fn read_time(&mut self, clock: &StoreClock) -> i64 {
+        let (now, leap) = clock.now_and_leap(self.now);
+        self.now = now;
+        self.note |= now - self.known.seen >= NOTE_EVERY || clock.is_ahead();
+        leap
     }
 
     /// Moves the leases that were in force before time leapt ahead: their owners count how long they last.
@@ -365,6 +367,22 @@ mod tests {
         let moved = moved.query_map([], |row| row.get(0)).unwrap().collect::<Result<Vec<i64>, _>>();
         assert_eq!(moved.unwrap(), [ends[0] + hour, ends[1], ends[0]], "delays follow the wall clock");
         assert!(!begin(&connection, &clock, Known::default()).finish().unwrap().changed);
+    }
+
+    /// The clock of the other process was ahead by two seconds, and it has not accepted the leap yet.
+    #[test]
+    fn time_of_a_process_that_is_a_little_ahead_hides_no_leap() {
+        let connection = file(&[]);
+        let (hour, wall) = (3_600_000, jobqueue_storage::clock::ManualClock::new());
+        let clock = StoreClock::after_a_leap(Runtime::new().with_clock(std::sync::Arc::new(wall)), hour);
+        let before = clock.now(0) - hour;
+        connection.execute("UPDATE jobqueue_store SET now = ?1", [before + 2_000]).unwrap();
+        let insert = "INSERT INTO jobqueue_lease (until, dequeue_count, receipt) VALUES (?1, 1, x'')";
+        connection.execute(insert, [before + 30_000]).unwrap();
+        assert_eq!(begin(&connection, &clock, Known::default()).finish().unwrap().moved, hour);
+        let until: i64 =
+            connection.query_row("SELECT until FROM jobqueue_lease", [], |row| row.get(0)).unwrap();
+        assert_eq!(until, before + hour + 30_000);
     }
 
     #[test]

@@ -147,14 +147,15 @@ impl StoreClock {
 
     /// Returns the time now, which is never below `seen`, the newest time in the file.
     pub(super) fn now(&self, seen: i64) -> i64 {
-        let wall = to_millis(self.wall.now());
-        let present = self.wall.clock().may_be_set_wrong().then(Instant::now);
-        lock(&self.state).now(wall, seen, present)
+        self.now_and_leap(seen).0
     }
 
-    /// Returns the milliseconds by which time has leapt ahead: leases are to be moved by it.
-    pub(super) fn leap(&self) -> i64 {
-        lock(&self.state).leap
+    /// Returns also the milliseconds by which this time has leapt ahead: leases are to be moved by it.
+    pub(super) fn now_and_leap(&self, seen: i64) -> (i64, i64) {
+        let wall = to_millis(self.wall.now());
+        let present = self.wall.clock().may_be_set_wrong().then(Instant::now);
+        let mut state = lock(&self.state);
+        (state.now(wall, seen, present), state.leap)
     }
 
     /// Notes that leases were moved by so many milliseconds, after the commit.
