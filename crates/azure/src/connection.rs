@@ -9,7 +9,7 @@ use azure_storage_queue::{QueueClient, QueueServiceClient, QueueServiceClientOpt
 
 use super::account::{self, Account, Credential};
 use super::pipeline;
-use jobqueue_storage::log;
+use jobqueue_storage::log::warn;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{BlobName, ContainerName, QueueName, StoreError, StoreErrorKind};
 
@@ -82,7 +82,7 @@ impl Connection {
     /// Returns the same account over connections of its own, or over these if no others can be made.
     pub(super) fn again(self: &Arc<Self>) -> Arc<Self> {
         Self::open(self.setup.clone()).unwrap_or_else(|error| {
-            log::warn!(%error, "cannot open a second connection to the storage; sharing the first");
+            warn!(%error, "cannot open a second connection to the storage; sharing the first");
             Arc::clone(self)
         })
     }

@@ -91,11 +91,11 @@ impl TestQueue {
         self.get_one(visibility).await
     }
 
-    /// Puts a message, receives it, and puts it back for a while.
-    pub(super) async fn put_back(&self, text: &str) -> Result<(), Broken> {
+    /// Puts a message, receives it, and puts it back for a while. Returns its newest receipt.
+    pub(super) async fn put_back(&self, text: &str) -> Result<MessageRef, Broken> {
         let message = self.put_and_get(text, LONG).await?.message;
-        self.update_with(&message, UpdateMessage::new(LONG).ending_lease()).await?;
-        Ok(())
+        let updated = self.update_with(&message, UpdateMessage::new(LONG).ending_lease()).await?;
+        Ok(MessageRef { receipt: updated.receipt, ..message })
     }
 
     pub(super) async fn peek(&self, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {

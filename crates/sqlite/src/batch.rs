@@ -25,6 +25,10 @@ pub(super) struct Batch<'c> {
     note: bool,
     changed: bool,
     unmet: bool,
+    /// The milliseconds by which leases were moved, since time has leapt ahead.
+    moved: i64,
+    /// True if other processes must not see the present time yet: the leases were not moved.
+    hides_time: bool,
     statements: Statements<'c>,
     /// Messages that were put and are not inserted yet.
     pending: Vec<Pending<Arc<PutMessage>>>,
@@ -38,6 +42,8 @@ pub(super) struct Finished {
     pub(super) arrived: Vec<QueueName>,
     /// The file as it is after the commit.
     pub(super) known: Known,
+    /// The milliseconds by which leases were moved, to be noted by the clock after the commit.
+    pub(super) moved: i64,
 }
 
 /// The maximum age of the latest time in the file, in milliseconds. After the wall clock is set back, a process that
@@ -50,8 +56,22 @@ const MAX_KNOWN: usize = 64;
 impl<'c> Batch<'c> {
     /// Wraps a transaction that holds the write lock. `known` is the file as the connection left it, or nothing.
     pub(super) fn begin(connection: &'c Connection, clock: &StoreClock, known: Known) -> Result<Self, Cause> {
+        let mut batch = Self::new(connection, clock, known)?;
+        batch.look_at(clock).map_err(from_sql)?;
+        Ok(batch)
+    }
+
+    /// Wraps a transaction of the application, which may be rolled back at any time. If time has leapt ahead, the next transaction of the
+    /// store moves the leases.
+    pub(super) fn within(connection: &'c Connection, clock: &StoreClock) -> Result<Self, Cause> {
+        let mut batch = Self::new(connection, clock, Known::default())?;
+        batch.hides_time = batch.read_time(clock) != 0;
+        Ok(batch)
+    }
+
+    fn new(connection: &'c Connection, clock: &StoreClock, known: Known) -> Result<Self, Cause> {
         let known = known.refreshed(connection)?;
-        let mut batch = Self {
+        Ok(Self {
             connection,
             runtime: clock.runtime().clone(),
             now: known.seen,
@@ -59,30 +79,45 @@ impl<'c> Batch<'c> {
             note: false,
             changed: false,
             unmet: false,
+            moved: 0,
+            hides_time: false,
             statements: Statements::new(connection),
             pending: Vec::new(),
-        };
-        batch.look_at(clock).map_err(from_sql)?;
-        Ok(batch)
+        })
     }
 
     /// Reads the present time again, for operations that were requested after the transaction began: a lease must not
     /// end before its owner thinks so.
     pub(super) fn look_at(&mut self, clock: &StoreClock) -> rusqlite::Result<()> {
-        self.now = clock.now(self.now);
-        self.note |= self.now - self.known.seen >= NOTE_EVERY || clock.is_ahead();
-        match clock.take_leap() {
+        match self.read_time(clock) - self.moved {
             0 => Ok(()),
+            // The file has a time of after the leap: another process has moved the leases. The middle decides, since the clocks of two
+            // processes may differ by seconds, and a leap is longer.
+            leap if self.known.seen > self.now - leap / 2 => {
+                self.moved += leap;
+                Ok(())
+            }
             leap => self.move_leases(leap),
         }
+    }
+
+    /// Returns the milliseconds by which time has leapt ahead since the clock's leases were moved.
+    fn read_time(&mut self, clock: &StoreClock) -> i64 {
+        let (now, leap) = clock.now_and_leap(self.now);
+        self.now = now;
+        self.note |= now - self.known.seen >= NOTE_EVERY || clock.is_ahead();
+        leap
     }
 
     /// Moves the leases that were in force before time leapt ahead: their owners count how long they last.
     fn move_leases(&mut self, leap: i64) -> rusqlite::Result<()> {
         self.changed = true;
         self.note = true;
+        self.moved += leap;
         for statement in [
             "UPDATE jobqueue_lease SET until = until + ?1 WHERE until > ?2",
+            "UPDATE jobqueue_message SET visible_at = visible_at + ?1
+                WHERE waiting = 0 AND visible_at IS NOT NULL AND leased = 1 AND visible_at > ?2",
             "UPDATE jobqueue_blob SET lease_until = lease_until + ?1 WHERE lease_until > ?2",
         ] {
             self.connection.execute(statement, params![leap, self.now - leap])?;
@@ -250,10 +285,10 @@ impl<'c> Batch<'c> {
         self.insert_pending()?;
         let mut arrived = Vec::new();
         if self.changed && self.note {
+            self.known.seen = if self.hides_time { self.known.seen } else { self.now };
             self.connection
                 .prepare_cached("UPDATE jobqueue_store SET now = ?1, sequence = ?2 WHERE id = 1")?
-                .execute(params![self.now, self.known.sequence])?;
-            self.known.seen = self.now;
+                .execute(params![self.known.seen, self.known.sequence])?;
         }
         for (queue, row) in &mut self.known.queues {
             let Some(row) = row.as_mut().filter(|_| self.changed) else { continue };
@@ -266,7 +301,7 @@ impl<'c> Batch<'c> {
         if self.known.queues.len() > MAX_KNOWN {
             self.known.queues.clear();
         }
-        Ok(Finished { changed: self.changed, arrived, known: self.known })
+        Ok(Finished { changed: self.changed, arrived, known: self.known, moved: self.moved })
     }
 
     fn row(&mut self, name: &QueueName) -> rusqlite::Result<Option<&mut QueueRow>> {
@@ -314,12 +349,40 @@ mod tests {
             (queue, visible_at, inserted_at, dequeue_count, leased, waiting, receipt, text)
             VALUES (1, ?1, 0, 1, 2, 0, x'', '')";
         connection.execute(insert, [ends[0]]).unwrap();
+        connection.execute_batch("BEGIN").unwrap();
         assert!(begin(&connection, &clock, Known::default()).finish().unwrap().changed);
+        connection.execute_batch("ROLLBACK").unwrap();
+        let of_application = Batch::within(&connection, &clock);
+        assert!(
+            !of_application.unwrap_or_else(|_| panic!("no transaction begins")).finish().unwrap().changed
+        );
+        let finished = begin(&connection, &clock, Known::default()).finish().unwrap();
+        assert!(finished.changed, "the transaction before was rolled back");
+        clock.leases_were_moved(finished.moved);
+        let wall = jobqueue_storage::clock::ManualClock::new();
+        let other = StoreClock::after_a_leap(Runtime::new().with_clock(std::sync::Arc::new(wall)), hour);
+        assert!(!begin(&connection, &other, Known::default()).finish().unwrap().changed, "they were moved");
         let times = "SELECT until FROM jobqueue_lease UNION ALL SELECT visible_at FROM jobqueue_message";
         let mut moved = connection.prepare(times).unwrap();
         let moved = moved.query_map([], |row| row.get(0)).unwrap().collect::<Result<Vec<i64>, _>>();
         assert_eq!(moved.unwrap(), [ends[0] + hour, ends[1], ends[0]], "delays follow the wall clock");
         assert!(!begin(&connection, &clock, Known::default()).finish().unwrap().changed);
+    }
+
+    /// The clock of the other process was ahead by two seconds, and it has not accepted the leap yet.
+    #[test]
+    fn time_of_a_process_that_is_a_little_ahead_hides_no_leap() {
+        let connection = file(&[]);
+        let (hour, wall) = (3_600_000, jobqueue_storage::clock::ManualClock::new());
+        let clock = StoreClock::after_a_leap(Runtime::new().with_clock(std::sync::Arc::new(wall)), hour);
+        let before = clock.now(0) - hour;
+        connection.execute("UPDATE jobqueue_store SET now = ?1", [before + 2_000]).unwrap();
+        let insert = "INSERT INTO jobqueue_lease (until, dequeue_count, receipt) VALUES (?1, 1, x'')";
+        connection.execute(insert, [before + 30_000]).unwrap();
+        assert_eq!(begin(&connection, &clock, Known::default()).finish().unwrap().moved, hour);
+        let until: i64 =
+            connection.query_row("SELECT until FROM jobqueue_lease", [], |row| row.get(0)).unwrap();
+        assert_eq!(until, before + hour + 30_000);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use jobqueue_storage::log::{debug, warn};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
@@ -66,7 +67,7 @@ impl State {
             self.pay_back(if step >= LEAST_STEP { step } else { 0 }, present);
         }
         if wall + self.ahead < floor {
-            tracing::debug!(by_ms = floor - wall - self.ahead, "the wall clock stepped back");
+            debug!(by_ms = floor - wall - self.ahead, "the wall clock stepped back");
             self.ahead = floor - wall;
         }
         let time = (wall + self.ahead).min(LAST_INSTANT);
@@ -92,7 +93,7 @@ impl State {
             return wall;
         }
         let since = *self.doubted_since.get_or_insert_with(|| {
-            tracing::warn!(
+            warn!(
                 ahead_ms = wall - expected,
                 "the wall clock stepped ahead; the new time is accepted after a minute"
             );
@@ -146,14 +147,20 @@ impl StoreClock {
 
     /// Returns the time now, which is never below `seen`, the newest time in the file.
     pub(super) fn now(&self, seen: i64) -> i64 {
-        let wall = to_millis(self.wall.now());
-        let present = self.wall.clock().may_be_set_wrong().then(Instant::now);
-        lock(&self.state).now(wall, seen, present)
+        self.now_and_leap(seen).0
     }
 
-    /// Returns the milliseconds by which time has leapt ahead since the last call: leases are to be moved by it.
-    pub(super) fn take_leap(&self) -> i64 {
-        std::mem::take(&mut lock(&self.state).leap)
+    /// Returns also the milliseconds by which this time has leapt ahead: leases are to be moved by it.
+    pub(super) fn now_and_leap(&self, seen: i64) -> (i64, i64) {
+        let wall = to_millis(self.wall.now());
+        let present = self.wall.clock().may_be_set_wrong().then(Instant::now);
+        let mut state = lock(&self.state);
+        (state.now(wall, seen, present), state.leap)
+    }
+
+    /// Notes that leases were moved by so many milliseconds, after the commit.
+    pub(super) fn leases_were_moved(&self, by: i64) {
+        lock(&self.state).leap -= by;
     }
 }
 
@@ -182,6 +189,43 @@ mod tests {
     use super::*;
 
     use jobqueue_storage::clock::{Clock as _, ManualClock};
+    use jobqueue_storage::log::tracing::{Event, Metadata, Subscriber, span, subscriber};
+
+    /// A subscriber that panics at each event.
+    struct Broken;
+
+    impl Subscriber for Broken {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            panic!("boom")
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    /// The thread that writes would end with a panic, and with it the store.
+    #[test]
+    fn subscriber_that_panics_does_not_stop_time() {
+        let wall = Arc::new(ManualClock::new());
+        let clock = StoreClock::new(Runtime::new().with_clock(wall.clone()));
+        let before = clock.now(0);
+        wall.set(wall.now() - Duration::from_secs(3600));
+        let after = subscriber::with_default(Broken, || clock.now(0));
+        assert_eq!(after, before);
+    }
 
     #[test]
     fn time_goes_on_when_the_wall_clock_steps_back() {

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::error::Cause;
 use jobqueue_storage::StoreErrorKind;
+use jobqueue_storage::log::error;
 
 /// The health of an open store, shared by its threads.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl Health {
             _ => cause.clone(),
         };
         if self.poison.set(kept.ambiguous(false)).is_ok() {
-            tracing::error!(kind = ?cause.kind, "the store has stopped; open it again");
+            error!(kind = ?cause.kind, "the store has stopped; open it again");
         }
     }
 }

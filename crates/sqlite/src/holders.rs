@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use super::open::file::create;
 use jobqueue_storage::LeaseId;
 use jobqueue_storage::fast::hex::to_hex;
+use jobqueue_storage::log::debug;
 use jobqueue_storage::sync::lock;
 
 /// The age from which a file without a holder is removed.
@@ -64,7 +65,7 @@ impl Holders {
     pub(super) fn beside(database: &Path) -> Self {
         let holders = Self { database: database.to_owned(), held: Mutex::default() };
         if let Err(error) = holders.remove_old() {
-            tracing::debug!(%error, "looking for the files of former lease holders failed");
+            debug!(%error, "looking for the files of former lease holders failed");
         }
         holders
     }
@@ -89,7 +90,7 @@ impl Holders {
         });
         match locked {
             Ok(file) => drop(held.insert(path, Held { _file: file, since })),
-            Err(error) => tracing::debug!(%error, "the file of a lease could not be locked"),
+            Err(error) => debug!(%error, "the file of a lease could not be locked"),
         }
     }
 

@@ -4,11 +4,12 @@
 //! time, since one thread answers all long reads.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use rusqlite::{Row, params};
 
+use super::clock::to_instant;
 use super::error::Applied;
 use super::reader::View;
 use super::store::Store;
@@ -97,11 +98,11 @@ impl JournalStore for Store {
         }
     }
 
-    async fn expire(&self, before: SystemTime) -> Result<(), StoreError> {
-        let before = to_micros(before);
+    async fn expire(&self, kept: Duration) -> Result<(), StoreError> {
         loop {
             let removed = self
                 .write(Operation::ExpireJournal, &"", ROW * ROWS, move |batch, _| {
+                    let before = to_instant(batch.now()).checked_sub(kept).map_or(i64::MIN, to_micros);
                     let removed = batch.statement(DELETE)?.execute(params![before, ROWS as i64])?;
                     if removed > 0 {
                         batch.note_change();
@@ -164,4 +165,58 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<JournalEntry> {
         worker: row.get(13)?,
         trace: row.get(14)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use jobqueue_storage::clock::{Clock, ManualClock};
+
+    /// A clock that somebody may set.
+    #[derive(Debug, Default)]
+    struct Settable(ManualClock);
+
+    impl Clock for Settable {
+        fn now(&self) -> std::time::SystemTime {
+            self.0.now()
+        }
+
+        fn may_be_set_wrong(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn clock_that_was_set_ahead_expires_no_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(Settable::default());
+        let options = Options::new(folder.path().join("jobs.db")).clock(Arc::<Settable>::clone(&clock));
+        let store = Store::open(options).await.unwrap();
+        let text = || Arc::from("a");
+        let entry = JournalEntry {
+            ended: clock.now(),
+            number: 1,
+            queue: text(),
+            id: text(),
+            source: text(),
+            kind: text(),
+            key: None,
+            outcome: Arc::from(JournalEntry::COMPLETED),
+            reason: None,
+            attempt: 1,
+            inserted: clock.now(),
+            ran: Duration::ZERO,
+            error: None,
+            worker: text(),
+            trace: None,
+        };
+        store.append([entry.clone()].into()).await.unwrap();
+        let day = Duration::from_secs(86_400);
+        clock.0.advance(366 * day);
+        store.expire(day).await.unwrap();
+        let mut query = JournalQuery::default();
+        query.limit = 10;
+        assert_eq!(store.search(&query).await.unwrap().entries, [entry]);
+    }
 }

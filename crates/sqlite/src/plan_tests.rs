@@ -19,7 +19,7 @@ mod tests {
     use super::of;
     use crate::blob::LIST;
     use crate::journal;
-    use crate::queue::{BY_TIME, EXPIRED, HIDDEN, NAMES, RUNNING, WAITING};
+    use crate::queue::{BY_TIME, EXPIRED, HIDDEN, HIDDEN_EXPIRED, NAMES, RUNNING, WAITING};
     use crate::watch::SEEN;
 
     /// The statements behind the pages of operators. A scan or a sort of the messages would take longer with every message.
@@ -28,7 +28,8 @@ mod tests {
         for (sql, index) in [
             (BY_TIME, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
             (EXPIRED, "COVERING INDEX jobqueue_message_expiry (expires_at<?)"),
-            (HIDDEN, "INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
+            (HIDDEN, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
+            (HIDDEN_EXPIRED, "INDEX jobqueue_message_expiry (expires_at<?)"),
             (RUNNING, "SEARCH l USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
             (SEEN, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (WAITING, "COVERING INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name>?)"),

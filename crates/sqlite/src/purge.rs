@@ -38,6 +38,7 @@ pub(super) fn step(connection: &Connection, clock: &StoreClock, known: &mut Know
     }
     let (more, finished) = done?;
     *known = finished.known;
+    clock.leases_were_moved(finished.moved);
     Ok(more)
 }
 

@@ -61,8 +61,9 @@ impl<'c> Statements<'c> {
 
     /// Returns a statement: prepared once per connection, and looked up once per transaction.
     pub(super) fn get(&mut self, sql: &'static str) -> rusqlite::Result<&mut CachedStatement<'c>> {
-        // The same text at another address is merely prepared twice.
-        let at = match self.used.iter().position(|(known, _)| std::ptr::eq(*known, sql)) {
+        // Mostly the same text is at the same address.
+        let is_same = |known: &str| std::ptr::eq(known, sql) || known == sql;
+        let at = match self.used.iter().position(|(known, _)| is_same(known)) {
             Some(at) => at,
             None => {
                 self.used.push((sql, self.connection.prepare_cached(sql)?));

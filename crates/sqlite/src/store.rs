@@ -26,6 +26,7 @@ use super::task::{Task, Work};
 use super::upkeep::Upkeep;
 use super::watch::Watcher;
 use super::writer::Writer;
+use jobqueue_storage::log::warn;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{OpenStores, Operation, QueueName, StoreError, StoreErrorKind, Stores, Subscription};
 
@@ -147,7 +148,7 @@ impl Store {
             && let Err(cause) = self.start_watching()
         {
             let error = cause.error("watch storage", self.file.display());
-            tracing::warn!(%error, "commits of other processes will be noticed only by polling");
+            warn!(%error, "commits of other processes will be noticed only by polling");
         }
         self.notifiers.subscribe(queue)
     }

@@ -9,7 +9,6 @@ use rusqlite::{Connection, TransactionState};
 use super::batch::Batch;
 use super::clock::StoreClock;
 use super::error::{Applied, Cause, Failure, from_sql};
-use super::known::Known;
 use super::new_row::NewRow;
 use super::{blob, queue, schema};
 use jobqueue_storage::rules::limits;
@@ -118,7 +117,7 @@ fn within<T>(
     }
     let clock = StoreClock::of(connection.path());
     let fail = |cause: Cause| cause.error(operation.as_str(), subject);
-    let mut batch = Batch::begin(connection, &clock, Known::default()).map_err(fail)?;
+    let mut batch = Batch::within(connection, &clock).map_err(fail)?;
     let value = work(&mut batch).map_err(|failure| match failure {
         Failure::Refused(error) => error,
         Failure::Sql(error) => fail(from_sql(error)),

@@ -17,6 +17,7 @@ use super::health::Health;
 use super::known::Known;
 use super::purge;
 use super::space::Space;
+use jobqueue_storage::log::{debug, warn};
 
 /// The number of pages from which to warn that the log cannot be cut: 64 MiB.
 const WARN_PAGES: u32 = 8_000;
@@ -85,7 +86,7 @@ impl Upkeep {
 
     /// Returns the time that the writer may sleep when no operation is requested.
     pub(super) fn pause(&self) -> Duration {
-        match (self.has_more, self.pending) {
+        match (self.has_more && self.health.poisoned().is_ok(), self.pending) {
             (true, _) => self.next_purge.saturating_duration_since(Instant::now()),
             (false, true) => IDLE,
             (false, false) => SLOW,
@@ -142,7 +143,7 @@ impl Upkeep {
             Instant::now() + if self.has_more { begun.elapsed() * PURGE_SHARE } else { PURGE_EVERY };
         removed.unwrap_or_else(|cause| {
             let error = cause.error("remove expired messages", "");
-            tracing::debug!(%error, "expired messages were not removed; the next round will try again");
+            debug!(%error, "expired messages were not removed; the next round will try again");
             self.health.note(&cause);
             true
         })
@@ -160,7 +161,7 @@ impl Upkeep {
         self.next_checkpoint = left.saturating_add(due);
         if pages >= self.next_warning {
             self.next_warning = pages.saturating_mul(2);
-            tracing::warn!(
+            warn!(
                 pages,
                 "the write-ahead log grows because a reader holds an old snapshot; end long read transactions"
             );
@@ -186,7 +187,7 @@ impl Upkeep {
     fn try_checkpoint(&self, connection: &Connection, mode: &str) -> Option<Progress> {
         checkpoint(connection, mode)
             .inspect_err(|cause| {
-                tracing::warn!(error = %cause.error("copy the log into the file", ""), "a checkpoint failed");
+                warn!(error = %cause.error("copy the log into the file", ""), "a checkpoint failed");
                 self.health.note(cause);
             })
             .ok()
@@ -208,7 +209,9 @@ mod tests {
     use jobqueue_storage::runtime::Runtime;
 
     use super::*;
+    use crate::error::Cause;
     use crate::schema::MIGRATIONS;
+    use jobqueue_storage::StoreErrorKind;
 
     /// A file of small pages that another writer uses too.
     struct Shared {
@@ -340,6 +343,15 @@ mod tests {
         reader.join().unwrap();
         shared.commit(10);
         assert!(log(&shared.connection).pages < 1_000, "{} pages", log(&shared.connection).pages);
+    }
+
+    #[test]
+    fn stopped_store_sleeps_although_there_is_more_to_remove() {
+        let mut shared = Shared::new();
+        (shared.upkeep.has_more, shared.upkeep.next_purge) = (true, Instant::now());
+        assert!(shared.upkeep.pause().is_zero());
+        shared.upkeep.health.note(&Cause::new(StoreErrorKind::Corrupt, "damaged"));
+        assert!(shared.upkeep.pause() >= IDLE);
     }
 
     #[test]

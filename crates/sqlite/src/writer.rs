@@ -137,8 +137,9 @@ impl Writer {
                 return Ok(());
             }
             match self.transact(tasks, joining) {
-                Ok(Finished { arrived, known, .. }) => {
+                Ok(Finished { arrived, known, moved, .. }) => {
                     self.known = known;
+                    self.clock.leases_were_moved(moved);
                     self.notifiers.notify(&arrived);
                     return Ok(());
                 }

@@ -35,11 +35,11 @@ pub trait JournalStore: fmt::Debug + Send + Sync + 'static {
     /// The kinds that any storage can return.
     async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError>;
 
-    /// Removes all entries whose jobs ended before this time.
+    /// Removes all entries whose jobs ended longer ago than `kept`, by the storage's clock: that of the caller may be set wrong.
     ///
     /// # Errors
     /// The kinds that any storage can return. Some of the entries may have been removed.
-    async fn expire(&self, before: SystemTime) -> Result<(), StoreError>;
+    async fn expire(&self, kept: Duration) -> Result<(), StoreError>;
 }
 
 /// A job that has ended. A storage keeps all fields; a new one makes its code fail to compile until it does.

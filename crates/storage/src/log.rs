@@ -1,50 +1,52 @@
-//! Calls of the subscriber of `tracing`. A panic of the subscriber ends nothing: some work that is logged runs in loops that nothing would
-//! start again.
+//! Calls of the subscriber of `tracing`. A panic of the subscriber ends nothing: some work that is logged runs in loops and threads that
+//! nothing would start again.
 //!
-//! [`debug!`], [`error!`], [`info!`], [`trace!`] and [`warn!`] take what the macros of `tracing` take, and are [`guarded`]. The crate that uses
-//! them depends on `tracing`.
+//! The macros of this module take the arguments of those of `tracing`.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
+#[doc(hidden)]
+pub use tracing;
 use tracing::Span;
 
+#[doc(inline)]
 pub use crate::{__debug as debug, __error as error, __info as info, __trace as trace, __warn as warn};
 
-/// Reports an event of the level DEBUG.
+/// Emits an event at DEBUG level. A panic of the subscriber goes no further.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __debug {
-    ($($event:tt)*) => { $crate::log::guarded(|| ::tracing::debug!($($event)*)) };
+    ($($event:tt)*) => { $crate::log::guarded(|| $crate::log::tracing::debug!($($event)*)) };
 }
 
-/// Reports an event of the level ERROR.
+/// Emits an event at ERROR level. A panic of the subscriber goes no further.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __error {
-    ($($event:tt)*) => { $crate::log::guarded(|| ::tracing::error!($($event)*)) };
+    ($($event:tt)*) => { $crate::log::guarded(|| $crate::log::tracing::error!($($event)*)) };
 }
 
-/// Reports an event of the level INFO.
+/// Emits an event at INFO level. A panic of the subscriber goes no further.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __info {
-    ($($event:tt)*) => { $crate::log::guarded(|| ::tracing::info!($($event)*)) };
+    ($($event:tt)*) => { $crate::log::guarded(|| $crate::log::tracing::info!($($event)*)) };
 }
 
-/// Reports an event of the level TRACE.
+/// Emits an event at TRACE level. A panic of the subscriber goes no further.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __trace {
-    ($($event:tt)*) => { $crate::log::guarded(|| ::tracing::trace!($($event)*)) };
+    ($($event:tt)*) => { $crate::log::guarded(|| $crate::log::tracing::trace!($($event)*)) };
 }
 
-/// Reports an event of the level WARN.
+/// Emits an event at WARN level. A panic of the subscriber goes no further.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __warn {
-    ($($event:tt)*) => { $crate::log::guarded(|| ::tracing::warn!($($event)*)) };
+    ($($event:tt)*) => { $crate::log::guarded(|| $crate::log::tracing::warn!($($event)*)) };
 }
 
 /// Runs `log`, which calls the subscriber. A panic of the subscriber goes no further.

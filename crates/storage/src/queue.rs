@@ -189,7 +189,8 @@ pub enum Created {
 pub struct QueueProperties {
     /// The queue's metadata.
     pub metadata: Metadata,
-    /// The number of messages, invisible ones included; never below the real number.
+    /// The number of messages, invisible ones included; never below the real number, unless the storage says that it
+    /// estimates; and never zero while there are messages.
     pub approximate_count: u64,
 }
 

@@ -87,9 +87,7 @@ impl Throttle {
         let wait =
             asked.unwrap_or_else(|| BACKOFF.delay(state.repeated, &self.runtime)).clamp(BOUNDS.0, BOUNDS.1);
         state.until = state.until.max(Some(now + wait));
-        crate::log::guarded(|| {
-            tracing::warn!(?wait, "the storage throttles requests; polling and sending wait, leases are kept")
-        });
+        crate::log::warn!(?wait, "the storage throttles requests; polling and sending wait, leases are kept");
     }
 }
 

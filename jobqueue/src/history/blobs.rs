@@ -156,16 +156,15 @@ impl JournalStore for BlobJournal {
         Ok(search.page(None))
     }
 
-    async fn expire(&self, before: SystemTime) -> Result<(), StoreError> {
+    async fn expire(&self, kept: Duration) -> Result<(), StoreError> {
         let (container, mut next) = (container(Operation::ListBlobs)?, None::<String>);
         loop {
             let page = match self.blobs.list_blobs(&container, "", next.as_deref()).await {
                 Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(()),
                 page => page?,
             };
-            // The caller's clock may be ahead of that of the storage.
-            let ahead = page.now.and_then(|now| self.runtime.now().duration_since(now).ok());
-            let before = before.checked_sub(ahead.unwrap_or_default()).unwrap_or(SystemTime::UNIX_EPOCH);
+            let now = page.now.unwrap_or_else(|| self.runtime.now());
+            let Some(before) = now.checked_sub(kept) else { return Ok(()) };
             // A listing is in order of name, and so of day.
             let is_over = page.blobs.last().is_none_or(|(name, _)| *name > format!("{}/~", day(before)));
             for (name, properties) in page.blobs {

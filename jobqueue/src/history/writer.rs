@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::buffer::JournalBuffer;
 use crate::job::outcome::chain;
-use crate::runtime::Runtime;
 use crate::storage::{JournalEntry, JournalStore, StoreError, StoreErrorKind};
 
 /// The time between two writes.
@@ -24,13 +23,12 @@ const RETRY: Duration = Duration::from_millis(200);
 /// Writes the journal until `ended` fires, and then what is left. Removes what is older than `kept`. Errors are logged only.
 pub(crate) async fn run_journal_writer(
     journal: Arc<dyn JournalStore>,
-    runtime: Runtime,
     buffer: Arc<JournalBuffer>,
     kept: Duration,
     ended: CancellationToken,
 ) {
     let mut writer = Writer { journal: Arc::clone(&journal), buffer, unwritten: VecDeque::new() };
-    let run = async { tokio::join!(writer.run(), expire(&*journal, &runtime, kept)) };
+    let run = async { tokio::join!(writer.run(), expire(&*journal, kept)) };
     let _ = ended.run_until_cancelled(run).await;
     if timeout(LAST_WRITE, writer.finish()).await.is_err() {
         crate::log::warn!("the newest ended jobs are missing in the journal");
@@ -99,14 +97,12 @@ pub(super) fn refuses_entries(error: &StoreError) -> bool {
 }
 
 /// Removes old entries soon after the start, and then every day.
-async fn expire(journal: &dyn JournalStore, runtime: &Runtime, kept: Duration) {
+async fn expire(journal: &dyn JournalStore, kept: Duration) {
     let mut next = Instant::now() + INTERVAL;
     loop {
         sleep_until(next).await;
         next += EXPIRE_EVERY;
-        if let Some(before) = runtime.now().checked_sub(kept)
-            && let Err(error) = journal.expire(before).await
-        {
+        if let Err(error) = journal.expire(kept).await {
             crate::log::debug!(error = %chain(&error), "old entries of the journal were not removed");
         }
     }

@@ -21,7 +21,7 @@ pub struct Backlog {
 
 impl<M: QueueMessage> Queue<M> {
     /// Returns the approximate number of messages, invisible ones included; never below the real number. SQLite
-    /// counts them on a thread of its own: about 40 ms for a million on an idle machine.
+    /// counts them on a thread of its own; more than some 65,000 that can be received at once are estimated, mostly a little too high.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.

@@ -28,7 +28,7 @@ impl RunningJournal {
         let buffer = Arc::new(JournalBuffer::new(&worker, runtime.clone()));
         let ended = CancellationToken::new();
         let journal = history::open(storage.apart());
-        let write = run_journal_writer(journal, runtime.clone(), Arc::clone(&buffer), kept, ended.clone());
+        let write = run_journal_writer(journal, Arc::clone(&buffer), kept, ended.clone());
         let task = LeaseRenewer::spawn_apart(runtime, write)
             .inspect_err(|error| crate::log::warn!(%error, "no history is kept"))
             .ok()?;

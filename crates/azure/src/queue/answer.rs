@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::super::call::Call;
 use super::super::convert;
 use super::super::xml::{RawMessage, RawMessages};
-use jobqueue_storage::log;
+use jobqueue_storage::log::warn;
 use jobqueue_storage::{
     LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutOutcome, QueueName, StoreError,
 };
@@ -36,7 +36,7 @@ pub(super) fn stored(call: Call<'_>, mut answer: RawMessages) -> Result<PutOutco
 pub(super) fn leased(queue: &QueueName, raw: RawMessage, until: SystemTime) -> Option<LeasedMessage> {
     let (Some(id), Some(receipt)) = (message_id(raw.id.as_deref()), raw.receipt.as_deref()) else {
         // The message cannot be settled; it becomes visible again when its visibility timeout is over.
-        log::warn!(%queue, "a message without id or receipt was ignored");
+        warn!(%queue, "a message without id or receipt was ignored");
         return None;
     };
     let (dequeue_count, text) = count_and_text(&raw);
@@ -49,7 +49,7 @@ pub(super) fn leased(queue: &QueueName, raw: RawMessage, until: SystemTime) -> O
 
 pub(super) fn peeked(queue: &QueueName, raw: RawMessage) -> Option<PeekedMessage> {
     let Some(id) = message_id(raw.id.as_deref()) else {
-        log::warn!(%queue, "a message without id was ignored");
+        warn!(%queue, "a message without id was ignored");
         return None;
     };
     let (dequeue_count, text) = count_and_text(&raw);

@@ -58,16 +58,22 @@ promises! { "index" if |storage| storage.queues().powers().index.is_some();
     async fn makes_hidden_messages_visible(subject, queue) {
         let index = index(&queue)?;
         let running = queue.put_and_get("running", LONG).await?.message.id;
-        queue.put_back("backing off").await?;
+        let back = queue.put_back("backing off").await?.id;
         let delayed = PutMessage::new("delayed").with_visibility_delay(LONG);
         let delayed = queue.put_with(delayed).await?.message.id;
-        let later = index.messages(&queue.name, MessageState::BackingOff, None, 10).await?;
-        let back = later.messages.into_iter().map(|(message, _)| message.id).next();
-        let back = back.ok_or_else(|| Broken::new("the message that was put back is not shown"))?;
         for (id, expected) in [(&running, false), (&delayed, true), (&delayed, false), (&back, true)] {
             ensure_eq!(index.make_visible(&queue.name, id).await?, expected, "answer for {id}");
         }
         ensure_eq!(queue.get_all(LONG).await?.len(), 2, "visible messages");
+    }
+
+    /// The receipt with which a message was put back ends when the message is made visible: a worker may lease it at any time.
+    async fn receipt_ends_when_message_is_made_visible(subject, queue) {
+        let index = index(&queue)?;
+        let held = queue.put_back("backing off").await?;
+        ensure!(index.make_visible(&queue.name, &held.id).await?, "the message was not hidden");
+        let deleted = queue.store.delete(&queue.name, &held, ExpiredReceipt::Refuse).await;
+        refused(deleted, &[K::LeaseExpired])?;
     }
 
     /// A page that begins nowhere, and a page of no or of too many messages, is refused.

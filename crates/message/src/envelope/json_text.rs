@@ -30,6 +30,14 @@ impl JsonText {
         &self.0
     }
 
+    /// Returns the text.
+    ///
+    /// # Errors
+    /// An error when the text is not UTF-8, which serde_json does not write.
+    pub(super) fn as_str(&self) -> Result<&str, EnvelopeError> {
+        std::str::from_utf8(&self.0).map_err(|_| super::text::TextError::NotUtf8.into())
+    }
+
     /// Returns the text as shared bytes.
     pub fn to_bytes(&self) -> Bytes {
         self.0.clone()

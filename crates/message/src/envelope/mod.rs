@@ -6,6 +6,7 @@
 mod identity;
 mod json_text;
 mod members;
+mod own;
 mod read;
 mod reference;
 mod text;

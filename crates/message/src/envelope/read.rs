@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::members::{List, Members, declared_version, members};
+use super::own;
 use super::reference::{ReferenceError, StoredReference};
 use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JSON, JsonText, Payload, text};
 
@@ -98,7 +99,7 @@ pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     if !json.starts_with('{') {
         return bare(json);
     }
-    match members(json) {
+    match own::members(json).map_or_else(|| members(json), Ok) {
         Ok(members) if members.spec_version.is_some() => Ok(Parsed::Event(event(members)?)),
         Ok(_) => bare(&without_functions_parent(json)),
         // The attributes of an event have fixed types; the members of a payload may have others.

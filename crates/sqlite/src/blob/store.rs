@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::row::BlobRow;
 use super::{read, write};
 use crate::store::Store;
+use jobqueue_storage::log::info;
 use jobqueue_storage::rules::{lease::BlobLease, limits};
 use jobqueue_storage::{
     Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, LeaseId,
@@ -156,7 +157,7 @@ impl Store {
             })
             .await;
         if acquired.is_ok() {
-            tracing::info!(blob = %blob, "the lease of a process that has ended was taken over");
+            info!(blob = %blob, "the lease of a process that has ended was taken over");
             gone.remove();
         }
         acquired

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::platform::{self, FileSystem};
 use crate::error::Cause;
 use jobqueue_storage::StoreErrorKind;
+use jobqueue_storage::log::warn;
 
 /// Checks `path`, creates an empty file there if there is none, and returns the path with its folder resolved.
 pub(super) fn check(path: &Path) -> Result<PathBuf, Cause> {
@@ -48,16 +49,14 @@ fn check_folder(folder: &Path) -> Result<(), Cause> {
     match platform::file_system(folder) {
         Ok(FileSystem::Local) => Ok(()),
         Ok(FileSystem::Memory) => {
-            tracing::warn!(
-                "the storage's file is on an in-memory file system, which a restart of the machine erases"
-            );
+            warn!("the storage's file is on an in-memory file system, which a restart of the machine erases");
             Ok(())
         }
         Ok(FileSystem::Network(kind)) => Err(refuse(format!(
             "the file is on {kind}, where SQLite's locks and shared memory do not work; use a local disk"
         ))),
         Err(error) => {
-            tracing::warn!(%error, "cannot determine the file system of the storage's file");
+            warn!(%error, "cannot determine the file system of the storage's file");
             Ok(())
         }
     }

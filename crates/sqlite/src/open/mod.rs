@@ -17,6 +17,7 @@ use super::error::{Cause, from_sql};
 use super::options::{Options, Synchronous};
 use super::schema;
 use jobqueue_storage::StoreErrorKind;
+use jobqueue_storage::log::debug;
 use jobqueue_storage::sync::lock;
 
 /// SQLite 3.51.3, the first without the bug by which a checkpoint could lose a whole write-ahead log.
@@ -72,6 +73,7 @@ fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Re
         // The file alone, without its log, then shows that it is a store.
         retry(patience, || checkpoint(connection, "TRUNCATE"))?;
     }
+    retry(patience, || schema::forget_statistics(connection))?;
     // The writer waits for locks itself, so that it can answer operations that have waited too long.
     connection.busy_timeout(Duration::ZERO).map_err(from_sql)
 }
@@ -80,7 +82,7 @@ fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Re
 /// file finds everything unchanged.
 pub(super) fn leave_log(connection: &Connection) {
     if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
-        tracing::debug!(%error, "the log may be copied into the file when it is closed");
+        debug!(%error, "the log may be copied into the file when it is closed");
     }
 }
 

@@ -134,6 +134,7 @@ mod changes {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use jobqueue_storage::log::debug;
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
     use rustix::fd::OwnedFd;
     use rustix::fs::inotify;
@@ -177,7 +178,7 @@ mod changes {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let told = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
             .and_then(|watch| inotify::add_watch(&watch, log, inotify::WatchFlags::MODIFY).map(|_| watch))
-            .inspect_err(|error| tracing::debug!(%error, "no file changes are reported; polling instead"))
+            .inspect_err(|error| debug!(%error, "no file changes are reported; polling instead"))
             .ok();
         Ok((Changes { stop: Arc::clone(&stop), told, step: AFTER_CHANGE.len(), met: 0 }, Stopper(stop)))
     }

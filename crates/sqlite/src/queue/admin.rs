@@ -27,9 +27,10 @@ pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata)
         .optional()?;
     match present {
         None => {
+            check_room(batch, Operation::CreateQueue, name)?;
             // The count is never below that of a former queue of this name, for which subscribers were notified.
             let delayed = batch.next()?;
-            insert(batch, Operation::CreateQueue, name, &metadata::to_text(wanted), delayed)?;
+            insert(batch, name, &metadata::to_text(wanted), delayed)?;
             Ok(Created::New)
         }
         Some(text) if metadata::from_text(&text)? == *wanted => Ok(Created::Existed),
@@ -47,6 +48,7 @@ pub(super) fn delete(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
 /// messages.
 pub(super) fn clear(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
     let id = batch.queue(Operation::Clear, name)?;
+    check_room(batch, Operation::Clear, name)?;
     batch.flush(name)?;
     let (text, delayed): (String, i64) = batch.connection().query_row(
         "SELECT metadata, delayed FROM jobqueue_queue WHERE id = ?1",
@@ -54,7 +56,7 @@ pub(super) fn clear(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
     discard(batch, name, id)?;
-    insert(batch, Operation::Clear, name, &text, delayed)
+    Ok(insert(batch, name, &text, delayed)?)
 }
 
 pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &Metadata) -> Applied<()> {
@@ -103,20 +105,46 @@ fn discard(batch: &mut Batch<'_>, name: &QueueName, id: i64) -> rusqlite::Result
     Ok(())
 }
 
-fn insert(
-    batch: &mut Batch<'_>,
-    operation: Operation,
-    name: &QueueName,
-    metadata: &str,
-    delayed: i64,
-) -> Applied<()> {
+/// Refuses a new queue if the file has had as many as it can have, before anything is written.
+fn check_room(batch: &Batch<'_>, operation: Operation, name: &QueueName) -> Applied<()> {
+    let last = "SELECT seq FROM sqlite_sequence WHERE name = 'jobqueue_queue'";
+    let last: Option<i64> = batch.connection().query_row(last, [], |row| row.get(0)).optional()?;
+    match last.unwrap_or(0) + 1 < QUEUES {
+        true => Ok(()),
+        false => Err(refuse(StoreErrorKind::Full, operation, name)),
+    }
+}
+
+fn insert(batch: &mut Batch<'_>, name: &QueueName, metadata: &str, delayed: i64) -> rusqlite::Result<()> {
     batch.note_change();
     batch.connection().execute(
         "INSERT INTO jobqueue_queue (name, metadata, delayed) VALUES (?1, ?2, ?3)",
         params![name.as_str(), metadata, delayed],
     )?;
-    if batch.connection().last_insert_rowid() >= QUEUES {
-        return Err(refuse(StoreErrorKind::Full, operation, name));
-    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::StoreClock;
+    use crate::error::Failure;
+    use crate::known::Known;
+    use crate::tests::{begin, file};
+    use jobqueue_storage::runtime::Runtime;
+
+    #[test]
+    fn refused_queue_is_not_created_and_refused_clear_leaves_the_queue() {
+        let connection = file(&["old"]);
+        connection.execute("UPDATE sqlite_sequence SET seq = ?1", [QUEUES - 1]).unwrap();
+        let mut batch = begin(&connection, &StoreClock::new(Runtime::new()), Known::default());
+        let is_full = |answer: Applied<()>| matches!(answer, Err(Failure::Refused(e)) if e.kind() == StoreErrorKind::Full);
+        let [old, new]: [QueueName; 2] = ["old", "new"].map(|name| name.parse().unwrap());
+        for _ in 0..2 {
+            assert!(is_full(create(&mut batch, &new, &Metadata::new()).map(drop)));
+            assert!(is_full(clear(&mut batch, &old)));
+        }
+        assert!(matches!(batch.queue(Operation::Get, &old), Ok(1)));
+        assert!(!batch.finish().unwrap().changed, "nothing was written");
+    }
 }

@@ -2,6 +2,8 @@
 //!
 //! Messages that are received by their numbers have no index, so that many of them are counted in samples.
 
+use std::ops::Range;
+
 use rusqlite::{params, params_from_iter};
 
 use super::admin::{Found, find};
@@ -20,11 +22,15 @@ pub(crate) const WAITING: &str =
 /// Those that have expired. Without statistics SQLite would take the index of the queue, and read every message.
 pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
     WHERE expires_at <= ?2 AND queue = ?1";
-/// The unexpired hidden messages of the index of times: never received, leased by the receipt of a put, and put back.
+/// The hidden messages of the index of times: never received, leased by the receipt of a put, and put back.
 pub(crate) const HIDDEN: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
-    FROM jobqueue_message
-    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > ?2)";
+    FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2";
+/// Those of them that have expired: few, since expired messages are removed all the time.
+pub(crate) const HIDDEN_EXPIRED: &str =
+    "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
+    FROM jobqueue_message INDEXED BY jobqueue_message_expiry
+    WHERE expires_at <= ?2 AND queue = ?1 AND waiting = 0 AND visible_at > ?2";
 
 const LEASED: &str = "SELECT count(*) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";
 /// The unexpired messages with a lease in force.
@@ -32,17 +38,30 @@ pub(crate) const RUNNING: &str =
     "SELECT count(*) FROM jobqueue_lease l CROSS JOIN jobqueue_message m ON m.id = l.id
     WHERE l.id >= ?1 AND l.id < ?2 AND l.until > ?3 AND (m.expires_at IS NULL OR m.expires_at > ?3)";
 
-/// Some rows: their number, the number of messages that are received by their numbers, and the last row.
-const SAMPLE: &str = "SELECT count(*), coalesce(sum(by_number), 0), coalesce(max(id), 0) FROM
-    (SELECT m.id AS id, m.visible_at IS NULL AND l.id IS NULL AS by_number
-     FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id
-     WHERE m.id >= ?1 AND m.id < ?2 ORDER BY m.id LIMIT ?3)";
+/// Builds a statement that reads some rows from one end of a range on: their number, the number of messages that are received by their
+/// numbers, the first and the last row.
+macro_rules! sample {
+    ($order:literal) => {
+        concat!(
+            "SELECT count(*), coalesce(sum(by_number), 0), coalesce(min(id), 0), coalesce(max(id), 0) FROM
+            (SELECT m.id AS id, m.visible_at IS NULL AND l.id IS NULL AS by_number
+             FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id
+             WHERE m.id >= ?1 AND m.id < ?2 ORDER BY m.id ",
+            $order,
+            " LIMIT ?3)"
+        )
+    };
+}
+const FIRST_ROWS: &str = sample!("ASC");
+const LAST_ROWS: &str = sample!("DESC");
 
 /// The number of rows up to which the count is exact.
 const EXACT: i64 = 65_536;
-/// The number of samples of a longer queue, and the rows of each.
-const SAMPLES: i64 = 64;
+/// The number of parts in which a longer queue is counted, and the rows that are read at each of their ends.
+const PARTS: usize = 64;
 const ROWS: i64 = 1_024;
+/// What is added to an estimate of rows that do not all follow each other.
+const MARGIN: f64 = 1.0625;
 
 /// Returns metadata and count.
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
@@ -66,9 +85,12 @@ pub(super) fn by_state(view: &View<'_>, name: &QueueName) -> Applied<StateCounts
     let rows = row_id::all(queue.id);
     let mut statement = view.connection.prepare_cached(RUNNING)?;
     let running: i64 = statement.query_row([rows.start, rows.end, view.now], |row| row.get(0))?;
-    let mut statement = view.connection.prepare_cached(HIDDEN)?;
-    let hidden = statement.query_row([queue.id, view.now], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]));
-    let [delayed, hidden, backing_off]: [i64; 3] = hidden?;
+    let hidden = |sql| -> rusqlite::Result<[i64; 3]> {
+        let mut statement = view.connection.prepare_cached(sql)?;
+        statement.query_row([queue.id, view.now], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))
+    };
+    let (present, expired) = (hidden(HIDDEN)?, hidden(HIDDEN_EXPIRED)?);
+    let [delayed, hidden, backing_off] = std::array::from_fn(|state| present[state] - expired[state]);
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
     let waiting = all(view, &queue)? - delayed - hidden - running - backing_off;
     Ok(StateCounts {
@@ -87,28 +109,78 @@ fn count(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Result<i64> {
     statement.query_row(params_from_iter(values), |row| row.get(0))
 }
 
-/// Counts the messages that are received by their numbers; estimates them by samples all over the queue if they are many.
+/// Counts the messages that are received by their numbers; estimates them if they are many.
+///
+/// Numbers belong to all queues of the file, so that the rows of one may be far apart, or stand in heaps. So the range between the first and
+/// the last row is halved again and again, each time the part with the highest estimate: between two rows that are there.
 fn by_number(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
     let rows = row_id::from_head(queue.id, queue.head);
-    let mut statement = view.connection.prepare_cached(SAMPLE)?;
-    let mut sample = |from: i64, to: i64, limit: i64| {
-        let found =
-            statement.query_row(params![from, to, limit], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-        found.map(|(seen, by_number, last): (i64, i64, i64)| (seen < limit, by_number, last))
-    };
-    let (is_exact, exact, _) = sample(rows.start, rows.end, EXACT)?;
-    if is_exact {
-        return Ok(exact);
+    let exact = Sample::read(view, FIRST_ROWS, rows.clone(), EXACT)?;
+    if exact.rows < EXACT {
+        return Ok(exact.by_number);
     }
-    let mut last = view.connection.prepare_cached("SELECT max(id) FROM jobqueue_message WHERE id < ?1")?;
-    let last: i64 = last.query_row([rows.end], |row| row.get(0))?;
-    let width = (last - rows.start) / SAMPLES + 1;
-    (0..SAMPLES).try_fold(0, |sum, part| {
-        let (from, to) = (rows.start + part * width, rows.start + (part + 1) * width);
-        let (is_exact, by_number, last) = sample(from, to, ROWS)?;
-        let share = if is_exact { 1.0 } else { width as f64 / (last + 1 - from) as f64 };
-        Ok(sum + (by_number as f64 * share).round() as i64)
-    })
+    let mut parts = vec![Part::of(view, rows)?];
+    while parts.len() < PARTS {
+        let highest = parts.iter().enumerate().max_by_key(|(_, part)| part.estimated().unwrap_or(0));
+        let Some((at, part)) = highest.filter(|(_, part)| part.estimated().is_some()) else { break };
+        let (first, last) = (part.rows.start, part.rows.end);
+        let middle = first + (last - first) / 2;
+        parts[at] = Part::of(view, first..middle)?;
+        parts.push(Part::of(view, middle..last)?);
+    }
+    Ok(parts.iter().map(|part| part.count).sum::<i64>().max(exact.by_number))
+}
+
+/// A part of the rows of a queue.
+struct Part {
+    /// The rows from the first one that is there to the last one.
+    rows: Range<i64>,
+    /// The number of messages that are received by their numbers.
+    count: i64,
+    is_exact: bool,
+}
+
+impl Part {
+    fn of(view: &View<'_>, rows: Range<i64>) -> rusqlite::Result<Self> {
+        let first = Sample::read(view, FIRST_ROWS, rows.clone(), ROWS + 1)?;
+        if first.rows <= ROWS {
+            return Ok(Self { rows, count: first.by_number, is_exact: true });
+        }
+        let last = Sample::read(view, LAST_ROWS, rows, ROWS + 1)?;
+        let rows = first.first..last.last + 1;
+        // Too many are better than too few: a sender may wait until there are few.
+        let share = (first.share().max(last.share()) * MARGIN).min(1.0);
+        let count = (share * (rows.end - rows.start) as f64).ceil() as i64;
+        Ok(Self { rows, count, is_exact: false })
+    }
+
+    /// Returns the count if it is an estimate.
+    fn estimated(&self) -> Option<i64> {
+        (!self.is_exact).then_some(self.count)
+    }
+}
+
+/// Some rows that follow each other.
+struct Sample {
+    rows: i64,
+    by_number: i64,
+    first: i64,
+    last: i64,
+}
+
+impl Sample {
+    fn read(view: &View<'_>, sql: &str, rows: Range<i64>, limit: i64) -> rusqlite::Result<Self> {
+        let mut statement = view.connection.prepare_cached(sql)?;
+        statement.query_row(params![rows.start, rows.end, limit], |row| {
+            Ok(Self { rows: row.get(0)?, by_number: row.get(1)?, first: row.get(2)?, last: row.get(3)? })
+        })
+    }
+
+    /// Returns the number of messages that are received by their numbers for each number of the range.
+    fn share(&self) -> f64 {
+        let between = (self.rows - 1) as f64 / (self.last - self.first) as f64;
+        between * self.by_number as f64 / self.rows as f64
+    }
 }
 
 #[cfg(test)]
@@ -116,19 +188,46 @@ mod tests {
     use super::*;
     use crate::tests::file;
 
-    /// Two thirds of the numbers are in use: the first ones all, the last ones in part.
-    #[test]
-    fn long_queues_are_counted_by_samples() {
+    /// Returns the count of a queue with messages of these numbers: each first number, the count, and the distance of two.
+    fn counted(runs: &[(i64, i64, i64)]) -> i64 {
         let mut connection = file(&[]);
-        let rows = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 240000) INSERT INTO jobqueue_message
-            (id, queue, inserted_at, dequeue_count, leased, waiting, receipt, text)
-            SELECT (1 << 42) + (1 << 41) + i, 1, 0, 0, 0, 0, x'', '' FROM n WHERE i < 80000 OR i % 2 = 0";
-        connection.execute_batch(rows).unwrap();
+        let rows = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?2)
+            INSERT OR IGNORE INTO jobqueue_message (id, queue, inserted_at, dequeue_count, leased, waiting, receipt, text)
+            SELECT (1 << 42) + (1 << 41) + ?1 + i * ?3, 1, 0, 0, 0, 0, x'', '' FROM n";
+        for run in runs {
+            connection.execute(rows, *run).unwrap();
+        }
         let view = View { connection: connection.transaction().unwrap(), now: 1 };
-        let queue = Found { id: 1, metadata: String::new(), head: 0 };
-        let counted = by_number(&view, &queue).unwrap();
-        assert!((158_000..162_000).contains(&counted), "{counted} of 160,000");
-        let queue = Found { head: row_id::of(1, 200_001, true), ..queue };
-        assert_eq!(by_number(&view, &queue).unwrap(), 20_000, "few are counted exactly");
+        by_number(&view, &Found { id: 1, metadata: String::new(), head: 0 }).unwrap()
+    }
+
+    #[test]
+    fn few_messages_are_counted_exactly() {
+        assert_eq!(counted(&[(1, 20_000, 1), (90_000_000, 45_535, 7)]), 65_535);
+    }
+
+    /// Wherever the numbers of a long queue are, its count is at most an eighth too high, and not too low.
+    #[test]
+    fn long_queues_are_counted_from_row_to_row() {
+        for (runs, real) in [
+            (&[(1, 100_000, 1)][..], 100_000),
+            (&[(10_000_000, 70_000, 1)], 70_000),
+            (&[(100_000_000, 200_000, 1)], 200_000),
+            (&[(1, 80_000, 1), (80_001, 80_000, 2)], 160_000),
+            (&[(1, 100_000, 1), (100_100_000, 10, 1)], 100_010),
+            (&[(1, 100_000, 1_000), (30_000_500, 100_000, 50)], 200_000),
+            (&[(1, 10, 10_000_000), (50_000_001, 100_000, 3)], 100_010),
+        ] {
+            let counted = counted(runs);
+            assert!((real..=real * 9 / 8).contains(&counted), "{counted} of {real}: {runs:?}");
+        }
+    }
+
+    /// Lists of a thousand messages in turn with those of another queue.
+    #[test]
+    fn messages_of_queues_in_turn_are_counted() {
+        let runs: Vec<_> = (0..150).map(|run| (1 + run * 2_000, 1_000, 1)).collect();
+        let counted = counted(&runs);
+        assert!((148_000..=175_000).contains(&counted), "{counted} of 150,000");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, ToSql, params};
 
-use super::ready::{BY_NUMBER, Found, merge};
+use super::ready::{BY_NUMBER, Found, LEASED, Source, merge};
 use crate::batch::Batch;
 use crate::clock::{after, to_duration, to_instant};
 use crate::error::Applied;
@@ -28,12 +28,12 @@ static LEASE: LazyLock<Insert> =
 /// Takes a message from the index of times.
 const TAKE: &str = "UPDATE jobqueue_message SET visible_at = NULL WHERE id = ?1";
 
-/// The leases that have ended: a number of them, in no order.
-const ENDED: &str = "SELECT id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until <= ?3 LIMIT 500";
-
-/// Gives the message of a lease that has ended its place in the index of times. The receipt is still its newest.
-const RETURN: &str = "UPDATE jobqueue_message SET (visible_at, dequeue_count, receipt, leased) =
-    (SELECT until, dequeue_count, receipt, 1 FROM jobqueue_lease WHERE id = ?1) WHERE id = ?1";
+/// The messages of leases that have ended: the first ones of a number of them. Their rows are not written, so that they can be leased
+/// again although the file is full.
+const ENDED: &str = "SELECT m.id, m.text, l.dequeue_count, m.inserted_at, m.expires_at, l.until
+    FROM (SELECT * FROM (SELECT * FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until <= ?3 LIMIT 500)
+          ORDER BY until, id & 2199023255551 LIMIT ?4) l
+    CROSS JOIN jobqueue_message m ON m.id = l.id";
 
 const END: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
 
@@ -44,10 +44,9 @@ const NEXT: &str = "SELECT visible_at FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > visible_at)
     ORDER BY visible_at LIMIT 1";
 
-/// The first lease to end after one.
-const NEXT_END: &str =
-    "SELECT until, id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND (until, id) > (?3, ?4)
-    ORDER BY until, id LIMIT 1";
+/// The leases that end within a time.
+const ENDS: &str =
+    "SELECT until, id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until > ?3 AND until < ?4";
 
 const LIVES: &str = "SELECT expires_at IS NULL OR expires_at > ?2 FROM jobqueue_message WHERE id = ?1";
 
@@ -82,25 +81,35 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
     let queue = batch.queue(Operation::Get, name)?;
     let wanted = options.count as usize;
     let visible_at = after(batch.now(), options.visibility);
-    return_ended(batch, name, queue)?;
     let mut rows = Vec::with_capacity(wanted.min(8));
     let mut expired = 0;
     loop {
         let found = candidates(batch, name, queue, wanted - rows.len())?;
         let mut exhausted = found.len() < wanted - rows.len();
+        let before = rows.len();
         for row in found {
+            match row.source {
+                Source::Number => {}
+                Source::Time => {
+                    batch.statement(TAKE)?.execute([row.id])?;
+                }
+                Source::Lease => {
+                    batch.statement(END)?.execute([row.id])?;
+                }
+            }
             if row.is_expired(batch.now()) {
                 exhausted &= Removed::remove(batch, Some(row.id))?.advance(batch, queue)?.is_none();
                 expired += 1;
                 continue;
             }
-            if !row.by_number {
-                batch.statement(TAKE)?.execute([row.id])?;
-            }
             let (dequeue_count, receipt) =
                 (row.dequeue_count.saturating_add(1), Receipt::random(batch.runtime()));
             rows.push(LeasedRow { row, dequeue_count, receipt });
         }
+        // Before the next round, which would find them by their numbers.
+        batch.statements().insert(&LEASE, &[&visible_at], &rows[before..], |one, values| {
+            values.extend([&one.row.id as &dyn ToSql, &one.dequeue_count, &one.receipt]);
+        })?;
         if exhausted || rows.len() == wanted || expired >= MAX_EXPIRED {
             break;
         }
@@ -108,9 +117,6 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
     if rows.is_empty() {
         batch.note_unmet();
     } else {
-        batch.statements().insert(&LEASE, &[&visible_at], &rows, |one, values| {
-            values.extend([&one.row.id as &dyn ToSql, &one.dequeue_count, &one.receipt]);
-        })?;
         batch.note_lease(name, visible_at)?;
     }
     let next_visible_in = match rows.len() {
@@ -121,24 +127,6 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
     Ok(Leased { rows, visible_at, next_visible_in })
 }
 
-/// Returns messages whose leases have ended to those that can be received.
-fn return_ended(batch: &mut Batch<'_>, name: &QueueName, queue: i64) -> rusqlite::Result<()> {
-    let now = batch.now();
-    if batch.due(name)? > now {
-        return Ok(());
-    }
-    let rows = row_id::all(queue);
-    let ended = batch.statement(ENDED)?.query_map(params![rows.start, rows.end, now], |row| row.get(0))?;
-    for id in ended.collect::<rusqlite::Result<Vec<i64>>>()? {
-        batch.statement(RETURN)?.execute([id])?;
-        batch.statement(END)?.execute([id])?;
-        batch.note_change();
-    }
-    let first: Option<i64> =
-        batch.statement(FIRST_END)?.query_row([rows.start, rows.end], |row| row.get(0))?;
-    batch.set_due(name, first.unwrap_or(i64::MAX))
-}
-
 /// Returns the first messages that can be received, some of them perhaps expired.
 fn candidates(
     batch: &mut Batch<'_>,
@@ -147,15 +135,35 @@ fn candidates(
     limit: usize,
 ) -> rusqlite::Result<Vec<Found>> {
     let (now, most) = (batch.now(), i64::try_from(limit).unwrap_or(i64::MAX));
-    let due = batch.statement(VISIBLE)?.query_map(params![queue, now, most], Found::read)?;
-    let due = due.collect::<rusqlite::Result<Vec<_>>>()?;
+    let due = batch.statement(VISIBLE)?.query_map(params![queue, now, most], Found::by_time)?;
+    let mut due = due.collect::<rusqlite::Result<Vec<_>>>()?;
+    if batch.due(name)? <= now {
+        due.extend(ended(batch, name, queue, most)?);
+        due.sort_unstable_by_key(Found::place);
+    }
     let rows = row_id::from_head(queue, batch.head(name)?);
-    let (found, head) =
-        merge(due, batch.statement(BY_NUMBER)?.query([rows.start, rows.end])?, limit, |_| true)?;
+    let leased = batch.statement(LEASED)?.query_map([rows.start, rows.end], |row| row.get(0))?;
+    let leased = leased.collect::<rusqlite::Result<Vec<i64>>>()?;
+    let by_number = batch.statement(BY_NUMBER)?.query([rows.start, rows.end])?;
+    let (found, head) = merge(due, by_number, &leased, limit, |_| true)?;
     if let Some(head) = head {
         batch.set_head(name, head)?;
     }
     Ok(found)
+}
+
+/// Returns the first messages whose leases have ended. If there is none, notes when the first lease ends.
+fn ended(batch: &mut Batch<'_>, name: &QueueName, queue: i64, most: i64) -> rusqlite::Result<Vec<Found>> {
+    let (now, rows) = (batch.now(), row_id::all(queue));
+    let values = params![rows.start, rows.end, now, most];
+    let ended = batch.statement(ENDED)?.query_map(values, |row| Found::read(row, Source::Lease))?;
+    let ended = ended.collect::<rusqlite::Result<Vec<_>>>()?;
+    if ended.is_empty() {
+        let first: Option<i64> =
+            batch.statement(FIRST_END)?.query_row([rows.start, rows.end], |row| row.get(0))?;
+        batch.set_due(name, first.unwrap_or(i64::MAX))?;
+    }
+    Ok(ended)
 }
 
 /// Returns the time until the next hidden message becomes visible.
@@ -166,18 +174,18 @@ fn next_visible_in(
 ) -> rusqlite::Result<Option<Duration>> {
     let (now, rows) = (batch.now(), row_id::all(queue));
     let next = batch.statement(NEXT)?.query_row([queue, now], |row| row.get(0)).optional()?;
-    let mut after = (i64::MIN, 0);
-    while batch.due(name)? < next.unwrap_or(i64::MAX) {
-        let values = params![rows.start, rows.end, after.0, after.1];
-        let end = batch.statement(NEXT_END)?.query_row(values, |row| Ok((row.get(0)?, row.get(1)?)));
-        let Some((until, id)) = end.optional()?.filter(|(until, _)| *until < next.unwrap_or(i64::MAX)) else {
-            break;
-        };
-        let lives = batch.statement(LIVES)?.query_row([id, until], |row| row.get(0)).optional()?;
-        if lives.unwrap_or(false) {
-            return Ok(Some(to_duration(until - now)));
+    let before = next.unwrap_or(i64::MAX);
+    if batch.due(name)? < before {
+        let values = params![rows.start, rows.end, now, before];
+        let ends = batch.statement(ENDS)?.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut ends = ends.collect::<rusqlite::Result<Vec<(i64, i64)>>>()?;
+        ends.sort_unstable();
+        for (until, id) in ends {
+            let lives = batch.statement(LIVES)?.query_row([id, until], |row| row.get(0)).optional()?;
+            if lives.unwrap_or(false) {
+                return Ok(Some(to_duration(until - now)));
+            }
         }
-        after = (until, id);
     }
     Ok(next.map(|at: i64| to_duration(at - now)))
 }
@@ -195,15 +203,15 @@ mod tests {
 
     const NOW: i64 = 1_500_000;
 
-    /// Returns a queue with this number of messages, an eighth each delayed, visible by their time, and leased, the others to be received by their
-    /// numbers, surrounded by messages of another queue. Its head is behind the leased ones.
+    /// Returns a queue with this number of messages, surrounded by those of others. The first eighth is leased, and its head is behind them. Of
+    /// eight others one is delayed, one is visible by its time, and six are received by their numbers.
     fn filled(messages: u32) -> Connection {
         let connection = file(&[]);
         let rows = |queue| {
             format!(
                 "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {messages})
                  INSERT INTO jobqueue_message
-                 SELECT ({queue} << 42) + ((n % 8 > 1) << 41) + n, {queue}, n, CASE n % 8 WHEN 0 THEN 2000000 + n WHEN 1 THEN n END,
+                 SELECT ({queue} << 42) + ((n % 8 > 1) << 41) + n, {queue}, n, CASE n % 8 WHEN 0 THEN 2000000 + n WHEN 1 THEN iif(n < {messages} / 8, 2000000 + n, n) END,
                      NULL, 0, 0, 0, NULL, NULL, randomblob(16), 'text'
                  FROM numbers;"
             )
@@ -232,9 +240,11 @@ mod tests {
         let leased = get(&mut batch, &name, GetMessages::new(32, Duration::from_secs(60)));
         assert_eq!(leased.unwrap_or_else(|_| panic!("it is refused")).rows.len(), 32);
         let mut steps = 0;
-        for sql in [VISIBLE, BY_NUMBER, TAKE] {
+        for sql in [VISIBLE, BY_NUMBER, LEASED, TAKE] {
             let statement = batch.statement(sql).unwrap();
-            steps += statement.get_status(StatementStatus::VmStep);
+            let own = statement.get_status(StatementStatus::VmStep);
+            assert!(own > 0, "{sql}: it was not used");
+            steps += own;
             assert_eq!(statement.get_status(StatementStatus::FullscanStep), 0, "{sql}");
             assert_eq!(statement.get_status(StatementStatus::Sort), 0, "{sql}");
         }
@@ -251,7 +261,7 @@ mod tests {
 
     #[test]
     fn claims_use_the_index_and_sort_nothing() {
-        for sql in [VISIBLE, NEXT, TAKE, RETURN, ENDED, END, FIRST_END, LIVES, BY_NUMBER] {
+        for sql in [VISIBLE, NEXT, TAKE, END, ENDS, FIRST_END, LIVES, BY_NUMBER, LEASED] {
             let text = crate::plan_tests::of(sql);
             assert!(text.starts_with("SEARCH "), "{sql}: {text}");
             assert!(!text.contains("TEMP B-TREE") && !text.contains("SCAN"), "{sql}: {text}");
@@ -293,5 +303,57 @@ mod tests {
         clock.advance(Duration::from_secs(30));
         assert_eq!(transact(&mut |batch| get(batch)), 1, "the first again");
         assert_eq!(transact(&mut |batch| get(batch)), 0, "the second lease lasts for thirty seconds more");
+    }
+
+    /// Long texts are in pages of their own, which a changed row would need twice.
+    #[test]
+    fn lease_that_has_ended_is_given_again_although_the_file_is_full() {
+        let connection = file(&["queue"]);
+        let clock = Arc::new(ManualClock::new());
+        let store = StoreClock::new(Runtime::new().with_clock(Arc::<ManualClock>::clone(&clock)));
+        let name: QueueName = "queue".parse().unwrap();
+        let lease = |batch: &mut Batch<'_>| {
+            let leased = get(batch, &name, GetMessages::new(4, Duration::from_secs(1)));
+            leased.unwrap_or_else(|_| panic!("refused")).rows
+        };
+        let mut batch = begin(&connection, &store, Known::default());
+        for _ in 0..4 {
+            let message = Arc::new(jobqueue_storage::PutMessage::new("x".repeat(20_000)));
+            super::super::put(&mut batch, &name, &message).unwrap_or_else(|_| panic!("refused"));
+        }
+        batch.insert_pending().unwrap();
+        assert_eq!(lease(&mut batch).len(), 4);
+        let known = batch.finish().unwrap().known;
+        let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        connection.pragma_update(None, "max_page_count", pages).unwrap();
+        clock.advance(Duration::from_secs(2));
+        let mut batch = begin(&connection, &store, known);
+        let again = lease(&mut batch);
+        assert!(again.len() == 4 && again.iter().all(|one| one.dequeue_count == 2));
+        assert!(lease(&mut batch).is_empty());
+    }
+
+    /// No message outlives its lease, so that the answer has to look at all of them.
+    #[test]
+    fn time_until_the_next_lease_ends_costs_a_look_at_each_lease() {
+        let steps = |leases: i64| {
+            let connection = file(&["queue"]);
+            let rows = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+                INSERT INTO jobqueue_message (id, queue, inserted_at, expires_at, dequeue_count, leased, waiting, receipt, text)
+                SELECT (1 << 42) + (1 << 41) + i, 1, 0, 1600000, 0, 0, 0, x'', '' FROM n";
+            connection.execute(rows, [leases]).unwrap();
+            let rows =
+                "INSERT INTO jobqueue_lease SELECT id, 1700000 + id % 1000, 1, x'' FROM jobqueue_message";
+            connection.execute(rows, []).unwrap();
+            let now = std::time::UNIX_EPOCH + Duration::from_millis(NOW as u64);
+            let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::at(now))));
+            let mut batch = begin(&connection, &clock, Known::default());
+            let name: QueueName = "queue".parse().unwrap();
+            assert_eq!(next_visible_in(&mut batch, &name, 1).unwrap(), None);
+            let steps = |sql| batch.statement(sql).unwrap().get_status(StatementStatus::VmStep);
+            [ENDS, LIVES].map(steps).iter().sum::<i32>()
+        };
+        let (few, many) = (steps(1_000), steps(2_000));
+        assert!(many < few * 2 + few / 10, "{few} and {many} steps");
     }
 }

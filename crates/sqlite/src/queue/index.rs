@@ -3,7 +3,7 @@
 use rusqlite::params;
 
 use super::admin::find;
-use super::ready::{BY_NUMBER, Found, merge};
+use super::ready::{BY_NUMBER, Found, LEASED, Source, merge};
 use crate::batch::{Batch, refuse};
 use crate::clock::to_instant;
 use crate::error::Applied;
@@ -42,19 +42,28 @@ const MAKE_VISIBLE: &str = "UPDATE jobqueue_message SET visible_at = ?2
 /// The place at which a page ends.
 #[derive(Clone, Debug, PartialEq)]
 enum Place {
-    /// The time of visibility and the number of the last message of the index of times and of leases, and the row of the last one
-    /// that is received by its number.
-    Time(i64, i64, i64),
+    /// Among the messages that do not wait for another of their group.
+    Time(TimePlace),
     /// The last group and turn.
     Turn(String, i64),
 }
 
+/// The last messages of a page that do not wait for another of their group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct TimePlace {
+    /// The time of visibility and the number of the last one of the index of times and of leases.
+    visible_at: i64,
+    number: i64,
+    /// The row of the last one that is received by its number.
+    row: i64,
+}
+
 impl Place {
-    const FIRST: Self = Self::Time(i64::MIN, 0, 0);
+    const FIRST: Self = Self::Time(TimePlace { visible_at: i64::MIN, number: 0, row: 0 });
 
     fn text(&self) -> String {
         match self {
-            Self::Time(visible_at, number, row) => format!("t{visible_at}.{number}.{row}"),
+            Self::Time(TimePlace { visible_at, number, row }) => format!("t{visible_at}.{number}.{row}"),
             Self::Turn(group, turn) => format!("g{turn}.{group}"),
         }
     }
@@ -67,7 +76,8 @@ impl Place {
             return Some(Self::Turn(rest.to_owned(), first));
         }
         let (number, row) = rest.split_once('.')?;
-        Some(Self::Time(first, number.parse().ok()?, row.parse().ok()?))
+        let (number, row) = (number.parse().ok()?, row.parse().ok()?);
+        Some(Self::Time(TimePlace { visible_at: first, number, row }))
     }
 }
 
@@ -105,12 +115,14 @@ fn page(
 ) -> Applied<(Vec<Found>, Place)> {
     let queue = find(view, Operation::Peek, name)?;
     let (mut found, mut end) = match from {
-        Place::Time(visible_at, number, row) => {
-            let found = by_time(view, &queue, state, (visible_at, number, row), count)?;
-            let last =
-                found.iter().rev().find(|one| !one.by_number).map_or((visible_at, number), Found::place);
-            let row = found.iter().rev().find(|one| one.by_number).map_or(row, |one| one.id);
-            (found, Place::Time(last.0, last.1, row))
+        Place::Time(mut place) => {
+            let found = by_time(view, &queue, state, place, count)?;
+            if let Some(last) = found.iter().rfind(|one| one.source != Source::Number) {
+                (place.visible_at, place.number) = last.place();
+            }
+            place.row =
+                found.iter().rfind(|one| one.source == Source::Number).map_or(place.row, |one| one.id);
+            (found, Place::Time(place))
         }
         turn @ Place::Turn(..) => (Vec::new(), turn),
     };
@@ -123,7 +135,7 @@ fn page(
         let mut rows =
             statement.query(params![queue.id, view.now, group, turn, (count - found.len()) as i64])?;
         while let Some(row) = rows.next()? {
-            found.push(Found::read(row)?);
+            found.push(Found::by_time(row)?);
             end = Place::Turn(row.get(6)?, row.get(7)?);
         }
     }
@@ -135,7 +147,7 @@ fn by_time(
     view: &View<'_>,
     queue: &super::admin::Found,
     state: MessageState,
-    (visible_at, number, row): (i64, i64, i64),
+    place: TimePlace,
     count: usize,
 ) -> rusqlite::Result<Vec<Found>> {
     let (after, until, least, most) = match state {
@@ -144,15 +156,15 @@ fn by_time(
         MessageState::Running => (view.now, i64::MAX, 1, 1),
         MessageState::BackingOff => (view.now, i64::MAX, 2, 2),
     };
-    let (visible_at, number) = (visible_at, number).max((after, i64::MAX));
+    let (visible_at, number) = (place.visible_at, place.number).max((after, i64::MAX));
     let values = params![queue.id, view.now, visible_at, number, until, least, most, count as i64];
     let mut statement = view.connection.prepare_cached(BY_TIME)?;
-    let mut found = statement.query_map(values, Found::read)?.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut found = statement.query_map(values, Found::by_time)?.collect::<rusqlite::Result<Vec<_>>>()?;
     if matches!(state, MessageState::Waiting | MessageState::Running) {
         let rows = row_id::all(queue.id);
         let values = params![rows.start, rows.end, view.now, visible_at, number, until, count as i64];
         let mut statement = view.connection.prepare_cached(BY_LEASE)?;
-        let leased = statement.query_map(values, Found::read)?;
+        let leased = statement.query_map(values, Found::by_time)?;
         found.extend(leased.collect::<rusqlite::Result<Vec<_>>>()?);
         found.sort_by_key(Found::place);
     }
@@ -160,10 +172,13 @@ fn by_time(
         found.truncate(count);
         return Ok(found);
     }
-    let rows = row_id::from_head(queue.id, queue.head.max(row + 1));
+    let rows = row_id::from_head(queue.id, queue.head.max(place.row + 1));
+    let mut statement = view.connection.prepare_cached(LEASED)?;
+    let leased = statement.query_map([rows.start, rows.end], |row| row.get(0))?;
+    let leased = leased.collect::<rusqlite::Result<Vec<i64>>>()?;
     let mut statement = view.connection.prepare_cached(BY_NUMBER)?;
-    let (found, _) =
-        merge(found, statement.query([rows.start, rows.end])?, count, |one| !one.is_expired(view.now))?;
+    let by_number = statement.query([rows.start, rows.end])?;
+    let (found, _) = merge(found, by_number, &leased, count, |one| !one.is_expired(view.now))?;
     Ok(found)
 }
 
@@ -194,9 +209,12 @@ mod tests {
 
     #[test]
     fn places_are_read_as_they_were_written() {
-        for place in
-            [Place::FIRST, Place::Time(5, 7, 9), Place::Turn("a.b".into(), 3), Place::Turn("".into(), 1)]
-        {
+        for place in [
+            Place::FIRST,
+            Place::Time(TimePlace { visible_at: 5, number: 7, row: 9 }),
+            Place::Turn("a.b".into(), 3),
+            Place::Turn("".into(), 1),
+        ] {
             assert_eq!(Place::parse(&place.text()), Some(place));
         }
         for wrong in ["", "5.7", "t5", "t5.7", "tx.7.9", "t5.y.9", "t5.7.z", "gx.a"] {

@@ -24,7 +24,7 @@ const RENEW: &str = "UPDATE jobqueue_lease SET until = ?2, receipt = ?3 WHERE id
 const CHANGE_TEXT: &str = "UPDATE jobqueue_message SET text = ?2 WHERE id = ?1";
 
 const HIDE: &str = "UPDATE jobqueue_message
-    SET visible_at = ?2, receipt = ?3, leased = ?4, dequeue_count = ?5 WHERE id = ?1";
+    SET visible_at = ?2, receipt = ?3, leased = ?4, dequeue_count = ?5, text = coalesce(?6, text) WHERE id = ?1";
 
 const END: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
 
@@ -93,14 +93,15 @@ pub(super) fn update(
     if held.has_lease && !change.ends_lease {
         batch.statement(RENEW)?.execute(params![id, visible_at, receipt])?;
         batch.note_lease(name, visible_at)?;
+        if let Some(text) = &change.text {
+            batch.statement(CHANGE_TEXT)?.execute(params![id, text])?;
+        }
     } else {
         let leased = if change.ends_lease { PUT_BACK } else { LEASED };
-        batch.statement(HIDE)?.execute(params![id, visible_at, receipt, leased, held.dequeue_count])?;
+        let values = params![id, visible_at, receipt, leased, held.dequeue_count, change.text];
+        batch.statement(HIDE)?.execute(values)?;
         batch.statement(END)?.execute([id])?;
         batch.note_change();
-    }
-    if let Some(text) = &change.text {
-        batch.statement(CHANGE_TEXT)?.execute(params![id, text])?;
     }
     // Waiting callers would otherwise wait until the former time; a renewal, which moves that time away, notifies
     // nobody.

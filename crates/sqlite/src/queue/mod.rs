@@ -14,5 +14,5 @@ mod world_tests;
 #[cfg(test)]
 pub(super) use admin::NAMES;
 #[cfg(test)]
-pub(super) use count::{BY_TIME, EXPIRED, HIDDEN, RUNNING, WAITING};
+pub(super) use count::{BY_TIME, EXPIRED, HIDDEN, HIDDEN_EXPIRED, RUNNING, WAITING};
 pub(super) use put::put;

@@ -1,16 +1,19 @@
 //! The messages that can be received, in the order in which they became visible.
 //!
-//! Most are received by their numbers, from the head of the queue on. They are merged with those of the index of times: that were
-//! delayed, put back, or whose leases have ended.
+//! Most are received by their numbers, from the head of the queue on. They are merged with those of the index of times, that were
+//! delayed or put back, and with those whose leases have ended.
 
 use rusqlite::{Row, Rows};
 
 use crate::row_id;
 
-/// The rows from the head on, and whether each can be received by its number.
-pub(crate) const BY_NUMBER: &str = "SELECT m.id, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.inserted_at,
-        m.visible_at IS NULL AND l.id IS NULL
-    FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id WHERE m.id >= ?1 AND m.id < ?2 ORDER BY m.id";
+/// The rows from the head on, and whether each can be received by its number, unless it is leased.
+pub(crate) const BY_NUMBER: &str =
+    "SELECT id, text, dequeue_count, inserted_at, expires_at, inserted_at, visible_at IS NULL
+    FROM jobqueue_message WHERE id >= ?1 AND id < ?2 ORDER BY id";
+
+/// The leased ones of the rows from the head on: few, since the head is behind those that were received by their numbers.
+pub(crate) const LEASED: &str = "SELECT id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 ORDER BY id";
 
 /// A message that can be received, or is shown.
 pub(super) struct Found {
@@ -20,12 +23,27 @@ pub(super) struct Found {
     pub(super) inserted_at: i64,
     pub(super) expires_at: Option<i64>,
     pub(super) visible_at: i64,
-    /// True if it is received by its number.
-    pub(super) by_number: bool,
+    pub(super) source: Source,
+}
+
+/// The place where a message was found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Among those that are received by their numbers.
+    Number,
+    /// In the index of times.
+    Time,
+    /// Behind its lease.
+    Lease,
 }
 
 impl Found {
-    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    /// Reads a row of the index of times.
+    pub(super) fn by_time(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Self::read(row, Source::Time)
+    }
+
+    pub(super) fn read(row: &Row<'_>, source: Source) -> rusqlite::Result<Self> {
         Ok(Self {
             id: row.get(0)?,
             text: text(row, 1)?,
@@ -33,7 +51,7 @@ impl Found {
             inserted_at: row.get(3)?,
             expires_at: row.get(4)?,
             visible_at: row.get(5)?,
-            by_number: false,
+            source,
         })
     }
 
@@ -54,11 +72,12 @@ fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<String, String>
     Ok(value.as_str().map(str::to_owned).map_err(|error| error.to_string()))
 }
 
-/// Merges up to `limit` messages of the index of times with rows of [`BY_NUMBER`] that `is_wanted`. Returns also the new head, unless
-/// it is the old one.
+/// Merges up to `limit` messages in the order of their times with rows of [`BY_NUMBER`] that are not in `leased` and that `is_wanted`.
+/// Returns also the new head, unless it is the old one.
 pub(super) fn merge(
     due: Vec<Found>,
     mut rows: Rows<'_>,
+    leased: &[i64],
     limit: usize,
     is_wanted: impl Fn(&Found) -> bool,
 ) -> rusqlite::Result<(Vec<Found>, Option<i64>)> {
@@ -69,8 +88,8 @@ pub(super) fn merge(
         while next.is_none()
             && let Some(row) = rows.next()?
         {
-            if row.get(6)? {
-                next = Some(Found { by_number: true, ..Found::read(row)? }).filter(&is_wanted);
+            if row.get(6)? && leased.binary_search(&row.get(0)?).is_err() {
+                next = Some(Found::read(row, Source::Number)?).filter(&is_wanted);
             }
             if next.is_none() {
                 head = Some(row.get::<_, i64>(0)? + 1);
@@ -78,7 +97,7 @@ pub(super) fn merge(
         }
         let earlier = due.next_if(|due| next.as_ref().is_none_or(|next| due.place() < next.place()));
         let Some(first) = earlier.or_else(|| next.take()) else { break };
-        if first.by_number {
+        if first.source == Source::Number {
             head = Some(first.id + 1);
         }
         merged.push(first);

@@ -258,7 +258,9 @@ impl World {
     }
 
     fn get(&mut self, batch: &mut Batch<'_>, queue: usize, now: i64) {
-        let (count, visibility) = (1 + self.random.below(20) as u32, self.random.seconds());
+        // The port refuses a get without a lease.
+        let visibility = self.random.seconds().max(Duration::from_millis(1));
+        let count = 1 + self.random.below(20) as u32;
         let options = GetMessages::new(count, visibility);
         let received = answer(get::get(batch, &self.names[queue], options)).unwrap().received();
         let mut visible = self.model.page(queue, MessageState::Waiting, now);

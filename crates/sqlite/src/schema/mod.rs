@@ -115,6 +115,27 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
     Ok(from < MIGRATIONS.len())
 }
 
+/// Removes what `ANALYZE` has noted about jobqueue's tables, at whatever moment: after a quiet one, SQLite would take tables for empty and
+/// read all of them instead of searching.
+pub(super) fn forget_statistics(connection: &Connection) -> Result<(), Cause> {
+    let forget = || {
+        let tables = "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_stat1', 'sqlite_stat4')";
+        let mut tables = connection.prepare(tables)?;
+        let tables = tables.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+        let mut removed = 0;
+        for table in tables {
+            let of_jobqueue = format!("FROM {table} WHERE tbl GLOB 'jobqueue_*'");
+            let found = format!("SELECT EXISTS (SELECT 1 {of_jobqueue})");
+            if connection.query_row(&found, [], |row| row.get(0))? {
+                removed += connection.execute(&format!("DELETE {of_jobqueue}"), [])?;
+            }
+        }
+        // The connection has read them, and reads the schema again.
+        if removed > 0 { connection.execute_batch("PRAGMA writable_schema = RESET") } else { Ok(()) }
+    };
+    forget().map_err(from_sql)
+}
+
 fn refuse(detail: impl Into<Arc<str>>) -> Cause {
     Cause::new(StoreErrorKind::InvalidInput, detail)
 }

@@ -45,6 +45,30 @@ fn older_file_is_migrated_and_keeps_its_messages() {
     assert_eq!(text("SELECT '' || count(*) FROM jobqueue_journal"), "0");
 }
 
+/// `ANALYZE` of a file in which a table is empty makes SQLite read the whole table ever after.
+#[test]
+fn statistics_of_a_quiet_moment_change_no_plan() {
+    let connection = crate::tests::file(&["mails"]);
+    let plan = || {
+        let search = "EXPLAIN QUERY PLAN SELECT count(*) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";
+        connection.query_row(search, [1, 2], |row| row.get::<_, String>(3)).unwrap()
+    };
+    let searched = plan();
+    assert!(searched.starts_with("SEARCH"), "{searched}");
+    connection.execute("INSERT INTO jobqueue_lease VALUES (1, 1, 1, x'')", []).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE own (a); CREATE INDEX own_a ON own (a); INSERT INTO own VALUES (1); ANALYZE",
+        )
+        .unwrap();
+    assert!(plan().starts_with("SCAN"), "{}", plan());
+    forget_statistics(&connection).unwrap();
+    assert_eq!(plan(), searched);
+    let left: String =
+        connection.query_row("SELECT group_concat(tbl) FROM sqlite_stat1", [], |row| row.get(0)).unwrap();
+    assert!(left.contains("own") && !left.contains("jobqueue_message"), "{left}");
+}
+
 /// Checks that several processes that begin with a new file at once see it empty or complete.
 #[test]
 fn file_in_creation_is_not_another_programs_file() {

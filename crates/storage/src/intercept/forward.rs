@@ -2,7 +2,7 @@
 //! interceptor.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -217,8 +217,8 @@ forward! {
         self.call(Operation::SearchJournal, Subject::Other(&JOURNAL), self.inner.search(query)).await
     }
 
-    async fn expire(&self, before: SystemTime) -> Result<(), StoreError> {
-        self.call(Operation::ExpireJournal, Subject::Other(&JOURNAL), self.inner.expire(before)).await
+    async fn expire(&self, kept: Duration) -> Result<(), StoreError> {
+        self.call(Operation::ExpireJournal, Subject::Other(&JOURNAL), self.inner.expire(kept)).await
     }
 }
 

@@ -146,7 +146,7 @@ impl MessageTable {
         (messages, places.last().copied().filter(|_| places.len() == count))
     }
 
-    /// Makes a message visible that is delayed or put back. Returns whether it was.
+    /// Makes a message visible that is delayed or put back. Returns whether it was. The receipt of one that was put back ends.
     pub(super) fn make_visible(&mut self, now: SystemTime, message: &MessageId) -> bool {
         let Some(&number) = self.by_id.get(message) else { return false };
         let Some(row) = self.rows.get_mut(&number) else { return false };
@@ -158,6 +158,7 @@ impl MessageTable {
             self.by_visibility.insert((now, number));
         }
         row.visible_at = now;
+        row.good_until = row.good_until.map(|_| now);
         true
     }
 

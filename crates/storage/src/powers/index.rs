@@ -29,7 +29,8 @@ pub trait MessageIndex: fmt::Debug + Send + Sync + 'static {
         count: u32,
     ) -> Result<MessagePage, StoreError>;
 
-    /// Makes a message visible now that is delayed or backs off. Returns whether it was one of these.
+    /// Makes a message visible now that is delayed or backs off. Returns whether it was one of these. The receipt of its last change ends
+    /// now; that of its put does not end.
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`](crate::QueueStore).

@@ -34,7 +34,7 @@ pub trait MetadataReader: fmt::Debug + Send + Sync + 'static {
 /// A storage that counts messages by state.
 ///
 /// # Contract
-/// The counts are exact at one moment, and expired messages are in none of them. Without this power,
+/// The counts are exact at one moment, unless the storage says that it estimates, and expired messages are in none of them. Without this power,
 /// `Queue::counts_by_state` returns `None` and operators see the approximate length only.
 #[async_trait]
 pub trait StateCounter: fmt::Debug + Send + Sync + 'static {

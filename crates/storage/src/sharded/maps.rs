@@ -137,12 +137,12 @@ impl Maps {
         }
         match timeout(PATIENCE, self.fresh(queue)).await {
             Ok(Ok(map)) => return Ok(map),
-            Ok(Err(error)) => crate::log::guarded(
-                || tracing::warn!(%queue, %error, "reading the shard map failed; the last known map is used"),
-            ),
-            Err(_) => crate::log::guarded(
-                || tracing::warn!(%queue, "reading the shard map got no answer; the last known map is used"),
-            ),
+            Ok(Err(error)) => {
+                crate::log::warn!(%queue, %error, "reading the shard map failed; the last known map is used")
+            }
+            Err(_) => {
+                crate::log::warn!(%queue, "reading the shard map got no answer; the last known map is used")
+            }
         }
         if let Some(known) = lock(&self.known).get_mut(queue) {
             known.failed = Some(Instant::now());
