@@ -110,22 +110,8 @@ impl Listener {
 
 /// Returns the code of a reason of the framework. Applications and messages can name others, without bound.
 fn known(reason: &Reason) -> StringValue {
-    let all = [
-        Reason::ATTEMPTS_EXHAUSTED,
-        Reason::MAX_DELIVERIES,
-        Reason::REJECTED,
-        Reason::DECODE_ERROR,
-        Reason::INVALID,
-        Reason::UNKNOWN_KIND,
-        Reason::NEWER_VERSION,
-        Reason::BAD_REFERENCE,
-        Reason::PAYLOAD_MISSING,
-        Reason::PAYLOAD_CORRUPT,
-        Reason::PAYLOAD_TOO_LARGE,
-        Reason::COORDINATION_FAILED,
-        Reason::CANCELLED,
-        Reason::UNKNOWN,
-    ];
-    let is_known = all.iter().any(|one| one == reason);
-    if is_known { reason.as_str().to_owned().into() } else { names::OTHER.into() }
+    match Reason::ALL.contains(reason) {
+        true => reason.as_str().to_owned().into(),
+        false => names::OTHER.into(),
+    }
 }

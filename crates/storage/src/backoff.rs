@@ -1,4 +1,4 @@
-//! The delay before the next attempt.
+//! The delay before the next attempt of a job, and the shape of every other wait that grows.
 
 use std::time::Duration;
 

@@ -1,13 +1,13 @@
 //! Claim checks: payloads and checkpoints that are too large for a message, kept in blobs.
 //!
-//! This module knows blobs and references. It knows nothing of workers, and of queues only their names.
+//! This module reads and writes blobs by references, of queues only the names. `LeasedJob::complete` deletes the blobs of a job that is done.
 //!
 //! The order of operations keeps every reference valid: a blob is written before the message that refers to it, and
 //! deleted after it. If the process crashes between the two, an orphan remains; [`sweep`](crate::maintenance::sweep) removes it
 //! when no message can need it.
 
 mod letters;
-mod payload;
+mod payload_error;
 mod sweep;
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::time::Instant;
 
-pub(crate) use payload::PayloadError;
+pub(crate) use payload_error::PayloadError;
 pub(crate) use sweep::{PAYLOADS, SweptContainer, sweep_containers};
 pub use sweep::{SweepOptions, SweepReport};
 

@@ -1,4 +1,4 @@
-//! Operations that end or save a delivery: complete, retry, release, checkpoint.
+//! The changes of a leased message in the storage: delete it and then its blobs, put it back, save a checkpoint.
 
 use std::sync::Arc;
 use std::time::Duration;

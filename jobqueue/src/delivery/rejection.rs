@@ -1,9 +1,9 @@
-//! The reason for which a message is dead-lettered.
+//! A dead-lettering that was decided: its [`Reason`], its text, and whether an attempt counts.
 
 use crate::job::outcome::{Reason, chain, printable};
 use crate::message::DecodeError;
 
-/// The reason why a message is dead-lettered.
+/// The decision to dead-letter a message.
 #[derive(Debug, Clone)]
 pub(crate) struct Rejection {
     pub(crate) reason: Reason,

@@ -1,4 +1,4 @@
-//! The owner of one delivery's pop receipt.
+//! The lease of one delivery: the owner of its pop receipt, its end, and whether it is renewed.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;

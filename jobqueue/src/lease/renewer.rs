@@ -1,4 +1,4 @@
-//! The thread that renews leases.
+//! The thread that renews leases. `owner` decides which ones are due, and `operation` sends the requests.
 
 use std::collections::VecDeque;
 use std::future::Future;

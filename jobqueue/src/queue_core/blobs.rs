@@ -1,4 +1,4 @@
-//! Copies the blobs of a message for a copy of the message. A blob belongs to one message, which may delete it.
+//! Deletes the blobs of a message, and copies them for a copy of the message. A blob belongs to one message, which may delete it.
 
 use super::queue::QueueCore;
 use crate::claim_check::PayloadError;

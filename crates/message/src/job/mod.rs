@@ -2,6 +2,7 @@
 //! attempts.
 
 mod outcome;
+mod reason;
 mod trace_context;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,8 @@ use std::time::SystemTime;
 use crate::times::rfc3339;
 pub use jobqueue_storage::Backoff;
 use jobqueue_storage::QueueName;
-pub use outcome::{BoxError, JobError, Outcome, Reason, Verdict};
+pub use outcome::{BoxError, JobError, Outcome, Verdict};
+pub use reason::Reason;
 pub use trace_context::TraceContext;
 
 /// A delivery of a job as the handler sees it. Also an extractor: `async fn handle(msg: M, info: JobInfo)`.

@@ -1,11 +1,12 @@
 //! The results of a handler, and the outcomes of a delivery.
 
-use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
 use jobqueue_storage::text::chain;
+
+use super::reason::Reason;
 
 /// A boxed error of any kind.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -139,88 +140,6 @@ impl fmt::Display for JobError {
     }
 }
 
-/// The reason of a dead-lettering: a short code that programs can compare.
-///
-/// The framework's own reasons are constants. An application may have others, made by [`Reason::new`]: a handler sets one by
-/// [`JobError::with_reason`].
-///
-/// ```
-/// use jobqueue::Reason;
-///
-/// assert_eq!(Reason::ATTEMPTS_EXHAUSTED.as_str(), "attempts_exhausted");
-/// assert_eq!(Reason::new("no such customer!").as_str(), "no_such_customer_");
-/// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reason(Cow<'static, str>);
-
-impl Reason {
-    /// The handler failed as many times as the poison threshold allows.
-    pub const ATTEMPTS_EXHAUSTED: Self = Self(Cow::Borrowed("attempts_exhausted"));
-    /// The message was delivered more often than `maxdeliveries` allows: the job probably kills its worker.
-    pub const MAX_DELIVERIES: Self = Self(Cow::Borrowed("max_deliveries"));
-    /// The handler asked for it by [`JobError::dead_letter`] and gave no reason of its own.
-    pub const REJECTED: Self = Self(Cow::Borrowed("rejected"));
-    /// The text or payload cannot be read.
-    pub const DECODE_ERROR: Self = Self(Cow::Borrowed("decode_error"));
-    /// The payload breaks rules of its type.
-    pub const INVALID: Self = Self(Cow::Borrowed("invalid"));
-    /// No worker knew the kind, for as long as `unknownkindseconds` allows: a day by default.
-    pub const UNKNOWN_KIND: Self = Self(Cow::Borrowed("unknown_kind"));
-    /// No worker knew the version, for as long as `unknownkindseconds` allows: a day by default.
-    pub const NEWER_VERSION: Self = Self(Cow::Borrowed("newer_version"));
-    /// The reference to the payload is malformed.
-    pub const BAD_REFERENCE: Self = Self(Cow::Borrowed("bad_reference"));
-    /// The payload's blob is gone.
-    pub const PAYLOAD_MISSING: Self = Self(Cow::Borrowed("payload_missing"));
-    /// The payload's blob does not have the length or hash that the message names.
-    pub const PAYLOAD_CORRUPT: Self = Self(Cow::Borrowed("payload_corrupt"));
-    /// The payload is larger than this program accepts.
-    pub const PAYLOAD_TOO_LARGE: Self = Self(Cow::Borrowed("payload_too_large"));
-
-    /// The job's coordination (its FIFO group or its batch) failed permanently.
-    pub const COORDINATION_FAILED: Self = Self(Cow::Borrowed("coordination_failed"));
-    /// An operator cancelled the job.
-    pub const CANCELLED: Self = Self(Cow::Borrowed("cancelled"));
-    /// Another program put the message there without a reason.
-    pub const UNKNOWN: Self = Self(Cow::Borrowed("unknown"));
-
-    /// Returns a reason of the application's own: up to 64 lower-case letters, digits and underscores. All other
-    /// characters are replaced by underscores.
-    pub fn new(code: &str) -> Self {
-        let keep = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' };
-        Self(code.chars().take(64).map(keep).collect::<String>().into())
-    }
-
-    /// Returns the code.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl PartialEq<str> for Reason {
-    fn eq(&self, code: &str) -> bool {
-        self.0 == code
-    }
-}
-
-impl PartialEq<&str> for Reason {
-    fn eq(&self, code: &&str) -> bool {
-        self.0 == *code
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
 /// The outcome of one delivery.
 ///
 /// Each delivery has exactly one. `Event::Finished` contains it, and
@@ -276,10 +195,5 @@ mod tests {
         assert_eq!(error.chain(), "outer: invalid digit found in string");
         assert_eq!(JobError::retry("a\n\u{1b}[31mb").chain(), "a  [31mb");
         assert_eq!(JobError::retry("x".repeat(3_000)).chain().chars().count(), 2_001);
-    }
-
-    #[test]
-    fn reasons_are_plain_codes() {
-        assert_eq!(Reason::new("Bad <b>").as_str(), "_ad__b_");
     }
 }

@@ -3,7 +3,8 @@
 //! A power is a trait. A store hands over those that it has in [`QueuePowers`](super::QueuePowers) or
 //! [`BlobPowers`](super::BlobPowers) when a `Storage` is built around it; where a power is missing, the framework does
 //! without it, as the power's documentation says. To add one: write the trait, add its field to one of the two, and follow
-//! the compiler to [`Intercepted`](super::Intercepted) and to the sharded storage.
+//! the compiler to [`Intercepted`](super::Intercepted), to the sharded storage and to the witness of `jobqueue-testing`. Then give
+//! [`Queues`](super::Queues) a method with the behaviour without it, and `jobqueue-conformance` its promises.
 
 mod blobs;
 mod index;

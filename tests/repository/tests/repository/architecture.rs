@@ -106,6 +106,31 @@ fn the_crate_root_has_at_most_thirty_names() {
 }
 
 #[test]
+fn the_places_to_look_first_exist() {
+    let text = read("ARCHITECTURE.md");
+    let (_, section) = text.split_once("## Where to look first\n").unwrap();
+    let rows = section.split("\n## ").next().unwrap();
+    let places: Vec<_> = quoted(rows).filter(|path| path.contains("/src/")).collect();
+    assert!(places.len() > 15, "{places:?}");
+    let missing: Vec<_> = places.iter().filter(|path| !root().join(path).exists()).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Programs and people compare reasons by these pages.
+#[test]
+fn every_reason_of_a_dead_letter_is_documented() {
+    let source = read("crates/message/src/job/reason.rs");
+    let codes: Vec<_> =
+        source.lines().filter_map(|line| line.strip_suffix("\";")?.split_once(" = \"")).collect();
+    assert!(codes.len() > 10, "{codes:?}");
+    for page in ["docs/wire-format.md", "jobqueue/src/docs/dead_letters.md"] {
+        let text = read(page);
+        let missing: Vec<_> = codes.iter().filter(|(_, code)| !text.contains(&format!("`{code}`"))).collect();
+        assert!(missing.is_empty(), "{page}: {missing:?}");
+    }
+}
+
+#[test]
 fn modules_use_only_what_the_table_allows() {
     // The compiler keeps the port from what is above; the table also says who uses the modules of messages.
     let (port, messages) = (modules_of("jobqueue_storage"), modules_of("jobqueue_message"));
