@@ -61,6 +61,9 @@ impl Default for QueueCoreOptions {
     }
 }
 
+/// The longest time between a send and the moment before which its job does not run.
+pub(crate) const MAX_DELAY: Duration = Duration::from_secs(10 * 366 * 86_400);
+
 /// The beginning of the sources that the framework gives.
 pub(crate) const OWN_SOURCES: &str = "/jobqueue/";
 

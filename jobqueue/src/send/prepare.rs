@@ -21,7 +21,7 @@ use crate::envelope::{
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{Announcement, stamp_page};
 use crate::message::QueueMessage;
-use crate::queue_core::{OWN_SOURCES, QueueCore, fit, rfc3339};
+use crate::queue_core::{MAX_DELAY, OWN_SOURCES, QueueCore, fit, rfc3339};
 use crate::runtime::Runtime;
 use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage};
 use crate::trace::{OpenSpan, Step, TraceContext};
@@ -278,7 +278,6 @@ fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
 }
 
 fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
-    const TEN_YEARS: Duration = Duration::from_secs(10 * 366 * 86_400);
     let delay = match (options.delay, options.at) {
         (Some(_), Some(_)) => {
             return Err(Error::new(ErrorKind::Invalid, "set a delay or a time, not both"));
@@ -288,7 +287,7 @@ fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
         (None, Some(moment)) => moment.duration_since(now).unwrap_or_default(),
         (None, None) => Duration::ZERO,
     };
-    if delay > TEN_YEARS {
+    if delay > MAX_DELAY {
         return Err(Error::new(ErrorKind::Invalid, "a delay may be at most 10 years"));
     }
     Ok(delay)
