@@ -72,8 +72,22 @@ impl Executor {
                 }
             }
         });
+        let admitted = match admitted {
+            Err(not_run) => Err(self.end_of_done(leased_job, &info, not_run).await),
+            admitted => admitted,
+        };
         report.job = Some(info);
         admitted
+    }
+
+    /// Ends what follows from the job if its message does not run because the job is done.
+    async fn end_of_done(&self, leased_job: &LeasedJob, info: &JobInfo, not_run: NotRun) -> NotRun {
+        if matches!(*not_run, Disposition::Discard)
+            && let Err(failed) = self.state.discarding(leased_job, info).await
+        {
+            return failed;
+        }
+        not_run
     }
 
     fn over_limit(&self, wait: Duration) -> NotRun {
@@ -210,12 +224,6 @@ impl Executor {
         let state = &self.state;
         match state.admit(leased_job, info, waiting).await? {
             None => {}
-            // The job is done already.
-            Some(Disposition::Complete) => {
-                let nothing = HandlerOutput::default();
-                let failed = state.completing(leased_job, info, &nothing).await.err();
-                return Err(failed.unwrap_or_else(|| Box::new(Disposition::Discard)));
-            }
             Some(Disposition::Release(wait)) => {
                 leased_job.end_wait();
                 return Err(Box::new(Disposition::Release(wait)));

@@ -130,7 +130,7 @@ impl Hook for Membership {
         }
         // Either a copy of a child that is done, or a child that has ended without completing the groups above.
         if ledger.is_done(index).await? {
-            return Ok(Some(Disposition::Complete));
+            return Ok(Some(Disposition::Discard));
         }
         Ok(match turn {
             Turn::Wait(wait) => Some(Disposition::Release(wait)),
@@ -159,6 +159,17 @@ impl Hook for Membership {
             ledger.create(&ledger.id.blob("done")?, &true).await?;
         }
         Ok(())
+    }
+
+    async fn discarding(&self, hook_context: HookContext<'_>) -> Result<(), Error> {
+        // The job that a continuation continues has ended before.
+        if self.continued(hook_context).await?.is_some() {
+            return Ok(());
+        }
+        match self.child(hook_context).await? {
+            Some(Child { ledger, index, .. }) => ledger.end_elsewhere(index).await,
+            None => Ok(()),
+        }
     }
 
     async fn dead_lettering(
