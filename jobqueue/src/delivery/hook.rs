@@ -80,6 +80,11 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Returns whether the job is done, as the hook has recorded it: a message of it that cannot run is no dead letter then.
+    async fn is_done(&self, _: HookContext<'_>) -> Result<bool, Error> {
+        Ok(false)
+    }
+
     /// Called before the message is moved to the dead-letter queue.
     async fn dead_lettering(
         &self,

@@ -150,6 +150,12 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    /// Returns whether the continuation has run.
+    pub(super) async fn has_continued(&self) -> Result<bool, Error> {
+        Ok(self.read::<bool>(&self.id.blob("done")?).await?.is_some())
+    }
+
+    /// Returns whether a child has ended with success.
     pub(super) async fn is_done(&self, index: u64) -> Result<bool, Error> {
         Ok(matches!(self.read(&self.id.marker(0, index)?).await?, Some(Marker::Done(_))))
     }
