@@ -38,6 +38,7 @@ mod results;
 mod roster;
 mod sweep;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -145,6 +146,8 @@ pub struct Batch {
     sent_before: u64,
     /// The number of children with which an earlier start has sealed the batch.
     sealed: Option<u64>,
+    /// The queues of the types of children.
+    opened: BTreeMap<&'static str, Arc<QueueCore>>,
     /// The secret from which the tokens of the children are made, read once.
     secret: Option<String>,
 }
@@ -190,7 +193,8 @@ impl Batch {
             let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
             let sent_before = sealed.or(cursor).unwrap_or(0);
             let on_dead = OnDeadLetters::default();
-            Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, secret: None })
+            let opened = BTreeMap::new();
+            Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, opened, secret: None })
         })
     }
 
@@ -315,11 +319,18 @@ impl Batch {
         Ledger::new(&self.storage, self.id.clone())
     }
 
-    async fn core(&self, queue: QueueOf<'_>) -> Result<Arc<QueueCore>, Error> {
-        match &self.context {
-            Some(context) => context.open(queue).await,
-            None => queue.open(&self.storage).await,
+    /// Opens the queue of a type once.
+    async fn core(&mut self, queue: QueueOf<'static>) -> Result<Arc<QueueCore>, Error> {
+        let name = queue.name;
+        if let Some(core) = self.opened.get(name) {
+            return Ok(Arc::clone(core));
         }
+        let core = match &self.context {
+            Some(context) => context.open(queue).await?,
+            None => queue.open(&self.storage).await?,
+        };
+        self.opened.insert(name, Arc::clone(&core));
+        Ok(core)
     }
 }
 
