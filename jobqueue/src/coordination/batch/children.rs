@@ -131,6 +131,9 @@ impl Batch {
                 format!("the batch `{}` was sealed with fewer children, or has too many", self.id.as_str());
             return Err(Error::new(ErrorKind::Conflict, text));
         }
+        if self.is_swept {
+            return Ok((end, end));
+        }
         Ok((self.ledger().announce(first, children).await?, end))
     }
 

@@ -38,6 +38,9 @@ pub(super) struct Plan {
     pub(super) queue: String,
     /// The text of the continuation's message.
     pub(super) text: String,
+    /// The [name](super::sweep::name_of) of the job that has sent the batch, if a job has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) job: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
