@@ -129,7 +129,7 @@ struct Found {
     swept: Option<SystemTime>,
 }
 
-/// What a sweep leaves of a batch that a job has sent.
+/// The note that a sweep leaves of a batch that a job has sent.
 #[derive(Debug, Serialize, Deserialize)]
 struct Swept {
     job: String,
