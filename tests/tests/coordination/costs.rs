@@ -208,7 +208,7 @@ async fn schedules_and_leaderships_at_rest_cost_what_the_guide_says() {
 
 #[tokio::test(start_paused = true)]
 async fn batch_opens_the_queue_of_its_children_once() {
-    let faulty = Faulty::quiet(&in_memory());
+    let faulty = Faulty::new(&in_memory());
     let mut batch = faulty.storage().batch("b").await.unwrap();
     let looked = || {
         let of_queue = faulty.calls().into_iter().filter(|call| call.subject == "parts");

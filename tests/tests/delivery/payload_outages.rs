@@ -269,7 +269,7 @@ async fn payload_is_removed_although_its_first_deletion_is_throttled() {
 // Each upload takes a second, and the first of each payload is refused: one after the other they would not come to their second try in time.
 #[tokio::test(start_paused = true)]
 async fn payloads_of_a_list_are_tried_again_however_many_they_are() {
-    let faulty = Faulty::quiet(&in_memory());
+    let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();
     let seen = Mutex::new(HashSet::new());

@@ -24,7 +24,7 @@ async fn large(_: Large, ctx: Context, State(watch): State<Watch>) -> Result<(),
 
 #[tokio::test(start_paused = true)]
 async fn payload_of_a_job_over_a_limit_is_not_fetched_at_each_delivery() {
-    let faulty = Faulty::quiet(&in_memory());
+    let faulty = Faulty::new(&in_memory());
     let (storage, watch) = (faulty.storage(), Watch::default());
     send(&storage, 2, || Large { data: "x".repeat(200_000) }).await;
     // Its jobs end all the time: the queue is polled, and the job over the limit delivered.

@@ -169,7 +169,7 @@ fn limits_that_cannot_be_kept_are_refused() {
 // A handler may name a queue for each tenant.
 #[tokio::test(start_paused = true)]
 async fn queues_that_handlers_name_are_forgotten_in_time() {
-    let faulty = Faulty::quiet(&in_memory());
+    let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     send(&storage, 1, || Slow { seconds: 1 }).await;
     let handler = move |_: Slow, ctx: Context| {

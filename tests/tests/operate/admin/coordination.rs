@@ -74,7 +74,7 @@ async fn paused_schedule_sends_nothing_and_goes_on_when_resumed() {
 #[tokio::test(start_paused = true)]
 async fn paused_schedule_does_not_send_a_slot_whose_send_failed() {
     const HOUR: Duration = Duration::from_secs(3_600);
-    let faulty = Faulty::quiet(&at_noon().await);
+    let faulty = Faulty::new(&at_noon().await);
     let storage = faulty.storage();
     let operating = async {
         sleep(9 * HOUR).await;
