@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::context::HandlerOutput;
 use super::decode::{Decoded, Inspected, fetch};
@@ -56,12 +57,8 @@ impl Executor {
         };
         let admitted = match inspected {
             // Boxed, because most payloads are inside their messages.
-            Inspected::Stored(payload) if position_of(leased_job).is_some() => {
-                Box::pin(self.read_in_turn(leased_job, payload, &mut info, waiting)).await
-            }
             Inspected::Stored(payload) => {
-                let decoded = Box::pin(fetch(&leased_job.core, &payload)).await;
-                self.read_and_ask(leased_job, decoded, &mut info, waiting).await
+                Box::pin(self.fetch_in_turn(leased_job, payload, &mut info, waiting)).await
             }
             Inspected::Done(decoded) => self.read_and_ask(leased_job, decoded, &mut info, waiting).await,
         };
@@ -71,12 +68,38 @@ impl Executor {
                 Ok(()) => Ok(RunnableJob { info: Arc::clone(&info), registration, message }),
                 Err(wait) => {
                     leased_job.end_wait();
-                    Err(Box::new(Disposition::OverLimit(self.core.runtime().jitter(wait, 1.0..=2.0))))
+                    Err(self.over_limit(wait))
                 }
             }
         });
+        let admitted = match admitted {
+            Err(not_run) => Err(self.end_of_done(leased_job, &info, not_run).await),
+            admitted => admitted,
+        };
         report.job = Some(info);
         admitted
+    }
+
+    /// Ends what follows from the job if its message does not run because the job is done. It is no dead letter then, whatever this
+    /// message of it looks like.
+    async fn end_of_done(&self, leased_job: &LeasedJob, info: &JobInfo, mut not_run: NotRun) -> NotRun {
+        if matches!(*not_run, Disposition::DeadLetter(_)) {
+            match self.state.is_done(leased_job, info).await {
+                Ok(true) => not_run = Box::new(Disposition::Discard),
+                Ok(false) => {}
+                Err(failed) => return failed,
+            }
+        }
+        if matches!(*not_run, Disposition::Discard)
+            && let Err(failed) = self.state.discarding(leased_job, info).await
+        {
+            return failed;
+        }
+        not_run
+    }
+
+    fn over_limit(&self, wait: Duration) -> NotRun {
+        Box::new(Disposition::OverLimit(self.core.runtime().jitter(wait, 1.0..=2.0)))
     }
 
     async fn read_and_ask(
@@ -104,20 +127,33 @@ impl Executor {
         }
     }
 
-    /// Waits for the turn of a job in order before its payload is fetched: it may come often before its turn comes.
-    async fn read_in_turn(
+    /// Fetches a payload when the limit of its kind lets the job run, and its turn in its key has come: until then the message may come
+    /// often. A batch gives a turn only to a message that can be read, so it is asked after that.
+    async fn fetch_in_turn(
         &self,
         leased_job: &LeasedJob,
         payload: Payload,
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
     ) -> Result<Readable<'_>, NotRun> {
-        if let Some(not_run) = self.needs_no_run(leased_job, info).await {
-            return Err(not_run);
+        let is_in_order = position_of(leased_job).is_some();
+        if is_in_order {
+            if let Some(not_run) = self.needs_no_run(leased_job, info).await {
+                return Err(not_run);
+            }
+            self.ask_hooks(leased_job, info, waiting).await?;
         }
-        self.ask_hooks(leased_job, info, waiting).await?;
-        let decoded = fetch(&leased_job.core, &payload).await;
-        self.read(leased_job, decoded, info).await
+        // A handler that has finished needs no place.
+        if let Some(registration) = self.handlers.find(&info.kind)
+            && !HandlerOutput::is_kept(leased_job)
+        {
+            waiting.slot.reserve(registration.kind).map_err(|wait| self.over_limit(wait))?;
+        }
+        match fetch(&leased_job.core, &payload).await {
+            decoded if !is_in_order => self.read_and_ask(leased_job, decoded, info, waiting).await,
+            Ok(data) => self.decode(leased_job, &data, info).await,
+            failed => self.read(leased_job, failed, info).await,
+        }
     }
 
     /// Returns the end of a job that was done before or that an operator has cancelled: also before its time, and whether or not it
@@ -134,7 +170,7 @@ impl Executor {
         self.state.cancelled(info).map(reject)
     }
 
-    /// Reads the handler's message, unless the job must not run. An upgraded message changes the version in `info`.
+    /// Reads the handler's message, unless the job must not run.
     async fn read(
         &self,
         leased_job: &LeasedJob,
@@ -156,12 +192,22 @@ impl Executor {
                 None => decoded?,
             },
         };
+        self.decode(leased_job, &data, info).await
+    }
+
+    /// Decodes the handler's message. An upgraded message changes the version in `info`.
+    async fn decode(
+        &self,
+        leased_job: &LeasedJob,
+        data: &[u8],
+        info: &mut Arc<JobInfo>,
+    ) -> Result<Readable<'_>, NotRun> {
         let Some(registration) = self.handlers.find(&info.kind) else {
             return Err(defer(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
         };
         let form = leased_job.with_envelope(|event| (event.version, event.media_type()));
         let (version, media_type) = form.unwrap_or_default();
-        match (registration.decode)(version, media_type.as_deref(), &data) {
+        match (registration.decode)(version, media_type.as_deref(), data) {
             Ok((version, message)) => {
                 if info.version != version {
                     Arc::make_mut(info).version = version;
@@ -186,12 +232,6 @@ impl Executor {
         let state = &self.state;
         match state.admit(leased_job, info, waiting).await? {
             None => {}
-            // The job is done already.
-            Some(Disposition::Complete) => {
-                let nothing = HandlerOutput::default();
-                let failed = state.completing(leased_job, info, &nothing).await.err();
-                return Err(failed.unwrap_or_else(|| Box::new(Disposition::Discard)));
-            }
             Some(Disposition::Release(wait)) => {
                 leased_job.end_wait();
                 return Err(Box::new(Disposition::Release(wait)));

@@ -18,7 +18,7 @@ use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse}
 use crate::job::outcome::{Reason, chain};
 use crate::lease::{Lease, LeaseTerms, LeasedQueue};
 use crate::message::MessageDefaults;
-use crate::queue_core::QueueCore;
+use crate::queue_core::{MAX_DELAY, QueueCore};
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 
@@ -130,6 +130,11 @@ fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kin
     }
     match not_before(event).map(|time| time.and_then(|time| time.duration_since(now).ok())) {
         Err(rejection) => return Inspected::Done(rejected(rejection)),
+        // A send refuses that too. Each hop would put it back uncounted, for ever.
+        Ok(Some(wait)) if wait > MAX_DELAY + MAX_VISIBILITY => {
+            let problem = "the attribute `notbefore` is more than 10 years away";
+            return Inspected::Done(rejected(Rejection::new(Reason::DECODE_ERROR, problem)));
+        }
         Ok(Some(wait)) if !wait.is_zero() => {
             return Inspected::Done(Err(Box::new(Disposition::Release(wait.min(MAX_VISIBILITY)))));
         }

@@ -64,6 +64,8 @@ pub(crate) struct DeliveryReport {
     pub(crate) job: Option<Arc<JobInfo>>,
     /// The outcome: that of a lost lease until the message is settled.
     pub(crate) outcome: Outcome,
+    /// True if the job was admitted to its handler.
+    pub(crate) attempted: bool,
     /// The time that the handler ran; zero if it did not.
     pub(crate) ran: Duration,
     /// The time until the delivery.
@@ -84,6 +86,7 @@ impl DeliveryReport {
         Self {
             job: None,
             outcome: Outcome::LeaseLost,
+            attempted: false,
             ran: Duration::ZERO,
             waited,
             error: None,

@@ -78,6 +78,7 @@ impl Executor {
         });
         let disposition = match admitted {
             Ok(runnable) => {
+                report.attempted = true;
                 // Boxed, so that neither this future nor that of the run is too large for the allocator's fast path.
                 let disposition = Box::pin(self.run(&leased_job, runnable, slot, &mut report)).await;
                 if matches!(disposition, Disposition::Complete) && self.deletes_in_batch(&leased_job) {
@@ -113,7 +114,7 @@ impl Executor {
             Some(job) => self.judge(job, &JobError::retry(text), None, None),
             None => Disposition::Release(Duration::ZERO),
         };
-        let report = DeliveryReport { job, ..DeliveryReport::new(leased_job.waited()) };
+        let report = DeliveryReport { job, attempted: true, ..DeliveryReport::new(leased_job.waited()) };
         self.settle(&leased_job, disposition, slot, report).await
     }
 

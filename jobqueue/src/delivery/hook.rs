@@ -59,8 +59,7 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
     /// Returns whether this hook applies to the job. Most jobs have no hooks.
     fn applies_to(&self, job: &JobInfo) -> bool;
 
-    /// Decides before the handler runs. `None` lets it run; [`Complete`](Disposition::Complete) says that the job is done
-    /// already, so that what follows from its end is done, and then the message is deleted.
+    /// Decides before the handler runs. `None` lets it run; [`Discard`](Disposition::Discard) says that the job is done already.
     async fn admit(
         &self,
         hook_context: HookContext<'_>,
@@ -75,6 +74,16 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
         result: Option<&RawValue>,
         handed_over: bool,
     ) -> Result<(), Error>;
+
+    /// Called before the message of a job is deleted that does not run, because the job is done.
+    async fn discarding(&self, _: HookContext<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Returns whether the job is done, as the hook has recorded it: a message of it that cannot run is no dead letter then.
+    async fn is_done(&self, _: HookContext<'_>) -> Result<bool, Error> {
+        Ok(false)
+    }
 
     /// Called before the message is moved to the dead-letter queue.
     async fn dead_lettering(

@@ -48,6 +48,35 @@ impl DeliveryState {
         Ok(())
     }
 
+    /// Calls the hooks because the message is about to be deleted without a run: its job is done. If one of them fails, returns the
+    /// disposition of the message instead.
+    pub(super) async fn discarding(
+        &self,
+        leased_job: &LeasedJob,
+        job: &JobInfo,
+    ) -> Result<(), Box<Disposition>> {
+        for hook in self.hooks_of(job) {
+            let called = hook.discarding(self.hook_context(leased_job, job)).await;
+            called.map_err(|error| failed(leased_job, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a hook has recorded that the job is done.
+    pub(super) async fn is_done(
+        &self,
+        leased_job: &LeasedJob,
+        job: &JobInfo,
+    ) -> Result<bool, Box<Disposition>> {
+        for hook in self.hooks_of(job) {
+            let is_done = hook.is_done(self.hook_context(leased_job, job)).await;
+            if is_done.map_err(|error| failed(leased_job, &error))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Calls the hooks because the message is about to be moved to the dead-letter queue.
     pub(super) async fn dead_lettering(
         &self,

@@ -48,6 +48,10 @@ impl Default for DeliveryOptions {
     }
 }
 
+/// The maximum number of queues that stay open for handlers, which may name a queue for each tenant. Then all are forgotten: to open one
+/// again costs a request.
+const MAX_OPENED: usize = 1_000;
+
 pub(crate) struct DeliveryState {
     pub(crate) storage: Storage,
     pub(crate) options: DeliveryOptions,
@@ -107,13 +111,19 @@ impl DeliveryState {
         lock(&self.queue_options).clone()
     }
 
-    /// Opens a queue once.
+    /// Opens a queue once, unless handlers name many others.
     pub(crate) fn core<'s>(&'s self, queue: QueueOf<'s>) -> BoxFuture<'s, Result<Arc<QueueCore>, Error>> {
         Box::pin(async move {
             let name = QueueName::new(queue.name)?;
             let options = QueueCoreOptions { defaults: queue.defaults, ..self.queue_options() };
             // Callers wait for each other only if they want the same queue.
-            let cell = Arc::clone(lock(&self.opened).entry(name.clone()).or_default());
+            let cell = {
+                let mut opened = lock(&self.opened);
+                if opened.len() >= MAX_OPENED && !opened.contains_key(&name) {
+                    opened.clear();
+                }
+                Arc::clone(opened.entry(name.clone()).or_default())
+            };
             let open = || QueueCore::open(&self.storage, name, options);
             cell.get_or_try_init(open).await.map(Arc::clone)
         })

@@ -20,7 +20,7 @@ pub(crate) use fit::fit;
 pub(crate) use idle::Idle;
 pub(crate) use moment::rfc3339;
 pub(crate) use open::ensure;
-pub(crate) use queue::{OWN_SOURCES, QueueCore, QueueCoreOptions};
+pub(crate) use queue::{MAX_DELAY, QueueCore, QueueCoreOptions};
 pub use typed::Queue;
 pub(crate) use typed::QueueOf;
 pub(crate) use wait::wait_until_below;

@@ -61,13 +61,13 @@ impl Default for QueueCoreOptions {
     }
 }
 
-/// The beginning of the sources that the framework gives.
-pub(crate) const OWN_SOURCES: &str = "/jobqueue/";
+/// The longest time between a send and the moment before which its job does not run.
+pub(crate) const MAX_DELAY: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 /// Returns `/jobqueue/<program>`: a URI reference, as CloudEvents requires.
 fn default_source() -> Arc<str> {
     static SOURCE: OnceLock<Arc<str>> = OnceLock::new();
-    Arc::clone(SOURCE.get_or_init(|| format!("{OWN_SOURCES}{}", program()).into()))
+    Arc::clone(SOURCE.get_or_init(|| format!("/jobqueue/{}", program()).into()))
 }
 
 /// Returns `<program>@<host>:<process id>`.

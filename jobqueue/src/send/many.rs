@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::StreamExt;
-use futures_util::stream::FuturesOrdered;
+use futures_util::stream::{self, FuturesOrdered};
 use tokio::time::Instant;
 
 use super::dispatch::{store_blob, tell_sent};
@@ -28,6 +28,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 const IN_FLIGHT: usize = 2;
 /// The number of concurrent chunks on storages where operations share a commit.
 const IN_FLIGHT_TOGETHER: usize = 8;
+/// The number of payloads of a chunk that are stored in blobs at the same time: one budget of time holds for all of them.
+const UPLOADS: usize = 8;
 
 /// A message in a list to send: `M`, `&M`, or one of them with its own [`SendOptions`].
 #[diagnostic::on_unimplemented(
@@ -181,15 +183,7 @@ async fn store_all(
     mut prepared: Vec<Result<Prepared, Error>>,
     started: Instant,
 ) -> Vec<Result<Sent, Error>> {
-    for one in &mut prepared {
-        // A message must not be stored without its blob.
-        if let Ok(ready) = one
-            && ready.blob.is_some()
-            && let Err(error) = store_blob(core, ready, started).await
-        {
-            *one = Err(error);
-        }
-    }
+    store_blobs(core, &mut prepared, started).await;
     if prepared.iter().flatten().any(|one| one.announcement.is_some()) {
         return Box::pin(dispatch_all_in_order(core, prepared, started)).await;
     }
@@ -204,6 +198,25 @@ async fn store_all(
         stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| one.sent(Some(stored)))
     });
     answers.collect()
+}
+
+/// Stores the blobs of messages. A message must not be stored without its blob: its error takes its place.
+async fn store_blobs(core: &QueueCore, prepared: &mut [Result<Prepared, Error>], started: Instant) {
+    let with_blobs = prepared.iter().enumerate().filter_map(|(place, one)| Some((place, one.as_ref().ok()?)));
+    let with_blobs: Vec<_> = with_blobs.filter(|(_, one)| one.blob.is_some()).collect();
+    let uploads = with_blobs.into_iter().map(|(place, one)| async move {
+        let stored = store_blob(core, one, started).await;
+        Some((place, stored.err()?))
+    });
+    let uploads: Vec<_> = uploads.collect();
+    if uploads.is_empty() {
+        return;
+    }
+    let failed: Vec<_> =
+        stream::iter(uploads).buffer_unordered(UPLOADS).filter_map(std::future::ready).collect().await;
+    for (place, error) in failed {
+        prepared[place] = Err(error);
+    }
 }
 
 /// Like [`dispatch_all`], for a list with messages of FIFO groups: their positions are

@@ -21,7 +21,7 @@ use crate::envelope::{
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{Announcement, stamp_page};
 use crate::message::QueueMessage;
-use crate::queue_core::{OWN_SOURCES, QueueCore, fit, rfc3339};
+use crate::queue_core::{MAX_DELAY, QueueCore, fit, rfc3339};
 use crate::runtime::Runtime;
 use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage};
 use crate::trace::{OpenSpan, Step, TraceContext};
@@ -223,13 +223,9 @@ pub(crate) fn prepare_envelope(
     Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })
 }
 
-/// Returns the job's identity: its id, prefixed by the source if the application set one. Default sources only name the
-/// sending program and are ignored, so a resend from another program is the same job.
+/// Returns the job's identity: its source and its id.
 fn identity(envelope: &Envelope) -> Arc<str> {
-    match envelope.source.starts_with(OWN_SOURCES) {
-        true => Arc::clone(&envelope.id),
-        false => format!("{} {}", envelope.source, envelope.id).into(),
-    }
+    format!("{} {}", envelope.source, envelope.id).into()
 }
 
 /// Starts the span in which a message is sent or created, and gives the message its context. A message that has a context keeps it.
@@ -278,7 +274,6 @@ fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
 }
 
 fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
-    const TEN_YEARS: Duration = Duration::from_secs(10 * 366 * 86_400);
     let delay = match (options.delay, options.at) {
         (Some(_), Some(_)) => {
             return Err(Error::new(ErrorKind::Invalid, "set a delay or a time, not both"));
@@ -288,7 +283,7 @@ fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
         (None, Some(moment)) => moment.duration_since(now).unwrap_or_default(),
         (None, None) => Duration::ZERO,
     };
-    if delay > TEN_YEARS {
+    if delay > MAX_DELAY {
         return Err(Error::new(ErrorKind::Invalid, "a delay may be at most 10 years"));
     }
     Ok(delay)
@@ -310,17 +305,4 @@ fn stamp(now: SystemTime) -> Result<Arc<str>, Error> {
         }
         Ok(Arc::clone(&last.1))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_sources_of_the_application_are_part_of_the_identity() {
-        let of = |source: &str| identity(&Envelope::new("1", source, "mail", Payload::Binary(Bytes::new())));
-        assert_eq!((&*of("/jobqueue/shop"), &*of("/jobqueue/cli")), ("1", "1"));
-        assert_ne!(of("/shop"), of("/office"));
-        assert_ne!(of("/shop"), of("/jobqueue/shop"));
-    }
 }

@@ -4,6 +4,7 @@
 //! be.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::completions::Completions;
 use super::pacing::Change;
@@ -70,7 +71,7 @@ impl Deliveries {
         let (queue, events) = (&executor.core.name, &executor.state.events);
         self.log(&report);
         state.record(queue, &report);
-        let DeliveryReport { job, outcome, ran, waited, error, undeleted, .. } = report;
+        let DeliveryReport { job, outcome, attempted, ran, waited, error, undeleted, .. } = report;
         events.tell(|| Event::Finished {
             job: job.clone(),
             queue: queue.clone(),
@@ -79,7 +80,10 @@ impl Deliveries {
             waited,
             error,
         });
-        match pacing.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe()) {
+        // The end of a message that did not run says nothing about the handlers.
+        let unsaid = Outcome::Released(Duration::ZERO);
+        let said = if attempted || outcome == Outcome::Completed { &outcome } else { &unsaid };
+        match pacing.record(job.as_ref().map(|job| &job.id), said, guard.probe()) {
             Some(Change::Opened(retry_in)) => {
                 crate::log::warn!(%queue, ?retry_in, "all jobs of this queue fail; fetching pauses");
                 state.show_circuit(queue, true);

@@ -51,6 +51,10 @@ impl DeliverySlot for DeliveryGuard {
         self.pacing.classify(class);
     }
 
+    fn reserve(&self, kind: &str) -> Result<(), Duration> {
+        self.slot.as_ref().map_or(Ok(()), |slot| slot.reserve(kind))
+    }
+
     fn admit(&self, kind: &str) -> Result<(), Duration> {
         self.slot.as_ref().map_or(Ok(()), |slot| slot.admit(kind))
     }

@@ -29,7 +29,8 @@ pub struct Report {
     pub duplicates: u64,
     /// Handlers that were cancelled by the shutdown and ended within the grace.
     pub cancelled: u64,
-    /// Handlers that did not end within the grace. Their messages were released.
+    /// Deliveries that did not end within the grace. Those whose handlers were running are released; the messages of the others become
+    /// visible again when their leases run out.
     pub abandoned: u64,
 }
 
@@ -49,7 +50,7 @@ impl Report {
         *counter += 1;
     }
 
-    /// Returns whether every handler that was running at the beginning of the shutdown ended on its own.
+    /// Returns whether every delivery that was under way at the beginning of the shutdown ended on its own.
     pub fn is_clean(&self) -> bool {
         self.cancelled == 0 && self.abandoned == 0
     }

@@ -350,7 +350,8 @@ async fn end_handlers(state: &WorkerState, tasks: &TaskTracker) {
         return;
     }
     let abandoned = state.deliveries.take_running();
-    state.report().abandoned += abandoned.len() as u64;
+    // The others settle or wait. They are dropped, and their messages become visible again when their leases run out.
+    state.report().abandoned += tasks.len().max(abandoned.len()) as u64;
     let release = |leased_job: Arc<LeasedJob>| async move {
         if let Err(error) = leased_job.release_uncounted(Duration::ZERO).await {
             crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");

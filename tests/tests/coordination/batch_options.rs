@@ -1,6 +1,6 @@
 //! Children of batches with the options of any send.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,6 +21,12 @@ struct Page(u32);
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "books", kind = "book")]
 struct Book {}
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "notes", kind = "note")]
+struct Note {
+    text: String,
+}
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -219,6 +225,45 @@ async fn child_whose_work_another_job_does_ends_at_once() {
     batch.send(&Page(1)).with(done).await.unwrap();
     batch.then(&Book {}).await.unwrap();
     assert_eq!(run(&storage, 60).await, ["0s book of 2"]);
+}
+
+// The job waits when the batch sends it once more, so that the batch has a message of its own, which does not run.
+#[tokio::test(start_paused = true)]
+async fn child_whose_message_is_deleted_as_a_copy_ends() {
+    let storage = logged();
+    let queue = storage.queue::<Page>().await.unwrap();
+    let of_order = SendOptions::new().key("o").in_order().id("17").source("/shop");
+    let _ = queue.send(&Page(1)).with(of_order.clone()).await.unwrap();
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.send(&Page(1)).with(of_order).await.unwrap();
+    batch.then(&Book {}).await.unwrap();
+    assert_eq!(queue.approximate_len().await.unwrap(), 2);
+    let ran = run(&storage, 600).await;
+    assert_eq!(ran.len(), 2, "{ran:?}");
+    assert!(ran[1].ends_with("book of 1"), "{ran:?}");
+}
+
+// The job of the first message had its payload in a blob, so that its worker remembers it.
+#[tokio::test(start_paused = true)]
+async fn child_whose_job_its_worker_remembers_ends() {
+    let storage = in_memory();
+    let queue = storage.queue::<Note>().await.unwrap();
+    let note = Note { text: "x".repeat(100_000) };
+    let (options, runs) = (SendOptions::new().id("17").source("/shop"), Arc::new(AtomicUsize::new(0)));
+    let _ = queue.send(&note).with(options.clone()).await.unwrap();
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.send(&note).with(options).await.unwrap();
+    batch.then(&Book {}).await.unwrap();
+    let counted = Arc::clone(&runs);
+    let notes = move |_: Note| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<_, JobError>(()) }
+    };
+    let books = async |_: Book| Ok::<_, JobError>(());
+    let built = worker(&storage).concurrency(1).handle(notes).handle(books).build().unwrap();
+    let report = built.run_until(after(60)).await.unwrap();
+    let progress = storage.batch_progress("b").await.unwrap().unwrap();
+    assert!(progress.done == 1 && progress.finished, "{progress:?} after {report:?}");
 }
 
 // M

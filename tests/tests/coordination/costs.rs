@@ -205,3 +205,19 @@ async fn schedules_and_leaderships_at_rest_cost_what_the_guide_says() {
     assert_about(requests.take(Operation::RenewLease), renewals);
     assert_eq!(row("a leadership"), "the same without the reads and slots");
 }
+
+#[tokio::test(start_paused = true)]
+async fn batch_opens_the_queue_of_its_children_once() {
+    let faulty = Faulty::new(&in_memory());
+    let mut batch = faulty.storage().batch("b").await.unwrap();
+    let looked = || {
+        let of_queue = faulty.calls().into_iter().filter(|call| call.subject == "parts");
+        of_queue.filter(|call| !matches!(call.operation, Operation::Put | Operation::PutAll)).count()
+    };
+    batch.send(&part("a")).await.unwrap();
+    let opened = looked();
+    for _ in 0..10 {
+        batch.send(&part("a")).await.unwrap();
+    }
+    assert_eq!(looked(), opened);
+}

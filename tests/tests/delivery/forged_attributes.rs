@@ -137,3 +137,16 @@ async fn a_worker_whose_clock_is_ahead_does_not_run_a_job_before_its_moment() {
     assert_eq!(worker().run_until(after(590)).await.unwrap().completed, 0);
     assert_eq!(worker().run_until(after(20)).await.unwrap().completed, 1);
 }
+
+// A send refuses it too: nothing would ever end such a job.
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_moment_is_thousands_of_years_away_is_a_dead_letter() {
+    let storage = in_memory();
+    let tasks = storage.queue::<Task>().await.unwrap();
+    let event = r#"{"specversion":"1.0","id":"1","source":"/test","type":"task","notbefore":"9999-01-01T00:00:00Z","data":{"name":"a"}}"#;
+    storage.queues().put(tasks.name(), PutMessage::new(event)).await.unwrap();
+    assert_eq!(run(&storage).await, []);
+    let letter = tasks.dead_letters().unwrap().peek().await.unwrap().remove(0);
+    assert_eq!(letter.reason.as_str(), "decode_error");
+    assert!(letter.error.unwrap().contains("10 years"));
+}

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::handler::Handler;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::{JobError, QueueMessage, Storage};
+use jobqueue::worker::CircuitBreaker;
+use jobqueue::{Event, JobError, QueueMessage, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use serde::{Deserialize, Serialize};
@@ -149,4 +151,33 @@ async fn a_purged_job_that_an_older_release_rejected_does_not_run() {
     let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
     assert_eq!(letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap().deleted.len(), 1);
     assert_eq!(run_later_release(&storage).await, 0);
+}
+
+// An operator lowers the number of attempts while jobs wait that have used them up.
+#[tokio::test(start_paused = true)]
+async fn jobs_without_an_attempt_left_open_no_circuit() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..30 {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    let handler = failing(&Arc::default(), || JobError::retry_after(Duration::from_secs(60), "planted"));
+    let built = worker(&storage).circuit_breaker(None).handle(handler).build().unwrap();
+    assert_eq!(built.run_until(after(30)).await.unwrap().retried, 30);
+
+    let once = Metadata::new().with("poisonthreshold", "1");
+    storage.queues().set_queue_metadata(queue.name(), &once).await.unwrap();
+    let opened = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&opened);
+    let listener = move |event: &Event| {
+        if matches!(event, Event::CircuitOpened { .. }) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let circuit = CircuitBreaker::new().failures(5).jobs(2);
+    let built = worker(&storage).circuit_breaker(circuit).on_event(listener);
+    let built = built.handle(async |_: Task| Ok::<_, JobError>(())).build().unwrap();
+    let _ = built.run_until(after(900)).await.unwrap();
+    assert_eq!(counts(&storage).await, (0, 30));
+    assert_eq!(opened.load(Ordering::Relaxed), 0);
 }

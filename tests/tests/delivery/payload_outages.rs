@@ -1,5 +1,6 @@
 //! Blobs that cannot be read or written for a while: this costs no attempt, and no message is dead-lettered.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -263,4 +264,24 @@ async fn payload_is_removed_although_its_first_deletion_is_throttled() {
     let payloads = ContainerName::new("jobqueue-payloads").unwrap();
     let left = storage.blobs().list_blobs(&payloads, "", None).await.unwrap();
     assert_eq!(left.blobs, []);
+}
+
+// The first upload of each payload is refused, and the second takes a second: one after the other they would not all have a second in time.
+#[tokio::test(start_paused = true)]
+async fn payloads_of_a_list_are_tried_again_however_many_they_are() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let mut refused = HashSet::new();
+    faulty.on(Operation::PutBlob, move |call| {
+        Some(match refused.insert(call.subject.clone()) {
+            true => Fault::Refuse(StoreErrorKind::Unavailable),
+            false => Fault::DelayBefore(Duration::from_secs(1)),
+        })
+    });
+    let large = |n: u32| Task { name: n.to_string(), data: "x".repeat(70_000) };
+    let tasks: Vec<Task> = (0..64).map(large).collect();
+    let refused = queue.send_all(&tasks).await.unwrap().into_iter().filter_map(Result::err).count();
+    assert_eq!(refused, 0);
+    assert_eq!(queue.approximate_len().await.unwrap(), 64);
 }

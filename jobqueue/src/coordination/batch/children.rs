@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::ledger::Marker;
 use super::names::{BATCH, COPY, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
 use super::roster::ChildRecord;
 use super::{Batch, OnDeadLetters, source};
@@ -132,16 +131,15 @@ impl Batch {
                 format!("the batch `{}` was sealed with fewer children, or has too many", self.id.as_str());
             return Err(Error::new(ErrorKind::Conflict, text));
         }
+        if self.is_swept {
+            return Ok((end, end));
+        }
         Ok((self.ledger().announce(first, children).await?, end))
     }
 
-    /// Ends a child without a message: another job does its work, or has done it. A child that an earlier start has sent may have handed
-    /// over to a batch of its own: it ends with that.
+    /// Ends a child without a message: another job does its work, or has done it.
     async fn end_unsent(&self, index: u64) -> Result<(), Error> {
-        if !self.ledger().handovers(index).await?.is_empty() {
-            return Ok(());
-        }
-        self.ledger().end_child(index, &Marker::Done(None)).await
+        self.ledger().end_elsewhere(index).await
     }
 
     fn child_options(&self, index: u64, secret: &str, options: SendOptions) -> SendOptions {

@@ -4,12 +4,15 @@
 //! continuation is put twice if the process dies between the two steps here, or if two children end at once. Its
 //! copies have the same id and take turns like those of a child.
 
+use sha2::{Digest, Sha256};
+
 use super::ledger::Ledger;
 use crate::error::Error;
 use crate::send;
 use crate::settings::Metadata;
 use crate::storage::QueueName;
 use crate::storage::{PutMessage, StoreError, StoreErrorKind as K};
+use jobqueue_storage::fast::hex::to_hex;
 
 impl Ledger<'_> {
     /// Sends the continuation, unless it was certainly sent. Creates its queue if it was deleted.
@@ -39,7 +42,8 @@ impl Ledger<'_> {
 
     async fn message(&self, queue: &QueueName, text: &str) -> Result<PutMessage, StoreError> {
         let message = send::message_of(self.storage.queues(), queue, text).await?;
-        // Not the id of the job, which is that of the batch: the job that began the batch may have the same.
-        Ok(message.with_job(format!("{}/then", self.id.as_str())))
+        // The id of the job alone is that of the batch, and a later batch may have the id of a former one: their plans differ.
+        let plan = to_hex(&Sha256::digest(text)[..8]);
+        Ok(message.with_job(format!("{}/then {plan}", self.id.as_str())))
     }
 }

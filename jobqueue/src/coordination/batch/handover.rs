@@ -76,6 +76,19 @@ impl Ledger<'_> {
         self.end_child(index, marker).await
     }
 
+    /// Ends child `index`, whose own message does not run: another job does its work, or has done it. A child that has handed over to a
+    /// batch ends with that.
+    pub(super) async fn end_elsewhere(&self, index: u64) -> Result<(), Error> {
+        let marker = self.id.marker(0, index)?;
+        if self.read::<Marker>(&marker).await?.is_none() {
+            if !self.handovers(index).await?.is_empty() {
+                return Ok(());
+            }
+            self.create(&marker, &Marker::Done(None)).await?;
+        }
+        self.climb(index).await
+    }
+
     async fn have_all_returned(&self, index: u64, chain: &[String]) -> Result<bool, Error> {
         for to in 0..chain.len() {
             if self.read::<bool>(&self.returned(index, to)?).await?.is_none() {

@@ -38,6 +38,9 @@ pub(super) struct Plan {
     pub(super) queue: String,
     /// The text of the continuation's message.
     pub(super) text: String,
+    /// The [name](super::sweep::name_of) of the job that has sent the batch, if a job has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) job: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -150,6 +153,12 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    /// Returns whether the continuation has run.
+    pub(super) async fn has_continued(&self) -> Result<bool, Error> {
+        Ok(self.read::<bool>(&self.id.blob("done")?).await?.is_some())
+    }
+
+    /// Returns whether a child has ended with success.
     pub(super) async fn is_done(&self, index: u64) -> Result<bool, Error> {
         Ok(matches!(self.read(&self.id.marker(0, index)?).await?, Some(Marker::Done(_))))
     }

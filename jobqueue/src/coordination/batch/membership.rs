@@ -115,9 +115,7 @@ impl Hook for Membership {
             // Its membership in a batch above is that of the job it continues; it takes no turn of its own there.
             return Ok(match ledger.turn_of(THEN, hook_context, false).await? {
                 Turn::First => None,
-                _ if ledger.read::<bool>(&ledger.id.blob("done")?).await?.is_some() => {
-                    Some(Disposition::Discard)
-                }
+                _ if ledger.has_continued().await? => Some(Disposition::Discard),
                 Turn::Again => None,
                 Turn::Wait(wait) => Some(Disposition::Release(wait)),
             });
@@ -136,7 +134,7 @@ impl Hook for Membership {
         }
         // Either a copy of a child that is done, or a child that has ended without completing the groups above.
         if ledger.is_done(index).await? {
-            return Ok(Some(Disposition::Complete));
+            return Ok(Some(Disposition::Discard));
         }
         Ok(match turn {
             Turn::Wait(wait) => Some(Disposition::Release(wait)),
@@ -165,6 +163,27 @@ impl Hook for Membership {
             ledger.create(&ledger.id.blob("done")?, &true).await?;
         }
         Ok(())
+    }
+
+    async fn discarding(&self, hook_context: HookContext<'_>) -> Result<(), Error> {
+        // The job that a continuation continues has ended before.
+        if self.continued(hook_context).await?.is_some() {
+            return Ok(());
+        }
+        match self.child(hook_context).await? {
+            Some(Child { ledger, index, .. }) => ledger.end_elsewhere(index).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn is_done(&self, hook_context: HookContext<'_>) -> Result<bool, Error> {
+        if let Some(ledger) = self.continued(hook_context).await? {
+            return ledger.has_continued().await;
+        }
+        match self.child(hook_context).await? {
+            Some(Child { ledger, index, .. }) => ledger.is_done(index).await,
+            None => Ok(false),
+        }
     }
 
     async fn dead_lettering(

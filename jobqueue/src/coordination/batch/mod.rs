@@ -38,12 +38,13 @@ mod results;
 mod roster;
 mod sweep;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use ledger::{Ledger, Plan};
-use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, THEN, TOKEN, token};
+use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, SWEPT, THEN, TOKEN, token};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind};
@@ -145,6 +146,10 @@ pub struct Batch {
     sent_before: u64,
     /// The number of children with which an earlier start has sealed the batch.
     sealed: Option<u64>,
+    /// True if the batch has ended and was swept, and the job that has sent it sends it again.
+    is_swept: bool,
+    /// The queues of the types of children.
+    opened: BTreeMap<&'static str, Arc<QueueCore>>,
     /// The secret from which the tokens of the children are made, read once.
     secret: Option<String>,
 }
@@ -186,11 +191,31 @@ impl Batch {
         Box::pin(async move {
             let id = id?;
             let ledger = Ledger::new(&storage, id.clone());
-            let sealed = ledger.plan().await?.map(|plan| plan.children);
+            let mut sealed = ledger.plan().await?.map(|plan| plan.children);
+            let is_open = sealed.is_some();
+            if let Some(context) = context.as_ref().filter(|_| !is_open) {
+                sealed = ledger.swept_of(context.info()).await?;
+            }
+            let is_swept = !is_open && sealed.is_some();
+            if is_swept {
+                crate::log::info!(batch = %id.as_str(), "the job has sent this batch before, which has ended and was swept; it is not sent again");
+            }
             let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
             let sent_before = sealed.or(cursor).unwrap_or(0);
             let on_dead = OnDeadLetters::default();
-            Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, secret: None })
+            let opened = BTreeMap::new();
+            Ok(Self {
+                storage,
+                id,
+                on_dead,
+                context,
+                next: 0,
+                sent_before,
+                sealed,
+                is_swept,
+                opened,
+                secret: None,
+            })
         })
     }
 
@@ -216,7 +241,8 @@ impl Batch {
         if let Some(secret) = &self.secret {
             return Ok(secret.clone());
         }
-        let secret = self.ledger().make_secret().await?;
+        // Nothing is sent with the secret of a batch that was swept.
+        let secret = if self.is_swept { SWEPT.to_owned() } else { self.ledger().make_secret().await? };
         self.secret = Some(secret.clone());
         Ok(secret)
     }
@@ -254,30 +280,42 @@ impl Batch {
                 return Err(Error::new(ErrorKind::TooLarge, text));
             }
             let (queue, text) = (core.name.to_string(), prepared.put.text);
-            let plan = Plan { children: self.next, queue, text };
+            let job = self.context.as_ref().map(|context| sweep::name_of(context.info()));
+            let plan = Plan { children: self.next, queue, text, job };
             let ledger = self.ledger();
-            ledger.check_announced(self.next).await?;
+            if self.is_swept {
+                self.check_sealed(self.sealed.unwrap_or_default())?;
+            } else {
+                ledger.check_announced(self.next).await?;
+            }
             if let Some(Outer { ledger, index, from, .. }) = outer {
                 // Before the batch is sealed, so that a later attempt of the sending job knows that it ends elsewhere.
                 ledger.hand_over(index, &self.id, from.as_deref()).await?;
             }
-            ledger.seal(&plan).await?;
+            if !self.is_swept {
+                ledger.seal(&plan).await?;
+            }
             // The plan that was written first holds.
             let plan = ledger.plan().await?.unwrap_or(plan);
-            if plan.children != self.next {
-                let text = format!(
-                    "the batch `{}` was sealed with {} children, and now has {}; a restart must send the same",
-                    self.id.as_str(),
-                    plan.children,
-                    self.next
-                );
-                return Err(Error::new(ErrorKind::Conflict, text));
-            }
+            self.check_sealed(plan.children)?;
             if let Some(context) = &self.context {
                 context.hand_over();
             }
-            ledger.settle(&plan).await
+            if self.is_swept { Ok(()) } else { ledger.settle(&plan).await }
         })
+    }
+
+    /// Checks that the batch was sealed with as many children as this start has sent.
+    fn check_sealed(&self, children: u64) -> Result<(), Error> {
+        if children == self.next {
+            return Ok(());
+        }
+        let text = format!(
+            "the batch `{}` was sealed with {children} children, and now has {}; a restart must send the same",
+            self.id.as_str(),
+            self.next
+        );
+        Err(Error::new(ErrorKind::Conflict, text))
     }
 
     fn continuation_options(&self, secret: &str, outer: Option<&Outer<'_>>) -> SendOptions {
@@ -315,11 +353,18 @@ impl Batch {
         Ledger::new(&self.storage, self.id.clone())
     }
 
-    async fn core(&self, queue: QueueOf<'_>) -> Result<Arc<QueueCore>, Error> {
-        match &self.context {
-            Some(context) => context.open(queue).await,
-            None => queue.open(&self.storage).await,
+    /// Opens the queue of a type once.
+    async fn core(&mut self, queue: QueueOf<'static>) -> Result<Arc<QueueCore>, Error> {
+        let name = queue.name;
+        if let Some(core) = self.opened.get(name) {
+            return Ok(Arc::clone(core));
         }
+        let core = match &self.context {
+            Some(context) => context.open(queue).await?,
+            None => queue.open(&self.storage).await?,
+        };
+        self.opened.insert(name, Arc::clone(&core));
+        Ok(core)
     }
 }
 

@@ -7,6 +7,7 @@
 //! <id>/cursor               the number of children that were certainly sent
 //! <id>/sent                 the continuation was certainly sent
 //! <id>/done                 the continuation has run
+//! <id>/swept                all that is left of a batch of a job for a year: the job, and the number of children
 //! <id>/claim/<who>          the copy of a child, or of the continuation (`then`), that runs; none for most first deliveries
 //! <id>/handover/<index>     the batches through which this child ends, in their order
 //! <id>/returned/<index>/<n> the handler that handed the child over to batch n of these has returned
@@ -55,6 +56,9 @@ pub(super) fn token(secret: &str, place: &str, source: &str, id: &str) -> String
     }
     to_hex(&hash.finalize()[..16])
 }
+
+/// The blob that a sweep leaves of a batch that a job has sent.
+pub(super) const SWEPT: &str = "swept";
 
 /// The metadata key on a handover: the batch with whose continuation the child ends.
 pub(super) const INNER: &str = "inner";

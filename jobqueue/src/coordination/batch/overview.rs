@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use super::ledger::{FAILED, Ledger, for_each_blob, page};
-use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, batch_of, child_of};
+use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, SWEPT, batch_of, child_of};
 use super::{BatchProgress, progress};
 use crate::error::Error;
 use crate::storage::Storage;
@@ -37,7 +37,7 @@ pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord
     for _ in 0..pages {
         let page = page(storage, "", next.as_deref()).await?;
         for (name, properties) in page.blobs {
-            let Some((id, rest)) = batch_of(&name) else { continue };
+            let Some((id, rest)) = batch_of(&name).filter(|(_, rest)| *rest != SWEPT) else { continue };
             let batch = found.entry(id.to_owned()).or_default();
             id.clone_into(&mut batch.id);
             batch.modified = batch.modified.max(Some(properties.modified));

@@ -4,13 +4,19 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
 use super::ledger::{Ledger, for_each_blob, page};
-use super::names::{BatchId, batch_of, container};
-use crate::error::Error;
+use super::names::{BatchId, SWEPT, batch_of, container};
+use crate::error::{Error, ErrorKind};
+use crate::job::JobInfo;
 use crate::storage::{BlobListing, BlobName, BlobProperties, Storage};
+use jobqueue_storage::fast::hex::to_hex;
 
+/// The time for which a job that is redriven finds that it has sent the batch before.
+const NOTE_LIFE: Duration = Duration::from_secs(365 * 86_400);
 /// The number of batches that are removed at the same time.
 const BATCHES_AT_ONCE: usize = 8;
 /// The number of blobs of all these batches that are deleted at the same time.
@@ -39,6 +45,9 @@ impl BatchSweepOptions {
 
     /// Sets the age at which finished batches are removed. It must be longer than a message can stay in a queue,
     /// including delays and redeliveries: 8 days are enough, unless jobs are sent with longer delays.
+    ///
+    /// A dead letter can be redriven after that. If its job has sent the batch, it does not send it again: of such a batch a blob of some
+    /// hundred bytes stays for a year. A program that begins an id again after the sweep begins a new batch.
     #[must_use]
     pub fn finished(mut self, age: Duration) -> Self {
         self.finished = age;
@@ -72,6 +81,10 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
     let listed = for_each_blob(storage, "", |name, properties| {
         let Some((id, rest)) = batch_of(name) else { return };
         let found = batches.entry(id.to_owned()).or_default();
+        if rest == SWEPT {
+            found.swept = Some(properties.modified);
+            return;
+        }
         found.newest = found.newest.max(Some(properties.modified));
         if rest == "done" {
             found.done = Some(properties.modified);
@@ -84,10 +97,11 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
     };
     batches.retain(|_, found| {
         let abandoned = options.abandoned.is_some_and(|age| is_older(found.newest, age));
-        abandoned || is_older(found.done, options.finished)
+        let forgotten = found.newest.is_none() && is_older(found.swept, NOTE_LIFE);
+        abandoned || forgotten || is_older(found.done, options.finished)
     });
     let deletions = Semaphore::new(DELETED_AT_ONCE);
-    let removals = batches.into_keys().map(|id| remove(storage, id, &deletions));
+    let removals = batches.into_iter().map(|(id, found)| remove(storage, id, found, &deletions));
     let mut removals = stream::iter(removals).buffer_unordered(BATCHES_AT_ONCE);
     let (mut removed, mut failed, mut failed_in_a_row) = (0, 0, 0);
     let mut failure = None;
@@ -95,7 +109,7 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
         && let Some(removal) = removals.next().await
     {
         match removal {
-            Ok(()) => (removed, failed_in_a_row) = (removed + 1, 0),
+            Ok(batches) => (removed, failed_in_a_row) = (removed + batches, 0),
             Err(error) => {
                 (failed, failed_in_a_row, failure) = (failed + 1, failed_in_a_row + 1, Some(error));
             }
@@ -110,14 +124,52 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
 #[derive(Debug, Default)]
 struct Found {
     done: Option<SystemTime>,
+    /// The time of the last change of the batch; `None` if only the note of its sweep is there.
     newest: Option<SystemTime>,
+    swept: Option<SystemTime>,
 }
 
-/// Deletes the blobs of a batch, one page after the other.
-async fn remove(storage: &Storage, id: String, deletions: &Semaphore) -> Result<(), Error> {
+/// The note that a sweep leaves of a batch that a job has sent.
+#[derive(Debug, Serialize, Deserialize)]
+struct Swept {
+    job: String,
+    children: u64,
+}
+
+/// Returns a short name for a job.
+pub(super) fn name_of(job: &JobInfo) -> String {
+    to_hex(&Sha256::digest(format!("{} {}", job.source, job.id))[..16])
+}
+
+impl Ledger<'_> {
+    /// Returns the number of children of the batch if it was swept and this job has sent it.
+    pub(super) async fn swept_of(&self, job: &JobInfo) -> Result<Option<u64>, Error> {
+        let swept: Option<Swept> = self.read(&self.id.blob(SWEPT)?).await?;
+        Ok(swept.filter(|swept| swept.job == name_of(job)).map(|swept| swept.children))
+    }
+
+    /// Notes that the batch has ended and is about to be swept, if a job has sent it. Returns whether it is noted.
+    async fn note_swept(&self) -> Result<bool, Error> {
+        let plan = match self.plan().await {
+            Err(error) if error.kind() == ErrorKind::Undecodable => return Ok(false),
+            plan => plan?,
+        };
+        let Some((children, job)) = plan.and_then(|plan| Some((plan.children, plan.job?))) else {
+            return Ok(false);
+        };
+        self.replace(&self.id.blob(SWEPT)?, &Swept { job, children }).await?;
+        Ok(true)
+    }
+}
+
+/// Deletes the blobs of a batch, one page after the other. Returns the number of removed batches: 0 if only a note was left.
+async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semaphore) -> Result<u64, Error> {
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
     let ledger = &ledger;
     let (prefix, done) = (format!("{id}/"), &ledger.id.blob("done")?);
+    // An interrupted sweep may have removed the plan after its note.
+    let is_noted = found.done.is_some() && (ledger.note_swept().await? || found.swept > found.done);
+    let kept = &is_noted.then(|| ledger.id.blob(SWEPT)).transpose()?;
     let mut next = None::<String>;
     loop {
         let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
@@ -125,7 +177,7 @@ async fn remove(storage: &Storage, id: String, deletions: &Semaphore) -> Result<
         let delete = async |(name, _): (String, BlobProperties)| {
             let blob = BlobName::new(container()?, name)?;
             // Deleted last, so that an interrupted sweep finds the rest.
-            if blob == *done {
+            if blob == *done || kept.as_ref() == Some(&blob) {
                 return Ok(());
             }
             let _permit = deletions.acquire().await;
@@ -134,7 +186,8 @@ async fn remove(storage: &Storage, id: String, deletions: &Semaphore) -> Result<
         blobs.try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
         next = following;
         if next.is_none() {
-            return ledger.remove(done).await;
+            ledger.remove(done).await?;
+            return Ok(found.newest.is_some().into());
         }
     }
 }

@@ -119,7 +119,7 @@ impl<M: QueueMessage> Runner<M> {
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
             // The former leader may have sent it.
-            if term.sent != Some(slot) && !self.is_waiting(&queue, slot).await {
+            if !state.paused && term.sent != Some(slot) && !self.is_waiting(&queue, slot).await {
                 self.send_or_skip(&queue, slot, term).await?;
             }
             state = state.finish(slot).await?;

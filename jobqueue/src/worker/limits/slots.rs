@@ -169,8 +169,8 @@ impl Slot {
         self
     }
 
-    /// Takes the place and the token that the handler of `kind` needs, unless they were taken before the fetch.
-    fn admit(&mut self, kind: &str) -> Result<(), Duration> {
+    /// Takes the place and the token that the handler of `kind` needs, unless they were taken before. The slot returns what is not spent.
+    fn reserve(&mut self, kind: &str) -> Result<(), Duration> {
         if let Some(limit) = self.core.handlers.get(kind) {
             if self.grant.handler.is_none()
                 && let Some(count) = limit.count
@@ -187,6 +187,12 @@ impl Slot {
                 self.token = Some(taken?);
             }
         }
+        Ok(())
+    }
+
+    /// Spends what the handler of `kind` needs.
+    fn admit(&mut self, kind: &str) -> Result<(), Duration> {
+        self.reserve(kind)?;
         if let Some(token) = self.token.take() {
             token.spend();
         }
@@ -218,10 +224,19 @@ enum Held {
 }
 
 impl Occupied {
+    /// Keeps the place of a handler of `kind`, or returns the time for which the message is put back.
+    pub(in crate::worker) fn reserve(&self, kind: &str) -> Result<(), Duration> {
+        self.with_slot(|slot| slot.reserve(kind))
+    }
+
     /// Returns `Ok` if the handler of `kind` may begin now, else the time for which the message is put back.
     pub(in crate::worker) fn admit(&self, kind: &str) -> Result<(), Duration> {
+        self.with_slot(|slot| slot.admit(kind))
+    }
+
+    fn with_slot(&self, ask: impl FnOnce(&mut Slot) -> Result<(), Duration>) -> Result<(), Duration> {
         match &mut *lock(&self.held) {
-            Held::Slot(slot) => slot.admit(kind),
+            Held::Slot(slot) => ask(slot),
             Held::PlaceToSettle(_) | Held::Nothing => Ok(()),
         }
     }

@@ -4,6 +4,7 @@ mod copies;
 mod members;
 mod sweep;
 mod unique;
+mod unrunnable;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

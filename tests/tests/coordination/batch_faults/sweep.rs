@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
 use jobqueue::clock::{Clock, ManualClock};
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
-use jobqueue::{Runtime, Storage};
+use jobqueue::{Context, JobError, QueueMessage, Runtime, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{clock, in_memory};
+use jobqueue_tests::jobs::{clock, in_memory, worker};
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use crate::batch_faults::{Join, Log, Slice, run};
@@ -159,4 +161,39 @@ async fn a_sweep_with_a_clock_that_is_ahead_removes_no_batch_before_its_time() {
     let ahead = Arc::new(ManualClock::at(clock().now() + DAY * 400));
     let ahead = storage.clone().with_runtime(Runtime::virtual_time(ahead));
     assert_eq!(sweep_batches(&ahead, BatchSweepOptions::new().abandoned(DAY)).await.unwrap(), 0);
+}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "mailings", kind = "mailing")]
+struct Mailing {}
+
+// A job sends a batch, fails for good, and is redriven after the batch has ended and was swept.
+#[tokio::test(start_paused = true)]
+async fn job_that_is_redriven_after_the_sweep_of_its_batch_sends_no_child_again() {
+    let (storage, log) = (in_memory(), Log::default());
+    let queue = storage.queue::<Mailing>().await.unwrap();
+    let _ = queue.send(&Mailing {}).await.unwrap();
+    let mailing = async |fails: bool| {
+        let handler = move |_: Mailing, ctx: Context| async move {
+            let mut batch = ctx.batch("mailing-7").await?;
+            batch.send_all((0..3).map(|n| Slice { n })).await?;
+            batch.then(&Join {}).await?;
+            if fails { Err(JobError::dead_letter("it failed for good")) } else { Ok(()) }
+        };
+        worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap()
+    };
+    assert_eq!(mailing(true).await.dead_lettered, 1);
+    run(&storage, &log).await;
+    sleep(DAY * 15).await;
+    assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
+    let _ = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
+    let report = mailing(false).await;
+    assert_eq!(report.completed, 1, "{report:?}");
+    run(&storage, &log).await;
+    let runs = log.runs.lock().unwrap().values().sum::<u32>();
+    assert_eq!((runs, log.joins.lock().unwrap().len()), (3, 1));
+    assert!(left(&storage, "mailing-7/").await <= 1, "only the note that it was swept");
+    sleep(DAY * 400).await;
+    let _ = sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap();
+    assert_eq!(left(&storage, "mailing-7/").await, 0);
 }

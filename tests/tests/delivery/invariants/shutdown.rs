@@ -4,8 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use jobqueue::storage::Operation;
 use jobqueue::{Event, JobError, Outcome, Queue, Storage, Worker, shutdown_signal};
-use jobqueue_tests::jobs::{Task, task};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 const DATABASE: &str = "JOBQUEUE_TEST_SHUTDOWN";
 
@@ -142,4 +144,19 @@ async fn second_signal_exits_at_once_and_loses_nothing() {
     signal(&part, "-TERM");
     assert_eq!(end(part).await.code(), Some(130));
     assert_eq!(fixture.queue.approximate_len().await.unwrap(), STUCK as u64, "neither lost nor done");
+}
+
+// Its handler has ended, but its message will be delivered again.
+#[tokio::test(start_paused = true)]
+async fn shutdown_that_drops_a_delivery_is_not_clean() {
+    let faulty = Faulty::deleting_one_by_one(&in_memory());
+    let storage = faulty.storage();
+    let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+    faulty.plan_always(Operation::Delete, Fault::Hang);
+    let built = worker(&storage)
+        .shutdown_timeout(Duration::from_secs(1))
+        .handle(async |_: Task| Ok::<_, JobError>(()));
+    let report = built.build().unwrap().run_until(after(5)).await.unwrap();
+    assert_eq!((report.completed, report.abandoned), (0, 1), "{report:?}");
+    assert!(!report.is_clean());
 }

@@ -1,6 +1,7 @@
 //! Limits of one worker: shares of its slots, concurrency by queue and by handler, rates and snoozes. In paused time.
 
 mod mixed;
+mod payloads;
 mod queues;
 mod rates;
 mod snoozes;

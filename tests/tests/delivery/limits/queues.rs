@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::worker::{HandlerLimits, QueueLimits};
-use jobqueue::{ErrorKind, JobError, SendOptions, Worker};
+use jobqueue::{Context, ErrorKind, JobError, SendOptions, Worker};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{in_memory, worker};
 use tokio::time::{Instant, sleep};
@@ -164,4 +164,27 @@ fn limits_that_cannot_be_kept_are_refused() {
     assert!(build(|b| b.limit_queue("slwo", QueueLimits::new())).contains("`slwo`"));
     assert!(build(|b| b.limit::<Other>(HandlerLimits::new())).contains("`other`"));
     assert!(build(|b| b.limit::<Slow>(HandlerLimits::new().concurrency(0))).contains("at least 1"));
+}
+
+// A handler may name a queue for each tenant.
+#[tokio::test(start_paused = true)]
+async fn queues_that_handlers_name_are_forgotten_in_time() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    send(&storage, 1, || Slow { seconds: 1 }).await;
+    let handler = move |_: Slow, ctx: Context| {
+        let faulty = faulty.clone();
+        async move {
+            let of_first = || faulty.calls().iter().filter(|call| call.subject == "tenant-0").count();
+            for tenant in 0..1_001 {
+                let _ = ctx.queue_named::<Quick>(&format!("tenant-{tenant}")).await?;
+            }
+            let before = of_first();
+            let _ = ctx.queue_named::<Quick>("tenant-0").await?;
+            let is_forgotten = of_first() > before;
+            if is_forgotten { Ok(()) } else { Err(JobError::dead_letter("it is still open")) }
+        }
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 1, "{report:?}");
 }

@@ -70,6 +70,24 @@ async fn paused_schedule_sends_nothing_and_goes_on_when_resumed() {
     assert_eq!(admin.pause_schedule("other").await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
+// Its send had failed for as long as the operator needed to pause the schedule.
+#[tokio::test(start_paused = true)]
+async fn paused_schedule_does_not_send_a_slot_whose_send_failed() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let faulty = Faulty::new(&at_noon().await);
+    let storage = faulty.storage();
+    let operating = async {
+        sleep(9 * HOUR).await;
+        faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unavailable));
+        sleep(4 * HOUR).await;
+        assert!(operator(&storage).pause_schedule("nightly").await.unwrap());
+        faulty.heal();
+        sleep(HOUR).await;
+        assert!(waiting(&storage).await.is_empty());
+    };
+    tokio::join!(lead(&storage, 15 * 3_600), operating);
+}
+
 #[tokio::test(start_paused = true)]
 async fn triggered_schedule_sends_one_job_also_while_paused() {
     let storage = at_noon().await;
