@@ -40,7 +40,7 @@
 //! - A file has room for two million queues and two million million messages in its life, those that are gone included; a cleared queue counts
 //!   as a new one. After these, puts fail with `Full`.
 //! - Analyse only tables of your own (`ANALYZE orders`). What `ANALYZE` notes about those of this crate makes it slow; it is removed when the
-//!   file is opened.
+//!   file is opened, and within a minute while a store has it open.
 //! - Use [`backup`] (or `VACUUM INTO`) for copies. Never copy, or open by other means than SQLite, a file in use:
 //!   closing it would end SQLite's locks on it in this process.
 //! - The application may keep its own tables in the file and join transactions with [`put_in`]. The file's
