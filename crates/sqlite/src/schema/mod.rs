@@ -14,8 +14,13 @@ use jobqueue_storage::StoreErrorKind;
 pub(super) const APPLICATION_ID: i32 = 0x6a6f_6271;
 
 /// The migrations. Each changes a file from the version before to its own; the first creates the tables.
-pub(super) const MIGRATIONS: &[&str] =
-    &[include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql"), include_str!("v4.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[
+    include_str!("v1.sql"),
+    include_str!("v2.sql"),
+    include_str!("v3.sql"),
+    include_str!("v4.sql"),
+    include_str!("v5.sql"),
+];
 
 /// Returns the version of the file's schema: zero for a file without tables.
 ///

@@ -104,12 +104,12 @@ fn file_in_creation_is_not_another_programs_file() {
 /// The time at which the next test opens the file, in milliseconds.
 const NOW: i64 = 1_000_000;
 
-/// A file of version 3 with a message in every state, and some that differ in what they have.
-fn third_version(path: &std::path::Path) {
+/// A file of version 3 or a later one with a message in every state, and some that differ in what they have.
+fn file_of_version(path: &std::path::Path, version: usize) {
     let connection = Connection::open(path).unwrap();
     connection.execute_batch(&MIGRATIONS[..3].concat()).unwrap();
     connection.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
-    connection.pragma_update(None, "user_version", 3).unwrap();
+    connection.pragma_update(None, "user_version", version as i64).unwrap();
     let queues = "INSERT INTO jobqueue_queue (id, name, metadata, delayed, has_groups)
          VALUES (1, 'mails', '{}', 0, 1), (2, 'mails-poison', '{}', 0, 0), (4, 'empty', '{}', 0, 0);
         INSERT INTO jobqueue_garbage (kind, owner) VALUES ('queue', 3);
@@ -139,15 +139,41 @@ fn third_version(path: &std::path::Path) {
         );
         connection.execute(&insert, rusqlite::params![[id as u8; 16], format!("text {id}")]).unwrap();
     }
+    connection.execute_batch(&MIGRATIONS[3..version].concat()).unwrap();
     connection.close().unwrap();
 }
 
 /// Nothing is lost, nothing changes its state, and what callers have got before stays good: ids, receipts and leases.
 #[tokio::test]
 async fn messages_of_the_third_version_keep_their_states_ids_and_receipts() {
+    messages_stay_as_they_were(3).await;
+}
+
+#[tokio::test]
+async fn messages_of_the_fourth_version_keep_their_states_ids_and_receipts() {
+    messages_stay_as_they_were(4).await;
+}
+
+/// A page of one state need not read the messages of others, also in a file that an older version made.
+#[test]
+fn migrated_file_has_the_indexes_of_a_new_one() {
+    let indexes = |connection: &Connection| {
+        let sql = "SELECT group_concat(sql ORDER BY name) FROM sqlite_schema WHERE type = 'index'";
+        connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap()
+    };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
-    third_version(&path);
+    file_of_version(&path, 4);
+    let mut connection = Connection::open(&path).unwrap();
+    assert!(prepare(&mut connection).unwrap());
+    assert!(indexes(&connection).contains("id & 2199023255551, leased)"));
+    assert_eq!(indexes(&connection), indexes(&crate::tests::file(&[])));
+}
+
+async fn messages_stay_as_they_were(version: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    file_of_version(&path, version);
     let clock = Arc::new(ManualClock::at(UNIX_EPOCH + Duration::from_millis(NOW as u64)));
     let open = || Store::open(Options::new(&path).clock(Arc::<ManualClock>::clone(&clock)));
     let store = open().await.unwrap();
