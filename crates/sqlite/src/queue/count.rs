@@ -14,9 +14,9 @@ use crate::reader::View;
 use crate::row_id;
 use jobqueue_storage::{Operation, QueueName, QueueProperties, StateCounts};
 
-/// The messages of the index of times: delayed, put back, or visible again.
-pub(crate) const BY_TIME: &str =
-    "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND visible_at IS NOT NULL";
+/// The messages of the index of times: delayed, put back, or visible again. Leased ones are behind all times.
+pub(crate) const BY_TIME: &str = "SELECT count(*) FROM jobqueue_message
+    WHERE queue = ?1 AND waiting = 0 AND visible_at IS NOT NULL AND visible_at <> 140737488355327";
 /// Those that wait for another of their group.
 pub(crate) const WAITING: &str =
     "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL";
@@ -26,12 +26,12 @@ pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message INDEXED 
 /// The hidden messages of the index of times: never received, leased by the receipt of a put, and put back.
 pub(crate) const HIDDEN: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
-    FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2";
+    FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at <> 140737488355327";
 /// Those of them that have expired: few, since expired messages are removed all the time.
 pub(crate) const HIDDEN_EXPIRED: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
     FROM jobqueue_message INDEXED BY jobqueue_message_expiry
-    WHERE expires_at <= ?2 AND queue = ?1 AND waiting = 0 AND visible_at > ?2";
+    WHERE expires_at <= ?2 AND queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at <> 140737488355327";
 
 const LEASED: &str = "SELECT count(*) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";
 /// The unexpired messages with a lease in force.
