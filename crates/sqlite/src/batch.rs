@@ -117,7 +117,7 @@ impl<'c> Batch<'c> {
         for statement in [
             "UPDATE jobqueue_lease SET until = until + ?1 WHERE until > ?2",
             "UPDATE jobqueue_message SET visible_at = visible_at + ?1
-                WHERE waiting = 0 AND visible_at IS NOT NULL AND leased = 1 AND visible_at > ?2",
+                WHERE waiting = 0 AND visible_at > ?2 AND visible_at <> 140737488355327 AND leased = 1",
             "UPDATE jobqueue_blob SET lease_until = lease_until + ?1 WHERE lease_until > ?2",
         ] {
             self.connection.execute(statement, params![leap, self.now - leap])?;

@@ -36,11 +36,11 @@
 //!   both are refused. Start processes with `exec` (as `std::process::Command` does), or fork before the first store is
 //!   opened.
 //! - A queue is counted exactly (`Queue::approximate_len`) while some 65,000 messages or fewer can be received at once. The count of more of
-//!   them is an estimate by samples, mostly a little too high; it is too low if many stand together in a long, thin queue. Counts, pages and searches have a thread of their own.
+//!   them is an estimate by samples, mostly a little too high. Counts, pages and searches have a thread of their own.
 //! - A file has room for two million queues and two million million messages in its life, those that are gone included; a cleared queue counts
 //!   as a new one. After these, puts fail with `Full`.
 //! - Analyse only tables of your own (`ANALYZE orders`). What `ANALYZE` notes about those of this crate makes it slow; it is removed when the
-//!   file is opened.
+//!   file is opened, and within a minute while a store has it open.
 //! - Use [`backup`] (or `VACUUM INTO`) for copies. Never copy, or open by other means than SQLite, a file in use:
 //!   closing it would end SQLite's locks on it in this process.
 //! - The application may keep its own tables in the file and join transactions with [`put_in`]. The file's

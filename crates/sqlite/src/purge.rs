@@ -8,6 +8,8 @@ use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
 use super::groups::Removed;
 use super::known::Known;
+use super::schema;
+use jobqueue_storage::StoreErrorKind;
 
 /// The number of messages removed in one transaction.
 const MESSAGES: usize = 500;
@@ -25,6 +27,13 @@ const OF_CONTAINER: &str =
 
 /// Runs one step; returns true if there is more to do. Does nothing while another process holds the write lock.
 pub(super) fn step(connection: &Connection, clock: &StoreClock, known: &mut Known) -> Result<bool, Cause> {
+    // The application may run `ANALYZE` at any time. On a full file they stay until there is room.
+    match schema::forget_statistics(connection) {
+        Ok(true) => schema::read_again(connection)?,
+        Ok(false) => {}
+        Err(cause) if matches!(cause.kind, StoreErrorKind::Full | StoreErrorKind::Timeout) => {}
+        Err(cause) => return Err(cause),
+    }
     if !is_needed(connection, clock).map_err(from_sql)? {
         return Ok(false);
     }

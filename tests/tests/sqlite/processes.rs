@@ -27,7 +27,7 @@ fn part_upgrade() {
     connection.busy_timeout(Duration::from_secs(20)).unwrap();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     transaction.execute_batch("ALTER TABLE jobqueue_message ADD COLUMN priority INTEGER").unwrap();
-    transaction.pragma_update(None, "user_version", 5).unwrap();
+    transaction.pragma_update(None, "user_version", 6).unwrap();
     let rows: u32 =
         transaction.query_row("SELECT count(*) FROM jobqueue_message", [], |row| row.get(0)).unwrap();
     transaction.commit().unwrap();
@@ -52,7 +52,7 @@ async fn process_stops_before_writing_to_a_newer_schema() {
         assert!(!was_upgraded, "a message was written to the newer schema");
     };
     assert!(error.kind() == StoreErrorKind::Stopped && !error.is_ambiguous(), "{error}");
-    assert!(error.to_string().contains("schema version 5"), "{error}");
+    assert!(error.to_string().contains("schema version 6"), "{error}");
     assert_eq!(
         upgraded.await.unwrap(),
         [acknowledged.to_string()],
@@ -63,7 +63,7 @@ async fn process_stops_before_writing_to_a_newer_schema() {
         storage.queues().get(&queue(), GetMessages::new(1, Duration::from_secs(1))).await.unwrap_err(),
     ] {
         assert!(
-            error.kind() == StoreErrorKind::Stopped && error.to_string().contains("schema version 5"),
+            error.kind() == StoreErrorKind::Stopped && error.to_string().contains("schema version 6"),
             "{error}"
         );
     }

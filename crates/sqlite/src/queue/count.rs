@@ -2,6 +2,7 @@
 //!
 //! Messages that are received by their numbers have no index, so that many of them are counted in samples.
 
+use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use rusqlite::{params, params_from_iter};
@@ -13,9 +14,9 @@ use crate::reader::View;
 use crate::row_id;
 use jobqueue_storage::{Operation, QueueName, QueueProperties, StateCounts};
 
-/// The messages of the index of times: delayed, put back, or visible again.
-pub(crate) const BY_TIME: &str =
-    "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND visible_at IS NOT NULL";
+/// The messages of the index of times: delayed, put back, or visible again. Leased ones are behind all times.
+pub(crate) const BY_TIME: &str = "SELECT count(*) FROM jobqueue_message
+    WHERE queue = ?1 AND waiting = 0 AND visible_at IS NOT NULL AND visible_at <> 140737488355327";
 /// Those that wait for another of their group.
 pub(crate) const WAITING: &str =
     "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL";
@@ -25,12 +26,12 @@ pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message INDEXED 
 /// The hidden messages of the index of times: never received, leased by the receipt of a put, and put back.
 pub(crate) const HIDDEN: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
-    FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2";
+    FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at <> 140737488355327";
 /// Those of them that have expired: few, since expired messages are removed all the time.
 pub(crate) const HIDDEN_EXPIRED: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
     FROM jobqueue_message INDEXED BY jobqueue_message_expiry
-    WHERE expires_at <= ?2 AND queue = ?1 AND waiting = 0 AND visible_at > ?2";
+    WHERE expires_at <= ?2 AND queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at <> 140737488355327";
 
 const LEASED: &str = "SELECT count(*) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";
 /// The unexpired messages with a lease in force.
@@ -38,28 +39,17 @@ pub(crate) const RUNNING: &str =
     "SELECT count(*) FROM jobqueue_lease l CROSS JOIN jobqueue_message m ON m.id = l.id
     WHERE l.id >= ?1 AND l.id < ?2 AND l.until > ?3 AND (m.expires_at IS NULL OR m.expires_at > ?3)";
 
-/// Builds a statement that reads some rows from one end of a range on: their number, the number of messages that are received by their
-/// numbers, the first and the last row.
-macro_rules! sample {
-    ($order:literal) => {
-        concat!(
-            "SELECT count(*), coalesce(sum(by_number), 0), coalesce(min(id), 0), coalesce(max(id), 0) FROM
-            (SELECT m.id AS id, m.visible_at IS NULL AND l.id IS NULL AS by_number
-             FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id
-             WHERE m.id >= ?1 AND m.id < ?2 ORDER BY m.id ",
-            $order,
-            " LIMIT ?3)"
-        )
-    };
-}
-const FIRST_ROWS: &str = sample!("ASC");
-const LAST_ROWS: &str = sample!("DESC");
+/// Reads the first rows of a range: their number, the number of messages that are received by their numbers, and the last row.
+const FIRST_ROWS: &str = "SELECT count(*), coalesce(sum(by_number), 0), coalesce(max(id), 0) FROM
+    (SELECT m.id AS id, m.visible_at IS NULL AND l.id IS NULL AS by_number
+     FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id
+     WHERE m.id >= ?1 AND m.id < ?2 ORDER BY m.id LIMIT ?3)";
 
 /// The number of rows up to which the count is exact.
 const EXACT: i64 = 65_536;
-/// The number of parts in which a longer queue is counted, and the rows that are read at each of their ends.
-const PARTS: usize = 64;
-const ROWS: i64 = 1_024;
+/// The number of parts in which the rest of a longer queue is counted, and the rows that are read at the beginning of each.
+const PARTS: usize = 8_192;
+const ROWS: i64 = 8;
 /// What is added to an estimate of rows that do not all follow each other.
 const MARGIN: f64 = 1.0625;
 
@@ -111,52 +101,47 @@ fn count(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Result<i64> {
 
 /// Counts the messages that are received by their numbers; estimates them if they are many.
 ///
-/// Numbers belong to all queues of the file, so that the rows of one may be far apart, or stand in heaps. So the range between the first and
-/// the last row is halved again and again, each time the part with the highest estimate: between two rows that are there.
+/// Numbers belong to all queues of the file, so that the rows of one may be far apart, or stand in heaps. So the widest part of the range is
+/// halved again and again, until each has few rows or there are many parts. They begin at even distances, wherever the heaps are: that some
+/// begin in a heap and others before one makes up for each other.
 fn by_number(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
     let rows = row_id::from_head(queue.id, queue.head);
-    let exact = Sample::read(view, FIRST_ROWS, rows.clone(), EXACT)?;
+    let exact = Sample::read(view, rows.clone(), EXACT)?;
     if exact.rows < EXACT {
         return Ok(exact.by_number);
     }
-    let mut parts = vec![Part::of(view, rows)?];
-    while parts.len() < PARTS {
-        let highest = parts.iter().enumerate().max_by_key(|(_, part)| part.estimated().unwrap_or(0));
-        let Some((at, part)) = highest.filter(|(_, part)| part.estimated().is_some()) else { break };
-        let (first, last) = (part.rows.start, part.rows.end);
-        let middle = first + (last - first) / 2;
-        parts[at] = Part::of(view, first..middle)?;
-        parts.push(Part::of(view, middle..last)?);
+    let last = "SELECT coalesce(max(id), 0) FROM jobqueue_message WHERE id >= ?1 AND id < ?2";
+    let last: i64 =
+        view.connection.prepare_cached(last)?.query_row([rows.start, rows.end], |row| row.get(0))?;
+    let mut parts = Parts { count: exact.by_number, estimates: BinaryHeap::new() };
+    parts.add(view, exact.last + 1..last + 1)?;
+    while parts.estimates.len() < PARTS
+        && let Some((width, first, _)) = parts.estimates.pop()
+    {
+        let middle = first + width / 2;
+        parts.add(view, first..middle)?;
+        parts.add(view, middle..first + width)?;
     }
-    Ok(parts.iter().map(|part| part.count).sum::<i64>().max(exact.by_number))
+    Ok(parts.count + parts.estimates.iter().map(|(_, _, estimate)| estimate).sum::<i64>())
 }
 
-/// A part of the rows of a queue.
-struct Part {
-    /// The rows from the first one that is there to the last one.
-    rows: Range<i64>,
-    /// The number of messages that are received by their numbers.
+/// The parts of the rows of a queue.
+struct Parts {
+    /// The number of messages in those that were read completely.
     count: i64,
-    is_exact: bool,
+    /// The others: the width, the first row, and the estimated number of messages.
+    estimates: BinaryHeap<(i64, i64, i64)>,
 }
 
-impl Part {
-    fn of(view: &View<'_>, rows: Range<i64>) -> rusqlite::Result<Self> {
-        let first = Sample::read(view, FIRST_ROWS, rows.clone(), ROWS + 1)?;
-        if first.rows <= ROWS {
-            return Ok(Self { rows, count: first.by_number, is_exact: true });
+impl Parts {
+    fn add(&mut self, view: &View<'_>, part: Range<i64>) -> rusqlite::Result<()> {
+        let sample = Sample::read(view, part.clone(), ROWS + 1)?;
+        if sample.rows <= ROWS {
+            self.count += sample.by_number;
+        } else {
+            self.estimates.push((part.end - part.start, part.start, sample.estimate(&part)));
         }
-        let last = Sample::read(view, LAST_ROWS, rows, ROWS + 1)?;
-        let rows = first.first..last.last + 1;
-        // Too many are better than too few: a sender may wait until there are few.
-        let share = (first.share().max(last.share()) * MARGIN).min(1.0);
-        let count = (share * (rows.end - rows.start) as f64).ceil() as i64;
-        Ok(Self { rows, count, is_exact: false })
-    }
-
-    /// Returns the count if it is an estimate.
-    fn estimated(&self) -> Option<i64> {
-        (!self.is_exact).then_some(self.count)
+        Ok(())
     }
 }
 
@@ -164,22 +149,24 @@ impl Part {
 struct Sample {
     rows: i64,
     by_number: i64,
-    first: i64,
     last: i64,
 }
 
 impl Sample {
-    fn read(view: &View<'_>, sql: &str, rows: Range<i64>, limit: i64) -> rusqlite::Result<Self> {
-        let mut statement = view.connection.prepare_cached(sql)?;
-        statement.query_row(params![rows.start, rows.end, limit], |row| {
-            Ok(Self { rows: row.get(0)?, by_number: row.get(1)?, first: row.get(2)?, last: row.get(3)? })
+    /// Reads the first rows of a part.
+    fn read(view: &View<'_>, part: Range<i64>, limit: i64) -> rusqlite::Result<Self> {
+        let mut statement = view.connection.prepare_cached(FIRST_ROWS)?;
+        statement.query_row(params![part.start, part.end, limit], |row| {
+            Ok(Self { rows: row.get(0)?, by_number: row.get(1)?, last: row.get(2)? })
         })
     }
 
-    /// Returns the number of messages that are received by their numbers for each number of the range.
-    fn share(&self) -> f64 {
-        let between = (self.rows - 1) as f64 / (self.last - self.first) as f64;
-        between * self.by_number as f64 / self.rows as f64
+    /// Returns the number of messages of the part that are received by their numbers, if all of it is like its beginning. Too many are
+    /// better than too few: a sender may wait until there are few.
+    fn estimate(&self, part: &Range<i64>) -> i64 {
+        let dense = (self.rows - 1) as f64 / (self.last - part.start) as f64;
+        let share = (dense * MARGIN).min(1.0) * self.by_number as f64 / self.rows as f64;
+        (share * (part.end - part.start) as f64).ceil() as i64
     }
 }
 
@@ -216,18 +203,23 @@ mod tests {
             (&[(1, 80_000, 1), (80_001, 80_000, 2)], 160_000),
             (&[(1, 100_000, 1), (100_100_000, 10, 1)], 100_010),
             (&[(1, 100_000, 1_000), (30_000_500, 100_000, 50)], 200_000),
-            (&[(1, 10, 10_000_000), (50_000_001, 100_000, 3)], 100_010),
+            (&[(1, 10, 10_000_000), (50_000_001, 100_000, 3)], 100_009),
         ] {
             let counted = counted(runs);
             assert!((real..=real * 9 / 8).contains(&counted), "{counted} of {real}: {runs:?}");
         }
     }
 
-    /// Lists of a thousand messages in turn with those of another queue.
+    /// Lists of messages in turn with those of other queues, and longer ones far from each other.
     #[test]
-    fn messages_of_queues_in_turn_are_counted() {
-        let runs: Vec<_> = (0..150).map(|run| (1 + run * 2_000, 1_000, 1)).collect();
-        let counted = counted(&runs);
-        assert!((148_000..=175_000).contains(&counted), "{counted} of 150,000");
+    fn lists_of_queues_in_turn_are_counted() {
+        for (lists, length, distance) in [(150, 1_000, 2_000), (150, 1_025, 2_050), (100, 2_000, 100_000)] {
+            let runs: Vec<_> = (0..lists).map(|list| (1 + list * distance, length, 1)).collect();
+            let (counted, real) = (counted(&runs), lists * length);
+            assert!(
+                (real * 19 / 20..=real * 9 / 8).contains(&counted),
+                "{counted} of {real}: every {distance} {length}"
+            );
+        }
     }
 }

@@ -25,8 +25,9 @@ const VISIBLE: &str =
 static LEASE: LazyLock<Insert> =
     LazyLock::new(|| Insert::new("jobqueue_lease (until, id, dequeue_count, receipt)", "(?1, {})", 1, 3));
 
-/// Takes a message from the index of times.
-const TAKE: &str = "UPDATE jobqueue_message SET visible_at = NULL WHERE id = ?1";
+/// Takes a message of the index of times: puts it behind all times. The row stays as long as it was, so that SQLite writes it where it is.
+/// A shorter one with a long text would need pages before it frees others, which a full file does not have.
+const TAKE: &str = "UPDATE jobqueue_message SET visible_at = 140737488355327 WHERE id = ?1";
 
 /// The messages of leases that have ended: the first ones of a number of them. Their rows are not written, so that they can be leased
 /// again although the file is full.
@@ -41,7 +42,8 @@ const END: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
 const FIRST_END: &str = "SELECT min(until) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";
 
 const NEXT: &str = "SELECT visible_at FROM jobqueue_message
-    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > visible_at)
+    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < 140737488355327
+        AND (expires_at IS NULL OR expires_at > visible_at)
     ORDER BY visible_at LIMIT 1";
 
 /// The leases that end within a time.
@@ -196,6 +198,7 @@ mod tests {
     use crate::clock::StoreClock;
     use crate::known::Known;
     use crate::tests::{begin, file};
+    use jobqueue_storage::PutMessage;
     use jobqueue_storage::clock::ManualClock;
     use jobqueue_storage::runtime::Runtime;
     use rusqlite::{Connection, StatementStatus};
@@ -291,7 +294,7 @@ mod tests {
         };
         transact(&mut |batch| {
             for _ in 0..2 {
-                let message = Arc::new(jobqueue_storage::PutMessage::new("x"));
+                let message = Arc::new(PutMessage::new("x"));
                 super::super::put(batch, &name, &message).unwrap_or_else(|_| panic!("refused"));
             }
             batch.insert_pending().unwrap();
@@ -305,9 +308,8 @@ mod tests {
         assert_eq!(transact(&mut |batch| get(batch)), 0, "the second lease lasts for thirty seconds more");
     }
 
-    /// Long texts are in pages of their own, which a changed row would need twice.
-    #[test]
-    fn lease_that_has_ended_is_given_again_although_the_file_is_full() {
+    /// Puts messages into a queue, then fills the file. Long texts are in pages of their own, which a longer or shorter row would need twice.
+    fn messages_of_a_full_file_are_leased_twice(message: &dyn Fn(PutMessage, usize) -> PutMessage) {
         let connection = file(&["queue"]);
         let clock = Arc::new(ManualClock::new());
         let store = StoreClock::new(Runtime::new().with_clock(Arc::<ManualClock>::clone(&clock)));
@@ -317,20 +319,40 @@ mod tests {
             leased.unwrap_or_else(|_| panic!("refused")).rows
         };
         let mut batch = begin(&connection, &store, Known::default());
-        for _ in 0..4 {
-            let message = Arc::new(jobqueue_storage::PutMessage::new("x".repeat(20_000)));
+        for number in 0..4 {
+            let message = Arc::new(message(PutMessage::new("x".repeat(20_000)), number));
             super::super::put(&mut batch, &name, &message).unwrap_or_else(|_| panic!("refused"));
         }
         batch.insert_pending().unwrap();
-        assert_eq!(lease(&mut batch).len(), 4);
         let known = batch.finish().unwrap().known;
         let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         connection.pragma_update(None, "max_page_count", pages).unwrap();
         clock.advance(Duration::from_secs(2));
         let mut batch = begin(&connection, &store, known);
+        assert_eq!(lease(&mut batch).len(), 4);
+        assert!(lease(&mut batch).is_empty());
+        let known = batch.finish().unwrap().known;
+        clock.advance(Duration::from_secs(2));
+        let mut batch = begin(&connection, &store, known);
         let again = lease(&mut batch);
         assert!(again.len() == 4 && again.iter().all(|one| one.dequeue_count == 2));
         assert!(lease(&mut batch).is_empty());
+    }
+
+    #[test]
+    fn messages_are_given_again_although_the_file_is_full() {
+        messages_of_a_full_file_are_leased_twice(&|message, _| message);
+    }
+
+    #[test]
+    fn messages_of_groups_are_given_although_the_file_is_full() {
+        messages_of_a_full_file_are_leased_twice(&|message, number| message.with_group(number.to_string()));
+    }
+
+    #[test]
+    fn delayed_messages_are_given_although_the_file_is_full() {
+        let second = Duration::from_secs(1);
+        messages_of_a_full_file_are_leased_twice(&|message, _| message.with_visibility_delay(second));
     }
 
     /// No message outlives its lease, so that the answer has to look at all of them.

@@ -14,11 +14,11 @@ use jobqueue_storage::{
     MessageId, MessagePage, MessageState, Operation, PeekedMessage, QueueName, StoreErrorKind,
 };
 
-/// The messages of the index of times.
+/// The messages of the index of times that are not leased.
 pub(crate) const BY_TIME: &str =
     "SELECT id, text, dequeue_count, inserted_at, expires_at, visible_at FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND (visible_at, id & 2199023255551) > (?3, ?4) AND visible_at <= ?5
-        AND leased BETWEEN ?6 AND ?7 AND (expires_at IS NULL OR expires_at > ?2)
+        AND visible_at <> 140737488355327 AND leased BETWEEN ?6 AND ?7 AND (expires_at IS NULL OR expires_at > ?2)
     ORDER BY visible_at, id & 2199023255551 LIMIT ?8";
 
 /// The leased messages, by the ends of their leases.
@@ -36,7 +36,8 @@ pub(crate) const BY_GROUP: &str =
     ORDER BY group_name, turn LIMIT ?5";
 
 const MAKE_VISIBLE: &str = "UPDATE jobqueue_message SET visible_at = ?2
-    WHERE id = ?1 AND visible_at > ?2 AND leased <> 1 AND (expires_at IS NULL OR expires_at > ?2)
+    WHERE id = ?1 AND visible_at > ?2 AND visible_at <> 140737488355327 AND leased <> 1
+        AND (expires_at IS NULL OR expires_at > ?2)
     RETURNING waiting";
 
 /// The place at which a page ends.

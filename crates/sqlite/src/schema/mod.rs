@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::error::{Cause, from_sql};
 use jobqueue_storage::StoreErrorKind;
@@ -14,8 +14,13 @@ use jobqueue_storage::StoreErrorKind;
 pub(super) const APPLICATION_ID: i32 = 0x6a6f_6271;
 
 /// The migrations. Each changes a file from the version before to its own; the first creates the tables.
-pub(super) const MIGRATIONS: &[&str] =
-    &[include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql"), include_str!("v4.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[
+    include_str!("v1.sql"),
+    include_str!("v2.sql"),
+    include_str!("v3.sql"),
+    include_str!("v4.sql"),
+    include_str!("v5.sql"),
+];
 
 /// Returns the version of the file's schema: zero for a file without tables.
 ///
@@ -116,24 +121,38 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
 }
 
 /// Removes what `ANALYZE` has noted about jobqueue's tables, at whatever moment: after a quiet one, SQLite would take tables for empty and
-/// read all of them instead of searching.
-pub(super) fn forget_statistics(connection: &Connection) -> Result<(), Cause> {
+/// read all of them instead of searching. Other connections read the schema again at their next transaction.
+///
+/// Returns whether there was something.
+pub(super) fn forget_statistics(connection: &Connection) -> Result<bool, Cause> {
     let forget = || {
         let tables = "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_stat1', 'sqlite_stat4')";
-        let mut tables = connection.prepare(tables)?;
+        let mut tables = connection.prepare_cached(tables)?;
         let tables = tables.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
-        let mut removed = 0;
-        for table in tables {
-            let of_jobqueue = format!("FROM {table} WHERE tbl GLOB 'jobqueue_*'");
-            let found = format!("SELECT EXISTS (SELECT 1 {of_jobqueue})");
-            if connection.query_row(&found, [], |row| row.get(0))? {
-                removed += connection.execute(&format!("DELETE {of_jobqueue}"), [])?;
-            }
+        let mut is_found = false;
+        for table in &tables {
+            let found = format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE tbl GLOB 'jobqueue_*')");
+            is_found |= connection.query_row(&found, [], |row| row.get::<_, bool>(0))?;
         }
-        // The connection has read them, and reads the schema again.
-        if removed > 0 { connection.execute_batch("PRAGMA writable_schema = RESET") } else { Ok(()) }
+        if is_found {
+            let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+            for table in tables {
+                transaction.execute(&format!("DELETE FROM {table} WHERE tbl GLOB 'jobqueue_*'"), [])?;
+            }
+            // Only a change of the schema makes other connections forget what they have read.
+            transaction.execute_batch(
+                "CREATE TABLE jobqueue_forget (a INTEGER) STRICT; DROP TABLE jobqueue_forget",
+            )?;
+            transaction.commit()?;
+        }
+        Ok(is_found)
     };
     forget().map_err(from_sql)
+}
+
+/// Makes the connection forget the statistics that it has read with the schema, also those that another has removed since.
+pub(super) fn read_again(connection: &Connection) -> Result<(), Cause> {
+    connection.execute_batch("PRAGMA writable_schema = RESET").map_err(from_sql)
 }
 
 fn refuse(detail: impl Into<Arc<str>>) -> Cause {

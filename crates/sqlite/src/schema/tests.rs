@@ -1,7 +1,10 @@
 use super::*;
+use crate::clock::StoreClock;
+use crate::known::Known;
 use crate::options::Options;
 use crate::store::Store;
 use jobqueue_storage::clock::ManualClock;
+use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
     ExpiredReceipt, GetMessages, MessageId, MessageIndex, MessageRef, MessageState, PopReceipt, QueueName,
     QueueStore, StateCounter, StateCounts, UpdateMessage,
@@ -45,27 +48,32 @@ fn older_file_is_migrated_and_keeps_its_messages() {
     assert_eq!(text("SELECT '' || count(*) FROM jobqueue_journal"), "0");
 }
 
-/// `ANALYZE` of a file in which a table is empty makes SQLite read the whole table ever after.
+/// `ANALYZE` of a file in which a table is empty makes SQLite read the whole table ever after. The round of a running store mends the plans
+/// of all its connections.
 #[test]
 fn statistics_of_a_quiet_moment_change_no_plan() {
-    let connection = crate::tests::file(&["mails"]);
-    let plan = || {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Connection::open(folder.path().join("jobs.db")).unwrap();
+    let (mut writer, reader, application) = (open(), open(), open());
+    writer.pragma_update(None, "journal_mode", "wal").unwrap();
+    prepare(&mut writer).unwrap();
+    let plan = |connection: &Connection| {
         let search = "EXPLAIN QUERY PLAN SELECT count(*) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";
+        // What changes the schema is seen when a statement runs.
+        let _: i64 =
+            connection.query_row("SELECT count(*) FROM jobqueue_queue", [], |row| row.get(0)).unwrap();
         connection.query_row(search, [1, 2], |row| row.get::<_, String>(3)).unwrap()
     };
-    let searched = plan();
+    let searched = plan(&writer);
     assert!(searched.starts_with("SEARCH"), "{searched}");
-    connection.execute("INSERT INTO jobqueue_lease VALUES (1, 1, 1, x'')", []).unwrap();
-    connection
-        .execute_batch(
-            "CREATE TABLE own (a); CREATE INDEX own_a ON own (a); INSERT INTO own VALUES (1); ANALYZE",
-        )
-        .unwrap();
-    assert!(plan().starts_with("SCAN"), "{}", plan());
-    forget_statistics(&connection).unwrap();
-    assert_eq!(plan(), searched);
-    let left: String =
-        connection.query_row("SELECT group_concat(tbl) FROM sqlite_stat1", [], |row| row.get(0)).unwrap();
+    writer.execute("INSERT INTO jobqueue_lease VALUES (1, 1, 1, x'')", []).unwrap();
+    let analyze = "CREATE TABLE own (a); CREATE INDEX own_a ON own (a); INSERT INTO own VALUES (1); ANALYZE";
+    application.execute_batch(analyze).unwrap();
+    assert!([&writer, &reader].iter().all(|running| plan(running).starts_with("SCAN")));
+    crate::purge::step(&writer, &StoreClock::new(Runtime::new()), &mut Known::default()).unwrap();
+    assert_eq!([plan(&writer), plan(&reader), plan(&open())], [&*searched; 3]);
+    let tables = "SELECT group_concat(tbl) FROM sqlite_stat1";
+    let left: String = writer.query_row(tables, [], |row| row.get(0)).unwrap();
     assert!(left.contains("own") && !left.contains("jobqueue_message"), "{left}");
 }
 
@@ -96,12 +104,12 @@ fn file_in_creation_is_not_another_programs_file() {
 /// The time at which the next test opens the file, in milliseconds.
 const NOW: i64 = 1_000_000;
 
-/// A file of version 3 with a message in every state, and some that differ in what they have.
-fn third_version(path: &std::path::Path) {
+/// A file of version 3 or a later one with a message in every state, and some that differ in what they have.
+fn file_of_version(path: &std::path::Path, version: usize) {
     let connection = Connection::open(path).unwrap();
     connection.execute_batch(&MIGRATIONS[..3].concat()).unwrap();
     connection.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
-    connection.pragma_update(None, "user_version", 3).unwrap();
+    connection.pragma_update(None, "user_version", version as i64).unwrap();
     let queues = "INSERT INTO jobqueue_queue (id, name, metadata, delayed, has_groups)
          VALUES (1, 'mails', '{}', 0, 1), (2, 'mails-poison', '{}', 0, 0), (4, 'empty', '{}', 0, 0);
         INSERT INTO jobqueue_garbage (kind, owner) VALUES ('queue', 3);
@@ -131,15 +139,41 @@ fn third_version(path: &std::path::Path) {
         );
         connection.execute(&insert, rusqlite::params![[id as u8; 16], format!("text {id}")]).unwrap();
     }
+    connection.execute_batch(&MIGRATIONS[3..version].concat()).unwrap();
     connection.close().unwrap();
 }
 
 /// Nothing is lost, nothing changes its state, and what callers have got before stays good: ids, receipts and leases.
 #[tokio::test]
 async fn messages_of_the_third_version_keep_their_states_ids_and_receipts() {
+    messages_stay_as_they_were(3).await;
+}
+
+#[tokio::test]
+async fn messages_of_the_fourth_version_keep_their_states_ids_and_receipts() {
+    messages_stay_as_they_were(4).await;
+}
+
+/// A page of one state need not read the messages of others, also in a file that an older version made.
+#[test]
+fn migrated_file_has_the_indexes_of_a_new_one() {
+    let indexes = |connection: &Connection| {
+        let sql = "SELECT group_concat(sql ORDER BY name) FROM sqlite_schema WHERE type = 'index'";
+        connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap()
+    };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
-    third_version(&path);
+    file_of_version(&path, 4);
+    let mut connection = Connection::open(&path).unwrap();
+    assert!(prepare(&mut connection).unwrap());
+    assert!(indexes(&connection).contains("id & 2199023255551, leased)"));
+    assert_eq!(indexes(&connection), indexes(&crate::tests::file(&[])));
+}
+
+async fn messages_stay_as_they_were(version: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    file_of_version(&path, version);
     let clock = Arc::new(ManualClock::at(UNIX_EPOCH + Duration::from_millis(NOW as u64)));
     let open = || Store::open(Options::new(&path).clock(Arc::<ManualClock>::clone(&clock)));
     let store = open().await.unwrap();

@@ -39,8 +39,8 @@ INSERT INTO jobqueue_message_v4
     FROM jobqueue_message;
 DROP TABLE jobqueue_message;
 ALTER TABLE jobqueue_message_v4 RENAME TO jobqueue_message;
--- By number, not by row, where two become visible in the same millisecond. Pages and counts of one state need not read the others' rows.
-CREATE INDEX jobqueue_message_visible ON jobqueue_message (queue, visible_at, id & 2199023255551, leased)
+-- By number, not by row, where two become visible in the same millisecond.
+CREATE INDEX jobqueue_message_visible ON jobqueue_message (queue, visible_at, id & 2199023255551)
     WHERE waiting = 0 AND visible_at IS NOT NULL;
 CREATE INDEX jobqueue_message_expiry ON jobqueue_message (expires_at, queue) WHERE expires_at IS NOT NULL;
 CREATE INDEX jobqueue_message_group ON jobqueue_message (queue, waiting, group_name, turn) WHERE group_name IS NOT NULL;
