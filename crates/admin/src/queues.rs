@@ -31,7 +31,8 @@ pub struct QueueOverview {
     /// The number of messages that wait, that are delayed, that back off and that run; `None` where the storage cannot tell.
     pub states: Option<StateCounts>,
     /// The time for which the oldest visible message has waited since it was due, where the storage shows every message; elsewhere the time
-    /// for which the oldest of the next 32 has been in the queue, delays and earlier attempts included. `None` if none is visible.
+    /// for which the oldest of the next 32 has been in the queue, delays and earlier attempts included. `None` if none is visible, and if a
+    /// peek shows none but does not reach all: then [`visible`](Self::visible) is not exact.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
     /// About how many dead letters there are; `None` if their queue cannot be read.

@@ -200,8 +200,9 @@ impl Kept {
 
     /// Returns the fetch under way, or a new one.
     fn fetch(&self, state: &mut State, scopes: &[&str]) -> Fetch {
-        // That of a runtime that has ended never answers.
-        if let Some(fetch) = state.fetch.as_ref().filter(|fetch| fetch.answer.has_changed().is_ok()) {
+        // That of a runtime that has ended, or that nobody drives, never answers.
+        let may_answer = |fetch: &&Fetch| fetch.answer.has_changed().is_ok() && fetch.began.elapsed() < PAUSE;
+        if let Some(fetch) = state.fetch.as_ref().filter(may_answer) {
             return fetch.clone();
         }
         let (answered, answer) = watch::channel(None);
@@ -361,6 +362,22 @@ mod tests {
             late += u32::from(token.is_err());
         }
         assert_eq!(late, 4);
+    }
+
+    /// The first caller's runtime drives nothing after its call.
+    #[test]
+    fn fetch_of_a_runtime_that_stands_still_is_followed_by_another() {
+        let credential = TokenSource::Custom(Arc::new(Slow(Duration::from_secs(13)))).credential().unwrap();
+        let runtime = || {
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+        };
+        let (first, second) = (runtime(), runtime());
+        let began = async { timeout(Duration::from_secs(1), credential.get_token(&["scope"], None)).await };
+        assert!(first.block_on(began).is_err());
+        second.block_on(async {
+            tokio::time::sleep(PAUSE + Duration::from_secs(1)).await;
+            credential.get_token(&["scope"], None).await.unwrap();
+        });
     }
 
     /// A caller that began later, behind a lock of the SDK, would be told after the end of its request.

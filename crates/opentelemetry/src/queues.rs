@@ -33,7 +33,8 @@ type Gauges = ([ObservableGauge<u64>; 3], ObservableGauge<f64>);
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     length: u64,
-    oldest: Duration,
+    /// `None` if visible messages may lie behind those that a peek looks at.
+    oldest: Option<Duration>,
     /// `None` if they could not be counted.
     dead_letters: Option<u64>,
     is_paused: bool,
@@ -123,10 +124,14 @@ impl Telemetry {
         ];
         let ages = Arc::clone(readings);
         let oldest = meter.f64_observable_gauge(QUEUE_OLDEST).with_unit("s");
-        let oldest = oldest.with_description("Age of the oldest of the next messages of a queue.");
+        let oldest = oldest.with_description(
+            "Age of the oldest of the next messages of a queue; none where a peek shows too few to know it.",
+        );
         let oldest = oldest.with_callback(move |observer| {
             for (queue, reading) in all(&ages) {
-                observer.observe(reading.oldest.as_secs_f64(), &[queue]);
+                if let Some(oldest) = reading.oldest {
+                    observer.observe(oldest.as_secs_f64(), &[queue]);
+                }
             }
         });
         (counts, oldest.build())
@@ -153,13 +158,16 @@ async fn look_at(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreE
     let peeked = storage.queues().peek(queue, MAX_MESSAGES).await?;
     let dead_letters = dead_letters(storage, queue).await;
     let oldest = peeked.iter().map(|message| message.inserted).min();
+    let reach = storage.queues().powers().peek_reach;
+    let may_be_hidden = oldest.is_none() && reach.is_some_and(|reach| properties.approximate_count > reach);
     let now = storage.runtime().clock().now();
     let (settings, _) =
         QueueSettings::resolve(&properties.metadata, &MessageDefaults::new(), &SettingOverrides::default());
     Ok(Reading {
         length: properties.approximate_count.max(peeked.len() as u64),
         // Two clocks may differ: what was inserted in the future is new.
-        oldest: oldest.and_then(|at| now.duration_since(at).ok()).unwrap_or_default(),
+        oldest: (!may_be_hidden)
+            .then(|| oldest.and_then(|at| now.duration_since(at).ok()).unwrap_or_default()),
         dead_letters,
         is_paused: settings.is_paused(now),
         read: Instant::now(),

@@ -108,6 +108,11 @@ impl Fault {
         matches!(self, Self::Refused { condition, .. } if condition == "amqp:not-allowed")
     }
 
+    /// Returns whether the service was too busy, and has done nothing.
+    pub(super) fn is_throttled(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if kind_of(condition) == Kind::Throttled)
+    }
+
     /// Returns whether there is no room for more of them.
     pub(super) fn is_full(&self) -> bool {
         matches!(self, Self::Refused { condition, .. } if kind_of(condition) == Kind::Full)

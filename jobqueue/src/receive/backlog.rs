@@ -13,7 +13,8 @@ use crate::storage::{MAX_MESSAGES, StateCounts};
 pub struct Backlog {
     /// The approximate number of messages, invisible ones included; never below the real number.
     pub length: u64,
-    /// The age of the oldest of the next 32 visible messages, by this process's clock; `None` if none is visible. No
+    /// The age of the oldest of the next 32 visible messages, by this process's clock; `None` if none is visible, or if more than the
+    /// 400 messages that a peek reads on Service Bus are delayed before it: then the age is not known. No
     /// storage returns the oldest of all messages. Messages are delivered roughly in order, so the next ones are among
     /// the oldest.
     pub oldest: Option<Duration>,

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
 use jobqueue::storage::{GetMessages, Operation, PutMessage, UpdateMessage};
 use jobqueue::{QueueName, Storage};
+use jobqueue_admin::Admin;
+use jobqueue_dashboard::metrics;
 use jobqueue_test_support::servicebus::is_excluded;
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::{advance, pause, resume, sleep, timeout};
+use tower::ServiceExt as _;
 
 use super::{Bench, MINUTE, options};
 
@@ -229,6 +234,28 @@ async fn peek_behind_many_delayed_messages_is_bounded() {
     }
     assert!(bench.store().peek(&bench.queue, 1).await.unwrap().is_empty());
     assert_eq!(bench.emulator.calls("peek-message", "work", 0), 4);
+}
+
+// The age of the oldest counted as 0, also while jobs waited behind those that are delayed.
+#[tokio::test]
+async fn age_that_a_peek_cannot_show_is_not_told_as_none() {
+    let bench = Bench::new();
+    let scraped = async || {
+        let router = metrics::router(Admin::builder(bench.storage.clone()).build());
+        let request = Request::get("/metrics").body(Body::empty()).unwrap();
+        let body = router.oneshot(request).await.unwrap().into_body();
+        String::from_utf8(to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap()
+    };
+    let age = r#"jobqueue_queue_oldest_age_seconds{queue="work"}"#;
+    let text = scraped().await;
+    assert!(text.contains(&format!("{age} 0.0")), "{text}");
+    let delayed = |number: u32| PutMessage::new(number.to_string()).with_visibility_delay(MINUTE);
+    for put in bench.store().put_all(&bench.queue, (0..500).map(delayed).collect()).await {
+        put.unwrap();
+    }
+    bench.put(PutMessage::new("job")).await.unwrap();
+    let text = scraped().await;
+    assert!(text.contains(r#"jobqueue_queue_length{queue="work"} 501"#) && !text.contains(age), "{text}");
 }
 
 // Without the claim Manage, each caller had all messages sent for a count.

@@ -218,3 +218,32 @@ async fn a_python_session_receiver_reads_our_jobs_in_order() {
     assert_eq!(names, expected);
     assert_eq!(bench.count("active"), 0);
 }
+
+// The session was released with the refusal, and the finished job ran again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_that_the_service_is_too_busy_for_ends_its_job_later() {
+    let bench = Bench::of_sessions();
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    let busy = |operation: &'static str| (operation, json!({ "action": "busy" }));
+    let lost =
+        ("update-disposition", json!({ "action": "error", "condition": "com.microsoft:message-lock-lost" }));
+    for faults in [
+        vec![busy("complete")],
+        vec![busy("complete"), busy("update-disposition")],
+        vec![busy("complete"), lost],
+    ] {
+        for (operation, fields) in &faults {
+            bench.emulator.plant_with(operation, fields["action"].as_str().unwrap(), fields.clone());
+        }
+        let seen = Seen::default();
+        queue.send(&work("one")).key("k").in_order().await.unwrap();
+        let ran = seen.clone();
+        let handler = move |job: Work| {
+            ran.note(&job.name);
+            async { Ok::<(), JobError>(()) }
+        };
+        let worker = Worker::builder(bench.storage.clone()).concurrency(1).handle(handler).build().unwrap();
+        let report = timeout(2 * MINUTE, worker.run_until_idle()).await.expect("it does not end").unwrap();
+        assert_eq!((seen.all(), bench.count("active")), (vec!["one".to_owned()], 0), "{faults:?} {report:?}");
+    }
+}

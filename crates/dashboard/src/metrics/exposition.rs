@@ -61,11 +61,10 @@ type Figure<T, N> = fn(&T) -> N;
 
 fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let flag = |is: bool| if is { 1.0 } else { 0.0 };
-    let figures: [(Metric, Figure<QueueFigures, f64>); 8] = [
+    let figures: [(Metric, Figure<QueueFigures, f64>); 7] = [
         (list::LENGTH, |queue| queue.length as f64),
         (list::WAITING, |queue| queue.waiting as f64),
         (list::IN_FLIGHT, |queue| queue.in_flight as f64),
-        (list::OLDEST, |queue| queue.oldest_seconds.unwrap_or_default()),
         (list::PAUSED, |queue| f64::from(u8::from(queue.paused))),
         (list::WORKERS, |queue| queue.workers as f64),
         (list::SLOTS, |queue| queue.slots as f64),
@@ -75,6 +74,10 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
         let values = snapshot.queues.iter().map(|(name, queue)| ([name.as_str()], value(queue)));
         writer.gauges(metric, values)?;
     }
+    // Without one, jobs that wait may lie behind those that a peek shows.
+    let oldest = |queue: &QueueFigures| queue.oldest_seconds.or((queue.waiting == 0).then_some(0.0));
+    let oldest = snapshot.queues.iter().filter_map(|(name, queue)| Some(([name.as_str()], oldest(queue)?)));
+    writer.gauges(list::OLDEST, oldest)?;
     let dead = snapshot.queues.iter().filter_map(|(name, queue)| Some(([name.as_str()], queue.dead? as f64)));
     writer.gauges(list::DEAD, dead)?;
     let target = Target::new();

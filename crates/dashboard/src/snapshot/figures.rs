@@ -20,7 +20,7 @@ pub struct QueueFigures {
     /// Invisible messages that are not known to run: delayed, between two attempts, just fetched, or fetched by a worker without a record.
     pub hidden: u64,
     /// The seconds since the oldest visible message was due, or was inserted where the storage does not show when it was due; `None` if none
-    /// is visible.
+    /// is visible, or, while jobs [wait](Self::waiting), if it is not known.
     #[serde(serialize_with = "rounded")]
     pub oldest_seconds: Option<f64>,
     /// About how many dead letters there are; `None` if their queue cannot be read.

@@ -51,8 +51,11 @@ pub(super) struct Getting {
     at_most: u32,
     got: Vec<Taken>,
     answer: Option<GetAnswer>,
+    wait: Duration,
     pub(super) until: Instant,
     pub(super) is_draining: bool,
+    /// True if a message that answers no get took credit of the drain: others may lie behind it.
+    has_rejected: bool,
 }
 
 /// Credit at the service without a pending get.
@@ -91,7 +94,9 @@ impl ReceiveTask {
                 (false, true) => wait,
                 (false, false) => GATHER,
             };
-        self.getting = Some(Getting { missing, at_most, got: early, answer, until, is_draining });
+        let got = early;
+        self.getting =
+            Some(Getting { missing, at_most, got, answer, wait, until, is_draining, has_rejected: false });
         match missing {
             0 => self.answer().await,
             _ if is_draining => self.receiver.drain().await.map_err(Fault::lost),
@@ -116,6 +121,7 @@ impl ReceiveTask {
                 return self.grant(missing).await;
             }
             getting.missing = getting.missing.saturating_sub(1);
+            getting.has_rejected |= taken.is_none();
             getting.got.extend(taken);
             return match (getting.missing, getting.is_draining) {
                 (0, _) => self.answer().await,
@@ -187,12 +193,21 @@ impl ReceiveTask {
     }
 
     /// Answers the get, and abandons messages that the caller cannot take. The service keeps credit that was not
-    /// drained.
+    /// drained. A get for which nothing came but what was rejected begins again.
     async fn answer(&mut self) -> Result<(), Fault> {
-        let Some(Getting { missing, at_most, mut got, answer, is_draining, .. }) = self.getting.take() else {
+        let Some(Getting { missing, at_most, mut got, answer, wait, is_draining, has_rejected, .. }) =
+            self.getting.take()
+        else {
             return Ok(());
         };
         let (is_idle, was_asked) = (got.is_empty(), answer.is_some());
+        if is_idle && has_rejected {
+            // The drain has ended all credit.
+            if let Some(answer) = answer {
+                self.asked.push_front(Asked { count: at_most, wait, answer });
+            }
+            return Ok(());
+        }
         self.is_empty |= is_draining && is_idle;
         let mut surplus = got.split_off(got.len().min(at_most as usize));
         if let Some(answer) = answer

@@ -55,22 +55,32 @@ pub(super) async fn renew(node: &Node, token: Uuid) -> Result<SystemTime, Fault>
 
 /// Returns the request that settles a message by the token of its lock.
 pub(super) fn settling(token: Uuid, how: &Settlement) -> Request {
+    request("com.microsoft:update-disposition", map(disposition(token, how)))
+}
+
+/// The same for a message of a session.
+pub(super) fn settling_in(session: &str, token: Uuid, how: &Settlement) -> Request {
+    let session = ("session-id", Value::String(session.to_owned()));
+    let body = disposition(token, how).into_iter().chain([session]);
+    request("com.microsoft:update-disposition", map(body))
+}
+
+fn disposition(token: Uuid, how: &Settlement) -> Vec<(&'static str, Value)> {
     let text = |text: &str| Value::String(text.to_owned());
     let status = |status: &str| ("disposition-status", text(status));
     let tokens = ("lock-tokens", tokens(token));
-    let body = match how {
-        Settlement::Complete => map([status("completed"), tokens]),
+    match how {
+        Settlement::Complete => vec![status("completed"), tokens],
         // Management has no release.
-        Settlement::Abandon | Settlement::Release => map([status("abandoned"), tokens]),
-        Settlement::DeadLetter(letter) => map([
+        Settlement::Abandon | Settlement::Release => vec![status("abandoned"), tokens],
+        Settlement::DeadLetter(letter) => vec![
             status("suspended"),
             tokens,
             ("deadletter-reason", text(&letter.reason)),
             ("deadletter-description", text(&letter.description)),
             ("properties-to-modify", map(letter.properties.iter().map(|(name, value)| (*name, text(value))))),
-        ]),
-    };
-    request("com.microsoft:update-disposition", body)
+        ],
+    }
 }
 
 pub(super) async fn schedule(node: &Node, id: &str, message: &Message<Data>) -> Result<i64, Fault> {

@@ -151,7 +151,9 @@ impl Lock<'_> {
     /// Settles the message on the link by which it came, or by management if that has gone.
     pub(super) async fn settle(&self, how: Settlement, operation: &'static str) -> Result<(), StoreError> {
         if let Some(session) = &self.held.session {
-            session.settle(self.token, how).await.map_err(|fault| self.failed(fault, operation))?;
+            let again = manage::settling_in(session.id(), self.token, &how);
+            let settled = session.settle(self.token, how, again).await;
+            settled.map_err(|fault| self.failed(fault, operation))?;
             self.queues.held.remove(self.token);
             return Ok(());
         }

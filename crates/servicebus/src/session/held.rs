@@ -22,6 +22,8 @@ use jobqueue_storage::sync::lock;
 const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 /// The assumed length of a lock if the service has named none.
 const USUAL_LOCK: Duration = Duration::from_secs(60);
+/// The time for which a session is held whose message could not be settled again.
+const DOUBT: Duration = Duration::from_secs(3);
 
 /// The outcome of the message of a session that is out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub(crate) struct Session {
     ends: Mutex<(SystemTime, Instant)>,
     outcomes: mpsc::UnboundedSender<MessageOutcome>,
     number: u64,
+    /// The lock of a message whose settlement the service was too busy for: the link has given the delivery up.
+    refused: Mutex<Option<Uuid>>,
     /// Fires when the session is released while a message is out: another receiver may get it.
     lost: CancellationToken,
     /// Records the session's state before notifying the driver, so that a concurrent `get` does not report an empty
@@ -71,7 +75,8 @@ impl Session {
         let ends = Mutex::new((until, Instant::now() + left));
         let (queue, lost) = (shared.queue.clone(), CancellationToken::new());
         let shared = Arc::downgrade(shared);
-        (Self { id, link, live, queue, ends, outcomes, number, lost, shared }, heard)
+        let refused = Mutex::default();
+        (Self { id, link, live, queue, ends, outcomes, number, refused, lost, shared }, heard)
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -165,18 +170,46 @@ impl Session {
         Ok(until)
     }
 
-    /// Settles the message that is out for good, on the link that holds the session. Without the link the session is lost, and without an
-    /// answer it is released, also if the future is dropped.
-    pub(crate) async fn settle(&self, token: Uuid, how: Settlement) -> Result<(), Fault> {
+    /// Settles the message that is out for good, on the link that holds the session; by the request `again` after the service was too busy
+    /// for that. Without the link the session is lost, and without an answer it is released, also if the future is dropped.
+    pub(crate) async fn settle(&self, token: Uuid, how: Settlement, again: Request) -> Result<(), Fault> {
         let mut telling = Telling { session: self, outcome: Some(MessageOutcome::GivenBack { until: None }) };
-        let settled = self.link.settle(token, how).await;
+        let was_refused = lock(&self.refused).take_if(|refused| *refused == token).is_some();
+        let settled = match was_refused {
+            true => Some(self.settle_again(again).await),
+            false => self.link.settle(token, how).await,
+        };
         match &settled {
             Some(Ok(())) => telling.outcome = Some(MessageOutcome::Settled),
+            Some(Err(fault)) if fault.is_throttled() || was_refused && matches!(fault, Fault::NotSent(_)) => {
+                // The session is held, and the caller tries again.
+                *lock(&self.refused) = Some(token);
+                telling.outcome = None;
+            }
+            Some(Err(_)) if was_refused => {
+                // Until then the caller has noted that the message may come again.
+                let until = self.shared.upgrade().map(|shared| shared.links.now() + DOUBT);
+                telling.outcome = Some(MessageOutcome::GivenBack { until });
+            }
             Some(Err(_)) => {}
             // Another settlement is on its way, or the link has ended.
             None => telling.outcome = None,
         }
         settled.unwrap_or_else(|| Err(lost()))
+    }
+
+    /// Settles the message by a request, over the connection that holds the session. Whether the service does that is not documented for all
+    /// messages: another refusal than that of a busy service leaves open what became of the message.
+    async fn settle_again(&self, mut again: Request) -> Result<(), Fault> {
+        if self.link.is_gone() {
+            return Err(lost());
+        }
+        again.properties.push(self.link.association());
+        let settled = async { self.live.node(&self.queue).await.map_err(Fault::not_sent)?.call(again).await };
+        match settled.await {
+            Err(fault @ Fault::Refused { .. }) if !fault.is_throttled() => Err(Fault::lost(fault)),
+            settled => settled.map(drop),
+        }
     }
 
     /// Gives the message back by releasing the session, which counts no delivery: at once, or at a time until which the session is held.

@@ -80,6 +80,7 @@ pub(super) fn oldest(queue: &QueueOverview) -> String {
     match queue.oldest {
         Some(oldest) if !queue.visible_is_exact => format!("≥ {}", age(oldest)),
         Some(oldest) => age(oldest),
+        None if queue.length.is_some() && !queue.visible_is_exact => "?".to_owned(),
         None => "-".to_owned(),
     }
 }
