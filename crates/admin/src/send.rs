@@ -127,8 +127,8 @@ impl RawSend {
         envelope.content_type = job.content_type.clone().map(Into::into);
         envelope.version = job.version;
         envelope.traceparent.clone_from(&job.trace);
-        // Those of batches and of the order are the framework's.
-        let own = job.headers.iter().filter(|(name, _)| *name != "inorder" && !name.starts_with("batch"));
+        // Those of batches are the framework's.
+        let own = job.headers.iter().filter(|(name, _)| !name.starts_with("batch"));
         let options = own.fold(SendOptions::new(), |options, (name, value)| options.header(name, value));
         Ok(Self { envelope, options: if job.in_order { options.in_order() } else { options } })
     }

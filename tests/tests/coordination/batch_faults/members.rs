@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
 use jobqueue::storage::{Blob, BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
-use jobqueue::{Context, JobError, QueueMessage, SendOptions, Storage};
+use jobqueue::{Context, JobError, JobInfo, QueueMessage, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,23 @@ async fn job_with_the_headers_of_a_child_or_continuation_is_an_ordinary_one() {
         assert_eq!(*notes.lock().unwrap(), 2, "{policy:?}: {report:?}");
         assert_eq!((report.completed, report.duplicates), (4, 0), "{policy:?}: {report:?}");
     }
+}
+
+/// Those of a message that is in order, or a copy.
+#[tokio::test(start_paused = true)]
+async fn headers_of_one_message_are_not_passed_on() {
+    let storage = in_memory();
+    let names = ["inorder", "fifocopy", "fifopage", "batchcopy", "tenant"];
+    let options = names.iter().fold(SendOptions::new(), |options, name| options.header(*name, "true"));
+    let _ = storage.queue::<Slice>().await.unwrap().send(&Slice { n: 0 }).with(options).await.unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let slice = move |_: Slice, info: JobInfo| {
+        log.lock().unwrap().extend(info.headers.keys().map(ToString::to_string));
+        async { Ok::<_, JobError>(()) }
+    };
+    let _ = worker(&storage).handle(slice).build().unwrap().run_until(after(10)).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), ["tenant"]);
 }
 
 #[tokio::test(start_paused = true)]
