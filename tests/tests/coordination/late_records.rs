@@ -46,7 +46,7 @@ fn throttled_after_put(operations: &[Operation], outage: Duration) -> Faulty {
     });
     for &operation in operations {
         let throttles = Arc::clone(&throttles);
-        let refused = Fault::Refuse(StoreErrorKind::Throttled);
+        let refused = Fault::Refuse(StoreErrorKind::Unavailable);
         faulty.on(operation, move |_| throttles.load(Ordering::SeqCst).then_some(refused));
     }
     faulty
