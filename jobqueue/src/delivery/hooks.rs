@@ -94,14 +94,27 @@ impl DeliveryState {
 
     /// Calls all hooks, because the message is dead-lettered although one of them has failed for long. Errors are only
     /// logged, so that the failure of one hook concerns no other.
-    pub(super) async fn giving_up(&self, leased_job: &LeasedJob, job: &JobInfo, rejection: &Rejection) {
+    ///
+    /// # Errors
+    /// [`LeaseLost`](ErrorKind::LeaseLost): the job may run elsewhere, and no further hook is called.
+    pub(super) async fn giving_up(
+        &self,
+        leased_job: &LeasedJob,
+        job: &JobInfo,
+        rejection: &Rejection,
+    ) -> Result<(), Error> {
         for hook in self.hooks_of(job) {
             let context = self.hook_context(leased_job, job);
             let called = hook.dead_lettering(context, rejection.reason.as_str(), &rejection.detail).await;
-            if let Err(error) = called {
-                crate::log::error!(queue = %job.queue, error = %chain(&error), "dead-lettered although a hook of the job failed");
+            match called {
+                Err(error) if error.kind() == ErrorKind::LeaseLost => return Err(error),
+                Err(error) => {
+                    crate::log::error!(queue = %job.queue, error = %chain(&error), "dead-lettered although a hook of the job failed");
+                }
+                Ok(()) => {}
             }
         }
+        Ok(())
     }
 
     fn hooks_of(&self, job: &JobInfo) -> impl DoubleEndedIterator<Item = &dyn Hook> {

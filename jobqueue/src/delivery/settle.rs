@@ -105,12 +105,7 @@ impl Executor {
         match defer(leased_job, cause, detail).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
             // The hook has failed for long enough.
-            Err(rejection) if cause == Cause::BrokenHook => {
-                if let Some(job) = &job {
-                    self.state.giving_up(leased_job, job, &rejection).await;
-                }
-                self.dead_letter(leased_job, job, rejection).await
-            }
+            Err(rejection) if cause == Cause::BrokenHook => self.give_up(leased_job, job, rejection).await,
             Err(rejection) => self.reject(leased_job, job, rejection, slot).await,
         }
     }
@@ -137,15 +132,8 @@ impl Executor {
         let Some(hooked) = job.as_deref().filter(|job| self.state.has_hooks(job)) else {
             return self.dead_letter(leased_job, job, rejection).await;
         };
-        match record_end_for_others(leased_job, &mut rejection).await {
-            // Waiting will not help: the event has no room, or the storage refuses for good.
-            Err(error) if error.kind() == ErrorKind::LeaseLost => return Err(error),
-            Err(error) if error.kind() != ErrorKind::LeaseUncertain && !error.is_retryable() => {
-                crate::log::error!(queue = %hooked.queue, error = %chain(&error), "a failed attempt cannot be recorded");
-            }
-            // Jobs behind it would start although this one may run again.
-            Err(error) => return stay(leased_job, error).await,
-            Ok(()) => {}
+        if let Err(error) = record_before_hooks(leased_job, &mut rejection).await {
+            return stay(leased_job, error).await;
         }
         if let Err(disposition) = self.state.dead_lettering(leased_job, hooked, &rejection).await {
             let Disposition::Defer { cause, detail } = *disposition else {
@@ -155,7 +143,23 @@ impl Executor {
             if let Ok(wait) = defer(leased_job, cause, &detail).await? {
                 return Ok(Outcome::Released(wait));
             }
-            self.state.giving_up(leased_job, hooked, &rejection).await;
+            return self.give_up(leased_job, job, rejection).await;
+        }
+        self.dead_letter(leased_job, job, rejection).await
+    }
+
+    /// Dead-letters a message although a hook of its job has failed for long.
+    async fn give_up(
+        &self,
+        leased_job: &LeasedJob,
+        job: Option<Arc<JobInfo>>,
+        mut rejection: Rejection,
+    ) -> Result<Outcome, Error> {
+        if let Some(job) = &job {
+            if let Err(error) = record_before_hooks(leased_job, &mut rejection).await {
+                return stay(leased_job, error).await;
+            }
+            self.state.giving_up(leased_job, job, &rejection).await?;
         }
         self.dead_letter(leased_job, job, rejection).await
     }
@@ -181,6 +185,24 @@ impl Executor {
         };
         self.state.options.dead_letter_hooks.call(dead).await;
         Ok(Outcome::DeadLettered(reason))
+    }
+}
+
+/// Records the end of a job before its hooks make others act upon it, which would start although this job may run again.
+///
+/// # Errors
+/// The end is not recorded, and may be later.
+async fn record_before_hooks(leased_job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
+    match record_end_for_others(leased_job, rejection).await {
+        // Waiting will not help: the event has no room, or the storage refuses for good.
+        Err(error)
+            if !matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain)
+                && !error.is_retryable() =>
+        {
+            crate::log::error!(queue = %leased_job.core.name, error = %chain(&error), "a failed attempt cannot be recorded");
+            Ok(())
+        }
+        recorded => recorded,
     }
 }
 

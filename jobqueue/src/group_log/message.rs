@@ -10,6 +10,8 @@ pub(crate) const HEADER: &str = "inorder";
 const COPY: &str = "fifocopy";
 /// The attribute that names the page in which a send has entered the job.
 const PAGE: &str = "fifopage";
+/// All attributes of the order.
+pub(crate) const HEADERS: [&str; 3] = [HEADER, COPY, PAGE];
 
 /// A delivered message of a FIFO group.
 #[derive(Debug, Clone, Copy)]

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::COPY;
+use crate::group_log::HEADERS;
+
 /// The options of a send, as data. [`SendRequest`](super::SendRequest) has the same methods;
 /// [`with`](super::SendRequest::with) accepts these options.
 ///
@@ -129,8 +132,20 @@ impl SendOptions {
 
     /// Adds an attribute to the event: a name of 1–20 lower-case letters and digits, and a text. Handlers read it
     /// from [`JobInfo::headers`](crate::JobInfo::headers).
+    ///
+    /// `inorder`, `fifocopy`, `fifopage` and `batchcopy` belong to one message, and are left out: a handler can pass on all headers of
+    /// its job. Those of the job's batch have no effect in another job.
     #[must_use]
-    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+    pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let name = name.into();
+        if name == COPY || HEADERS.contains(&&*name) {
+            return self;
+        }
+        self.own_header(name, value)
+    }
+
+    /// Adds any attribute, also one that belongs to the framework.
+    pub(crate) fn own_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.insert(name.into(), value.into());
         self
     }

@@ -166,6 +166,24 @@ async fn child_whose_key_another_sender_took_over_ends() {
     assert!(ran.iter().any(|line| line.ends_with("book of 1")), "{ran:?}");
 }
 
+// The other way round: the child needs the id of its place.
+#[tokio::test(start_paused = true)]
+async fn child_that_takes_a_key_over_ends() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Page>().await.unwrap();
+    faulty.plan_always(Operation::Put, Fault::Hang);
+    let sending = queue.send(&Page(0)).key("k").unique_for(HOUR).into_future();
+    tokio::time::timeout(Duration::from_secs(5), sending).await.unwrap_err();
+    faulty.heal();
+    after(46).await;
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.send(&Page(0)).key("k").unique_for(HOUR).await.unwrap();
+    batch.then(&Book {}).await.unwrap();
+    let ran = run(&storage, 600).await;
+    assert!(ran.iter().any(|line| line.ends_with("book of 1")), "{ran:?}");
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "words", kind = "word")]
 struct Word {}

@@ -145,7 +145,7 @@ impl Batch {
     fn child_options(&self, index: u64, secret: &str, options: SendOptions) -> SendOptions {
         let own_id = format!("{}/{index}", self.id.as_str());
         let policy = match self.on_dead {
-            OnDeadLetters::Wait => SendOptions::new().header(ON_DEAD, "wait").header(COPY, "0"),
+            OnDeadLetters::Wait => SendOptions::new().header(ON_DEAD, "wait").own_header(COPY, "0"),
             // Only a message that has the turn can fail such a child: each makes its claim at once.
             OnDeadLetters::Continue => SendOptions::new().header(ON_DEAD, "continue"),
         };

@@ -148,28 +148,33 @@ impl Ledger<'_> {
         Ok(swept.filter(|swept| swept.job == name_of(job)).map(|swept| swept.children))
     }
 
-    /// Notes that the batch has ended and is about to be swept, if a job has sent it. Returns whether it is noted.
-    async fn note_swept(&self) -> Result<bool, Error> {
+    /// Notes that the batch has ended and is about to be swept, if a job has sent it.
+    async fn note_swept(&self) -> Result<(), Error> {
         let plan = match self.plan().await {
-            Err(error) if error.kind() == ErrorKind::Undecodable => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Undecodable => return Ok(()),
             plan => plan?,
         };
         let Some((children, job)) = plan.and_then(|plan| Some((plan.children, plan.job?))) else {
-            return Ok(false);
+            return Ok(());
         };
-        self.replace(&self.id.blob(SWEPT)?, &Swept { job, children }).await?;
-        Ok(true)
+        self.replace(&self.id.blob(SWEPT)?, &Swept { job, children }).await
     }
 }
 
-/// Deletes the blobs of a batch, one page after the other. Returns the number of removed batches: 0 if only a note was left.
+/// Deletes the blobs of a batch, one page after the other, except for the note of a sweep: another sweep may just have written it.
+/// Returns the number of removed batches: 0 if only a note was left.
 async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semaphore) -> Result<u64, Error> {
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
     let ledger = &ledger;
-    let (prefix, done) = (format!("{id}/"), &ledger.id.blob("done")?);
-    // An interrupted sweep may have removed the plan after its note.
-    let is_noted = found.done.is_some() && (ledger.note_swept().await? || found.swept > found.done);
-    let kept = &is_noted.then(|| ledger.id.blob(SWEPT)).transpose()?;
+    let (prefix, done, swept) = (format!("{id}/"), &ledger.id.blob("done")?, &ledger.id.blob(SWEPT)?);
+    if found.newest.is_none() {
+        // A batch may have begun under the id since the note was listed.
+        ledger.remove(swept).await?;
+        return Ok(0);
+    }
+    if found.done.is_some() {
+        ledger.note_swept().await?;
+    }
     let mut next = None::<String>;
     loop {
         let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
@@ -177,7 +182,7 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
         let delete = async |(name, _): (String, BlobProperties)| {
             let blob = BlobName::new(container()?, name)?;
             // Deleted last, so that an interrupted sweep finds the rest.
-            if blob == *done || kept.as_ref() == Some(&blob) {
+            if blob == *done || blob == *swept {
                 return Ok(());
             }
             let _permit = deletions.acquire().await;
@@ -187,7 +192,7 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
         next = following;
         if next.is_none() {
             ledger.remove(done).await?;
-            return Ok(found.newest.is_some().into());
+            return Ok(1);
         }
     }
 }

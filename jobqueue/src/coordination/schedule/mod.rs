@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
+use tokio::sync::Mutex;
 
 use crate::coordination::leader::check_lease;
 use crate::error::{Error, ErrorKind};
@@ -175,7 +176,8 @@ impl Schedule {
             zone: cron.map(|(_, zone)| zone.to_owned()),
             every_ms: timetable.millis(),
         };
-        Ok(Runner { name, state, about, timetable, missed, lease, make: Arc::new(make) })
+        let make = Arc::new(make);
+        Ok(Runner { name, state, about, timetable, missed, lease, make, sent: Mutex::default() })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Mutex;
 
 use super::CatchUp;
 use super::candidacy::{Candidacy, RETRY, or_stopped};
@@ -46,6 +47,8 @@ pub(super) struct Runner<M> {
     pub(super) lease: Option<Duration>,
     /// Makes the message of a slot from its time.
     pub(super) make: Arc<dyn Fn(SystemTime) -> M + Send + Sync>,
+    /// Locked for a term of leadership.
+    pub(super) sent: Mutex<Sent>,
 }
 
 impl<M: QueueMessage> Runner<M> {
@@ -79,9 +82,9 @@ impl<M: QueueMessage> Runner<M> {
         if let Err(error) = self.warn_of_the_future(context).await {
             crate::log::debug!(schedule = %self.name, error = %chain(&error), "reading the state failed");
         }
-        let mut term = Term::default();
+        let mut sent = self.sent.lock().await;
         while !leadership.token().is_cancelled() {
-            let pause = match self.step(context, &leadership, &mut term).await {
+            let pause = match self.step(context, &leadership, &mut sent).await {
                 Ok(pause) => pause,
                 Err(error) => {
                     crate::log::warn!(schedule = %self.name, error = %chain(&error), "sending a slot failed; trying again");
@@ -111,7 +114,7 @@ impl<M: QueueMessage> Runner<M> {
         &self,
         context: &BackgroundContext,
         leadership: &Leadership,
-        term: &mut Term,
+        sent: &mut Sent,
     ) -> Result<Duration, Error> {
         let runtime = context.storage().runtime();
         let now = timestamp(runtime)?;
@@ -119,15 +122,15 @@ impl<M: QueueMessage> Runner<M> {
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
             // The former leader may have sent it.
-            if !state.paused && term.sent != Some(slot) && !self.is_waiting(&queue, slot).await {
-                self.send_or_skip(&queue, slot, term).await?;
+            if !state.paused && sent.slot != Some(slot) && !self.is_waiting(&queue, slot).await {
+                self.send_or_skip(&queue, slot, sent).await?;
             }
             state = state.finish(slot).await?;
         }
         if let Some(at) = state.triggered {
-            if term.triggered != Some(at) {
+            if sent.trigger != Some(at) {
                 self.send_trigger(&queue, at).await?;
-                term.triggered = Some(at);
+                sent.trigger = Some(at);
             }
             state = state.triggered().await?;
         }
@@ -138,7 +141,7 @@ impl<M: QueueMessage> Runner<M> {
                 return Ok(Duration::ZERO);
             }
             state = state.begin(slot).await?;
-            self.send_or_skip(&queue, slot, term).await?;
+            self.send_or_skip(&queue, slot, sent).await?;
             state = state.finish(slot).await?;
         }
         if let Some(slot) = self.timetable.last_until(now).filter(|slot| *slot > state.done) {
@@ -175,10 +178,10 @@ impl<M: QueueMessage> Runner<M> {
 
     /// Sends a slot. If its message cannot be made, skips the slot in the end: the cause may concern no other slot,
     /// and must not delay the others forever. If the storage fails, it waits, and the slots behind it may be missed.
-    async fn send_or_skip(&self, queue: &Queue<M>, slot: Timestamp, term: &mut Term) -> Result<(), Error> {
+    async fn send_or_skip(&self, queue: &Queue<M>, slot: Timestamp, sent: &mut Sent) -> Result<(), Error> {
         if let Err(error) = self.send_under(queue, slot, self.id(slot)).await {
             let is_of_message = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge);
-            if !is_of_message || term.another_failure(slot) < TRIES {
+            if !is_of_message || sent.another_failure(slot) < TRIES {
                 return Err(error);
             }
             crate::log::error!(
@@ -186,7 +189,7 @@ impl<M: QueueMessage> Runner<M> {
                 "the slot is skipped: its message cannot be created"
             );
         }
-        term.sent = Some(slot);
+        sent.slot = Some(slot);
         Ok(())
     }
 
@@ -215,18 +218,18 @@ impl<M: QueueMessage> Runner<M> {
     }
 }
 
-/// What this leader has done, also if the schedule's state does not show it yet.
+/// What this process has sent, also if the schedule's state does not show it yet. It stays true whoever leads meanwhile.
 #[derive(Debug, Default)]
-struct Term {
+pub(super) struct Sent {
     /// The last slot that was sent or skipped.
-    sent: Option<Timestamp>,
+    slot: Option<Timestamp>,
     /// The last trigger whose job was sent or skipped.
-    triggered: Option<Timestamp>,
+    trigger: Option<Timestamp>,
     /// The slot whose message could not be made, and how often.
     failed: Option<(Timestamp, u32)>,
 }
 
-impl Term {
+impl Sent {
     /// Counts one more failure to make the message of `slot`, and returns their number.
     fn another_failure(&mut self, slot: Timestamp) -> u32 {
         let former = self.failed.filter(|(failed, _)| *failed == slot).map_or(0, |(_, failures)| failures);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
+use super::PENDING;
 use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind};
 use crate::group_log::EntryRef;
@@ -23,6 +24,8 @@ use jobqueue_storage::fast::hex::to_hex;
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
 /// The maximum size of a record in bytes: an id of 1,024 bytes, all of them escaped, and some hundred bytes more.
 const MAX_BYTES: u64 = 16 * 1024;
+/// The minimum time for which the record of a send is tried.
+const LEAST: Duration = Duration::from_secs(5);
 
 /// The record of a key: who has sent, and until when that holds. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,14 +235,17 @@ impl Records {
     }
 
     /// Records the result as `outcome` makes it from the record. Tries while the storage cannot serve it, until the hold on the key ends:
-    /// if the result is not recorded by then, the next sender sends under the same id.
+    /// if the result is not recorded by then, the next sender sends under the same id. A send that took longer than the hold is recorded
+    /// too, if nobody has taken the key over: it is tried for some seconds.
     pub(crate) async fn finish(&self, mine: Version<Record>, outcome: impl Fn(Record) -> Record) {
         let left = mine.value.pending_until.saturating_sub(unix_millis(self.0.runtime().now()));
+        // A clock that is set back must not prolong it.
+        let left = Duration::from_millis(left).clamp(LEAST, PENDING);
         let own = mine.value.clone();
         let mut mine = Some(mine);
         let record = || self.record(&own, mine.take().map_or(Known::Nothing, Known::Version), &outcome);
         let tries = Tries::persistent(self.0.runtime());
-        match timeout(Duration::from_millis(left), tries.run(record)).await {
+        match timeout(left, tries.run(record)).await {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => {
                 crate::log::debug!("the record of the unique job was changed by another process")

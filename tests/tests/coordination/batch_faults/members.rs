@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
-use jobqueue::storage::{ContainerName, PutBlob};
-use jobqueue::{Context, JobError, QueueMessage, SendOptions};
-use jobqueue_testing::faults::Faulty;
+use jobqueue::storage::{Blob, BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
+use jobqueue::{Context, JobError, JobInfo, QueueMessage, SendOptions, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
 use super::{Join, Log, Slice, builder, fan_out, slice};
 
@@ -47,6 +48,23 @@ async fn job_with_the_headers_of_a_child_or_continuation_is_an_ordinary_one() {
     }
 }
 
+/// Those of a message that is in order, or a copy.
+#[tokio::test(start_paused = true)]
+async fn headers_of_one_message_are_not_passed_on() {
+    let storage = in_memory();
+    let names = ["inorder", "fifocopy", "fifopage", "batchcopy", "tenant"];
+    let options = names.iter().fold(SendOptions::new(), |options, name| options.header(*name, "true"));
+    let _ = storage.queue::<Slice>().await.unwrap().send(&Slice { n: 0 }).with(options).await.unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let slice = move |_: Slice, info: JobInfo| {
+        log.lock().unwrap().extend(info.headers.keys().map(ToString::to_string));
+        async { Ok::<_, JobError>(()) }
+    };
+    let _ = worker(&storage).handle(slice).build().unwrap().run_until(after(10)).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), ["tenant"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn child_of_a_swept_batch_ends_no_child_of_the_batch_that_has_its_id() {
     let (storage, log) = (in_memory(), Log::default());
@@ -67,22 +85,55 @@ async fn child_of_a_swept_batch_ends_no_child_of_the_batch_that_has_its_id() {
     assert_eq!(storage.batch_progress("b").await.unwrap().unwrap().done, 0);
 }
 
-/// A log keeps the order of a key, and is damaged: the job is given up after an hour.
-#[tokio::test(start_paused = true)]
-async fn child_whose_order_is_damaged_counts_as_ended() {
-    let (storage, log) = (Faulty::new(&in_memory()).storage(), Log::default());
+/// Sends a child in order, and damages the log that keeps its order. Returns the log's former text.
+async fn damage_order(storage: &Storage) -> Vec<(BlobName, Blob)> {
     let mut batch = storage.batch("b").await.unwrap();
     batch.on_dead_letters(OnDeadLetters::Continue);
     batch.send_all([Slice { n: 0 }]).in_order().await.unwrap();
     batch.then(&Join {}).await.unwrap();
-    let container = ContainerName::new("jobqueue-fifo").unwrap();
+    let (container, mut former) = (ContainerName::new("jobqueue-fifo").unwrap(), Vec::new());
     for (name, _) in storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs {
-        let name = jobqueue::storage::BlobName::new(container.clone(), name).unwrap();
+        let name = BlobName::new(container.clone(), name).unwrap();
+        former.push((name.clone(), storage.blobs().get_blob(&name, 1_000_000).await.unwrap()));
         storage.blobs().put_blob(&name, "x".into(), PutBlob::new()).await.unwrap();
     }
+    former
+}
+
+/// The job is given up after an hour.
+#[tokio::test(start_paused = true)]
+async fn child_whose_order_is_damaged_counts_as_ended() {
+    let (storage, log) = (Faulty::new(&in_memory()).storage(), Log::default());
+    let _ = damage_order(&storage).await;
     let report =
         builder(&storage, &log).handle(slice).build().unwrap().run_until(after(9_000)).await.unwrap();
     assert_eq!(report.dead_lettered, 1, "{report:?}");
     assert_eq!(storage.batch_progress("b").await.unwrap().unwrap().failed, 1);
     assert_eq!(log.joins.lock().unwrap().len(), 1, "the batch goes on");
+}
+
+/// The request that records the end is lost, and then the log is repaired.
+#[tokio::test(start_paused = true)]
+async fn child_that_is_given_up_ends_only_when_that_is_recorded() {
+    let (faulty, log, lost) = (Faulty::new(&in_memory()), Log::default(), Arc::new(Notify::new()));
+    let storage = faulty.storage();
+    let former = damage_order(&storage).await;
+    let (begin, loses) = (Instant::now(), Arc::clone(&lost));
+    faulty.on(Operation::Update, move |_| {
+        (HOUR..HOUR + HOUR / 6).contains(&begin.elapsed()).then(|| {
+            loses.notify_one();
+            Fault::LoseRequest(StoreErrorKind::Timeout)
+        })
+    });
+    let worker = builder(&storage, &log).handle(slice).build().unwrap();
+    let running = tokio::spawn(worker.run_until(after(9_000)));
+    lost.notified().await;
+    for (name, blob) in former {
+        storage.blobs().put_blob(&name, blob.data, PutBlob::new()).await.unwrap();
+    }
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(storage.batch_progress("b").await.unwrap().unwrap().failed, 0, "the child may still run");
+    let report = running.await.unwrap().unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (2, 0), "{report:?}");
+    assert_eq!(*log.joins.lock().unwrap(), [[Ok(Some(0))]]);
 }
