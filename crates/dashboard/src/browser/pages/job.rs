@@ -106,19 +106,14 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         reasons,
         runs: runs(&request, &look, &found),
         facts: facts(&request, &found, ended.first()),
-        batch: message
-            .and_then(|message| message.batch.as_ref())
-            .map(|batch| (crate::browser::text::encoded(&batch.id), line(&batch.id))),
+        batch: message.and_then(batch_of),
         headers: headers(&request, message),
         moments: moments(&request, &found, &ended),
         older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
         cancellation: cancellation(&found.cancellation),
         payload,
         checkpoint,
-        may_cancel: access.allows(Action::Cancel)
-            && !has_ended
-            && found.place != JobPlace::Dead
-            && found.cancellation == Cancellation::None,
+        may_cancel: access.allows(Action::Cancel) && !has_ended && can_be_cancelled(&found),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
         may_copy: access.allows(Action::Send) && !request.app.redactor.hides(),
@@ -127,6 +122,17 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         layout,
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Returns the path and the text of the batch that the job belongs to.
+fn batch_of(message: &RawJob) -> Option<(String, String)> {
+    let batch = message.batch.as_ref()?;
+    Some((crate::browser::text::encoded(&batch.id), line(&batch.id)))
+}
+
+/// Returns whether a request to cancel the job has a sense: it is no dead letter, and nobody has made one.
+fn can_be_cancelled(found: &Explanation) -> bool {
+    found.place != JobPlace::Dead && found.cancellation == Cancellation::None
 }
 
 /// Returns whether the job has certainly ended, and not only an earlier one of its id.

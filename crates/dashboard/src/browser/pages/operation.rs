@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
-use jobqueue_admin::{Action, JobReference, PlanOutcome, SkippedJob};
+use jobqueue_admin::{Action, BulkReport, JobReference, PlanOutcome, SkippedJob};
 
 use super::rows::{ErrorRow, job_path, shown};
 use super::{Answer, Layout, PageError};
@@ -59,11 +59,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let report = progress.ended.iter().flatten().next();
     let errors = report.map(|report| report.errors.as_slice()).unwrap_or_default();
     let outcome = match (&order.verb, report) {
-        (Verb::Redrive(_), Some(report)) => {
-            let work = async { request.app.admin.outcome(&report.plan()).await };
-            // Without it the report still says what was done.
-            Some(request.app.reads.get(&operation.id, work).await.map_err(|error| format!("{error:?}")))
-        }
+        (Verb::Redrive(_), Some(report)) => Some(outcome_of(&request, &operation.id, report).await),
         _ => None,
     };
     let stopped = report.and_then(|report| report.stopped.as_deref());
@@ -96,6 +92,16 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         may_purge: access.allows(Action::Purge),
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Looks for the jobs that a redrive has put back. Without it the report still says what was done.
+async fn outcome_of(
+    request: &AuthorizedRequest,
+    operation: &str,
+    report: &BulkReport,
+) -> Result<Arc<PlanOutcome>, String> {
+    let work = async { request.app.admin.outcome(&report.plan()).await };
+    request.app.reads.get(operation, work).await.map_err(|error| PageError::from(error).text)
 }
 
 pub(super) fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operation>, PageError> {
