@@ -22,7 +22,7 @@ pub(super) const AT_ONCE: usize = 8;
 pub struct QueueOverview {
     /// The name.
     pub name: String,
-    /// About how many messages there are, invisible ones included; never below the real number. `None` if it cannot be read.
+    /// About how many messages there are, invisible ones included; never 0 while there are some. `None` if it cannot be read.
     pub length: Option<u64>,
     /// The number of visible messages that a peek showed: at most 32.
     pub visible: u64,

@@ -2,7 +2,7 @@
 //!
 //! A sweep never decides by age alone, and by the storage's clock only. It removes a blob after the time that was written into its metadata, because
 //! no message that refers to it can exist then. It removes a blob with the time `never` only on request, and only if
-//! its queue is empty and no dead letter refers to it; the counts of queues are never below the real number.
+//! its queue is empty and no dead letter refers to it; the count of a queue is never 0 while there are messages.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -11,7 +11,7 @@ use crate::storage::{MAX_MESSAGES, StateCounts};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backlog {
-    /// The approximate number of messages, invisible ones included; never below the real number.
+    /// The approximate number of messages, invisible ones included, as [`Queue::approximate_len`] returns it.
     pub length: u64,
     /// The age of the oldest of the next 32 visible messages, by this process's clock; `None` if none is visible, or if more than the
     /// 400 messages that a peek reads on Service Bus are delayed before it: then the age is not known. No
@@ -21,8 +21,9 @@ pub struct Backlog {
 }
 
 impl<M: QueueMessage> Queue<M> {
-    /// Returns the approximate number of messages, invisible ones included; never below the real number. SQLite
+    /// Returns the approximate number of messages, invisible ones included; never 0 while there are some. SQLite
     /// counts them on a thread of its own; more than some 65,000 that can be received at once are estimated, mostly a little too high.
+    /// The other storages count, and are never below the real number.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
