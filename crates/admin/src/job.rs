@@ -161,7 +161,7 @@ pub struct RawDeadLetter {
     pub deliveries: u32,
     /// The worker, or the operator, that dead-lettered it.
     pub worker: Option<String>,
-    /// The message that died, by the storage's id: it tells two dead letters of one job apart. `None` if the letter does not name it.
+    /// The message that died, by the storage's id: two dead letters of one job differ in it. `None` if the letter does not name it.
     pub message: Option<String>,
 }
 

@@ -133,13 +133,13 @@ impl DeadLetterPlan {
     }
 }
 
-/// Returns the letters among `copies` that are not copies of those told, but of their jobs in other messages.
-pub(super) fn beside(told: &[PlannedLetter], mut copies: Vec<PlannedLetter>) -> Vec<PlannedLetter> {
+/// Returns the letters among `copies` that are not copies of those in `shown`, but of their jobs in other messages.
+pub(super) fn beside(shown: &[PlannedLetter], mut copies: Vec<PlannedLetter>) -> Vec<PlannedLetter> {
     copies.sort_unstable();
     copies.dedup();
     if !copies.is_empty() {
-        let told: HashSet<_> = told.iter().collect();
-        copies.retain(|copy| !told.contains(copy));
+        let shown: HashSet<_> = shown.iter().collect();
+        copies.retain(|copy| !shown.contains(copy));
     }
     copies
 }

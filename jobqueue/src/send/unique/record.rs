@@ -236,7 +236,7 @@ impl Records {
 
     /// Records the result as `outcome` makes it from the record. Tries while the storage cannot serve it, until the hold on the key ends:
     /// if the result is not recorded by then, the next sender sends under the same id. A send that took longer than the hold is recorded
-    /// too, if nobody has taken the key over: it is tried for some seconds.
+    /// too, if no other sender has taken the key over: it is tried for some seconds.
     pub(crate) async fn finish(&self, mine: Version<Record>, outcome: impl Fn(Record) -> Record) {
         let left = mine.value.pending_until.saturating_sub(unix_millis(self.0.runtime().now()));
         // A clock that is set back must not prolong it.

@@ -130,7 +130,7 @@ fn batch_of(message: &RawJob) -> Option<(String, String)> {
     Some((crate::browser::text::encoded(&batch.id), line(&batch.id)))
 }
 
-/// Returns whether a request to cancel the job has a sense: it is no dead letter, and nobody has made one.
+/// Returns whether a request to cancel the job has a sense: it is no dead letter, and none was made.
 fn can_be_cancelled(found: &Explanation) -> bool {
     found.place != JobPlace::Dead && found.cancellation == Cancellation::None
 }
