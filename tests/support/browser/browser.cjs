@@ -12,7 +12,16 @@ async function launch() {
   // On other systems than Linux the package has no browser; then CHROMIUM names one, for example Debian's /usr/bin/chromium.
   const { default: pack } = await import(require.resolve("@sparticuz/chromium"));
   const executablePath = process.env.CHROMIUM || (await pack.executablePath());
-  return chromium.launch({ executablePath, args: pack.args, headless: true });
+  const until = Date.now() + LIMIT;
+  for (;;) {
+    try {
+      return await chromium.launch({ executablePath, args: pack.args, headless: true });
+    } catch (error) {
+      // The package unpacks the browser at its first use: another test may still be writing the file.
+      if (!/ETXTBSY|EACCES/.test(error.message) || Date.now() > until) throw error;
+      await new Promise((later) => setTimeout(later, 250));
+    }
+  }
 }
 
 // Opens a page that reports what the browser refuses: errors of scripts, and breaches of the content security policy.
