@@ -99,6 +99,10 @@ async fn left(world: &World) -> Result<Vec<Finding>, Error> {
         let page = storage.blobs().list_blobs(&name, "", None).await;
         for (blob, _) in page.into_iter().flat_map(|page| page.blobs) {
             let blob = format!("{container}/{blob}");
+            // The note of a swept batch that a job has sent, for a redrive of the job: it stays for a year.
+            if container == "jobqueue-batches" && blob.ends_with("/swept") {
+                continue;
+            }
             found.push(finding("a blob is left over", &blob, "after two months".to_owned()));
         }
     }
