@@ -173,7 +173,7 @@ mod tests {
     use crate::options::Options;
     use jobqueue_storage::clock::{Clock, ManualClock};
 
-    /// A clock that somebody may set.
+    /// A clock that a test sets.
     #[derive(Debug, Default)]
     struct Settable(ManualClock);
 

@@ -95,7 +95,7 @@ async fn unique_send_whose_record_is_late_is_joined() {
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
 }
 
-/// The hold on the key is over before the message is stored, and nobody has taken the key over.
+/// The hold on the key is over before the message is stored, and no other sender has taken the key over.
 #[tokio::test(start_paused = true)]
 async fn unique_send_that_outlasts_its_hold_is_joined() {
     let faulty = Faulty::new(&in_memory());

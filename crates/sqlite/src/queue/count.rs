@@ -50,7 +50,7 @@ const EXACT: i64 = 65_536;
 /// The number of parts in which the rest of a longer queue is counted, and the rows that are read at the beginning of each.
 const PARTS: usize = 8_192;
 const ROWS: i64 = 8;
-/// What is added to an estimate of rows that do not all follow each other.
+/// The factor by which an estimate of rows that do not all follow each other is raised.
 const MARGIN: f64 = 1.0625;
 
 /// Returns metadata and count.

@@ -181,7 +181,7 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
         let blobs = stream::iter(blobs.into_iter().map(Ok));
         let delete = async |(name, _): (String, BlobProperties)| {
             let blob = BlobName::new(container()?, name)?;
-            // Deleted last, so that an interrupted sweep finds the rest.
+            // The one is deleted last, so that an interrupted sweep finds the rest; the other stays.
             if blob == *done || blob == *swept {
                 return Ok(());
             }

@@ -218,7 +218,7 @@ impl<M: QueueMessage> Runner<M> {
     }
 }
 
-/// What this process has sent, also if the schedule's state does not show it yet. It stays true whoever leads meanwhile.
+/// The memory of this process of what it has sent, also if the schedule's state does not show it yet. It holds for all terms of leadership.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     /// The last slot that was sent or skipped.
