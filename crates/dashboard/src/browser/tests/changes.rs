@@ -285,14 +285,20 @@ async fn slow_redrive_is_stopped_between_two_dead_letters() {
     assert!(left > 0 && left + back == dead, "{left} and {back} of {dead}");
 }
 
-// D35
-#[tokio::test]
-async fn operation_under_way_ends_before_the_program() {
+/// Returns a storage with more dead letters than a redrive of one in a second puts back during a test.
+async fn many_dead() -> Storage {
     let storage = filled().await;
     for number in 0..60 {
         send(&operate(&storage), &format!("more-{number}")).await;
     }
     reject_all(&storage).await;
+    storage
+}
+
+// D35
+#[tokio::test]
+async fn operation_under_way_ends_before_the_program() {
+    let storage = many_dead().await;
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let dashboard = Dashboard::new(operate(&storage)).tasks(tasks.clone()).stop_when(stop.clone());
     let browser = Browser::new(dashboard);
@@ -310,11 +316,7 @@ async fn operation_under_way_ends_before_the_program() {
 
 #[tokio::test]
 async fn report_is_shown_without_its_outcome_and_hides_the_reason_of_its_end() {
-    let storage = filled().await;
-    for number in 0..60 {
-        send(&operate(&storage), &format!("more-{number}")).await;
-    }
-    reject_all(&storage).await;
+    let storage = many_dead().await;
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let dashboard = Dashboard::new(operate(&storage)).tasks(tasks.clone()).stop_when(stop.clone());
     let hide = |shown: &Shown<'_>| (shown.field == Field::Error).then(|| "hidden".to_owned());
