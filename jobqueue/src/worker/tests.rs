@@ -86,7 +86,7 @@ async fn a_job_whose_handler_has_finished_is_not_dead_lettered_for_its_attempts(
     let queue = storage.queue::<Part>().await.unwrap();
     let _ = queue.send(&Part {}).await.unwrap();
     let runs: Arc<AtomicU32> = Arc::default();
-    let run_for_a_minute = async |hook: Arc<Failing>| {
+    let run_for = async |minutes: u64, hook: Arc<Failing>| {
         let runs = Arc::clone(&runs);
         let handler = move |_: Part| {
             let is_first = runs.fetch_add(1, Ordering::Relaxed) == 0;
@@ -94,13 +94,14 @@ async fn a_job_whose_handler_has_finished_is_not_dead_lettered_for_its_attempts(
         };
         let builder = WorkerBuilder::new(storage.clone(), vec![hook as Arc<dyn Hook>], &[]);
         let worker = builder.handle(handler).build().unwrap();
-        worker.run_until(tokio::time::sleep(Duration::from_secs(60))).await.unwrap()
+        worker.run_until(tokio::time::sleep(Duration::from_secs(minutes * 60))).await.unwrap()
     };
-    let report = run_for_a_minute(failing(HookCall::Completing, true, u32::MAX)).await;
+    let report = run_for(1, failing(HookCall::Completing, true, u32::MAX)).await;
     assert_eq!((report.retried, report.completed), (1, 0));
     let one_attempt = Metadata::new().with("poisonthreshold", "1");
     storage.queues().set_queue_metadata(queue.name(), &one_attempt).await.unwrap();
-    let report = run_for_a_minute(failing(HookCall::Completing, true, 0)).await;
+    // Longer than the message has been put back for.
+    let report = run_for(60, failing(HookCall::Completing, true, 0)).await;
     assert_eq!((report.completed, report.dead_lettered), (1, 0));
     assert_eq!(runs.load(Ordering::Relaxed), 2);
 }
