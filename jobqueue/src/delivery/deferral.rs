@@ -69,10 +69,6 @@ impl Cause {
         }
     }
 
-    pub(super) fn longest_wait(self) -> Duration {
-        self.waits().1
-    }
-
     /// Returns the maximum duration of the wait; `None` for no limit.
     fn limit(self, settings: &QueueSettings) -> Option<Duration> {
         match self {
@@ -120,6 +116,19 @@ pub(crate) async fn defer(
     cause: Cause,
     detail: &str,
 ) -> Result<Result<Duration, Rejection>, Error> {
+    match next_wait(job, cause, detail)? {
+        Ok((wait, deferral)) => Ok(Ok(job.release_deferred(wait, deferral).await?)),
+        Err(rejection) => Ok(Err(rejection)),
+    }
+}
+
+/// Returns the time for which the message is put back because of `cause`, and its record; the rejection if it has waited for that long
+/// enough.
+pub(super) fn next_wait(
+    job: &LeasedJob,
+    cause: Cause,
+    detail: &str,
+) -> Result<Result<(Duration, Deferral), Rejection>, Error> {
     let (mut deferral, waited) = match former(job, cause) {
         Some(former) => former,
         None => (first(cause, job.received_at())?, Duration::ZERO),
@@ -130,8 +139,7 @@ pub(crate) async fn defer(
         return Ok(Err(Rejection::new(cause.reason(), detail)));
     }
     deferral.count = deferral.count.saturating_add(1);
-    let wait = cause.wait(deferral.count, job.core.runtime());
-    Ok(Ok(job.release_deferred(wait, deferral).await?))
+    Ok(Ok((cause.wait(deferral.count, job.core.runtime()), deferral)))
 }
 
 /// Returns whether the message may be put back because of `cause`: it has not waited for that long enough.

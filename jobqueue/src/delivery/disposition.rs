@@ -47,12 +47,11 @@ impl Disposition {
         }
     }
 
-    /// Returns the longest time for which the message is put back; `None` if it is not.
+    /// Returns the time for which the message is put back; `None` if it is not, or if the time is still to be decided.
     pub(super) fn delay(&self) -> Option<Duration> {
         match self {
             Self::Retry { wait, .. } | Self::Snooze { wait, .. } => Some(*wait),
             Self::Release(wait) | Self::OverLimit(wait) => Some(*wait),
-            Self::Defer { cause, .. } => Some(cause.longest_wait()),
             _ => None,
         }
     }

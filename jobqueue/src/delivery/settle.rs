@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::claimed_letter::is_letter_claimed;
 use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, record_end, record_end_for_others};
 use super::dead_letter_hook::DeadLettered;
-use super::deferral::{Cause, defer};
+use super::deferral::{Cause, next_wait};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::leased_job::LeasedJob;
@@ -36,10 +36,7 @@ impl Executor {
             Disposition::Abandon | Disposition::TakenOver => OpenSpan::none(),
             _ => self.settle_span(leased_job, &report),
         };
-        if disposition.delay().is_some_and(|wait| needs_note(leased_job, wait)) {
-            // It may have to wait until its group log can be changed.
-            slot.leave();
-        }
+        disposition.delay().into_iter().for_each(|wait| leave_before(wait, leased_job, slot));
         let settling = async {
             let job = report.job.clone();
             let settled = match disposition {
@@ -102,7 +99,7 @@ impl Executor {
         detail: &str,
         slot: &dyn DeliverySlot,
     ) -> Result<Outcome, Error> {
-        match defer(leased_job, cause, detail).await? {
+        match defer(leased_job, cause, detail, slot).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
             // The hook has failed for long enough.
             Err(rejection) if cause == Cause::BrokenHook => self.give_up(leased_job, job, rejection).await,
@@ -140,7 +137,7 @@ impl Executor {
                 leased_job.lease.abandon();
                 return Ok(Outcome::LeaseLost);
             };
-            if let Ok(wait) = defer(leased_job, cause, &detail).await? {
+            if let Ok(wait) = defer(leased_job, cause, &detail, slot).await? {
                 return Ok(Outcome::Released(wait));
             }
             return self.give_up(leased_job, job, rejection).await;
@@ -212,6 +209,28 @@ async fn discard_done(leased_job: &LeasedJob) -> Result<Outcome, Error> {
         Err(error) if error.kind() != ErrorKind::LeaseLost => Err(error),
         // Another copy may have the turn, which ends the position.
         _ => discard(leased_job).await,
+    }
+}
+
+/// Puts the message back because of `cause`, and returns for how long; the rejection if it has waited for that long enough.
+async fn defer(
+    leased_job: &LeasedJob,
+    cause: Cause,
+    detail: &str,
+    slot: &dyn DeliverySlot,
+) -> Result<Result<Duration, Rejection>, Error> {
+    let (wait, deferral) = match next_wait(leased_job, cause, detail)? {
+        Ok(next) => next,
+        Err(rejection) => return Ok(Err(rejection)),
+    };
+    leave_before(wait, leased_job, slot);
+    Ok(Ok(leased_job.release_deferred(wait, deferral).await?))
+}
+
+/// Frees the slot of a delivery that is put back for this time if it may have to wait until its group log can be changed.
+fn leave_before(wait: Duration, leased_job: &LeasedJob, slot: &dyn DeliverySlot) {
+    if needs_note(leased_job, wait) {
+        slot.leave();
     }
 }
 
