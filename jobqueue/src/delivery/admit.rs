@@ -72,30 +72,8 @@ impl Executor {
                 }
             }
         });
-        let admitted = match admitted {
-            Err(not_run) => Err(self.end_of_done(leased_job, &info, not_run).await),
-            admitted => admitted,
-        };
         report.job = Some(info);
         admitted
-    }
-
-    /// Ends what follows from the job if its message does not run because the job is done. It is no dead letter then, whatever this
-    /// message of it looks like.
-    async fn end_of_done(&self, leased_job: &LeasedJob, info: &JobInfo, mut not_run: NotRun) -> NotRun {
-        if matches!(*not_run, Disposition::DeadLetter(_)) {
-            match self.state.is_done(leased_job, info).await {
-                Ok(true) => not_run = Box::new(Disposition::Discard),
-                Ok(false) => {}
-                Err(failed) => return failed,
-            }
-        }
-        if matches!(*not_run, Disposition::Discard)
-            && let Err(failed) = self.state.discarding(leased_job, info).await
-        {
-            return failed;
-        }
-        not_run
     }
 
     fn over_limit(&self, wait: Duration) -> NotRun {

@@ -80,7 +80,7 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns whether the job is done, as the hook has recorded it: a message of it that cannot run is no dead letter then.
+    /// Returns whether the job is done, as the hook has recorded it: no message of it becomes a dead letter then.
     async fn is_done(&self, _: HookContext<'_>) -> Result<bool, Error> {
         Ok(false)
     }

@@ -62,19 +62,22 @@ impl DeliveryState {
         Ok(())
     }
 
-    /// Returns whether a hook has recorded that the job is done.
+    /// Returns whether one of the hooks has recorded that the job is done. If none has and one of them fails, returns the disposition of
+    /// the message instead.
     pub(super) async fn is_done(
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
     ) -> Result<bool, Box<Disposition>> {
+        let mut unknown = Ok(false);
         for hook in self.hooks_of(job) {
-            let is_done = hook.is_done(self.hook_context(leased_job, job)).await;
-            if is_done.map_err(|error| failed(leased_job, &error))? {
-                return Ok(true);
+            match hook.is_done(self.hook_context(leased_job, job)).await {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => unknown = unknown.and(Err(failed(leased_job, &error))),
             }
         }
-        Ok(false)
+        unknown
     }
 
     /// Calls the hooks because the message is about to be moved to the dead-letter queue.

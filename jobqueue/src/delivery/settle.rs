@@ -11,11 +11,10 @@ use super::deferral::{Cause, next_wait};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::leased_job::LeasedJob;
-use super::order_position::{end_turn, needs_note};
+use super::order_position::{end_position_of_done, needs_note};
 use super::rejection::Rejection;
 use super::slot::DeliverySlot;
 use crate::error::{Error, ErrorKind};
-use crate::group_log::EndState;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, chain};
 use crate::lease::{LeaseError, Loss};
@@ -41,7 +40,7 @@ impl Executor {
             let job = report.job.clone();
             let settled = match disposition {
                 Disposition::Complete => self.complete(leased_job).await,
-                Disposition::Discard => Box::pin(discard_done(leased_job)).await,
+                Disposition::Discard => Box::pin(self.discard_done(leased_job, job, slot)).await,
                 // The rare ends are boxed, so that they do not enlarge the future of every delivery.
                 Disposition::Retry { wait, error } => {
                     Box::pin(leased_job.retry(wait, &error)).await.map(|()| Outcome::Retried(wait))
@@ -101,14 +100,12 @@ impl Executor {
     ) -> Result<Outcome, Error> {
         match defer(leased_job, cause, detail, slot).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
-            // The hook has failed for long enough.
-            Err(rejection) if cause == Cause::BrokenHook => self.give_up(leased_job, job, rejection).await,
             Err(rejection) => self.reject(leased_job, job, rejection, slot).await,
         }
     }
 
-    /// Dead-letters a message: records the attempt if there was one, calls the hooks, and moves the message. The rate
-    /// bounds the dead letters of messages that did not run.
+    /// Dead-letters a message: records the attempt if there was one, calls the hooks, and moves the message. If its job is done, deletes
+    /// it instead, whatever this message of the job looks like. The rate bounds the dead letters of messages that did not run.
     async fn reject(
         &self,
         leased_job: &LeasedJob,
@@ -132,17 +129,52 @@ impl Executor {
         if let Err(error) = record_before_hooks(leased_job, &mut rejection).await {
             return stay(leased_job, error).await;
         }
-        if let Err(disposition) = self.state.dead_lettering(leased_job, hooked, &rejection).await {
-            let Disposition::Defer { cause, detail } = *disposition else {
-                leased_job.lease.abandon();
-                return Ok(Outcome::LeaseLost);
-            };
-            if let Ok(wait) = defer(leased_job, cause, &detail, slot).await? {
-                return Ok(Outcome::Released(wait));
-            }
-            return self.give_up(leased_job, job, rejection).await;
+        let called = match self.state.is_done(leased_job, hooked).await {
+            Ok(true) => return self.discard_done(leased_job, job, slot).await,
+            Ok(false) => self.state.dead_lettering(leased_job, hooked, &rejection).await,
+            Err(failed) => Err(failed),
+        };
+        match called {
+            Ok(()) => self.dead_letter(leased_job, job, rejection).await,
+            Err(failed) => self.after_failed_hook(leased_job, job, *failed, Some(rejection), slot).await,
         }
-        self.dead_letter(leased_job, job, rejection).await
+    }
+
+    /// Deletes the message of a job that is done, after what follows from the job.
+    async fn discard_done(
+        &self,
+        leased_job: &LeasedJob,
+        job: Option<Arc<JobInfo>>,
+        slot: &dyn DeliverySlot,
+    ) -> Result<Outcome, Error> {
+        if let Some(done) = &job
+            && let Err(failed) = self.state.discarding(leased_job, done).await
+        {
+            return self.after_failed_hook(leased_job, job, *failed, None, slot).await;
+        }
+        end_position_of_done(leased_job).await?;
+        discard(leased_job).await
+    }
+
+    /// Puts a message back whose hook has failed. One whose hook has failed for long enough becomes a dead letter all the same: with
+    /// `rejection`, or because of the hook. A redrive calls the hook again, and does not run a job that is done.
+    #[allow(clippy::too_many_arguments, reason = "the failure of a hook, and what a dead letter needs")]
+    async fn after_failed_hook(
+        &self,
+        leased_job: &LeasedJob,
+        job: Option<Arc<JobInfo>>,
+        failed: Disposition,
+        rejection: Option<Rejection>,
+        slot: &dyn DeliverySlot,
+    ) -> Result<Outcome, Error> {
+        let Disposition::Defer { cause, detail } = failed else {
+            leased_job.lease.abandon();
+            return Ok(Outcome::LeaseLost);
+        };
+        match defer(leased_job, cause, &detail, slot).await? {
+            Ok(wait) => Ok(Outcome::Released(wait)),
+            Err(of_hook) => self.give_up(leased_job, job, rejection.unwrap_or(of_hook)).await,
+        }
     }
 
     /// Dead-letters a message although a hook of its job has failed for long.
@@ -200,15 +232,6 @@ async fn record_before_hooks(leased_job: &LeasedJob, rejection: &mut Rejection) 
             Ok(())
         }
         recorded => recorded,
-    }
-}
-
-/// Deletes the message of a job that was done before, and ends the position that another send of the job may have made.
-async fn discard_done(leased_job: &LeasedJob) -> Result<Outcome, Error> {
-    match end_turn(leased_job, EndState::Done).await {
-        Err(error) if error.kind() != ErrorKind::LeaseLost => Err(error),
-        // Another copy may have the turn, which ends the position.
-        _ => discard(leased_job).await,
     }
 }
 

@@ -272,6 +272,11 @@ impl GroupLog {
         (head, before().map(|(_, other)| other.jobs()).sum())
     }
 
+    /// Returns whether the log remembers that a job is done.
+    pub(super) fn is_done(&self, entry: &EntryRef) -> bool {
+        self.ended(entry) == Some(EndState::Done)
+    }
+
     fn ended(&self, entry: &EntryRef) -> Option<EndState> {
         self.ended.iter().rev().find(|ended| ended.0 == entry.job).map(|ended| ended.1)
     }

@@ -99,6 +99,15 @@ impl GroupLogs {
         ended.then_some(()).ok_or_else(superseded)
     }
 
+    /// Returns whether the log says that a job is done. Reads it unless this process has read that already.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(crate) async fn is_done(&self, entry: EntryRef) -> Result<bool, Error> {
+        let head = self.of(&entry)?;
+        Ok(head.latest().is_done(&entry) || head.ask(move |log| log.is_done(&entry)).await?)
+    }
+
     fn document(&self, name: BlobName) -> JsonBlob<GroupLog> {
         JsonBlob::new(&self.blobs, &self.runtime, name, MAX_BYTES)
     }

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use super::parking::{Parking, patience, put_back, put_back_meanwhile};
 use crate::delivery::{
-    Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, keep_expected, position_of,
+    Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, is_done_in_order, keep_expected,
+    position_of,
 };
 use crate::error::Error;
 use crate::group_log::{EndState, HEADER, InOrder, LogBlob, Millis, Position, superseded};
@@ -85,6 +86,10 @@ impl Hook for OrderHook {
 
     async fn completing(&self, context: HookContext<'_>, _: Option<&RawValue>, _: bool) -> Result<(), Error> {
         end_turn(context.leased_job, EndState::Done).await
+    }
+
+    async fn is_done(&self, context: HookContext<'_>) -> Result<bool, Error> {
+        is_done_in_order(context.leased_job).await
     }
 
     async fn dead_lettering(&self, context: HookContext<'_>, _: &str, _: &str) -> Result<(), Error> {

@@ -197,7 +197,6 @@ impl Hook for Membership {
         if let Some(Child { ledger, index, waits: false, .. }) = &child
             // A copy that does not have the turn cannot fail the child.
             && (continued.is_some() || ledger.may_end(&claim(*index), message).await?)
-            && !ledger.is_done(*index).await?
         {
             let failed = Marker::Failed { reason: reason.to_owned(), detail: detail.to_owned() };
             ledger.end_child(*index, &failed).await?;

@@ -3,6 +3,7 @@
 mod azurite;
 mod costs;
 mod disturbed;
+mod ended;
 mod flow;
 mod native;
 mod outages;
