@@ -16,8 +16,10 @@ use crate::trace::TraceContext;
 pub(crate) enum Disposition {
     /// It is deleted: its handler has finished.
     Complete,
-    /// It is deleted: its job was done before, or another message of the job replaces it.
+    /// It is deleted: its job was done before.
     Discard,
+    /// It is deleted: its job was cancelled, and no message of it runs.
+    DiscardCancelled,
     /// It is put back for `wait`, and its attempt counts as failed.
     Retry { wait: Duration, error: String },
     /// It moves to the dead-letter queue.

@@ -59,7 +59,8 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
     /// Returns whether this hook applies to the job. Most jobs have no hooks.
     fn applies_to(&self, job: &JobInfo) -> bool;
 
-    /// Decides before the handler runs. `None` lets it run; [`Discard`](Disposition::Discard) says that the job is done already.
+    /// Decides before the handler runs. `None` lets it run; [`Discard`](Disposition::Discard) says that the job is done already,
+    /// [`DiscardCancelled`](Disposition::DiscardCancelled) that it never runs.
     async fn admit(
         &self,
         hook_context: HookContext<'_>,
@@ -85,7 +86,7 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Called before the message is moved to the dead-letter queue.
+    /// Called before the message of a job that has failed for good leaves its queue: it becomes a dead letter, or the job was cancelled.
     async fn dead_lettering(
         &self,
         hook_context: HookContext<'_>,

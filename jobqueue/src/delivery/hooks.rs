@@ -80,7 +80,7 @@ impl DeliveryState {
         unknown
     }
 
-    /// Calls the hooks because the message is about to be moved to the dead-letter queue.
+    /// Calls the hooks because the job has failed for good, and its message is about to leave its queue.
     pub(super) async fn dead_lettering(
         &self,
         leased_job: &LeasedJob,

@@ -16,7 +16,7 @@ use super::rejection::Rejection;
 use super::slot::DeliverySlot;
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
-use crate::job::outcome::{Outcome, chain};
+use crate::job::outcome::{Outcome, Reason, chain};
 use crate::lease::{LeaseError, Loss};
 use crate::storage::MAX_VISIBILITY;
 use crate::trace::{OpenSpan, Step};
@@ -41,6 +41,9 @@ impl Executor {
             let settled = match disposition {
                 Disposition::Complete => self.complete(leased_job).await,
                 Disposition::Discard => Box::pin(self.discard_done(leased_job, job, slot)).await,
+                Disposition::DiscardCancelled => {
+                    Box::pin(self.discard_cancelled(leased_job, job, slot)).await
+                }
                 // The rare ends are boxed, so that they do not enlarge the future of every delivery.
                 Disposition::Retry { wait, error } => {
                     Box::pin(leased_job.retry(wait, &error)).await.map(|()| Outcome::Retried(wait))
@@ -153,6 +156,22 @@ impl Executor {
             return self.after_failed_hook(leased_job, job, *failed, None, slot).await;
         }
         end_position_of_done(leased_job).await?;
+        discard(leased_job).await
+    }
+
+    /// Deletes the message of a job that was cancelled, after what follows from its end.
+    async fn discard_cancelled(
+        &self,
+        leased_job: &LeasedJob,
+        job: Option<Arc<JobInfo>>,
+        slot: &dyn DeliverySlot,
+    ) -> Result<Outcome, Error> {
+        let rejection = Rejection::new(Reason::CANCELLED, "cancelled by its sender");
+        if let Some(cancelled) = &job
+            && let Err(failed) = self.state.dead_lettering(leased_job, cancelled, &rejection).await
+        {
+            return self.after_failed_hook(leased_job, job, *failed, None, slot).await;
+        }
         discard(leased_job).await
     }
 

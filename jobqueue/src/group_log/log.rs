@@ -82,8 +82,8 @@ pub(crate) enum Position {
     Behind { ahead: usize, overdue: bool },
     /// The job is the first of its group, but another message of it has the turn.
     OtherCopy { overdue: bool },
-    /// The job was completed or cancelled: this message is a duplicate.
-    Ended,
+    /// The job was completed or cancelled: this message does not run.
+    Ended(EndState),
     /// A newer delivery of the message has the turn.
     Superseded,
     /// The message has no position, and the log is full.

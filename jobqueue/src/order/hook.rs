@@ -193,7 +193,8 @@ impl Delivery<'_> {
         }
         Ok(match core.groups.position(&self.log, self.own, now).await? {
             Position::First => Next::Decide(None),
-            Position::Ended => Next::Decide(Some(Disposition::Discard)),
+            Position::Ended(EndState::Cancelled) => Next::Decide(Some(Disposition::DiscardCancelled)),
+            Position::Ended(_) => Next::Decide(Some(Disposition::Discard)),
             Position::Superseded => return Err(superseded()),
             Position::Full => Next::Decide(Some(Disposition::Release(RETRY_DELAY))),
             // The other copy may run for hours: it is asked ever less often.

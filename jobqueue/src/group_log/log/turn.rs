@@ -38,14 +38,14 @@ impl GroupLog {
             Some(at) => self.skip_passable(entry.key, at, now),
             // Its page decides, also about a job that is done: its entry there must end too.
             None if self.paged(entry).is_some() => self.skip_passable(entry.key, self.entries.len(), now),
-            None if matches!(self.ended(entry), Some(EndState::Done | EndState::Cancelled)) => {
-                return Position::Ended;
-            }
-            None if self.is_crowded(entry.key) => {
-                self.skip_passable(entry.key, self.entries.len(), now);
-            }
-            None if self.entries.len() >= MAX_ENTRIES => return Position::Full,
-            None => self.join(entry, now),
+            None => match self.ended(entry) {
+                Some(end @ (EndState::Done | EndState::Cancelled)) => return Position::Ended(end),
+                Some(EndState::DeadLettered) | None if self.is_crowded(entry.key) => {
+                    self.skip_passable(entry.key, self.entries.len(), now);
+                }
+                _ if self.entries.len() >= MAX_ENTRIES => return Position::Full,
+                _ => self.join(entry, now),
+            },
         }
         let (at, pages) = self.place(entry);
         let (head, ahead) = self.head_of(entry.key, at);
