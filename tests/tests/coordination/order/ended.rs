@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::batch::OnDeadLetters;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Context, JobError, Queue, QueueMessage, Reason, SendOptions, Storage};
@@ -112,4 +113,28 @@ async fn cancelled_child_does_not_count_as_done() {
     assert_eq!(failures(&waits).await, None, "the batch goes on without the work of its child");
     let continues = cancelled_child(OnDeadLetters::Continue).await;
     assert_eq!(failures(&continues).await, Some(vec![Some(Reason::CANCELLED)]));
+}
+
+/// Its letter is redriven when another sender's job has done its work.
+#[tokio::test(start_paused = true)]
+async fn failed_child_whose_work_another_job_has_done_counts_as_done() {
+    let storage = logged();
+    let queue = storage.queue::<Page>().await.unwrap();
+    let (page, same) = (Page { of: "k".into() }, SendOptions::new().in_order().id("17").source("/shop"));
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.on_dead_letters(OnDeadLetters::Continue);
+    batch.send(&page).with(same.clone()).await.unwrap();
+    let reject = async |_: Page| Err::<(), _>(JobError::dead_letter("planted"));
+    let _ = worker(&storage).handle(reject).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(storage.batch_progress("b").await.unwrap().unwrap().failed, 1);
+
+    queue.send(&page).with(same).await.unwrap();
+    let accept = async |_: Page| Ok::<_, JobError>(());
+    let accepting = || worker(&storage).handle(accept).build().unwrap();
+    assert_eq!(accepting().run_until(after(60)).await.unwrap().completed, 1);
+    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!(redriven.moved.len(), 1);
+    assert_eq!(accepting().run_until(after(60)).await.unwrap().duplicates, 1);
+    let progress = storage.batch_progress("b").await.unwrap().unwrap();
+    assert_eq!((progress.done, progress.failed), (1, 0), "{progress:?}");
 }
