@@ -16,8 +16,8 @@ impl DeliveryState {
         self.hooks_of(job).next().is_some()
     }
 
-    /// Asks the hooks whether the handler may run; `None` if it may. They are asked from the last to the first: the one whose end of a job
-    /// is the last decides first, so that no other takes a turn for a delivery that it puts back.
+    /// Asks the hooks whether the handler may run; `None` if it may. They are asked from the last to the first: a delivery may wait for its
+    /// turn in its key, and what the others answer holds when it has that.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,

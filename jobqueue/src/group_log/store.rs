@@ -99,6 +99,18 @@ impl GroupLogs {
         ended.then_some(()).ok_or_else(superseded)
     }
 
+    /// Returns whether no other message of the job has its turn. None has if the log is damaged: no delivery can confirm one.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(crate) async fn may_end(&self, position: InOrder) -> Result<bool, Error> {
+        let InOrder { entry, turn } = position;
+        match self.of(&entry)?.ask(move |log| log.may_end(&entry, turn)).await {
+            Err(error) if error.kind() == ErrorKind::Undecodable => Ok(true),
+            may_end => may_end,
+        }
+    }
+
     /// Returns whether the log says that a job is done. Reads it unless this process has read that already.
     ///
     /// # Errors

@@ -192,19 +192,18 @@ impl Hook for Membership {
         reason: &str,
         detail: &str,
     ) -> Result<(), Error> {
-        let message = hook_context.message;
         let (continued, child) = (self.continued(hook_context).await?, self.child(hook_context).await?);
         if let Some(Child { ledger, index, waits: false, .. }) = &child
             // A copy that does not have the turn cannot fail the child.
-            && (continued.is_some() || ledger.may_end(&claim(*index), message).await?)
+            && (continued.is_some() || ledger.may_end(&claim(*index), hook_context).await?)
         {
             let failed = Marker::Failed { reason: reason.to_owned(), detail: detail.to_owned() };
             ledger.end_child(*index, &failed).await?;
         }
         // A redrive would send it as another message.
         match (continued, child) {
-            (Some(ledger), _) => ledger.end_turn(THEN, message).await,
-            (None, Some(Child { ledger, index, .. })) => ledger.end_turn(&claim(index), message).await,
+            (Some(ledger), _) => ledger.end_turn(THEN, hook_context).await,
+            (None, Some(Child { ledger, index, .. })) => ledger.end_turn(&claim(index), hook_context).await,
             (None, None) => Ok(()),
         }
     }

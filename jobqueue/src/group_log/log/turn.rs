@@ -103,6 +103,17 @@ impl GroupLog {
         self.find(entry).map(|at| Millis(self.entries[at].due).since(now.0))
     }
 
+    /// Returns whether no other message of the job has the turn, or may run without a record of it.
+    pub(crate) fn may_end(&self, entry: &EntryRef, turn: Turn) -> bool {
+        let found = self.find(entry).map(|at| &self.entries[at]);
+        let Some(found) = found.filter(|found| found.state != EntryState::Skipped) else { return true };
+        match (found.turn, found.nonces.as_slice()) {
+            (Some(held), _) => held.copy == turn.copy,
+            (None, [single]) if found.state == EntryState::Stored && !found.copies => *single == turn.copy,
+            (None, _) => true,
+        }
+    }
+
     /// Records that the job has ended. Returns false if another delivery has its turn.
     pub(crate) fn end(&mut self, entry: &EntryRef, turn: Turn, how: EndState, now: Millis) -> bool {
         if let Some(at) = self.find(entry) {
