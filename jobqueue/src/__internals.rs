@@ -7,7 +7,8 @@ use crate::message::QueueMessage;
 use crate::queue::{Queue, SendOptions};
 use crate::send::{Purpose, prepare};
 
-pub use crate::coordination::batch::membership::{membership_of, remove_own, remove_tokens};
+pub use crate::coordination::batch::claimed::{ClaimedChild, batch_secret};
+pub use crate::coordination::batch::membership::{remove_own, remove_tokens};
 pub use crate::coordination::batch::overview::{
     BatchChildren, BatchRecord, batches, children as batch_children,
 };
@@ -28,9 +29,6 @@ pub use crate::presence::{
     KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord,
 };
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};
-
-/// The beginning of the sources of the children of all batches.
-pub const BATCH_SOURCES: &str = crate::coordination::batch::SOURCES;
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
 ///

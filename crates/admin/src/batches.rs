@@ -9,6 +9,7 @@ use jobqueue::__internals::{BatchRecord, batch_children, batches};
 use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
+use super::membership::Memberships;
 use super::queues::AT_ONCE;
 use super::text::rfc3339_option;
 use super::{Admin, DeadLetterFilter, DeadLetterPage, RawJob};
@@ -195,7 +196,8 @@ impl BatchList {
 
 impl Admin {
     /// Returns all batches whose records are in the storage. Every child that has ended has a blob: listing costs one request for 5,000,
-    /// and stops after 200,000. The dead letters of all queues cost a request to list the queues, and two for each.
+    /// and stops after 200,000. The dead letters of all queues cost a request to list the queues, two for each, and one for each
+    /// batch that they name.
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the records cannot be listed.
@@ -252,7 +254,8 @@ impl Admin {
     }
 
     /// Returns a batch with the children that hold it up, as far as peeks of all queues, their dead letters and the workers' records show
-    /// them. Costs seven requests, one for each further 5,000 children that have ended, three for each queue and one for each worker.
+    /// them. Costs seven requests, one for each further 5,000 children that have ended, three for each queue, one for each batch
+    /// that its jobs name, and one for each worker.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id that is not allowed;
@@ -319,12 +322,13 @@ impl Admin {
                 }
             }
         }
-        for worker in self.workers().await? {
-            for job in worker.record.running.iter().map(RawJob::of_run) {
-                let index = job.batch.filter(|batch| batch.id == id).and_then(|batch| batch.index);
-                let child = FoundChild { job: job.id, place: "running", queue: Some(job.queue), error: None };
-                places.extend(index.map(|index| (index, child)));
-            }
+        let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
+        let mut running: Vec<_> = running.map(|run| RawJob::of_run(&run)).collect();
+        Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
+        for job in running {
+            let index = job.batch.and_then(|batch| batch.index);
+            let child = FoundChild { job: job.id, place: "running", queue: Some(job.queue), error: None };
+            places.extend(index.map(|index| (index, child)));
         }
         Ok(FoundChildren { places, unread, dead_is_exact })
     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::event::Deed;
+use super::membership::Memberships;
 use super::text::time;
 use super::{Action, Admin, JobFilter, JobReference, JobState, RawJob};
 
@@ -190,8 +191,9 @@ impl Admin {
             let running = running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run));
             let peeked = self.peek(queue).await?;
             complete = overview.length == Some(peeked.len() as u64);
-            let selected = running.chain(peeked).filter(|job| filter.selects(job));
-            found.extend(selected.map(|job| job.reference()));
+            let mut memberships = Memberships::default();
+            let selected = filter.select(&self.storage, running.chain(peeked), &mut memberships).await?;
+            found.extend(selected.iter().map(RawJob::reference));
         }
         let jobs: Vec<_> = found.into_iter().take(MAX_PLANNED + 1).collect();
         complete &= jobs.len() <= MAX_PLANNED;

@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use jobqueue::__internals::{DeadLetterQueue, PassAction};
-use jobqueue::Error;
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue::storage::ContainerName;
+use jobqueue::{Error, Storage};
 use jobqueue_message::envelope::{Parsed, Payload, parse};
 use jobqueue_storage::list_all;
 use serde::Serialize;
@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
 use super::event::Deed;
 use super::job::Stored;
+use super::membership::Memberships;
 use super::plan::PlannedLetter;
 use super::short_duration;
 use super::{Action, Admin, JobState, RawJob};
@@ -220,7 +221,7 @@ pub struct DeadLetterPage {
 
 impl Admin {
     /// Looks at the first dead letters of a queue, at most 32, without changing anything. [`complete`](DeadLetterPage::complete) says
-    /// whether there are more. Costs two requests, and with an age a listing.
+    /// whether there are more. Costs two requests, one for each batch that the jobs name, and with an age a listing.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when its dead letters
@@ -238,11 +239,13 @@ impl Admin {
         let (now, looked_at) = (self.now_for(filter).await?, peeked.len() as u64);
         let mut found = Found::new(queue, usize::MAX);
         peeked.iter().filter(|letter| filter.selects(letter, now)).for_each(|letter| found.add(letter));
+        found.prove(&self.storage).await?;
         Ok(found.page(looked_at, looked_at >= count))
     }
 
     /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead letters are invisible to others while it
-    /// looks, for at most 10 minutes. Costs one request for 32 dead letters, and one for each to put it back.
+    /// looks, for at most 10 minutes. Costs one request for 32 dead letters, one for each to put it back, and one for each batch that the
+    /// returned ones name.
     ///
     /// # Errors
     /// [`Forbidden`](jobqueue::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as
@@ -261,6 +264,7 @@ impl Admin {
             let mut found = Found::new(queue, limit);
             let options = selecting(filter, &[]).stop(self.stop.clone());
             let report = letters.pass(&options, PassAction::Tell, &mut |letter| found.add(letter)).await?;
+            found.prove(&self.storage).await?;
             let looked_at = found.matching + report.copies + report.left;
             let is_over = report.stopped.is_some() || self.stop.is_cancelled();
             Ok(found.page(looked_at, report.unseen == Some(0) && !is_over))
@@ -322,6 +326,10 @@ impl<'q> Found<'q> {
         if self.letters.len() < self.limit {
             self.letters.push(raw(self.queue, letter));
         }
+    }
+
+    async fn prove(&mut self, storage: &Storage) -> Result<(), Error> {
+        Memberships::default().prove(storage, &mut self.letters, None).await
     }
 
     fn page(self, looked_at: u64, complete: bool) -> DeadLetterPage {

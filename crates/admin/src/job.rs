@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use jobqueue::__internals::{BATCH_SOURCES, RunningJob, past_dead_letters, unwrap_unreadable};
+use jobqueue::__internals::{ClaimedChild, RunningJob, past_dead_letters, unwrap_unreadable};
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
 use jobqueue_message::envelope::{Envelope, Parsed, parse};
@@ -117,8 +117,11 @@ pub struct RawJob {
     pub deferral: Option<RawDeferral>,
     /// True if the job runs in the order of its key.
     pub in_order: bool,
-    /// The batch that the job is a child of.
+    /// The batch that the job is a child of, if it can be read: the batch proves that it has made the job.
     pub batch: Option<RawBatch>,
+    /// The place in a batch that the job claims to have.
+    #[serde(skip)]
+    pub(super) claimed: Option<ClaimedChild>,
     /// The reason and the time of the death, for a dead letter.
     pub dead: Option<RawDeadLetter>,
     /// Earlier dead letters of the job, oldest first.
@@ -232,7 +235,6 @@ impl RawJob {
 
     /// Returns what the record of a worker shows of a job.
     pub(super) fn of_run(run: &RunningJob) -> Self {
-        let of_batch = || run.id.rsplit_once('/').filter(|_| run.source.starts_with(BATCH_SOURCES));
         Self {
             queue: run.queue.clone(),
             state: JobState::Running,
@@ -241,7 +243,7 @@ impl RawJob {
             kind: run.kind.clone(),
             key: run.key.clone(),
             trace: run.trace.clone(),
-            batch: of_batch().map(|(id, index)| RawBatch { id: id.to_owned(), index: index.parse().ok() }),
+            claimed: ClaimedChild::of_identity(&run.source, &run.id),
             ..Self::default()
         }
     }
@@ -261,14 +263,13 @@ impl RawJob {
         self.payload = RawPayload::of(&event.payload);
         self.checkpoint = history.checkpoint.as_ref().map(RawCheckpoint::of);
         self.headers = event.headers();
+        self.claimed = ClaimedChild::of_headers(&self.headers);
         jobqueue::__internals::remove_tokens(&mut self.headers);
         self.attributes = event.extensions.clone();
         jobqueue::__internals::remove_own(&mut self.attributes);
         self.attributes.remove("inorder");
         self.last_error = history.last_error.clone();
         self.in_order = jobqueue::__internals::is_in_order(event);
-        self.batch =
-            jobqueue::__internals::membership_of(&self.headers).map(|(id, index)| RawBatch { id, index });
         self.deferral = history.deferral.as_ref().map(|deferral| RawDeferral {
             cause: deferral.cause.clone(),
             since: deferral.since.clone(),

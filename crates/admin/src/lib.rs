@@ -47,6 +47,7 @@ mod history;
 mod job;
 mod jobs;
 mod leaders;
+mod membership;
 mod outcome;
 mod pause;
 mod payload;

@@ -26,6 +26,7 @@
 mod child_requests;
 mod children;
 mod claim;
+pub(crate) mod claimed;
 mod continuation;
 mod handover;
 mod known;

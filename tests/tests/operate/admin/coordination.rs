@@ -6,7 +6,7 @@ use jobqueue::schedule::Schedule;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{Context, ErrorKind, JobError, JobInfo, SendOptions, Storage};
-use jobqueue_admin::DeadLetterFilter;
+use jobqueue_admin::{DeadLetterFilter, JobFilter};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::sleep;
@@ -304,4 +304,33 @@ async fn batches_that_somebody_has_put_below_each_other_are_shown_once() {
     }
     let list = operator(&storage).batches().await.unwrap();
     assert_eq!(list.tree().len(), 3);
+}
+
+// An application that passes on headers, such as those of a tenant, passes on those of its child.
+#[tokio::test(start_paused = true)]
+async fn job_with_the_headers_of_a_child_is_not_shown_as_the_child() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send_all([task("tile")]).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    let handler = async |job: Task, ctx: Context| {
+        if job.name != "tile" {
+            return Err(JobError::dead_letter("the copy is broken"));
+        }
+        let headers = ctx.info().headers.iter();
+        let options = headers.fold(SendOptions::new(), |options, (name, value)| options.header(name, value));
+        ctx.queue::<Task>().await?.send(&task("copy")).with(options).await?;
+        Err(JobError::snooze(Duration::from_secs(3_600)))
+    };
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    let [letter] = &admin.dead_letters("tasks", &DeadLetterFilter::new()).await.unwrap().letters[..] else {
+        panic!("one dead letter")
+    };
+    assert_eq!(letter.headers["batchid"], "mosaic");
+    assert_eq!(letter.batch, None);
+    assert_eq!(admin.batches().await.unwrap().batches[0].dead_text(), "0");
+    assert_ne!(admin.batch("mosaic").await.unwrap().open[0].place, "dead");
+    let plan = admin.plan_cancel("tasks", &JobFilter::new().batch("mosaic")).await.unwrap();
+    assert_eq!(plan.jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["mosaic/0"]);
 }
