@@ -163,8 +163,9 @@ impl Delivery<'_> {
         if self.log.read_if_due().await {
             return Ok(Next::Ask);
         }
+        let core = &self.leased_job.core;
         let near = put_back(ahead, self.own.turn.delivery);
-        let delay = near.max(put_back_meanwhile(self.log.stands_still(&self.own.entry)));
+        let delay = near.max(put_back_meanwhile(core.groups.stands_still(&self.log, &self.own.entry)));
         Ok(Next::Decide(Some(Disposition::Release(delay))))
     }
 
