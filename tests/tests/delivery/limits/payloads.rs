@@ -41,3 +41,22 @@ async fn payload_of_a_job_over_a_limit_is_not_fetched_at_each_delivery() {
     let fetched = fetched.filter(|call| call.subject.contains("jobqueue-payloads")).count();
     assert_eq!(fetched, 2);
 }
+
+/// The message of the next release.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "slow", kind = "large", version = 2, upgrade_from = none)]
+struct Larger {
+    data: String,
+}
+
+#[tokio::test(start_paused = true)]
+async fn payload_of_a_newer_version_is_not_fetched() {
+    let faulty = Faulty::new(&in_memory());
+    let (storage, watch) = (faulty.storage(), Watch::default());
+    send(&storage, 1, || Larger { data: "x".repeat(200_000) }).await;
+    let old = worker(&storage).state(watch.clone()).handle(large).build().unwrap();
+    let report = old.run_until(sleep(SECOND * 150)).await.unwrap();
+    assert!(report.released > 3, "{report:?}");
+    let fetched = faulty.calls().into_iter().filter(|call| call.operation == Operation::GetBlob);
+    assert_eq!(fetched.filter(|call| call.subject.contains("jobqueue-payloads")).count(), 0);
+}
