@@ -176,6 +176,9 @@ impl Context {
     /// Batches nest: if the job is itself a child of a batch, it ends there when its handler has returned and the
     /// continuation of this batch is done, with the result of that continuation.
     ///
+    /// A job that has sent a batch does not send it again for a year after its [sweep](sweep_batches): its children are skipped. A job that runs
+    /// each month under one id must therefore name the month in the batch's id.
+    ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad id, [`Storage`](ErrorKind::Storage) if the batch cannot be read.
     ///
