@@ -287,7 +287,8 @@ impl GroupLog {
     }
 
     fn note_ended(&mut self, entry: &EntryRef, how: EndState) {
-        if self.ended(entry) == Some(how) {
+        // A done job stays done, whatever ends its other messages.
+        if self.is_done(entry) || self.ended(entry) == Some(how) {
             return;
         }
         self.forget_ended(entry);

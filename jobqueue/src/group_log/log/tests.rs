@@ -136,6 +136,19 @@ fn a_job_that_is_sent_again_keeps_its_position_and_one_that_is_done_is_told() {
 }
 
 #[test]
+fn done_job_stays_done_whatever_ends_its_other_messages() {
+    let job = entry("a", "1");
+    let mut log = sent(&["1"]);
+    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::First);
+    assert!(log.end(&job, turn(1, 1), EndState::Done, START));
+    // It has used up its deliveries, or its payload is gone.
+    assert!(log.end(&job, turn(1, 2), EndState::DeadLettered, START));
+    assert!(log.end(&job, turn(9, 1), EndState::DeadLettered, START));
+    assert_eq!(log.claim_position(&job, turn(9, 2), START), Position::Ended(EndState::Done));
+    assert_eq!(log.announce(&job, 10, START), Announced::AlreadyDone);
+}
+
+#[test]
 fn only_the_message_that_was_confirmed_is_taken_for_the_only_one() {
     let job = entry("a", "1");
     let mut log = sent(&["1"]);

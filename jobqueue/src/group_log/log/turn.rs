@@ -123,10 +123,8 @@ impl GroupLog {
                 Some(held) if held.delivery > turn.delivery => return false,
                 _ => self.remove(at, now),
             }
-        } else if self.ended(entry) == Some(EndState::Cancelled)
-            || (self.ended(entry), how) == (Some(EndState::Done), EndState::DeadLettered)
-        {
-            // A copy of a cancelled job is discarded, and that of a done one changes nothing.
+        } else if self.ended(entry) == Some(EndState::Cancelled) {
+            // A copy of a cancelled job is discarded.
             return true;
         }
         self.note_ended(entry, how);
