@@ -109,26 +109,14 @@ pub(crate) fn note_running(job: &LeasedJob) {
     }
 }
 
-/// Puts the message back because of `cause`, and returns for how long. If it has waited for that long enough, does
-/// nothing and returns the rejection. `detail` is for operators.
+/// Puts the message back because of `cause`, and returns for how long; calls `before` with the time. If the message has waited for that
+/// long enough, does nothing and returns the rejection. `detail` is for operators.
 pub(crate) async fn defer(
     job: &LeasedJob,
     cause: Cause,
     detail: &str,
+    before: impl FnOnce(Duration),
 ) -> Result<Result<Duration, Rejection>, Error> {
-    match next_wait(job, cause, detail)? {
-        Ok((wait, deferral)) => Ok(Ok(job.release_deferred(wait, deferral).await?)),
-        Err(rejection) => Ok(Err(rejection)),
-    }
-}
-
-/// Returns the time for which the message is put back because of `cause`, and its record; the rejection if it has waited for that long
-/// enough.
-pub(super) fn next_wait(
-    job: &LeasedJob,
-    cause: Cause,
-    detail: &str,
-) -> Result<Result<(Duration, Deferral), Rejection>, Error> {
     let (mut deferral, waited) = match former(job, cause) {
         Some(former) => former,
         None => (first(cause, job.received_at())?, Duration::ZERO),
@@ -139,7 +127,9 @@ pub(super) fn next_wait(
         return Ok(Err(Rejection::new(cause.reason(), detail)));
     }
     deferral.count = deferral.count.saturating_add(1);
-    Ok(Ok((cause.wait(deferral.count, job.core.runtime()), deferral)))
+    let wait = cause.wait(deferral.count, job.core.runtime());
+    before(wait);
+    Ok(Ok(job.release_deferred(wait, deferral).await?))
 }
 
 /// Returns whether the message may be put back because of `cause`: it has not waited for that long enough.

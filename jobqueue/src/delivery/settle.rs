@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::claimed_letter::is_letter_claimed;
 use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, record_end, record_end_for_others};
 use super::dead_letter_hook::DeadLettered;
-use super::deferral::{Cause, next_wait};
+use super::deferral::{Cause, defer};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::leased_job::LeasedJob;
@@ -101,7 +101,7 @@ impl Executor {
         detail: &str,
         slot: &dyn DeliverySlot,
     ) -> Result<Outcome, Error> {
-        match defer(leased_job, cause, detail, slot).await? {
+        match defer(leased_job, cause, detail, |wait| leave_before(wait, leased_job, slot)).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
             Err(rejection) => self.reject(leased_job, job, rejection, slot).await,
         }
@@ -190,7 +190,7 @@ impl Executor {
             leased_job.lease.abandon();
             return Ok(Outcome::LeaseLost);
         };
-        match defer(leased_job, cause, &detail, slot).await? {
+        match defer(leased_job, cause, &detail, |wait| leave_before(wait, leased_job, slot)).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
             Err(of_hook) => self.give_up(leased_job, job, rejection.unwrap_or(of_hook)).await,
         }
@@ -252,21 +252,6 @@ async fn record_before_hooks(leased_job: &LeasedJob, rejection: &mut Rejection) 
         }
         recorded => recorded,
     }
-}
-
-/// Puts the message back because of `cause`, and returns for how long; the rejection if it has waited for that long enough.
-async fn defer(
-    leased_job: &LeasedJob,
-    cause: Cause,
-    detail: &str,
-    slot: &dyn DeliverySlot,
-) -> Result<Result<Duration, Rejection>, Error> {
-    let (wait, deferral) = match next_wait(leased_job, cause, detail)? {
-        Ok(next) => next,
-        Err(rejection) => return Ok(Err(rejection)),
-    };
-    leave_before(wait, leased_job, slot);
-    Ok(Ok(leased_job.release_deferred(wait, deferral).await?))
 }
 
 /// Frees the slot of a delivery that is put back for this time if it may have to wait until its group log can be changed.

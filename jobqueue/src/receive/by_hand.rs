@@ -119,7 +119,7 @@ fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<
 
 /// Leaves a message to other programs, or to a time when it can be read.
 async fn leave(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(), Error> {
-    match defer(leased_job, cause, detail).await? {
+    match defer(leased_job, cause, detail, |_| {}).await? {
         Ok(_) => Ok(()),
         // Only workers decide that a message has no handler: a program that receives by hand may handle one kind
         // of many.
