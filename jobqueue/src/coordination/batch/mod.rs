@@ -43,6 +43,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use claimed::ClaimedChild;
 use futures_util::future::BoxFuture;
 use ledger::{Ledger, Plan};
 use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, SWEPT, THEN, TOKEN, token};
@@ -340,17 +341,14 @@ impl Batch {
     async fn outer(&self) -> Result<Option<Outer<'_>>, Error> {
         let Some(context) = &self.context else { return Ok(None) };
         let JobInfo { headers, source, id, .. } = context.info();
-        let outer = headers.get(BATCH).and_then(|id| BatchId::new(id).ok());
-        let index = headers.get(INDEX).and_then(|index| index.parse::<u64>().ok());
-        let (Some(outer), Some(index)) = (outer, index) else { return Ok(None) };
-        let ledger = Ledger::new(&self.storage, outer);
-        let Some(secret) = ledger.secret().await? else { return Ok(None) };
-        // Without the token, the headers were written by another program, and there is nothing to hand over.
-        if headers.get(TOKEN) != Some(&token(&secret, &index.to_string(), source, id)) {
-            return Ok(None);
-        }
+        let Some(claimed) = ClaimedChild::of_headers(headers) else { return Ok(None) };
+        let Ok(outer) = BatchId::new(&claimed.batch) else { return Ok(None) };
+        let (ledger, index) = (Ledger::new(&self.storage, outer), claimed.index);
+        // Otherwise the headers were copied or written by another program, and there is nothing to hand over.
+        let secret = ledger.secret().await?.filter(|secret| claimed.is_proven(secret, source, id));
         let on_dead = headers.get(ON_DEAD).cloned().unwrap_or_default();
-        Ok(Some(Outer { ledger, index, secret, on_dead, from: headers.get(OF).cloned() }))
+        let from = headers.get(OF).cloned();
+        Ok(secret.map(|secret| Outer { ledger, index, secret, on_dead, from }))
     }
 
     fn ledger(&self) -> Ledger<'_> {
