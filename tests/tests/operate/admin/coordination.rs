@@ -81,6 +81,8 @@ async fn paused_schedule_does_not_send_a_slot_whose_send_failed() {
         faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unavailable));
         sleep(4 * HOUR).await;
         assert!(operator(&storage).pause_schedule("nightly").await.unwrap());
+        // A send that is under way does not look at the pause.
+        sleep(HOUR / 60).await;
         faulty.heal();
         sleep(HOUR).await;
         assert!(waiting(&storage).await.is_empty());
