@@ -244,7 +244,7 @@ async fn jobs_beyond_those_in_memory_are_put_back_ever_less_often_behind_a_long_
 /// The payloads are gone, and each message is put back for a second, which takes long.
 #[tokio::test(start_paused = true)]
 async fn messages_that_are_put_back_for_seconds_keep_their_slots() {
-    let faulty = Faulty::quiet(&logged());
+    let faulty = Faulty::new(&logged());
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();
     for key in 0..20 {

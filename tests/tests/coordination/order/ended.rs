@@ -18,7 +18,7 @@ use crate::order::{Step, Watch, handle, logged, step};
 /// Returns a storage with the message of a job that is done: its deletions got no answer, and its worker is gone.
 async fn done_but_stored() -> (Storage, Queue<Step>) {
     let storage = logged();
-    let faulty = Faulty::quiet(&storage);
+    let faulty = Faulty::new(&storage);
     for operation in [Operation::Delete, Operation::DeleteAll] {
         faulty.plan_always(operation, Fault::LoseRequest(StoreErrorKind::Timeout));
     }
@@ -70,7 +70,7 @@ struct Book {}
 
 /// Returns a storage with a batch of one child whose job was cancelled by another sender. The two had announced it before either was stored.
 async fn cancelled_child(policy: OnDeadLetters) -> Storage {
-    let faulty = Faulty::quiet(&logged());
+    let faulty = Faulty::new(&logged());
     let storage = faulty.storage();
     let queue = storage.queue::<Page>().await.unwrap();
     let (page, same) = (Page { of: "k".into() }, SendOptions::new().in_order().id("17").source("/shop"));

@@ -113,15 +113,15 @@ async fn job_that_found_no_room_to_wait_runs_in_a_slot() {
     assert!(queue.send_all(list).await.unwrap().iter().all(Result::is_ok));
     send(&queue, &step("a", 300)).await;
     // It comes at the second look, when the one without room has left the slot.
-    let _ = queue.send(&step("free", 0)).delay(Duration::from_secs(3)).await.unwrap();
+    let _ = queue.send(&step("free", 0)).delay(Duration::from_secs(10)).await.unwrap();
 
-    let (faulty, reading) = (Faulty::quiet(&storage), Arc::new(Notify::new()));
+    let (faulty, reading) = (Faulty::new(&storage), Arc::new(Notify::new()));
     let reads = Arc::clone(&reading);
     // The first read shows those before it.
     faulty.on(Operation::GetBlob, move |call| {
         (call.nth == 2).then(|| {
             reads.notify_one();
-            Fault::DelayBefore(Duration::from_secs(2))
+            Fault::DelayBefore(Duration::from_secs(20))
         })
     });
     let (watch, counts) = (Watch::default(), Arc::new(Mutex::new((0, 0))));
