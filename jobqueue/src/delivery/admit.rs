@@ -116,10 +116,14 @@ impl Executor {
         waiting: Waiting<'_>,
     ) -> Result<Readable<'_>, NotRun> {
         let is_in_order = position_of(leased_job).is_some();
+        // A job that is over needs no place, and ends although its kind has none.
+        let is_over = self.is_remembered(leased_job, info) || self.state.cancelled(info).is_some();
+        if (is_in_order || is_over)
+            && let Some(not_run) = self.needs_no_run(leased_job, info).await
+        {
+            return Err(not_run);
+        }
         if is_in_order {
-            if let Some(not_run) = self.needs_no_run(leased_job, info).await {
-                return Err(not_run);
-            }
             self.ask_hooks(leased_job, info, waiting).await?;
         }
         let newer = self.newer_version(leased_job, info);

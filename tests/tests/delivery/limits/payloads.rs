@@ -3,6 +3,7 @@
 use jobqueue::storage::Operation;
 use jobqueue::worker::HandlerLimits;
 use jobqueue::{Context, JobError, QueueMessage, State};
+use jobqueue_admin::{AccessLevel, Admin, JobReference};
 use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::{in_memory, worker};
 use serde::{Deserialize, Serialize};
@@ -59,4 +60,31 @@ async fn payload_of_a_newer_version_is_not_fetched() {
     assert!(report.released > 3, "{report:?}");
     let fetched = faulty.calls().into_iter().filter(|call| call.operation == Operation::GetBlob);
     assert_eq!(fetched.filter(|call| call.subject.contains("jobqueue-payloads")).count(), 0);
+}
+
+// It has no place to run, and needs none to end.
+#[tokio::test(start_paused = true)]
+async fn cancelled_job_with_its_payload_in_a_blob_ends_although_its_kind_is_busy() {
+    let (storage, watch) = (in_memory(), Watch::default());
+    send(&storage, 1, || Large { data: String::new() }).await;
+    send(&storage, 1, || Other { seconds: 1 }).await;
+    let built = worker(&storage)
+        .presence(SECOND)
+        .state(watch.clone())
+        .handle(large)
+        .handle(other)
+        .limit::<Large>(HandlerLimits::new().concurrency(1));
+    let queue = storage.queue::<Large>().await.unwrap();
+    let operator = async {
+        sleep(SECOND * 5).await;
+        let job = queue.send(&Large { data: "x".repeat(200_000) }).await.unwrap();
+        sleep(SECOND * 5).await;
+        let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+        let _ = admin.cancel(&JobReference::new("slow", job.id())).await.unwrap();
+        sleep(SECOND * 10).await;
+        assert_eq!((watch.count("large"), watch.most()), (0, 2), "the first still runs");
+        assert_eq!(queue.dead_letters().unwrap().approximate_len().await.unwrap(), 1);
+    };
+    let report = built.build().unwrap().run_until(operator).await.unwrap();
+    assert_eq!(report.dead_lettered, 1);
 }
