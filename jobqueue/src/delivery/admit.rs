@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::context::HandlerOutput;
 use super::decode::{Decoded, Inspected, fetch};
-use super::deferral::{Cause, note_running};
+use super::deferral::{Cause, note_known, note_running};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::hook::Waiting;
@@ -132,6 +132,7 @@ impl Executor {
             && newer.is_none()
             && !HandlerOutput::is_kept(leased_job)
         {
+            note_known(leased_job);
             waiting.slot.reserve(registration.kind).map_err(|wait| self.over_limit(wait))?;
         }
         let fetched = match newer {

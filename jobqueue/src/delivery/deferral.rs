@@ -109,6 +109,15 @@ pub(crate) fn note_running(job: &LeasedJob) {
     }
 }
 
+/// Ends a wait for a worker that knows the message: this one does, whether or not the job runs now.
+pub(super) fn note_known(job: &LeasedJob) {
+    let is_unknown = |deferral: &Deferral| deferral.cause == Cause::UnknownKind.code();
+    let former = job.with_envelope(|envelope| envelope.history.deferral.as_ref().map(is_unknown));
+    if former.flatten() == Some(true) {
+        job.end_wait();
+    }
+}
+
 /// Puts the message back because of `cause`, and returns for how long; calls `before` with the time. If the message has waited for that
 /// long enough, does nothing and returns the rejection. `detail` is for operators.
 pub(crate) async fn defer(

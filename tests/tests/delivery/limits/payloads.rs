@@ -1,7 +1,8 @@
 //! Payloads in blobs of jobs that a limit keeps waiting: they are fetched when the job runs.
 
+use jobqueue::settings::Metadata;
 use jobqueue::storage::Operation;
-use jobqueue::worker::HandlerLimits;
+use jobqueue::worker::{HandlerLimits, RateLimit};
 use jobqueue::{Context, JobError, QueueMessage, State};
 use jobqueue_admin::{AccessLevel, Admin, JobReference};
 use jobqueue_testing::faults::Faulty;
@@ -9,7 +10,7 @@ use jobqueue_tests::jobs::{in_memory, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use crate::limits::{Other, SECOND, Watch, other, send};
+use crate::limits::{Other, Quick, SECOND, Watch, other, quick, send};
 
 /// A job of the queue "slow" whose payload does not fit into its message.
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
@@ -87,4 +88,30 @@ async fn cancelled_job_with_its_payload_in_a_blob_ends_although_its_kind_is_busy
     };
     let report = built.build().unwrap().run_until(operator).await.unwrap();
     assert_eq!(report.dead_lettered, 1);
+}
+
+// A worker of the new release meets the job all the time, and has no place for it.
+#[tokio::test(start_paused = true)]
+async fn wait_for_a_worker_that_knows_the_kind_ends_although_its_limit_is_reached() {
+    let (storage, watch) = (in_memory(), Watch::default());
+    let settings = Metadata::new().with("unknownkindseconds", "60");
+    let queue = storage.queue::<Large>().await.unwrap();
+    storage.queues().set_queue_metadata(queue.name(), &settings).await.unwrap();
+    let rate = RateLimit::new(1, SECOND * 600);
+    let limits = || HandlerLimits::new().rate(&rate);
+    send(&storage, 1, || Quick { seconds: 0 }).await;
+    let first = worker(&storage).state(watch.clone()).handle(quick).limit::<Quick>(limits());
+    assert_eq!(first.build().unwrap().run_until(sleep(SECOND)).await.unwrap().completed, 1);
+    send(&storage, 1, || Large { data: "x".repeat(200_000) }).await;
+    let old =
+        || worker(&storage).state(watch.clone()).handle(other).build().unwrap().run_until(sleep(SECOND * 10));
+    assert!(old().await.unwrap().released >= 2);
+    let new = worker(&storage).state(watch.clone()).handle(large).handle(other).limit::<Large>(limits());
+    let report = new.build().unwrap().run_until(sleep(SECOND * 30)).await.unwrap();
+    assert_eq!((report.released, watch.count("large")), (1, 0), "{report:?}");
+    // Until it comes back.
+    sleep(SECOND * 1_300).await;
+    let report = old().await.unwrap();
+    assert_eq!(report.dead_lettered, 0, "{report:?}");
+    assert!(report.released >= 2);
 }
