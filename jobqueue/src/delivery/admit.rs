@@ -1,8 +1,12 @@
 //! Decides whether the handler of a message runs, and if not, the disposition of the message.
 
 use std::any::Any;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::context::HandlerOutput;
 use super::decode::{Decoded, Inspected, fetch};
@@ -12,14 +16,18 @@ use super::executor::Executor;
 use super::hook::Waiting;
 use super::leased_job::LeasedJob;
 use super::order_position::position_of;
-use super::progress::read_stored_checkpoint;
+use super::progress::{has_stored_checkpoint, read_stored_checkpoint};
 use super::registry::UNKNOWN_KIND;
 use super::rejection::Rejection;
+use super::slot::DeliverySlot;
 use crate::envelope::Payload;
 use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::{Reason, chain};
 use crate::message::DecodeError;
+
+/// The time for which a download keeps the place of a handler whose kind is limited.
+const DOWNLOAD_IN_PLACE: Duration = Duration::from_secs(5);
 
 pub(super) struct RunnableJob<'e> {
     pub(super) info: Arc<JobInfo>,
@@ -88,7 +96,7 @@ impl Executor {
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
     ) -> Result<Readable<'_>, NotRun> {
-        match self.read(leased_job, decoded, info).await {
+        match self.read(leased_job, decoded, info, waiting.slot).await {
             // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it. A handler that
             // has finished needs nothing of the message.
             Err(not_run)
@@ -137,13 +145,36 @@ impl Executor {
         }
         let fetched = match newer {
             Some(not_run) => Err(not_run),
-            None => fetch(&leased_job.core, &payload).await,
+            None => self.download(waiting.slot, fetch(&leased_job.core, &payload)).await,
         };
         match fetched {
             decoded if !is_in_order => self.read_and_ask(leased_job, decoded, info, waiting).await,
-            Ok(data) => self.decode(leased_job, &data, info).await,
-            failed => self.read(leased_job, failed, info).await,
+            Ok(data) => self.decode(leased_job, &data, info, waiting.slot).await,
+            failed => self.read(leased_job, failed, info, waiting.slot).await,
         }
+    }
+
+    /// Downloads a blob of the message. Its slot keeps the place of its kind for some seconds, and not at all while downloads hang: they
+    /// must not hold up jobs that could run.
+    async fn download<T, E>(
+        &self,
+        slot: &dyn DeliverySlot,
+        download: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let mut download = pin!(download);
+        if !self.downloads_hang.load(Ordering::Relaxed) {
+            if let Ok(downloaded) = timeout(DOWNLOAD_IN_PLACE, &mut download).await {
+                return downloaded;
+            }
+            self.downloads_hang.store(true, Ordering::Relaxed);
+        }
+        slot.give_back();
+        let downloaded = download.await;
+        if downloaded.is_ok() {
+            // The next keeps its place: slow downloads alone would otherwise take it from one another for ever.
+            self.downloads_hang.store(false, Ordering::Relaxed);
+        }
+        downloaded
     }
 
     /// Returns the deferral of a message whose version is newer than its handler's: that is known without its payload.
@@ -174,6 +205,7 @@ impl Executor {
         leased_job: &LeasedJob,
         decoded: Decoded,
         info: &mut Arc<JobInfo>,
+        slot: &dyn DeliverySlot,
     ) -> Result<Readable<'_>, NotRun> {
         let data = match decoded {
             Err(never) if matches!(*never, Disposition::DeadLetter(_)) => {
@@ -190,7 +222,7 @@ impl Executor {
                 None => decoded?,
             },
         };
-        self.decode(leased_job, &data, info).await
+        self.decode(leased_job, &data, info, slot).await
     }
 
     /// Decodes the handler's message. An upgraded message changes the version in `info`.
@@ -199,6 +231,7 @@ impl Executor {
         leased_job: &LeasedJob,
         data: &[u8],
         info: &mut Arc<JobInfo>,
+        slot: &dyn DeliverySlot,
     ) -> Result<Readable<'_>, NotRun> {
         let Some(registration) = self.handlers.find(&info.kind) else {
             return Err(defer(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
@@ -210,10 +243,12 @@ impl Executor {
                 if info.version != version {
                     Arc::make_mut(info).version = version;
                 }
-                match read_stored_checkpoint(leased_job).await {
-                    Ok(()) => Ok((registration, message)),
-                    Err(error) => Err(defer(Cause::PayloadUnreadable, chain(&error))),
+                if has_stored_checkpoint(leased_job) {
+                    // Boxed, because most checkpoints are inside their messages.
+                    let read = Box::pin(self.download(slot, read_stored_checkpoint(leased_job))).await;
+                    read.map_err(|error| defer(Cause::PayloadUnreadable, chain(&error)))?;
                 }
+                Ok((registration, message))
             }
             Err(error) if error.is_newer_version() => Err(defer(Cause::NewerVersion, chain(&error))),
             Err(error) => Err(reject(Rejection::undecodable(&error))),

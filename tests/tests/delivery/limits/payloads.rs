@@ -1,11 +1,11 @@
-//! Payloads in blobs of jobs that a limit keeps waiting: they are fetched when the job runs.
+//! Payloads in blobs of jobs of a limited kind: they are fetched when the job runs, and hold up no other job of the kind.
 
 use jobqueue::settings::Metadata;
 use jobqueue::storage::Operation;
 use jobqueue::worker::{HandlerLimits, RateLimit};
 use jobqueue::{Context, JobError, QueueMessage, State};
 use jobqueue_admin::{AccessLevel, Admin, JobReference};
-use jobqueue_testing::faults::Faulty;
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{in_memory, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
@@ -88,6 +88,41 @@ async fn cancelled_job_with_its_payload_in_a_blob_ends_although_its_kind_is_busy
     };
     let report = built.build().unwrap().run_until(operator).await.unwrap();
     assert_eq!(report.dead_lettered, 1);
+}
+
+/// Runs jobs of a kind of which one may run at once: three whose downloads meet `fault`, and five that are in their messages.
+async fn with_downloads(fault: Fault, is_only_kind: bool, seconds: u32) -> Watch {
+    let faulty = Faulty::new(&in_memory());
+    let (storage, watch) = (faulty.storage(), Watch::default());
+    faulty.on(Operation::GetBlob, move |call| call.subject.contains("jobqueue-payloads").then_some(fault));
+    send(&storage, 3, || Large { data: "x".repeat(200_000) }).await;
+    send(&storage, 5, || Large { data: String::new() }).await;
+    let quick = async |_: Large, ctx: Context, State(watch): State<Watch>| {
+        watch.run(&ctx, 1).await;
+        Ok::<_, JobError>(())
+    };
+    let built = worker(&storage).shutdown_timeout(SECOND).state(watch.clone()).handle(quick);
+    let built = if is_only_kind { built } else { built.handle(other) };
+    let built = built.limit::<Large>(HandlerLimits::new().concurrency(1)).build().unwrap();
+    let _ = built.run_until(sleep(SECOND * seconds)).await.unwrap();
+    watch
+}
+
+#[tokio::test(start_paused = true)]
+async fn downloads_that_hang_take_no_place_from_jobs_that_could_run() {
+    for is_only_kind in [true, false] {
+        let watch = with_downloads(Fault::Hang, is_only_kind, 60).await;
+        assert_eq!(watch.count("large"), 5, "{is_only_kind}");
+    }
+}
+
+// A download that lost its place to the next one, which loses it in turn, would never be of use.
+#[tokio::test(start_paused = true)]
+async fn slow_downloads_do_not_take_the_place_from_one_another() {
+    for is_only_kind in [true, false] {
+        let watch = with_downloads(Fault::DelayBefore(SECOND * 8), is_only_kind, 120).await;
+        assert_eq!(watch.count("large"), 8, "{is_only_kind}");
+    }
 }
 
 // A worker of the new release meets the job all the time, and has no place for it.
