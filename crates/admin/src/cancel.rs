@@ -107,7 +107,7 @@ impl Admin {
     /// runs finds its [token](jobqueue::Context::token) fired; what it returns within the cancel grace holds if it is a success, and
     /// otherwise the job is cancelled. A job that waits is cancelled when a worker next receives it: a paused queue or a delay holds the
     /// cancellation up as it does the job, and the job does not run. The request stands for 30 days, against each message of the job that a
-    /// repeated send may have left. Whether there is such a job is not
+    /// repeated send may have left; a job that no worker receives within them, because its queue is paused for longer, runs after them. Whether there is such a job is not
     /// checked. It does not concern a job that is sent under the same id after this call has returned: where the storage's times have no
     /// fractions of seconds, as on Azure, the call takes two seconds.
     ///

@@ -29,7 +29,8 @@ const BY: &str = "by";
 const MAX_OPERATOR_CHARS: usize = 200;
 /// The most listings, answers or removals at the same time.
 pub(super) const AT_ONCE: usize = 32;
-/// The time after which a request and its answer expire. It is longer than a message can be delayed without a hop.
+/// The time after which a request and its answer expire. It is longer than a message can be delayed without a hop, and bounds the requests
+/// for jobs that do not exist: a paused queue may outlast it.
 const LIFE: Duration = Duration::from_secs(30 * 86_400);
 
 /// A request to cancel a job.
