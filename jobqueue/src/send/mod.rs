@@ -32,7 +32,7 @@ pub use options::SendOptions;
 pub(crate) use prepare::{Draft, Prepared, Purpose, Render, new_id, prepare, prepare_envelope, render_draft};
 pub(crate) use request::ready_to_send;
 pub use request::{All, One, SendFuture, SendRequest, Unique};
-pub(crate) use resend::COPY;
+pub(crate) use resend::{COPY, mark_copy};
 pub use sent::Sent;
 pub(crate) use stored_text::message_of;
 pub use unique::SendUniqueOutcome;

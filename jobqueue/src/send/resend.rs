@@ -18,7 +18,7 @@ use crate::storage::{Certainty, PutMessage};
 pub(crate) const COPY: &str = "batchcopy";
 
 /// Notes in a child of a batch that an earlier message of it may exist. Returns whether the event is one.
-pub(super) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
+pub(crate) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
     let is_child = event.extensions.contains_key(COPY);
     if is_child {
         event.insert_header(COPY, "1")?;

@@ -137,6 +137,10 @@ fn assert_revived(text: &str, vector: &Value) {
     for name in ["attempts", "excused", "deliverycount", "deadletterreason", "deadlettermessage"] {
         assert!(event.get(name).is_none(), "{vector}: {name} in {text}");
     }
+    let letter: Value = serde_json::from_str(vector["dead_letter"].as_str().unwrap()).unwrap();
+    for name in ["fifocopy", "fifopage"] {
+        assert!(event.get(name).is_none_or(|new| *new != letter[name]), "{vector}: {name} in {text}");
+    }
 }
 
 #[tokio::test]

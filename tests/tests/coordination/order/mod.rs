@@ -3,6 +3,7 @@
 mod azurite;
 mod costs;
 mod disturbed;
+mod external;
 mod flow;
 mod native;
 mod outages;
