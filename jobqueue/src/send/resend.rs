@@ -6,6 +6,7 @@
 
 use tokio::time::Instant;
 
+use super::batch_headers::COPY;
 use super::errors::send_error;
 use super::prepare::Prepared;
 use crate::envelope::{Envelope, EnvelopeError, Parsed, Payload, encoding_of, parse, to_wire};
@@ -13,9 +14,6 @@ use crate::error::{Error, ErrorKind};
 use crate::group_log::restamp;
 use crate::queue_core::{QueueCore, remove_blobs};
 use crate::storage::{Certainty, PutMessage};
-
-/// The attribute of a child of a batch that says whether an earlier message of it may exist: `0` or `1`.
-pub(crate) const COPY: &str = "batchcopy";
 
 /// Notes in a child of a batch that an earlier message of it may exist. Returns whether the event is one.
 pub(crate) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {

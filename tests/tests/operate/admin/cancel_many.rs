@@ -104,6 +104,26 @@ async fn plan_says_where_a_storage_does_not_show_all_jobs() {
     assert_eq!((ids(&plan), plan.complete), (vec!["a1"], false));
 }
 
+// An application that passes on headers, such as those of a tenant, passes on all of them.
+#[tokio::test(start_paused = true)]
+async fn job_with_the_headers_of_a_child_is_not_cancelled_with_its_batch() {
+    let storage = in_memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send(&task("child")).await.unwrap();
+    let note = async |_: Task, ctx: Context| {
+        let headers = ctx.info().headers.iter();
+        let options = SendOptions::new().delay(Duration::from_secs(600));
+        let options = headers.fold(options, |options, (name, value)| options.header(name, value));
+        ctx.queue::<Task>().await?.send(&task("note")).with(options).await?;
+        Ok::<_, JobError>(())
+    };
+    let report = present(&storage).handle(note).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(report.completed, 1);
+    let plan = operator(&storage).plan_cancel("tasks", &JobFilter::new().batch("mosaic")).await.unwrap();
+    assert_eq!(ids(&plan), [""; 0], "the note is in the queue, and no child");
+    assert!(plan.complete);
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_selected_is_nothing_and_half_a_cancellation_says_so() {
     let storage = in_memory();
