@@ -38,12 +38,12 @@ impl Default for BatchSweepOptions {
 }
 
 impl BatchSweepOptions {
-    /// Selects batches whose continuation ended at least 14 days ago. Unfinished batches are kept forever.
+    /// Selects batches whose continuation has ended and in which nothing has happened for 14 days. Unfinished batches are kept forever.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the age at which finished batches are removed. It must be longer than a message can stay in a queue,
+    /// Sets the age at which finished batches are removed, since the last change in them. It must be longer than a message can stay in a queue,
     /// including delays and redeliveries: 8 days are enough, unless jobs are sent with longer delays.
     ///
     /// A dead letter can be redriven after that. If its job has sent the batch, it does not send it again: of such a batch a blob of some
@@ -96,9 +96,12 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
         at.is_some_and(|at| now.duration_since(at).is_ok_and(|passed| passed > age))
     };
     batches.retain(|_, found| {
-        let abandoned = options.abandoned.is_some_and(|age| is_older(found.newest, age));
-        let forgotten = found.newest.is_none() && is_older(found.swept, NOTE_LIFE);
-        abandoned || forgotten || is_older(found.done, options.finished)
+        if found.newest.is_none() {
+            return is_older(found.swept, NOTE_LIFE);
+        }
+        // A sweep that was interrupted may have left the mark that the former batch of this id is done.
+        let age = if found.done.is_some() { Some(options.finished) } else { options.abandoned };
+        age.is_some_and(|age| is_older(found.newest, age))
     });
     let deletions = Semaphore::new(DELETED_AT_ONCE);
     let removals = batches.into_iter().map(|(id, found)| remove(storage, id, found, &deletions));

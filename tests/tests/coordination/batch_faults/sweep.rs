@@ -264,3 +264,19 @@ async fn sweep_of_abandoned_batches_leaves_one_that_goes_on() {
     assert_eq!((log.runs.lock().unwrap().len(), log.joins.lock().unwrap().len()), (3, 1));
     assert!(left(&storage, "left/").await > 5);
 }
+
+#[tokio::test(start_paused = true)]
+async fn finished_batch_stays_its_time_also_if_abandoned_ones_go_sooner() {
+    let (storage, log) = (in_memory(), Log::default());
+    small(&storage, "ended").await;
+    run(&storage, &log).await;
+    small(&storage, "left").await;
+    sleep(DAY * 4).await;
+    let sweep = async || sweep_batches(&storage, BatchSweepOptions::new().abandoned(DAY * 3)).await.unwrap();
+    assert_eq!(sweep().await, 1);
+    assert_eq!(left(&storage, "left/").await, 0);
+    assert!(left(&storage, "ended/").await > 5);
+    sleep(DAY * 11).await;
+    assert_eq!(sweep().await, 1);
+    assert_eq!(left(&storage, "ended/").await, 0);
+}
