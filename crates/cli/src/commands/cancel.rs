@@ -148,11 +148,7 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
 /// Fails if there is certainly no such job, or if it has ended: its request would stand for 30 days.
 async fn require(session: &Session, job: &JobReference) -> Result<(), Failure> {
     let found = session.admin.explain(job).await?;
-    let has = |code: &str| found.reasons.iter().any(|reason| reason.code == code);
-    // Where not all jobs are shown, a dead letter does not prove that no other message of the job waits.
-    let is_dead = found.place == JobPlace::Dead && session.admin.shows_all_jobs();
-    let has_ended = is_dead || found.place == JobPlace::Ended && !has("ended_once");
-    if has_ended || has("not_found") {
+    if found.has_ended {
         return Err(Failure::NothingMatched(format!("nothing was changed: `{}`: {}", job.id, found.summary)));
     }
     if matches!(found.place, JobPlace::Unseen | JobPlace::Dead) {
