@@ -16,6 +16,7 @@ pub use crate::coordination::leader::blob::{
 };
 #[cfg(feature = "schedule")]
 pub use crate::coordination::schedule::operate::{ScheduleRecord, Wish, schedules, wish};
+pub use crate::dead_letters::duplicates::Seen as SeenLetters;
 pub use crate::dead_letters::held::PassAction;
 pub use crate::dead_letters::untyped::DeadLetterQueue;
 pub use crate::delivery::{UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable};
