@@ -86,7 +86,7 @@ pub(crate) async fn run(
     let plan = plan(&session, &arguments).await?;
     if !plan.complete {
         say(
-            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers, and a plan has at most 10,000",
+            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers, some came meanwhile, or they are more than the 10,000 of a plan",
         );
     }
     if plan.jobs.is_empty() && plan.complete {
@@ -95,6 +95,9 @@ pub(crate) async fn run(
     if arguments.dry_run {
         let written = arguments.plan.as_deref().map_or(Ok(()), |path| write_plan(path, &plan));
         return written.and(global.output.value(&plan, || preview(&plan)));
+    }
+    if plan.jobs.is_empty() {
+        return Err(Failure::Failed("no job was found that matches, and nothing was changed".to_owned()));
     }
     let report = session.admin.cancel_all(&plan).await?;
     let printed = global.output.value(&report, || {
