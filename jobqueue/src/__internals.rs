@@ -28,6 +28,7 @@ pub use crate::presence::{
     Answer, CONTAINER as WORKERS, CancelRequest, Counters, FoundWorker, HISTOGRAM_BOUNDS, JobProgress,
     KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord,
 };
+pub use crate::send::is_own_header;
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};
 
 /// The beginning of the sources of the children of all batches.

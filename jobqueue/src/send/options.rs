@@ -138,7 +138,7 @@ impl SendOptions {
     #[must_use]
     pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let name = name.into();
-        if HEADERS.contains(&&*name) || BATCH_HEADERS.contains(&&*name) {
+        if is_own_header(&name) {
             return self;
         }
         self.own_header(name, value)
@@ -149,4 +149,9 @@ impl SendOptions {
         self.headers.insert(name.into(), value.into());
         self
     }
+}
+
+/// Returns whether a header is one of the order or of batches, which [`SendOptions::header`] leaves out.
+pub fn is_own_header(name: &str) -> bool {
+    HEADERS.contains(&name) || BATCH_HEADERS.contains(&name)
 }
