@@ -17,6 +17,7 @@ pub use crate::coordination::leader::blob::{
 };
 #[cfg(feature = "schedule")]
 pub use crate::coordination::schedule::operate::{ScheduleRecord, Wish, schedules, wish};
+pub use crate::dead_letters::duplicates::Seen as SeenLetters;
 pub use crate::dead_letters::held::PassAction;
 pub use crate::dead_letters::untyped::DeadLetterQueue;
 pub use crate::delivery::{UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable};
@@ -28,6 +29,7 @@ pub use crate::presence::{
     Answer, CONTAINER as WORKERS, CancelRequest, Counters, FoundWorker, HISTOGRAM_BOUNDS, JobProgress,
     KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord,
 };
+pub use crate::send::is_own_header;
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.

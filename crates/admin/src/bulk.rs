@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use jobqueue::__internals::PassAction;
+use jobqueue::__internals::{PassAction, SeenLetters};
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions, RedriveReport};
 use jobqueue::{Error, ErrorKind};
 use serde::Serialize;
@@ -102,8 +102,10 @@ pub struct Bulk<'a> {
     purges: bool,
     pub(super) selection: Selection,
     pub(super) limit: Option<u64>,
-    /// The jobs of the canary, which were put back: their other letters are left alone.
-    pub(super) put_back: Vec<PlannedLetter>,
+    /// The letters that the canary has handled.
+    seen: Option<SeenLetters>,
+    /// Those that were deleted as copies.
+    pub(super) copies: Vec<PlannedLetter>,
     per_second: Option<u32>,
     canary: Option<u64>,
     /// The number of dead letters of the canary, for the progress.
@@ -133,7 +135,8 @@ impl Admin {
             purges,
             selection: Selection::Filter(DeadLetterFilter::new()),
             limit: None,
-            put_back: Vec::new(),
+            seen: None,
+            copies: Vec::new(),
             per_second: None,
             canary: None,
             done_before: 0,
@@ -280,7 +283,8 @@ impl<'a> Bulk<'a> {
             (self.progress)(BulkProgress { done, total: (self.done_before + total).max(done) });
         };
         let mut tell_copy = |letter: &DeadLetter| copies.push(PlannedLetter::of(&self.queue, letter));
-        let report = letters.pass_telling_copies(&options, action, &mut tell, &mut tell_copy).await?;
+        let seen = self.seen.get_or_insert_with(|| letters.none_seen());
+        let report = letters.pass_telling_copies(seen, &options, action, &mut tell, &mut tell_copy).await?;
         let copies = plan::beside(&told, copies);
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
         let mut report = BulkReport::of(self.queue.clone(), report, told, self.dry_run, stopped);
@@ -288,6 +292,8 @@ impl<'a> Bulk<'a> {
         self.complete(&mut report, copies.len() as u64);
         if self.dry_run {
             report.letters.extend(copies);
+        } else {
+            self.copies.extend(copies);
         }
         Ok(report)
     }
@@ -319,7 +325,7 @@ impl<'a> Bulk<'a> {
                 let text = format!("the plan is for the queue `{}` and not for `{}`", plan.queue, self.queue);
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            Selection::Filter(filter) => (selecting(filter, &self.put_back), None),
+            Selection::Filter(filter) => (selecting(filter), None),
             Selection::Plan(plan) => {
                 let options = DeadLetterOptions::new().filter(plan.selection()).before(plan.before);
                 (options, Some(plan.letters.len() as u64))

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::bulk::{Bulk, BulkReport, Selection};
-use super::{Admin, DeadLetterPlan, PlanOutcome, PlannedLetter};
+use super::{Admin, DeadLetterPlan, PlanOutcome};
 
 /// The time between the first two looks at the jobs of the canary. Each later one is twice as long, up to the maximum: a look reads jobs
 /// until it has found them.
@@ -33,12 +33,8 @@ impl Bulk<'_> {
         }
         let rest = match self.admin.wait_for_canary(&first.plan(), &self.stop).await {
             Ok(()) => {
-                // Another letter of a job that has just ended well would run it once more.
-                self.put_back.clone_from(&first.letters);
                 if let Selection::Plan(plan) = &mut self.selection {
-                    let is_done =
-                        |letter: &PlannedLetter| self.put_back.iter().any(|done| done.is_for_job(letter));
-                    plan.letters.retain(|letter| !is_done(letter));
+                    plan.remove(first.letters.iter().chain(&self.copies));
                 }
                 self.limit = limit.map(|limit| limit - first.count);
                 self.done_before = first.count;

@@ -17,6 +17,8 @@ use super::{Action, Admin, JobFilter, JobReference, JobState, RawJob};
 
 /// The most jobs of a plan.
 const MAX_PLANNED: usize = 10_000;
+/// The most looks at all jobs until one finds no new one.
+const MAX_LOOKS: u32 = 8;
 /// The number of requests that are made at the same time.
 const AT_ONCE: usize = 16;
 
@@ -178,19 +180,20 @@ impl Admin {
             let text = "no jobs are selected: give the filter a condition";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let (mut found, mut complete) = (BTreeSet::new(), true);
+        let mut found = BTreeSet::new();
+        let mut complete;
         if self.shows_all_jobs() {
-            // A job that runs may begin to wait during the look, and one that waits may begin to run.
-            use JobState::{BackingOff, Delayed, Running, Waiting};
-            for state in [Running, BackingOff, Delayed, Waiting, Running] {
-                complete &= self.select(queue, state, filter, &mut found).await?;
-            }
+            complete = self.select_all(queue, filter, &mut found).await?;
         } else {
+            let ids =
+                |jobs: &[RawJob]| jobs.iter().map(|job| job.message_id.clone()).collect::<BTreeSet<_>>();
+            let before = ids(&self.peek(queue).await?);
             let overview = self.queue(queue).await?;
             let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
             let running = running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run));
             let peeked = self.peek(queue).await?;
-            complete = overview.length == Some(peeked.len() as u64);
+            // Messages that were there before and after the queue was counted are among those counted.
+            complete = overview.length == Some(peeked.len() as u64) && ids(&peeked) == before;
             let mut memberships = Memberships::default();
             let selected = filter.select(&self.storage, running.chain(peeked), &mut memberships).await?;
             found.extend(selected.iter().map(RawJob::reference));
@@ -198,6 +201,29 @@ impl Admin {
         let jobs: Vec<_> = found.into_iter().take(MAX_PLANNED + 1).collect();
         complete &= jobs.len() <= MAX_PLANNED;
         Ok(CancelPlan { jobs: jobs.into_iter().take(MAX_PLANNED).collect(), complete })
+    }
+
+    /// Adds the jobs that a filter selects, whatever their state. Returns whether these are certainly all.
+    async fn select_all(
+        &self,
+        queue: &str,
+        filter: &JobFilter,
+        found: &mut BTreeSet<JobReference>,
+    ) -> Result<bool, Error> {
+        use JobState::{BackingOff, Delayed, Running, Waiting};
+        for look in 0..MAX_LOOKS {
+            let known = found.len();
+            for state in [Running, BackingOff, Delayed, Waiting] {
+                if !self.select(queue, state, filter, found).await? {
+                    return Ok(false);
+                }
+            }
+            // A job that begins, fails or becomes due during a look may be missed in every state. The next look finds it.
+            if look > 0 && found.len() == known {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Adds the jobs of one state that a filter selects. Returns false if there are more than a plan has.

@@ -16,7 +16,6 @@ use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
 use super::event::Deed;
 use super::job::Stored;
 use super::membership::Memberships;
-use super::plan::PlannedLetter;
 use super::short_duration;
 use super::{Action, Admin, JobState, RawJob};
 
@@ -262,7 +261,7 @@ impl Admin {
         let work = async {
             let letters = self.dead_letter_queue(queue).await?;
             let mut found = Found::new(queue, limit);
-            let options = selecting(filter, &[]).stop(self.stop.clone());
+            let options = selecting(filter).stop(self.stop.clone());
             let report = letters.pass(&options, PassAction::Tell, &mut |letter| found.add(letter)).await?;
             found.prove(&self.storage).await?;
             let looked_at = found.matching + report.copies + report.left;
@@ -298,11 +297,9 @@ impl Admin {
 
 /// Returns the options of a pass over the dead letters that a filter selects. Ages count until the pass begins, by the storage's clock: that of
 /// an operator's machine must not make dead letters old enough to be deleted.
-pub(super) fn selecting(filter: &DeadLetterFilter, put_back: &[PlannedLetter]) -> DeadLetterOptions {
-    let (filter, put_back) = (filter.clone(), put_back.to_vec());
-    let is_put_back = move |letter: &DeadLetter| put_back.iter().any(|one| one.is_of_job(letter));
-    DeadLetterOptions::new()
-        .filter_at(move |letter, began| filter.selects(letter, began) && !is_put_back(letter))
+pub(super) fn selecting(filter: &DeadLetterFilter) -> DeadLetterOptions {
+    let filter = filter.clone();
+    DeadLetterOptions::new().filter_at(move |letter, began| filter.selects(letter, began))
 }
 
 /// The dead letters that a look has found until now.

@@ -9,6 +9,7 @@ use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_message::settings::{PAUSE_NOTE, PAUSED, PAUSED_BY, PAUSED_UNTIL};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use super::event::Deed;
 use super::text::{exact_time, rfc3339_option, time};
@@ -16,6 +17,8 @@ use super::{Action, Admin, resolve, short_duration};
 
 /// The most characters of a note: metadata is small on all storages.
 const MAX_NOTE: usize = 200;
+/// The longest wait for the time of the storage.
+const TIME_PATIENCE: Duration = Duration::from_secs(2);
 /// The characters that metadata cannot carry, and the one that begins an escape.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
@@ -55,7 +58,7 @@ impl PauseOptions {
         self
     }
 
-    /// Ends the pause after this time, counted by the storage's clock if the storage returns its time. It replaces [`until`](Self::until).
+    /// Ends the pause after this time, counted by the storage's clock if the storage returns its time within two seconds. It replaces [`until`](Self::until).
     pub fn length(mut self, length: Duration) -> Self {
         self.length = Some(length);
         self
@@ -173,11 +176,23 @@ impl Admin {
         self.act(Action::Resume, format!("queue {queue}"), work, summary).await
     }
 
+    /// Returns the time by which the end of a pause is judged: that of the storage, or of this process if the storage of blobs, which returns
+    /// it, does not answer, or if no pause has an end.
+    async fn time_of_pause(&self, options: &PauseOptions, metadata: &Metadata) -> SystemTime {
+        let has_end = options.until.is_some() || options.length.is_some();
+        if !has_end && metadata.get(PAUSED_UNTIL).is_none() {
+            return self.clock().now();
+        }
+        let time = timeout(TIME_PATIENCE, self.storage_time()).await;
+        time.ok().and_then(Result::ok).unwrap_or_else(|| self.clock().now())
+    }
+
     async fn set_pause(&self, queue: &str, options: PauseOptions) -> Result<PauseMade, Error> {
         let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
         let outside = || invalid("the time at which the pause is to end is outside of the calendar");
-        // A queue can be paused also while the storage does not return its time.
-        let now = self.storage_time().await.unwrap_or_else(|_| self.clock().now());
+        let name = QueueName::new(queue)?;
+        let mut metadata = self.metadata(&name).await?;
+        let now = self.time_of_pause(&options, &metadata).await;
         let mut until = options.until;
         if let Some(length) = options.length {
             until = Some(now.checked_add(length).ok_or_else(outside)?);
@@ -192,8 +207,6 @@ impl Admin {
             return Err(invalid(&format!("the note is too long: it may have {MAX_NOTE} characters")));
         }
         let pause = Pause { by: Some(self.operator.to_string()), until, note: options.note };
-        let name = QueueName::new(queue)?;
-        let mut metadata = self.metadata(&name).await?;
         let settings = resolve(&metadata).0;
         let holds = settings.is_paused(now).then(|| Pause::of(&metadata, &settings));
         if let Some(holds) = &holds {

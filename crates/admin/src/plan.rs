@@ -49,20 +49,10 @@ impl PlannedLetter {
         self.job.source.as_deref() != Some(UNREADABLE_SOURCE)
     }
 
-    /// Returns whether both are letters of one job. `other` may leave the source open.
-    pub(super) fn is_for_job(&self, other: &Self) -> bool {
-        let source = self.job.source.as_deref();
-        self.job.id == other.job.id && (other.job.source.is_none() || other.job.source.as_deref() == source)
-    }
-
-    /// Returns whether this is a letter of the same job, perhaps of another message.
-    pub(super) fn is_of_job(&self, letter: &DeadLetter) -> bool {
-        self.job.is(&letter.source, &letter.id)
-    }
-
-    fn is(&self, letter: &DeadLetter) -> bool {
-        let names_message = self.message.is_none() || self.message.as_deref() == letter.message_id();
-        self.is_of_job(letter) && names_message
+    /// Returns whether this names a letter of that job and message.
+    fn names(&self, source: &str, id: &str, message: Option<&str>) -> bool {
+        let names_message = self.message.is_none() || self.message.as_deref() == message;
+        self.job.is(source, id) && names_message
     }
 }
 
@@ -129,7 +119,28 @@ impl DeadLetterPlan {
         for letter in &self.letters {
             planned.entry(letter.job.id.clone()).or_default().push(letter.clone());
         }
-        move |letter| planned.get(&letter.id).is_some_and(|of_id| of_id.iter().any(|one| one.is(letter)))
+        move |letter| {
+            let is = |one: &PlannedLetter| one.names(&letter.source, &letter.id, letter.message_id());
+            planned.get(&letter.id).is_some_and(|of_id| of_id.iter().any(is))
+        }
+    }
+
+    /// Removes the letters that were dealt with.
+    pub(super) fn remove<'l>(&mut self, done: impl Iterator<Item = &'l PlannedLetter>) {
+        let mut by_id = HashMap::<&str, Vec<&PlannedLetter>>::new();
+        for letter in done {
+            by_id.entry(&letter.job.id).or_default().push(letter);
+        }
+        self.letters.retain(|planned| {
+            let is = |done: &&PlannedLetter| {
+                planned.names(
+                    done.job.source.as_deref().unwrap_or_default(),
+                    &done.job.id,
+                    done.message.as_deref(),
+                )
+            };
+            !by_id.get(planned.job.id.as_str()).is_some_and(|of_id| of_id.iter().any(is))
+        });
     }
 }
 

@@ -50,12 +50,12 @@ struct Listeners<'l, 'f> {
 }
 
 struct Pass<'p> {
+    seen: &'p mut Seen,
     options: &'p DeadLetterOptions,
     action: PassAction,
     /// The time at which the pass began, by the storage's clock. It leaves later dead letters alone.
     began: Option<SystemTime>,
     looked_at: HashSet<MessageId>,
-    seen: Seen,
     /// The earliest time for the next letter at the requested rate.
     next: Instant,
     /// The number of letters that are handled at the same time: twice as many after each success, one after a failure.
@@ -217,12 +217,19 @@ impl DeadLetterQueue {
         action: PassAction,
         tell: &mut Listener<'_>,
     ) -> Result<RedriveReport, Error> {
-        self.pass_telling_copies(options, action, tell, &mut |_| {}).await
+        self.pass_telling_copies(&mut self.none_seen(), options, action, tell, &mut |_| {}).await
     }
 
-    /// Does the same, and calls `tell_copy` for each letter that it deletes as a copy, or would delete.
+    /// Returns what a first pass has seen before it begins.
+    pub fn none_seen(&self) -> Seen {
+        Seen::new(self.core.store().powers().dead_letters.is_none())
+    }
+
+    /// Does the same, and calls `tell_copy` for each letter that it deletes as a copy, or would delete: also of a letter that a former pass
+    /// has handled (`seen`).
     pub async fn pass_telling_copies(
         &self,
+        seen: &mut Seen,
         options: &DeadLetterOptions,
         action: PassAction,
         tell: &mut Listener<'_>,
@@ -230,11 +237,11 @@ impl DeadLetterQueue {
     ) -> Result<RedriveReport, Error> {
         let mut listeners = Listeners { of_letters: tell, of_copies: tell_copy };
         let mut pass = Pass {
+            seen,
             options,
             action,
             began: options.before,
             looked_at: HashSet::new(),
-            seen: Seen::new(self.core.store().powers().dead_letters.is_none()),
             next: Instant::now(),
             at_once: 1,
             failures: 0,

@@ -35,7 +35,10 @@ pub(crate) fn position_of(job: &LeasedJob) -> Option<InOrder> {
     if job.core.orders_groups {
         return None;
     }
-    let read = || job.with_envelope(|envelope| InOrder::of(envelope, job.dequeue_count)).flatten();
+    let read = || {
+        let message = job.lease.message_id();
+        job.with_envelope(|envelope| InOrder::of(envelope, message, job.dequeue_count)).flatten()
+    };
     *job.in_order.get_or_init(read)
 }
 

@@ -26,6 +26,9 @@ pub struct Explanation {
     pub job: JobReference,
     /// The place in which it was found.
     pub place: JobPlace,
+    /// True if certainly no message of the job waits or runs: it has ended, or never existed. A request to cancel it has no effect. A dead
+    /// letter alone does not prove it: a job that was sent twice may have one, and a message that waits.
+    pub has_ended: bool,
     /// A one-sentence summary.
     pub summary: String,
     /// The message, if it waits or is dead.
@@ -76,17 +79,13 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
-        match self.look_for(job).await? {
-            // A job that moved meanwhile may have been missed in every place.
-            (found, true) if matches!(found.place, JobPlace::Unseen | JobPlace::Ended) => {
-                Ok(self.look_for(job).await?.0)
-            }
-            (found, _) => Ok(found),
-        }
+        let found = self.look_for(job).await?;
+        // A job that moved meanwhile may have been missed in every place.
+        if found.has_ended { self.look_for(job).await } else { Ok(found) }
     }
 
-    /// Looks once, in the order in which a job moves. Also returns whether a job that was not found is certainly in no queue.
-    async fn look_for(&self, job: &JobReference) -> Result<(Explanation, bool), Error> {
+    /// Looks once, in the order in which a job moves.
+    async fn look_for(&self, job: &JobReference) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
         let (workers, now) = self.workers_at().await?;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
@@ -128,8 +127,13 @@ impl Admin {
             };
             found.reasons.push(unseen(&queue, self.shows_all_jobs(), looked));
         }
+        found.has_ended = match found.place {
+            JobPlace::Dead => sees_jobs,
+            JobPlace::Ended => is_certain,
+            _ => found.reasons.iter().any(|reason| reason.code == "not_found"),
+        };
         found.summarise();
-        Ok((found, is_certain))
+        Ok(found)
     }
 
     /// Finds a job among all messages of its queue, if the storage shows them. Returns whether it is certainly not there.
@@ -253,6 +257,7 @@ impl Explanation {
         Self {
             job: job.clone(),
             place: JobPlace::Unseen,
+            has_ended: false,
             summary: String::new(),
             message: None,
             ended: None,

@@ -86,7 +86,7 @@ pub(crate) async fn run(
     let plan = plan(&session, &arguments).await?;
     if !plan.complete {
         say(
-            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers, and a plan has at most 10,000",
+            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers, some came meanwhile, or they are more than the 10,000 of a plan",
         );
     }
     if plan.jobs.is_empty() && plan.complete {
@@ -95,6 +95,9 @@ pub(crate) async fn run(
     if arguments.dry_run {
         let written = arguments.plan.as_deref().map_or(Ok(()), |path| write_plan(path, &plan));
         return written.and(global.output.value(&plan, || preview(&plan)));
+    }
+    if plan.jobs.is_empty() {
+        return Err(Failure::Failed("no job was found that matches, and nothing was changed".to_owned()));
     }
     let report = session.admin.cancel_all(&plan).await?;
     let printed = global.output.value(&report, || {
@@ -148,11 +151,7 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
 /// Fails if there is certainly no such job, or if it has ended: its request would stand for 30 days.
 async fn require(session: &Session, job: &JobReference) -> Result<(), Failure> {
     let found = session.admin.explain(job).await?;
-    let has = |code: &str| found.reasons.iter().any(|reason| reason.code == code);
-    // Where not all jobs are shown, a dead letter does not prove that no other message of the job waits.
-    let is_dead = found.place == JobPlace::Dead && session.admin.shows_all_jobs();
-    let has_ended = is_dead || found.place == JobPlace::Ended && !has("ended_once");
-    if has_ended || has("not_found") {
+    if found.has_ended {
         return Err(Failure::NothingMatched(format!("nothing was changed: `{}`: {}", job.id, found.summary)));
     }
     if matches!(found.place, JobPlace::Unseen | JobPlace::Dead) {

@@ -208,7 +208,7 @@ async fn peeked(
 }
 
 /// Returns the number of messages of a queue in any state, counted by peeks: for callers without the claim Manage. Callers share a count, which is
-/// good for ten times as long as it took, but for the first second.
+/// good for ten times as long as it took, but for the first second; a count of 0 is not shared.
 ///
 /// # Errors
 /// `Unsupported` for a partitioned queue, of which peeks need not meet all messages; those of the peeks.
@@ -234,7 +234,8 @@ pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
         messages += page.len() as u64;
     }
     let good_for = begun.elapsed().saturating_sub(CHEAP) * 10;
-    *counted = Some(Count { messages, good_until: Instant::now() + good_for });
+    // An empty queue may be deleted, and its payloads: a 0 is true of its moment only.
+    *counted = (messages > 0).then(|| Count { messages, good_until: Instant::now() + good_for });
     Ok(messages)
 }
 

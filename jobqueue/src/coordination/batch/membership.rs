@@ -28,8 +28,7 @@ pub fn remove_tokens(headers: &mut BTreeMap<String, String>) {
 
 /// Removes the framework's attributes of batches.
 pub fn remove_own<V>(attributes: &mut BTreeMap<String, V>) {
-    let own = [BATCH, INDEX, ON_DEAD, COPY, OF, TOKEN, OF_TOKEN];
-    attributes.retain(|name, _| !own.contains(&name.as_str()));
+    attributes.retain(|name, _| !super::names::BATCH_HEADERS.contains(&name.as_str()));
 }
 
 fn claim(index: u64) -> String {

@@ -326,15 +326,15 @@ impl Batch {
     fn continuation_options(&self, secret: &str, outer: Option<&Outer<'_>>) -> SendOptions {
         let (id, source) = (self.id.as_str(), source(secret));
         let own = token(secret, THEN, &source, id);
-        let options = SendOptions::new().source(&*source).id(id).header(OF, id).header(OF_TOKEN, own);
+        let options = SendOptions::new().source(&*source).id(id).own_header(OF, id).own_header(OF_TOKEN, own);
         let Some(Outer { ledger, index, secret, on_dead, .. }) = outer else { return options };
         let index = index.to_string();
         let token = token(secret, &index, &source, id);
         options
-            .header(BATCH, ledger.id.as_str())
-            .header(INDEX, index)
-            .header(ON_DEAD, on_dead)
-            .header(TOKEN, token)
+            .own_header(BATCH, ledger.id.as_str())
+            .own_header(INDEX, index)
+            .own_header(ON_DEAD, on_dead)
+            .own_header(TOKEN, token)
     }
 
     /// Returns the place of the job that sends this batch in a batch of its own, which it hands over to this one.

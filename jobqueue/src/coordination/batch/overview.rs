@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use super::ledger::{FAILED, Ledger, for_each_blob, page};
 use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, SWEPT, batch_of, child_of};
 use super::{BatchProgress, progress};
+use crate::envelope::{Parsed, parse};
 use crate::error::Error;
 use crate::storage::Storage;
 
@@ -106,7 +107,22 @@ pub async fn children(storage: &Storage, id: &str) -> Result<Option<BatchChildre
 
 /// Returns the batch to which a continuation belongs, and the number of its child.
 fn parent(continuation: &str) -> Option<(String, u64)> {
-    let event: serde_json::Value = serde_json::from_str(continuation).ok()?;
-    let outer = event.get(BATCH)?.as_str()?;
-    Some((outer.to_owned(), event.get(INDEX)?.as_str()?.parse().ok()?))
+    let Ok(Parsed::Event(event)) = parse(continuation) else { return None };
+    let headers = event.headers();
+    Some((headers.get(BATCH)?.clone(), headers.get(INDEX)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::to_wire;
+    use crate::settings::MessageEncoding;
+
+    #[test]
+    fn parent_is_found_in_either_encoding() {
+        let event = r#"{"specversion":"1.0","id":"1","source":"/s","type":"join","batchid":"outer","batchindex":"7","data":{}}"#;
+        for encoding in [MessageEncoding::Plain, MessageEncoding::Base64] {
+            assert_eq!(parent(&to_wire(event.to_owned(), encoding)), Some(("outer".to_owned(), 7)));
+        }
+    }
 }

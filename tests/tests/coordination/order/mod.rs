@@ -4,6 +4,7 @@ mod azurite;
 mod costs;
 mod disturbed;
 mod ended;
+mod external;
 mod flow;
 mod native;
 mod outages;

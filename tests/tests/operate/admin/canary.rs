@@ -180,19 +180,26 @@ async fn canary_that_dies_again_is_known_by_the_time_of_its_letter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn older_letter_of_the_same_job_is_no_death_of_the_canary() {
-    let storage = in_memory();
-    let queue = storage.queue::<Task>().await.unwrap();
-    for _ in 0..2 {
-        let _ = queue.send(&task("twice")).id("twice").await.unwrap();
+async fn other_letters_of_the_jobs_of_a_canary_are_deleted_as_copies_and_counted() {
+    for by_plan in [false, true] {
+        let storage = in_memory();
+        let queue = storage.queue::<Task>().await.unwrap();
+        for id in ["twice", "twice", "once"] {
+            let _ = queue.send(&task(id)).id(id).await.unwrap();
+        }
+        let _ = run(&storage, |_| Err(JobError::dead_letter("row 17 is locked")), 60).await;
+        let admin = operator(&storage);
+        let all = || admin.redrive("tasks").filter(DeadLetterFilter::all());
+        let preview = all().dry_run(true).run().await.unwrap();
+        assert_eq!((preview.count, preview.copies), (2, 1), "{preview:?}");
+        let bulk = if by_plan { admin.redrive("tasks").plan(preview.plan()) } else { all() };
+        let (report, completed) = tokio::join!(bulk.canary(1).run(), run(&storage, |_| Ok(()), 300));
+        let report = report.unwrap();
+        assert_eq!((report.count, report.copies, completed), (2, 1, 2), "{by_plan}: {report:?}");
+        assert_eq!((report.missing, report.complete), (0, true), "{by_plan}: {report:?}");
+        assert!(report.stopped.is_none(), "{by_plan}: {report:?}");
+        assert_eq!(admin.queue("tasks").await.unwrap().dead_letters, Some(0), "{by_plan}");
     }
-    let _ = run(&storage, |_| Err(JobError::dead_letter("row 17 is locked")), 60).await;
-    let admin = operator(&storage);
-    assert_eq!(admin.queue("tasks").await.unwrap().dead_letters, Some(2));
-    let (report, completed) = tokio::join!(redrive(&admin, 1), run(&storage, |_| Ok(()), 300));
-    // The letter that was there stays: its job has ended well.
-    assert_eq!((report.count, report.stopped.as_deref(), completed), (1, None, 1), "{report:?}");
-    assert_eq!(admin.queue("tasks").await.unwrap().dead_letters, Some(1));
 }
 
 #[tokio::test(start_paused = true)]

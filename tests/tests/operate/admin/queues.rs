@@ -4,9 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
+use jobqueue::storage::Operation;
 use jobqueue::{ErrorKind, JobError};
 use jobqueue_admin::{DeadLetterFilter, PauseOptions, SettingsPlan};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
+use tokio::time::{Instant, timeout};
 
 use crate::admin::support::{operator, send, storages};
 
@@ -221,4 +224,25 @@ async fn job_that_was_delayed_has_waited_since_it_was_due() {
     after(3_610).await;
     let oldest = operator(&storage).queue("tasks").await.unwrap().oldest;
     assert_eq!(oldest, Some(Duration::from_secs(10)));
+}
+
+/// The storage of blobs may be the cause of the incident, and may be another account than that of the queues.
+#[tokio::test(start_paused = true)]
+async fn pause_does_not_wait_for_a_storage_of_blobs_that_hangs() {
+    let storage = in_memory();
+    let faulty = Faulty::quiet(&storage);
+    let admin = operator(&faulty.storage());
+    for queue in ["mails", "letters"] {
+        admin.create_queue(queue).await.unwrap();
+    }
+    faulty.plan_always(Operation::ListBlobs, Fault::Hang);
+    let began = Instant::now();
+    for is_new in [true, false] {
+        let paused = timeout(Duration::from_secs(60), admin.pause("mails")).await;
+        assert_eq!(paused.expect("it needs no time").unwrap(), is_new);
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    let hour = PauseOptions::new().length(Duration::from_secs(3_600));
+    let paused = timeout(Duration::from_secs(5), admin.pause_with("letters", hour)).await;
+    assert!(paused.expect("it takes the time of this process").unwrap());
 }

@@ -245,13 +245,21 @@ impl Actor {
         Ok(())
     }
 
+    /// Puts a job with the headers of a child or a continuation, as another program may: sends leave them out.
     async fn forge(&self, id: &str, batch: &str, index: u64, continues: bool) -> Result<(), Error> {
         let queue = self.queue::<Part>().await?;
         let (of, token) = if continues { ("batchof", "batchoftoken") } else { ("batchid", "batchtoken") };
-        let headers =
-            SendOptions::new().header(of, batch).header(token, "00").header("batchindex", index.to_string());
         let part = Part { id: id.to_owned(), script: Script::default() };
-        self.node.send_with(&queue, &part, id, headers).await.map(drop)
+        let event = serde_json::json!({
+            "specversion": "1.0", "id": id, "source": "/jobqueue/forger", "type": Part::KIND, "datacontenttype": "application/json",
+            "data": part, of: batch, token: "00", "batchindex": index.to_string(),
+        });
+        self.node.send_begins(id, queue.name().as_str());
+        let message = PutMessage::new(event.to_string());
+        let put = self.node.storage().queues().put(queue.name(), message).await;
+        let verdict = if put.is_ok() { Verdict::Acknowledged } else { Verdict::Unknown };
+        self.node.was_told(id, verdict, None);
+        Ok(put.map(drop)?)
     }
 
     /// Sends a job of the parts that refers to the payload of some job of work: its end must not touch that.
