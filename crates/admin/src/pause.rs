@@ -55,7 +55,8 @@ impl PauseOptions {
         self
     }
 
-    /// Ends the pause after this time, counted by the storage's clock if the storage returns its time. It replaces [`until`](Self::until).
+    /// Ends the pause after this time, counted by the storage's clock, or by that of this process if the storage has none. It replaces
+    /// [`until`](Self::until).
     pub fn length(mut self, length: Duration) -> Self {
         self.length = Some(length);
         self
@@ -176,8 +177,12 @@ impl Admin {
     async fn set_pause(&self, queue: &str, options: PauseOptions) -> Result<PauseMade, Error> {
         let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
         let outside = || invalid("the time at which the pause is to end is outside of the calendar");
-        // A queue can be paused also while the storage does not return its time.
-        let now = self.storage_time().await.unwrap_or_else(|_| self.clock().now());
+        let name = QueueName::new(queue)?;
+        let now = match self.storage_time(&name).await {
+            // A queue can be paused also while the storage does not return its time, but not for a length of time.
+            Err(_) if options.length.is_none() => self.clock().now(),
+            now => now?,
+        };
         let mut until = options.until;
         if let Some(length) = options.length {
             until = Some(now.checked_add(length).ok_or_else(outside)?);

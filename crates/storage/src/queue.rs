@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 
@@ -192,11 +193,20 @@ pub struct QueueProperties {
     /// The number of messages, invisible ones included; never below the real number, unless the storage says that it
     /// estimates; and never zero while there are messages.
     pub approximate_count: u64,
+    /// The storage's time as it answered; `None` if it does not return it. Ages of messages are counted by it.
+    pub now: Option<SystemTime>,
 }
 
 impl QueueProperties {
     /// Returns properties with the given values.
     pub fn new(metadata: Metadata, approximate_count: u64) -> Self {
-        Self { metadata, approximate_count }
+        Self { metadata, approximate_count, now: None }
+    }
+
+    /// Sets the storage's time.
+    #[must_use]
+    pub fn at(mut self, now: impl Into<Option<SystemTime>>) -> Self {
+        self.now = now.into();
+        self
     }
 }

@@ -132,8 +132,10 @@ pub(super) async fn properties(
 ) -> Result<QueueProperties, StoreError> {
     let operation = Operation::QueueProperties.as_str();
     let Place { queue: name, is_dead_letters } = Place::of(queue);
+    let mut now = None;
     let count = match queues.entities.describe(name).await {
         Ok(Some(description)) => {
+            now = description.now;
             let count = if is_dead_letters { description.dead_letters } else { description.messages };
             let unknown = || Fault::unreadable("the description of a queue has no counts");
             count.ok_or_else(unknown).map_err(|fault| fault.of_read(operation, queue))?
@@ -148,7 +150,7 @@ pub(super) async fn properties(
         }
     };
     let metadata = queues.beside.metadata(queue).await?.unwrap_or_default();
-    Ok(QueueProperties::new(metadata, count))
+    Ok(QueueProperties::new(metadata, count).at(now))
 }
 
 #[async_trait]
