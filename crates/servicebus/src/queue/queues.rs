@@ -16,7 +16,7 @@ use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
-    Access, Condition, Created, Metadata, MetadataReader, Operation, Permissions, PutBlob, QueueProperties,
+    Access, Condition, Created, Metadata, MetadataStore, Operation, Permissions, PutBlob, QueueProperties,
     StoreError, StoreErrorKind as Kind,
 };
 
@@ -154,10 +154,21 @@ pub(super) async fn properties(
 }
 
 #[async_trait]
-impl MetadataReader for ServiceBusQueues {
+impl MetadataStore for ServiceBusQueues {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         must_exist(self, queue, Operation::QueueMetadata).await?;
         Ok(self.beside.metadata(queue).await?.unwrap_or_default())
+    }
+
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
+        must_exist(self, queue, Operation::SetQueueMetadata).await?;
+        self.beside.replace_metadata(queue, before, metadata).await
     }
 }
 

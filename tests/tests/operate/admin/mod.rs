@@ -16,5 +16,6 @@ mod peek;
 mod plan;
 mod presence;
 mod queues;
+mod races;
 mod support;
 mod upkeep;
