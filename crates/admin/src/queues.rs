@@ -25,8 +25,8 @@ pub struct QueueOverview {
     pub name: String,
     /// About how many messages there are, invisible ones included; never 0 while there are some. `None` if it cannot be read.
     pub length: Option<u64>,
-    /// The number of visible messages that a peek showed: at most 32.
-    pub visible: u64,
+    /// The number of visible messages that a peek showed: at most 32. `None` if the queue cannot be read.
+    pub visible: Option<u64>,
     /// True if [`visible`](Self::visible) is exact. At 32 there may be more, and storages do not return their number.
     pub visible_is_exact: bool,
     /// The number of messages that wait, that are delayed, that back off and that run; `None` where the storage cannot tell.
@@ -166,7 +166,7 @@ impl Admin {
         let visible = peeked.len() as u64;
         Ok(QueueOverview {
             length: Some(properties.approximate_count.max(visible)),
-            visible,
+            visible: Some(visible),
             visible_is_exact: visible < MAX_MESSAGES.into()
                 && store.powers().peek_reach.is_none_or(|reach| properties.approximate_count <= reach),
             states: states.map_err(missing)?,
@@ -215,7 +215,8 @@ impl QueueOverview {
     /// Returns whether jobs of the queue wait, and no present worker that writes records serves it.
     pub fn is_unserved(&self, workers: &[WorkerOverview]) -> bool {
         let mut present = workers.iter().filter(|worker| !worker.stale);
-        self.visible > 0 && !present.any(|worker| worker.record.listens_to(&self.name))
+        self.visible.is_some_and(|visible| visible > 0)
+            && !present.any(|worker| worker.record.listens_to(&self.name))
     }
 
     /// Returns all settings with their values; none if the queue could not be read. The [pause](Self::pause) is no setting.

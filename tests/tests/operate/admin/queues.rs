@@ -22,7 +22,7 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
         assert_eq!(names, ["lonely-poison", "mails"]);
         let mails = &queues[1];
         assert_eq!(mails.length, Some(40));
-        assert_eq!(mails.visible, 32);
+        assert_eq!(mails.visible, Some(32));
         assert_eq!(mails.dead_letters, Some(1));
         assert!(
             !mails.visible_is_exact
