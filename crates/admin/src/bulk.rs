@@ -23,6 +23,8 @@ pub struct BulkProgress {
     /// The number of dead letters of the plan; without one, about how many there were when it began, those included that the filter does
     /// not select.
     pub total: u64,
+    /// True while a redrive waits until the jobs of its canary have ended.
+    pub waits: bool,
 }
 
 /// The result of a redrive or a purge.
@@ -57,9 +59,9 @@ pub struct BulkReport {
     pub left: u64,
     /// The number of these that came after [`before`](Self::before), at least.
     pub newer: u64,
-    /// The number of dead letters of its plan that it did not meet: they are gone, or other operations or programs hold them. 0 without a
-    /// plan, and if it ended early.
-    pub missing: u64,
+    /// The number of dead letters of its plan that it did not meet: they are gone, or other operations or programs hold them. `None` without
+    /// a plan, and if it ended before it had looked at all.
+    pub missing: Option<u64>,
     /// About how many dead letters are there that it did not meet: other readers hold them for up to 10 minutes, they came meanwhile, or
     /// it ended before. `None` if the storage did not return their number.
     pub unseen: Option<u64>,
@@ -106,11 +108,12 @@ pub struct Bulk<'a> {
     pub(super) put_back: Vec<PlannedLetter>,
     per_second: Option<u32>,
     canary: Option<u64>,
-    /// The number of dead letters of the canary, for the progress.
+    /// The number of dead letters of the canary, and of all that it may meet, for the progress.
     pub(super) done_before: u64,
+    pub(super) total: u64,
     dry_run: bool,
     pub(super) stop: CancellationToken,
-    progress: Box<dyn FnMut(BulkProgress) + Send + 'a>,
+    pub(super) progress: Box<dyn FnMut(BulkProgress) + Send + 'a>,
 }
 
 impl Admin {
@@ -137,6 +140,7 @@ impl Admin {
             per_second: None,
             canary: None,
             done_before: 0,
+            total: 0,
             dry_run: false,
             stop: CancellationToken::new(),
             progress: Box::new(|_| {}),
@@ -257,10 +261,12 @@ impl<'a> Bulk<'a> {
             options = options.before(before);
         }
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
-        let total = match &self.selection {
-            Selection::Plan(plan) => plan.letters.len() as u64,
-            Selection::Filter(_) => letters.count().await?,
-        };
+        self.total = self.done_before
+            + match &self.selection {
+                Selection::Plan(plan) => plan.letters.len() as u64,
+                Selection::Filter(_) => letters.count().await?,
+            };
+        let total = self.total;
         if let Some(rate) = self.per_second {
             options = options.per_second(rate);
         }
@@ -277,7 +283,7 @@ impl<'a> Bulk<'a> {
             }
             told.push(PlannedLetter::of(&self.queue, letter));
             let done = self.done_before + told.len() as u64;
-            (self.progress)(BulkProgress { done, total: (self.done_before + total).max(done) });
+            (self.progress)(BulkProgress { done, total: total.max(done), waits: false });
         };
         let mut tell_copy = |letter: &DeadLetter| copies.push(PlannedLetter::of(&self.queue, letter));
         let report = letters.pass_telling_copies(&options, action, &mut tell, &mut tell_copy).await?;
@@ -299,13 +305,12 @@ impl<'a> Bulk<'a> {
             Selection::Filter(_) => None,
         };
         let met = report.count + report.skipped.len() as u64;
-        let most = self.limit.into_iter().chain(planned).min();
-        if let (Some(_), Some(most), None) = (planned, most, &report.stopped) {
-            report.missing = most.saturating_sub(met + copies);
-        }
-        let has_met_all = report.unseen == Some(0)
-            || self.limit.is_some_and(|limit| met >= limit)
-            || planned.is_some_and(|planned| met + copies >= planned);
+        let is_full = self.limit.is_some_and(|limit| met >= limit);
+        // A limit ends it before it has looked for all.
+        let looked_for = planned.filter(|_| report.stopped.is_none());
+        report.missing = looked_for.map(|all| if is_full { 0 } else { all.saturating_sub(met + copies) });
+        let has_met_all =
+            report.unseen == Some(0) || is_full || planned.is_some_and(|planned| met + copies >= planned);
         report.complete = has_met_all && report.stopped.is_none();
     }
 
@@ -337,6 +342,11 @@ impl BulkReport {
     /// nothing.
     pub fn plan(&self) -> DeadLetterPlan {
         DeadLetterPlan { queue: self.queue.clone(), before: self.before, letters: self.letters.clone() }
+    }
+
+    /// Says that it ended before it had looked at all.
+    pub(super) fn stop(&mut self, why: String) {
+        (self.stopped, self.complete, self.missing) = (Some(why), false, None);
     }
 
     /// Adds a later pass over the same dead letters.
@@ -373,7 +383,7 @@ impl BulkReport {
         });
         let (count, skipped) = (letters.len() as u64, skipped.collect());
         let jobs = letters.iter().map(|letter| letter.job.clone()).collect();
-        let (stopped, missing, complete) = (failed.or(stopped), 0, false);
+        let (stopped, missing, complete) = (failed.or(stopped), None, false);
         Self {
             queue,
             before: began,

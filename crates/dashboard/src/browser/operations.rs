@@ -46,6 +46,8 @@ pub(crate) struct Order {
 pub(crate) struct Progress {
     pub(crate) done: u64,
     pub(crate) total: u64,
+    /// True while it waits until those that it has done have ended.
+    pub(crate) waits: bool,
     /// The report, or the reason why there is none.
     pub(crate) ended: Option<Result<Arc<BulkReport>, String>>,
 }
@@ -92,7 +94,9 @@ impl Operation {
             Verb::Purge(plan) => admin.purge(queue).plan(plan.clone()),
         };
         let bulk = bulk.stop_when(self.stop.clone()).given(*per_second, Bulk::per_second).on_progress(|at| {
-            self.progress.send_modify(|progress| (progress.done, progress.total) = (at.done, at.total));
+            self.progress.send_modify(|progress| {
+                (progress.done, progress.total, progress.waits) = (at.done, at.total, at.waits);
+            });
         });
         bulk.run().await
     }
