@@ -85,9 +85,15 @@ pub(crate) async fn run(
     };
     let plan = plan(&session, &arguments).await?;
     if !plan.complete {
-        say(
-            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers, and a plan has at most 10,000",
-        );
+        say(match (arguments.filter(), session.admin.shows_all_jobs()) {
+            (None, _) => "the plan names not all jobs that matched",
+            (Some(_), true) => {
+                "more jobs may match: a plan has at most 10,000, found among the first 100,000 of each state"
+            }
+            (Some(_), false) => {
+                "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers"
+            }
+        });
     }
     if plan.jobs.is_empty() && plan.complete {
         return Err(Failure::NothingMatched("no job matches".to_owned()));
