@@ -352,12 +352,14 @@ fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
         job.id.clone_from(&letter.id);
     }
     job.inserted = letter.time_text();
-    job.dead.get_or_insert_with(|| super::RawDeadLetter {
+    let dead = job.dead.get_or_insert_with(|| super::RawDeadLetter {
         reason: letter.reason.to_string(),
         time: job.inserted.clone(),
         deliveries: letter.deliveries,
         worker: letter.worker.clone(),
         message: letter.message_id().map(str::to_owned),
+        inserted: None,
     });
+    dead.inserted = letter.inserted();
     job
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::payload::{RawCheckpoint, RawPayload};
-use super::text::time;
+use super::text::{exact_time_option, time};
 
 /// The state in which a message was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -170,6 +170,9 @@ pub struct RawDeadLetter {
     pub worker: Option<String>,
     /// The message that died, by the storage's id: two dead letters of one job differ in it. `None` if the letter does not name it.
     pub message: Option<String>,
+    /// The time at which the letter came into the dead-letter queue, by the storage's clock.
+    #[serde(serialize_with = "exact_time_option")]
+    pub inserted: Option<SystemTime>,
 }
 
 /// A message as the storage shows it.
@@ -288,6 +291,7 @@ impl RawJob {
             deliveries: note.deliveries,
             worker: note.worker.clone(),
             message: note.message.clone(),
+            inserted: None,
         });
         if let RawPayload::Json(json) = &self.payload
             && let Some(text) =

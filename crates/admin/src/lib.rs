@@ -215,6 +215,23 @@ impl Admin {
         self.require_for(action, &subject.into())
     }
 
+    /// Fires the token by which an action ends early, such as that of [`Bulk::stop_when`], and records who did so. For programs that run
+    /// actions in the background.
+    ///
+    /// # Errors
+    /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow `action`: whoever may take it may stop it.
+    /// [`Storage`](ErrorKind::Storage) if it cannot be recorded.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the token may or may not be fired.
+    pub async fn stop(&self, action: Action, subject: &str, token: &CancellationToken) -> Result<(), Error> {
+        let work = async {
+            token.cancel();
+            Ok(())
+        };
+        self.act(action, subject, work, |()| "asked for its end".to_owned()).await
+    }
+
     fn require_for(&self, action: Action, deed: &Deed) -> Result<(), Error> {
         if self.access.allows(action) {
             return Ok(());

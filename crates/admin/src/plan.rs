@@ -102,6 +102,13 @@ impl DeadLetterPlan {
         Self { queue: queue.into(), before: None, letters }
     }
 
+    /// Leaves dead letters alone that have come after this time, by the storage's clock.
+    #[must_use]
+    pub fn before(mut self, time: SystemTime) -> Self {
+        self.before = Some(time);
+        self
+    }
+
     /// Returns the queue whose dead letters are meant.
     pub fn queue(&self) -> &str {
         &self.queue

@@ -81,9 +81,10 @@ impl Operation {
         self.progress.borrow().ended.iter().flatten().map(|report| report.count).sum()
     }
 
-    /// Ends it before the next dead letter.
-    pub(crate) fn stop(&self) {
-        self.stop.cancel();
+    /// Ends it before the next dead letter, for an operator who may start one of its sort.
+    pub(crate) async fn stop(&self, admin: &Admin) -> Result<(), jobqueue::Error> {
+        let subject = format!("operation {} on dead letters of {}", self.id, self.order.queue);
+        admin.stop(self.order.verb.action(), &subject, &self.stop).await
     }
 
     async fn run(&self, admin: &Admin) -> Result<BulkReport, jobqueue::Error> {
