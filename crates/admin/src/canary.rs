@@ -7,8 +7,9 @@ use jobqueue_storage::text::chain;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::bulk::{Bulk, BulkProgress, BulkReport, Selection};
+use super::bulk::{Bulk, Selection};
 use super::outcome::LookFor;
+use super::report::{BulkProgress, BulkReport};
 use super::{Admin, DeadLetterPlan, PlanOutcome, PlannedLetter};
 
 /// The time between the first two looks at the jobs of the canary. Each later one is twice as long, up to the maximum: a look reads jobs
