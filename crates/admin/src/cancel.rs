@@ -204,10 +204,8 @@ impl Admin {
         }
         let (mut found, mut complete) = (BTreeSet::new(), true);
         if self.shows_all_jobs() {
-            // A job that runs may begin to wait during the look, and one that waits may begin to run.
-            use JobState::{BackingOff, Delayed, Running, Waiting};
             let filter = filter.clone().from(None).limit(MAX_PLANNED + 1);
-            for state in [Running, BackingOff, Delayed, Waiting, Running] {
+            for state in JobState::IN_QUEUE {
                 let page = self.jobs(queue, state, &filter).await?;
                 found.extend(page.jobs.iter().map(RawJob::reference));
                 complete &= page.next.is_none();

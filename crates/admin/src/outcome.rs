@@ -268,8 +268,7 @@ impl Admin {
             }
         }
         if self.shows_all_jobs() {
-            use JobState::{BackingOff, Delayed, Running, Waiting};
-            for state in [Running, BackingOff, Delayed, Waiting, Running] {
+            for state in JobState::IN_QUEUE {
                 if !search.has_found_all() {
                     self.search_state(queue, state, search).await?;
                 }
