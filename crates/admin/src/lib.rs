@@ -222,16 +222,19 @@ impl Admin {
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow `action`: whoever may take it may stop it.
-    /// [`Storage`](ErrorKind::Storage) if it cannot be recorded.
+    /// [`Storage`](ErrorKind::Storage) if it cannot be recorded: the token is fired nevertheless.
     ///
     /// # Cancel safety
     /// If the future is dropped, the token may or may not be fired.
     pub async fn stop(&self, action: Action, subject: &str, token: &CancellationToken) -> Result<(), Error> {
-        let work = async {
-            token.cancel();
-            Ok(())
-        };
-        self.act(action, subject, work, |()| "asked for its end".to_owned()).await
+        self.require(action, subject)?;
+        // A purge must not go on because the disk of the audit is full.
+        token.cancel();
+        let recorded = self.act(action, subject, async { Ok(()) }, |()| "asked for its end".to_owned()).await;
+        recorded.map_err(|error| {
+            Error::new(error.kind(), "the action was asked to end, but that could not be recorded")
+                .with_source(error)
+        })
     }
 
     fn require_for(&self, action: Action, deed: &Deed) -> Result<(), Error> {
