@@ -152,6 +152,12 @@ fn audit_file_is_not_readable_by_everybody() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::with_mails(0, 0);
     let file = place.path("audit.ndjson");
-    place.ok(&["queue", "pause", "mails", "--audit-file", file.to_str().unwrap()]);
+    let pause = place.command(&["queue", "pause", "mails", "--audit-file", file.to_str().unwrap()]);
+    // Where the mask of new files lets everybody read them.
+    let mut shell = std::process::Command::new("sh");
+    let shell =
+        shell.args(["-c", "umask 0; exec \"$0\" \"$@\""]).arg(pause.get_program()).args(pause.get_args());
+    let variables = pause.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    assert!(shell.envs(variables).status().unwrap().success());
     assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o007, 0);
 }

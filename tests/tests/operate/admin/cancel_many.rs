@@ -126,7 +126,7 @@ async fn nothing_selected_is_nothing_and_half_a_cancellation_says_so() {
 #[tokio::test(start_paused = true)]
 async fn cancellation_ends_when_the_storage_takes_no_requests() {
     let storage = in_memory();
-    let faulty = Faulty::quiet(&storage);
+    let faulty = Faulty::new(&storage);
     faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
     let jobs = (0..1_000).map(|number| JobReference::new("tasks", number.to_string()));
     let error = operator(&faulty.storage()).cancel_all(&CancelPlan::of_jobs(jobs)).await.unwrap_err();
@@ -143,7 +143,7 @@ async fn plan_of_a_cancellation_reads_a_bounded_part_of_a_long_queue() {
     for _ in 0..101 {
         assert!(storage.queues().put_all(&queue, strange.clone()).await.iter().all(Result::is_ok));
     }
-    let faulty = Faulty::quiet(&storage);
+    let faulty = Faulty::new(&storage);
     let plan = operator(&faulty.storage()).plan_cancel("tasks", &JobFilter::new().key("ada")).await.unwrap();
     assert_eq!((ids(&plan), plan.complete), (vec!["a1"], false));
     assert!(faulty.calls_of(Operation::Peek) <= 105, "{}", faulty.calls_of(Operation::Peek));

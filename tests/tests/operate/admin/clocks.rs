@@ -35,7 +35,7 @@ async fn oldest_job_and_pause_are_judged_by_the_clock_of_the_storage() {
 async fn pause_of_a_length_is_refused_where_the_time_cannot_be_read() {
     let storage = in_memory();
     storage.queue::<Task>().await.unwrap();
-    let faulty = Faulty::quiet(&storage);
+    let faulty = Faulty::new(&storage);
     for operation in [Operation::QueueProperties, Operation::ListBlobs] {
         faulty.plan_always(operation, Fault::Refuse(StoreErrorKind::Unauthorized));
     }

@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError};
 use jobqueue_admin::{DeadLetterFilter, PauseOptions, SettingsPlan};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
 
 use crate::admin::support::{operator, send, storages};
@@ -221,4 +223,28 @@ async fn job_that_was_delayed_has_waited_since_it_was_due() {
     after(3_610).await;
     let oldest = operator(&storage).queue("tasks").await.unwrap().oldest;
     assert_eq!(oldest, Some(Duration::from_secs(10)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn queue_that_cannot_be_read_has_no_figures() {
+    let faulty = Faulty::new(&in_memory());
+    let admin = operator(&faulty.storage());
+    send(&admin, "mails", ["1".to_owned()]).await;
+    faulty.plan_always(Operation::QueueProperties, Fault::Refuse(StoreErrorKind::Unavailable));
+    let [queue] = &admin.queues().await.unwrap()[..] else { panic!("one queue") };
+    assert!(queue.error.is_some());
+    let json = serde_json::to_value(queue).unwrap();
+    for name in ["length", "visible", "oldest_seconds", "dead_letters", "paused"] {
+        assert!(json[name].is_null(), "{name}: {json}");
+    }
+}
+
+#[tokio::test]
+async fn last_of_several_values_of_a_setting_counts() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = operator(&storage);
+    send(&admin, "mails", []).await;
+    admin.apply_settings(&plan(&admin, "90").await).await.unwrap();
+    let twice = [("defaulttimeout", Some("60")), ("DefaultTimeout", Some("90"))];
+    assert!(admin.plan_settings("mails", twice).await.unwrap().is_empty(), "it is 90 already");
 }

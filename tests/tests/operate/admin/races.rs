@@ -7,6 +7,7 @@ use jobqueue::storage::Operation;
 use jobqueue::{ErrorKind, Storage};
 use jobqueue_admin::PauseOptions;
 use jobqueue_testing::faults::{Call, Faulty};
+use jobqueue_tests::jobs::in_memory;
 
 use crate::admin::support::operator;
 
@@ -16,7 +17,7 @@ async fn interrupted(
     meanwhile: impl FnOnce(&Storage) + Send + 'static,
 ) -> (Faulty, Storage) {
     let _ = operator(storage).create_queue("mails").await.unwrap();
-    let faulty = Faulty::quiet(storage);
+    let faulty = Faulty::new(storage);
     let (storage, meanwhile) = (storage.clone(), Arc::new(Mutex::new(Some(meanwhile))));
     let inner = storage.clone();
     faulty.on(Operation::SetQueueMetadata, move |_: &Call| {
@@ -33,10 +34,10 @@ fn now<T>(work: impl Future<Output = T>) -> T {
     work.now_or_never().unwrap()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn settings_do_not_remove_a_pause_that_comes_meanwhile() {
     let pause = |storage: &Storage| assert!(now(operator(storage).pause("mails")).unwrap());
-    let (faulty, storage) = interrupted(&Storage::memory(), pause).await;
+    let (faulty, storage) = interrupted(&in_memory(), pause).await;
     let admin = operator(&faulty.storage());
     let plan = admin.plan_settings("mails", [("poisonthreshold", Some("7"))]).await.unwrap();
     assert_eq!(admin.apply_settings(&plan).await.unwrap_err().kind(), ErrorKind::Conflict);
@@ -44,7 +45,7 @@ async fn settings_do_not_remove_a_pause_that_comes_meanwhile() {
     assert_eq!((queue.paused, queue.settings.get("poisonthreshold")), (Some(true), None));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pause_keeps_settings_that_come_meanwhile() {
     let set = |storage: &Storage| {
         let admin = operator(storage);
@@ -52,7 +53,7 @@ async fn pause_keeps_settings_that_come_meanwhile() {
         now(admin.apply_settings(&plan)).unwrap();
     };
     for resumes in [false, true] {
-        let (faulty, storage) = interrupted(&Storage::memory(), set).await;
+        let (faulty, storage) = interrupted(&in_memory(), set).await;
         let admin = operator(&faulty.storage());
         if resumes {
             assert!(operator(&storage).pause("mails").await.unwrap());
@@ -66,13 +67,13 @@ async fn pause_keeps_settings_that_come_meanwhile() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pause_that_comes_meanwhile_is_not_replaced() {
     let pause = |storage: &Storage| {
         let options = PauseOptions::new().note("the bank is down");
         assert!(now(operator(storage).pause_with("mails", options)).unwrap());
     };
-    let (faulty, storage) = interrupted(&Storage::memory(), pause).await;
+    let (faulty, storage) = interrupted(&in_memory(), pause).await;
     let options = PauseOptions::new().note("deploy");
     let refused = operator(&faulty.storage()).pause_with("mails", options).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
