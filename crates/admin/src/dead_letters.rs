@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use jobqueue::__internals::{DeadLetterQueue, PassAction, listed_time};
+use jobqueue::__internals::{DeadLetterQueue, PassAction};
+use jobqueue::Error;
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
-use jobqueue::{Error, QueueName};
+use jobqueue::storage::QueueName;
 use jobqueue_message::envelope::{Parsed, Payload, parse};
 use serde::Serialize;
 
@@ -283,7 +284,7 @@ impl Admin {
         let properties = self.storage.queues().queue_properties(queue).await;
         let now = match properties.ok().and_then(|properties| properties.now) {
             Some(now) => Some(now),
-            None => listed_time(&self.storage).await?,
+            None => jobqueue::__internals::listed_time(&self.storage).await?,
         };
         Ok(now.unwrap_or_else(|| self.clock().now()))
     }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use jobqueue::__internals::{
-    BATCH_SOURCES, RunningJob, UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable,
-};
+use jobqueue::__internals::{BATCH_SOURCES, RunningJob, past_dead_letters, unwrap_unreadable};
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
 use jobqueue_message::envelope::{Envelope, Parsed, parse};
@@ -61,7 +59,7 @@ impl JobReference {
 
     /// Returns whether the job has the same id after a redrive: a text that is no event is put back as a message with another id.
     pub(super) fn keeps_its_id(&self) -> bool {
-        self.source.as_deref() != Some(UNREADABLE_SOURCE)
+        self.source.as_deref() != Some(jobqueue::__internals::UNREADABLE_SOURCE)
     }
 
     /// Returns whether this is the job with these attributes.
