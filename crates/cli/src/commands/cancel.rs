@@ -85,15 +85,7 @@ pub(crate) async fn run(
     };
     let plan = plan(&session, &arguments).await?;
     if !plan.complete {
-        say(match (arguments.filter(), session.admin.shows_all_jobs()) {
-            (None, _) => "the plan names not all jobs that matched",
-            (Some(_), true) => {
-                "more jobs may match: a plan has at most 10,000, found among the first 100,000 of each state"
-            }
-            (Some(_), false) => {
-                "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers"
-            }
-        });
+        say(why_incomplete(&arguments, &session));
     }
     if plan.jobs.is_empty() && plan.complete {
         return Err(Failure::NothingMatched("no job matches".to_owned()));
@@ -118,6 +110,19 @@ pub(crate) async fn run(
     match report.complete {
         true => printed,
         false => printed.and(Err(Failure::Failed("more jobs may match than were cancelled".to_owned()))),
+    }
+}
+
+/// Returns why a plan may not have all jobs.
+fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static str {
+    match (arguments.filter(), session.admin.shows_all_jobs()) {
+        (None, _) => "the plan names not all jobs that matched",
+        (Some(_), true) => {
+            "more jobs may match: a plan has at most 10,000, found among the first 100,000 of each state"
+        }
+        (Some(_), false) => {
+            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers"
+        }
     }
 }
 

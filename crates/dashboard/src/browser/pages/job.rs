@@ -113,7 +113,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         cancellation: cancellation(&found.cancellation),
         payload,
         checkpoint,
-        may_cancel: access.allows(Action::Cancel) && !has_ended && can_be_cancelled(&found),
+        may_cancel: access.allows(Action::Cancel)
+            && !has_ended
+            && can_be_cancelled(&found, admin.shows_all_jobs()),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
         may_copy: access.allows(Action::Send) && !request.app.redactor.hides(),
@@ -130,9 +132,10 @@ fn batch_of(message: &RawJob) -> Option<(String, String)> {
     Some((crate::browser::text::encoded(&batch.id), line(&batch.id)))
 }
 
-/// Returns whether a request to cancel the job has a sense: it is no dead letter, and none was made.
-fn can_be_cancelled(found: &Explanation) -> bool {
-    found.place != JobPlace::Dead && found.cancellation == Cancellation::None
+/// Returns whether a request to cancel the job makes sense: none was made, and the job is not certainly a dead letter alone. Where not all jobs
+/// are shown, another message of it may wait.
+fn can_be_cancelled(found: &Explanation, shows_all: bool) -> bool {
+    (found.place != JobPlace::Dead || !shows_all) && found.cancellation == Cancellation::None
 }
 
 /// Returns whether the job has certainly ended, and not only an earlier one of its id.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{QueueName, Storage, Worker};
 use jobqueue_admin::{AccessLevel, Action, Admin, DeadLetterFilter, OperatorEvent, RawSend};
@@ -201,4 +202,18 @@ async fn copy_in_the_form_keeps_the_type_of_the_payload() {
     assert_eq!(browser.post("/do/send", &fields).await.status, StatusCode::SEE_OTHER);
     let jobs = admin.peek("mails").await.unwrap();
     assert_eq!(jobs[1].content_type.as_deref(), Some("application/mail+json"));
+}
+
+// Shards show the first messages: another message of the job may wait behind them, or for its time.
+#[tokio::test]
+async fn dead_job_can_be_cancelled_where_not_all_jobs_are_shown() {
+    let sharded = Sharded::builder().account("a", Storage::memory()).build().unwrap();
+    for (storage, can_be_cancelled) in [(Storage::from(sharded.stores()), true), (Storage::memory(), false)] {
+        let admin = operate(&storage);
+        admin.create_queue("mails").await.unwrap();
+        send(&admin, "twice").await;
+        reject_all(&storage).await;
+        let page = Browser::operating(&storage).page("/job?queue=mails&id=twice").await;
+        assert_eq!(page.contains("do/cancel"), can_be_cancelled, "{page}");
+    }
 }
