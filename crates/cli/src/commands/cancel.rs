@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use jobqueue_admin::{CancelPlan, Cancellation, JobFilter, JobPlace, JobReference};
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +14,9 @@ use crate::exit::Failure;
 use crate::output::say;
 use crate::session::{Need, Session};
 use crate::text::{clean, things};
+
+/// The number of jobs that are looked for at the same time: each costs some twenty requests.
+const CHECKS_AT_ONCE: usize = 8;
 
 #[derive(Args)]
 pub(crate) struct CancelArguments {
@@ -144,9 +148,8 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
         }
         (None, None, false) => {
             let jobs = arguments.references();
-            for job in &jobs {
-                require(session, job).await?;
-            }
+            let checks = jobs.iter().map(|job| require(session, job));
+            stream::iter(checks).buffered(CHECKS_AT_ONCE).try_for_each(|()| async { Ok(()) }).await?;
             Ok(CancelPlan::of_jobs(jobs))
         }
         (None, None, true) => {
