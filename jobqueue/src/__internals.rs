@@ -27,7 +27,7 @@ pub use crate::history::open as open_journal;
 pub use crate::job::outcome::kept_text;
 pub use crate::presence::{
     Answer, CONTAINER as WORKERS, CancelRequest, Counters, FoundWorker, HISTOGRAM_BOUNDS, JobProgress,
-    KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord,
+    KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, listed_time,
 };
 pub use crate::send::is_own_header;
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};

@@ -211,15 +211,17 @@ impl Admin {
             false => self.dead_children().await?,
         };
         let overview = |batch: BatchRecord| {
-            let dead = dead.get(&batch.id).map_or(0, |dead| dead.difference(&batch.failed).count() as u64);
-            let failed = batch.failed.len() as u64;
+            let dead = dead.get(&batch.id).filter(|_| !batch.finished);
+            let dead = dead.map_or(0, |dead| dead.difference(&batch.ended).count() as u64);
             BatchOverview {
                 parent: batch.parent.map(|(batch, child)| ParentBatch::new(batch, child)),
                 children: batch.children,
                 done: batch.done,
-                failed,
+                failed: batch.failed,
                 dead,
-                dead_is_exact: looked_at_all || batch.children == Some(batch.done + failed + dead),
+                dead_is_exact: looked_at_all
+                    || batch.finished
+                    || batch.children == Some(batch.done + batch.failed + dead),
                 sealed: batch.sealed,
                 finished: batch.finished,
                 modified: batch.modified,

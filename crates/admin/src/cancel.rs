@@ -19,8 +19,9 @@ use super::{Action, Admin, JobFilter, JobReference, JobState, RawJob};
 const MAX_PLANNED: usize = 10_000;
 /// The most looks at all jobs until one finds no new one.
 const MAX_LOOKS: u32 = 8;
-/// The number of requests that are made at the same time.
+/// The number of requests that are made at the same time, and of those that may fail in a row.
 const AT_ONCE: usize = 16;
+const MAX_FAILURES: usize = 3;
 
 /// The state of a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -129,7 +130,8 @@ impl Admin {
     /// others once.
     ///
     /// # Errors
-    /// Those of [`cancel`](Self::cancel). If some requests were made and others failed, the text says how many; the plan can be executed again.
+    /// Those of [`cancel`](Self::cancel). It ends when three requests in a row have failed. If some were made, the text says how many; the
+    /// plan can be executed again.
     ///
     /// # Cancel safety
     /// If the future is dropped, some requests may be made.
@@ -138,36 +140,59 @@ impl Admin {
             // All are checked before the first is made.
             let requests: Vec<_> =
                 plan.jobs.iter().map(|job| self.cancel_request(job)).collect::<Result<_, _>>()?;
-            let make = |request: CancelRequest| async move { self.requests().make(&request).await };
-            let made = stream::iter(requests).map(make).buffer_unordered(AT_ONCE);
-            let made: Vec<Result<Duration, Error>> = made.collect().await;
-            let distinct = sleep(made.iter().flatten().copied().max().unwrap_or_default());
+            let all = requests.len();
+            let (made, wait, failure) = self.make_requests(requests).await;
+            let distinct = sleep(wait);
             let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
             let queues: BTreeSet<&str> = plan.jobs.iter().map(|job| job.queue.as_str()).collect();
             let listens = |record: &_| queues.iter().any(|queue| WorkerRecord::listens_to(record, queue));
-            let workers = records.notify(self.clock().now(), listens).await?;
+            let notified = records.notify(self.clock().now(), listens).await;
             // A job that is sent from now on has another time than the requests.
             distinct.await;
-            let (all, failed) = (made.len(), made.iter().filter(|made| made.is_err()).count());
-            match made.into_iter().find_map(Result::err) {
-                Some(error) if all > 1 => {
-                    let text = format!(
-                        "{} of {all} jobs: their cancellation was requested; for {failed} it may not be",
-                        all - failed
-                    );
-                    Err(Error::new(error.kind(), text).with_source(error))
+            let text = match failure {
+                Some(_) => format!(
+                    "{made} of {all} jobs: their cancellation was requested; for {} it may not be",
+                    all - made
+                ),
+                None => "the cancellation was requested, but workers that run were not notified".to_owned(),
+            };
+            let half_done = |error: Error| Error::new(error.kind(), text).with_source(error);
+            match (failure, notified) {
+                (Some(error), _) if all == 1 => Err(error),
+                (Some(error), _) | (None, Err(error)) => Err(half_done(error)),
+                (None, Ok(workers)) => {
+                    Ok(CancelReport { jobs: plan.jobs.clone(), workers, complete: plan.complete })
                 }
-                Some(error) => Err(error),
-                None => Ok(CancelReport { jobs: plan.jobs.clone(), workers, complete: plan.complete }),
             }
         };
         let summary = |report: &CancelReport| format!("requested from {} workers", report.workers);
         self.act(Action::Cancel, plan.deed(), work, summary).await
     }
 
+    /// Makes requests until too many fail in a row. Returns the number of those that were made, the time after which jobs that are sent are
+    /// distinct from them, and the first failure.
+    async fn make_requests(&self, requests: Vec<CancelRequest>) -> (usize, Duration, Option<Error>) {
+        let make = |request: CancelRequest| async move { self.requests().make(&request).await };
+        let mut answers = stream::iter(requests).map(make).buffer_unordered(AT_ONCE);
+        let (mut made, mut wait, mut failure, mut failed_in_a_row) = (0, Duration::ZERO, None, 0);
+        while failed_in_a_row < MAX_FAILURES
+            && let Some(answer) = answers.next().await
+        {
+            match answer {
+                Ok(distinct) => (made, wait, failed_in_a_row) = (made + 1, wait.max(distinct), 0),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                    failed_in_a_row += 1;
+                }
+            }
+        }
+        (made, wait, failure)
+    }
+
     /// Returns the waiting, delayed, backing-off and running jobs of a queue that a filter selects, without changing anything. Where the
     /// storage does not show all jobs, these are the first 32 visible ones and those in the records of workers, and the filter cannot select
-    /// running jobs by their errors. A plan has at most 10,000 jobs; limit and beginning of the filter do not count.
+    /// running jobs by their errors. A plan has at most 10,000 jobs, found among the first 100,000 messages of each state; limit and beginning
+    /// of the filter do not count.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue;
@@ -210,13 +235,16 @@ impl Admin {
         filter: &JobFilter,
         found: &mut BTreeSet<JobReference>,
     ) -> Result<bool, Error> {
-        use JobState::{BackingOff, Delayed, Running, Waiting};
+        let filter = filter.clone().from(None).limit(MAX_PLANNED + 1);
         for look in 0..MAX_LOOKS {
-            let known = found.len();
-            for state in [Running, BackingOff, Delayed, Waiting] {
-                if !self.select(queue, state, filter, found).await? {
-                    return Ok(false);
-                }
+            let (known, mut all) = (found.len(), true);
+            for state in JobState::IN_QUEUE {
+                let page = self.jobs(queue, state, &filter).await?;
+                found.extend(page.jobs.iter().map(RawJob::reference));
+                all &= page.next.is_none();
+            }
+            if !all || found.len() > MAX_PLANNED {
+                return Ok(false);
             }
             // A job that begins, fails or becomes due during a look may be missed in every state. The next look finds it.
             if look > 0 && found.len() == known {
@@ -224,25 +252,6 @@ impl Admin {
             }
         }
         Ok(false)
-    }
-
-    /// Adds the jobs of one state that a filter selects. Returns false if there are more than a plan has.
-    async fn select(
-        &self,
-        queue: &str,
-        state: JobState,
-        filter: &JobFilter,
-        found: &mut BTreeSet<JobReference>,
-    ) -> Result<bool, Error> {
-        let mut next = None;
-        loop {
-            let page = self.jobs(queue, state, &filter.clone().limit(1).from(next)).await?;
-            found.extend(page.jobs.iter().map(RawJob::reference));
-            next = page.next;
-            if next.is_none() || found.len() > MAX_PLANNED {
-                return Ok(next.is_none());
-            }
-        }
     }
 
     fn cancel_request(&self, job: &JobReference) -> Result<CancelRequest, Error> {

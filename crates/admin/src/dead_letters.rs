@@ -6,10 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::__internals::{DeadLetterQueue, PassAction};
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
-use jobqueue::storage::ContainerName;
+use jobqueue::storage::QueueName;
 use jobqueue::{Error, Storage};
 use jobqueue_message::envelope::{Parsed, Payload, parse};
-use jobqueue_storage::list_all;
 use serde::Serialize;
 
 use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
@@ -220,7 +219,7 @@ pub struct DeadLetterPage {
 
 impl Admin {
     /// Looks at the first dead letters of a queue, at most 32, without changing anything. [`complete`](DeadLetterPage::complete) says
-    /// whether there are more. Costs two requests, one for each batch that the jobs name, and with an age a listing.
+    /// whether there are more. Costs two requests, one for each batch that the jobs name, and with an age another.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when its dead letters
@@ -235,7 +234,7 @@ impl Admin {
     ) -> Result<DeadLetterPage, Error> {
         let letters = self.dead_letter_queue(queue).await?;
         let (count, peeked) = (letters.count().await?, letters.peek().await?);
-        let (now, looked_at) = (self.now_for(filter).await?, peeked.len() as u64);
+        let (now, looked_at) = (self.now_for(queue, filter).await?, peeked.len() as u64);
         let mut found = Found::new(queue, usize::MAX);
         peeked.iter().filter(|letter| filter.selects(letter, now)).for_each(|letter| found.add(letter));
         found.prove(&self.storage).await?;
@@ -275,19 +274,22 @@ impl Admin {
     }
 
     /// Returns the time until which ages count in a look: that of the storage, if the filter has an age and the storage returns its own.
-    async fn now_for(&self, filter: &DeadLetterFilter) -> Result<SystemTime, Error> {
+    async fn now_for(&self, queue: &str, filter: &DeadLetterFilter) -> Result<SystemTime, Error> {
         match filter.older_than.is_some() || filter.younger_than.is_some() {
-            true => self.storage_time().await,
+            true => self.storage_time(&QueueName::new(queue)?).await,
             false => Ok(self.clock().now()),
         }
     }
 
-    /// Returns the time of the storage, or of this process if the storage does not return its own. Costs a listing.
-    pub(super) async fn storage_time(&self) -> Result<SystemTime, Error> {
-        let workers = ContainerName::new(jobqueue::__internals::WORKERS)?;
-        // A listing has the storage's time. There are few blobs of this name, mostly none.
-        let listed = list_all(&**self.storage.blobs(), &workers, "clock-").await?;
-        Ok(listed.now.unwrap_or_else(|| self.clock().now()))
+    /// Returns the time of the storage, or of this process if the storage does not return its own. Costs a request for a queue, or else a
+    /// listing.
+    pub(super) async fn storage_time(&self, queue: &QueueName) -> Result<SystemTime, Error> {
+        let properties = self.storage.queues().queue_properties(queue).await;
+        let now = match properties.ok().and_then(|properties| properties.now) {
+            Some(now) => Some(now),
+            None => jobqueue::__internals::listed_time(&self.storage).await?,
+        };
+        Ok(now.unwrap_or_else(|| self.clock().now()))
     }
 
     pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {
@@ -356,12 +358,14 @@ fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
         job.id.clone_from(&letter.id);
     }
     job.inserted = letter.time_text();
-    job.dead.get_or_insert_with(|| super::RawDeadLetter {
+    let dead = job.dead.get_or_insert_with(|| super::RawDeadLetter {
         reason: letter.reason.to_string(),
         time: job.inserted.clone(),
         deliveries: letter.deliveries,
         worker: letter.worker.clone(),
         message: letter.message_id().map(str::to_owned),
+        inserted: None,
     });
+    dead.inserted = letter.inserted();
     job
 }

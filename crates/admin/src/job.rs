@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::payload::{RawCheckpoint, RawPayload};
-use super::text::time;
+use super::text::{exact_time_option, time};
 
 /// The state in which a message was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -55,6 +55,11 @@ impl JobReference {
     pub fn with_source(mut self, source: impl Into<String>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// Returns whether the job has the same id after a redrive: a text that is no event is put back as a message with another id.
+    pub(super) fn keeps_its_id(&self) -> bool {
+        self.source.as_deref() != Some(jobqueue::__internals::UNREADABLE_SOURCE)
     }
 
     /// Returns whether this is the job with these attributes.
@@ -166,6 +171,9 @@ pub struct RawDeadLetter {
     pub worker: Option<String>,
     /// The message that died, by the storage's id: two dead letters of one job differ in it. `None` if the letter does not name it.
     pub message: Option<String>,
+    /// The time at which the letter came into the dead-letter queue, by the storage's clock.
+    #[serde(serialize_with = "exact_time_option")]
+    pub inserted: Option<SystemTime>,
 }
 
 /// A message as the storage shows it.
@@ -282,6 +290,7 @@ impl RawJob {
             deliveries: note.deliveries,
             worker: note.worker.clone(),
             message: note.message.clone(),
+            inserted: None,
         });
         if let RawPayload::Json(json) = &self.payload
             && let Some(text) =

@@ -247,6 +247,11 @@ impl Admin {
 }
 
 impl JobState {
+    /// The states of the jobs of a queue, in an order in which a look misses none that moves: a job that runs may begin to wait during the
+    /// look, and one that waits may begin to run.
+    pub(super) const IN_QUEUE: [Self; 5] =
+        [Self::Running, Self::BackingOff, Self::Delayed, Self::Waiting, Self::Running];
+
     fn of_messages(self) -> Option<MessageState> {
         match self {
             Self::Waiting => Some(MessageState::Waiting),

@@ -5,7 +5,6 @@
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
-use jobqueue::__internals::UNREADABLE_SOURCE;
 use jobqueue::dead_letters::DeadLetter;
 use jobqueue_message::times::parse_rfc3339;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -42,11 +41,6 @@ impl PlannedLetter {
     pub(super) fn of(queue: &str, letter: &DeadLetter) -> Self {
         let job = JobReference::new(queue, &letter.id).with_source(&letter.source);
         Self { job, message: letter.message_id().map(str::to_owned) }
-    }
-
-    /// Returns whether the job has the same id after a redrive: a text that is no event is put back as a message with another id.
-    pub(super) fn keeps_its_id(&self) -> bool {
-        self.job.source.as_deref() != Some(UNREADABLE_SOURCE)
     }
 
     /// Returns whether this names a letter of that job and message.
@@ -96,6 +90,13 @@ impl DeadLetterPlan {
     ) -> Self {
         let letters = jobs.into_iter().map(Into::into).collect();
         Self { queue: queue.into(), before: None, letters }
+    }
+
+    /// Leaves dead letters alone that have come after this time, by the storage's clock.
+    #[must_use]
+    pub fn before(mut self, time: SystemTime) -> Self {
+        self.before = Some(time);
+        self
     }
 
     /// Returns the queue whose dead letters are meant.

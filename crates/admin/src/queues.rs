@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
+use jobqueue::__internals::listed_time;
 use jobqueue::settings::{Metadata, QueueSettings};
 use jobqueue::storage::{MAX_MESSAGES, MessageState, Queues, StateCounts, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName};
@@ -24,15 +25,16 @@ pub struct QueueOverview {
     pub name: String,
     /// About how many messages there are, invisible ones included; never 0 while there are some. `None` if it cannot be read.
     pub length: Option<u64>,
-    /// The number of visible messages that a peek showed: at most 32.
-    pub visible: u64,
+    /// The number of visible messages that a peek showed: at most 32. `None` if the queue cannot be read.
+    pub visible: Option<u64>,
     /// True if [`visible`](Self::visible) is exact. At 32 there may be more, and storages do not return their number.
     pub visible_is_exact: bool,
     /// The number of messages that wait, that are delayed, that back off and that run; `None` where the storage cannot tell.
     pub states: Option<StateCounts>,
     /// The time for which the oldest visible message has waited since it was due, where the storage shows every message; elsewhere the time
-    /// for which the oldest of the next 32 has been in the queue, delays and earlier attempts included. `None` if none is visible, and if a
-    /// peek shows none but does not reach all: then [`visible`](Self::visible) is not exact.
+    /// for which the oldest of the next 32 has been in the queue, delays and earlier attempts included: by the storage's clock. `None` if none is
+    /// visible, if a peek shows none but does not reach all, and if the storage does not return its time: [`visible`](Self::visible) tells
+    /// these apart.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
     /// About how many dead letters there are; `None` if their queue cannot be read.
@@ -155,24 +157,28 @@ impl Admin {
         );
         let missing = |e: jobqueue::storage::StoreError| not_found(e, name);
         let (properties, peeked) = (properties.map_err(missing)?, peeked.map_err(missing)?);
-        let now = self.clock().now();
+        let now = match properties.now {
+            Some(now) => Some(now),
+            None => listed_time(&self.storage).await.ok().flatten(),
+        };
         let first_due = first_due.map_err(missing)?;
         let oldest = first_due.or(peeked.iter().map(|message| message.inserted).min());
         let visible = peeked.len() as u64;
         Ok(QueueOverview {
             length: Some(properties.approximate_count.max(visible)),
-            visible,
+            visible: Some(visible),
             visible_is_exact: visible < MAX_MESSAGES.into()
                 && store.powers().peek_reach.is_none_or(|reach| properties.approximate_count <= reach),
             states: states.map_err(missing)?,
             // Two clocks may differ: what was inserted in the future is new.
-            oldest: oldest.map(|at| now.duration_since(at).unwrap_or_default()),
+            oldest: oldest.zip(now).map(|(at, now)| now.duration_since(at).unwrap_or_default()),
             error: dead
                 .as_ref()
                 .err()
                 .map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
             dead_letters: dead.ok(),
-            ..QueueOverview::unread(name).with_metadata(&properties.metadata, now)
+            ..QueueOverview::unread(name)
+                .with_metadata(&properties.metadata, now.unwrap_or_else(|| self.clock().now()))
         })
     }
 }
@@ -209,7 +215,8 @@ impl QueueOverview {
     /// Returns whether jobs of the queue wait, and no present worker that writes records serves it.
     pub fn is_unserved(&self, workers: &[WorkerOverview]) -> bool {
         let mut present = workers.iter().filter(|worker| !worker.stale);
-        self.visible > 0 && !present.any(|worker| worker.record.listens_to(&self.name))
+        self.visible.is_some_and(|visible| visible > 0)
+            && !present.any(|worker| worker.record.listens_to(&self.name))
     }
 
     /// Returns all settings with their values; none if the queue could not be read. The [pause](Self::pause) is no setting.

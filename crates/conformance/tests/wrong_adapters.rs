@@ -8,9 +8,9 @@ use bytes::Bytes;
 use jobqueue::clock::ManualClock;
 use jobqueue::storage::{
     Batches, Blob, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, Created,
-    Detach, ExpiredReceipt, GetMessages, LeaseId, MessageId, MessageRef, Metadata, OrderedGroups,
-    PeekedMessage, PutBlob, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore,
-    Received, StateCounter, StateCounts, StoreError, UpdateMessage, Updated,
+    Detach, ExpiredReceipt, GetMessages, LeaseId, MessageId, MessageRef, Metadata, MetadataStore,
+    OrderedGroups, PeekedMessage, PutBlob, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties,
+    QueueStore, Received, StateCounter, StateCounts, StoreError, UpdateMessage, Updated,
 };
 use jobqueue::{Storage, memory};
 use jobqueue_conformance::{Subject, exercise};
@@ -32,6 +32,8 @@ enum Mistake {
     /// Claims to order groups, and does not know them.
     ForgetsGroups,
     CountsDelayedAsWaiting,
+    /// Replaces metadata whatever it is.
+    ReplacesAnyMetadata,
     /// A dequeue counts when the message is put back, not when its lease runs out.
     CountsReleasesOnly,
     DetachesOtherBlobs,
@@ -165,11 +167,31 @@ impl QueueStore for Wrong {
     fn powers(self: Arc<Self>) -> QueuePowers {
         QueuePowers {
             guarantees: self.below.queues().guarantees(),
+            metadata: Some(Arc::clone(&self) as _),
             counts: Some(Arc::clone(&self) as _),
             groups: Some(Arc::clone(&self) as _),
             batches: Some(self),
             ..QueuePowers::default()
         }
+    }
+}
+
+#[async_trait]
+impl MetadataStore for Wrong {
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.below.queues().queue_metadata(queue).await
+    }
+
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        if self.has(Mistake::ReplacesAnyMetadata) {
+            return self.set_queue_metadata(queue, metadata).await;
+        }
+        self.below.queues().replace_queue_metadata(queue, before, metadata).await
     }
 }
 
@@ -329,6 +351,7 @@ async fn each_mistake_breaks_a_promise_about_it() {
         (Mistake::PutsAllWithoutGroups, "powers::to_order_groups_are_kept"),
         (Mistake::ForgetsGroups, "powers::to_order_groups_are_kept"),
         (Mistake::CountsDelayedAsWaiting, "powers::to_count_states_is_kept"),
+        (Mistake::ReplacesAnyMetadata, "metadata::is_replaced_on_condition"),
         (Mistake::CountsReleasesOnly, "get::counts_after_a_timeout"),
         (Mistake::DetachesOtherBlobs, "blob::is_the_same_through_a_detached_handle"),
         (Mistake::ListsOnePage, "listing::goes_on_behind_a_marker"),

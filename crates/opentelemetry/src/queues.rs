@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::{StreamExt, stream};
+use jobqueue::__internals::listed_time;
 use jobqueue::message::MessageDefaults;
 use jobqueue::settings::{QueueSettings, SettingOverrides};
 use jobqueue::storage::{MAX_MESSAGES, StoreError, StoreErrorKind};
@@ -33,7 +34,7 @@ type Gauges = ([ObservableGauge<u64>; 3], ObservableGauge<f64>);
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     length: u64,
-    /// `None` if visible messages may lie behind those that a peek looks at.
+    /// `None` if visible messages may lie behind those that a peek looks at, or if the storage does not return its time.
     oldest: Option<Duration>,
     /// `None` if they could not be counted.
     dead_letters: Option<u64>,
@@ -45,7 +46,7 @@ impl Telemetry {
     /// Reads the length of these queues, the age of their oldest message, the number of their dead letters and whether they are paused at this
     /// interval, for the gauges `jobqueue.queue.length`, `jobqueue.queue.oldest_age`, `jobqueue.queue.dead_letters` and
     /// `jobqueue.queue.paused`, until the future is dropped. One process for all is enough. Each reading costs three requests for each
-    /// queue; the shortest interval is one second.
+    /// queue, and a listing where these do not return the storage's time; the shortest interval is one second.
     ///
     /// A queue that cannot be read keeps its last numbers for three intervals, and then has none: it never counts as empty.
     ///
@@ -160,16 +161,21 @@ async fn look_at(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreE
     let oldest = peeked.iter().map(|message| message.inserted).min();
     let reach = storage.queues().powers().peek_reach;
     let may_be_hidden = oldest.is_none() && reach.is_some_and(|reach| properties.approximate_count > reach);
-    let now = storage.runtime().clock().now();
+    let now = match properties.now {
+        Some(now) => Some(now),
+        None => listed_time(storage).await.ok().flatten(),
+    };
+    let own = storage.runtime().clock().now();
     let (settings, _) =
         QueueSettings::resolve(&properties.metadata, &MessageDefaults::new(), &SettingOverrides::default());
     Ok(Reading {
         length: properties.approximate_count.max(peeked.len() as u64),
         // Two clocks may differ: what was inserted in the future is new.
-        oldest: (!may_be_hidden)
-            .then(|| oldest.and_then(|at| now.duration_since(at).ok()).unwrap_or_default()),
+        oldest: now
+            .filter(|_| !may_be_hidden)
+            .map(|now| oldest.and_then(|at| now.duration_since(at).ok()).unwrap_or_default()),
         dead_letters,
-        is_paused: settings.is_paused(now),
+        is_paused: settings.is_paused(now.unwrap_or(own)),
         read: Instant::now(),
     })
 }

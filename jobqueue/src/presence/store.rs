@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::runtime::Runtime;
 use crate::storage::{BlobName, ContainerName};
-use crate::storage::{BlobStore, Listed, StoreError, StoreErrorKind as Kind, list_all};
+use crate::storage::{BlobStore, Listed, Storage, StoreError, StoreErrorKind as Kind, list_all};
 
 /// The container of the records.
 pub const CONTAINER: &str = "jobqueue-workers";
@@ -206,4 +206,10 @@ mod tests {
         assert!(!found(exact, 0.2).is_stale(exact + age(600)));
         assert!(found(exact, 0.2).is_stale(exact + age(601)));
     }
+}
+
+/// Returns the time that the storage returns with a listing, if it does.
+pub async fn listed_time(storage: &Storage) -> Result<Option<SystemTime>, Error> {
+    // There are few blobs of this name, mostly none.
+    Ok(list_all(&**storage.blobs(), &ContainerName::new(CONTAINER)?, "clock-").await?.now)
 }

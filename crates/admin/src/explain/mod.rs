@@ -67,6 +67,18 @@ pub enum JobPlace {
     Unseen,
 }
 
+impl From<JobState> for JobPlace {
+    fn from(state: JobState) -> Self {
+        match state {
+            JobState::Waiting => Self::Waiting,
+            JobState::Delayed => Self::Delayed,
+            JobState::BackingOff => Self::BackingOff,
+            JobState::Running => Self::Running,
+            JobState::Dead => Self::Dead,
+        }
+    }
+}
+
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
     /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs up to
@@ -93,7 +105,7 @@ impl Admin {
         let mut found = Explanation::new(job, cancellation);
         found.find_run(&workers);
         if found.place == JobPlace::Unseen {
-            found.find_message(self.peek(&job.queue).await?, JobPlace::Waiting);
+            found.find_message(self.peek(&job.queue).await?);
         }
         let sees_jobs = found.place == JobPlace::Unseen && self.find_by_state(&mut found, &queue).await?;
         let sees_dead = found.place == JobPlace::Unseen && self.find_dead(&mut found, &queue).await?;
@@ -141,19 +153,11 @@ impl Admin {
         if !self.shows_all_jobs() {
             return Ok(queue.length == Some(0));
         }
-        // A job that runs may begin to wait during the look, and one that waits may begin to run.
-        let states = [
-            (JobState::Running, JobPlace::Running),
-            (JobState::BackingOff, JobPlace::BackingOff),
-            (JobState::Delayed, JobPlace::Delayed),
-            (JobState::Waiting, JobPlace::Waiting),
-            (JobState::Running, JobPlace::Running),
-        ];
         let filter = JobFilter::of(&found.job, SEARCHED);
         let mut sees_all = true;
-        for (state, place) in states {
+        for state in JobState::IN_QUEUE {
             let page = self.jobs(&found.job.queue, state, &filter).await?;
-            found.find_message(page.jobs, place);
+            found.find_message(page.jobs);
             if found.place != JobPlace::Unseen {
                 return Ok(false);
             }
@@ -169,7 +173,7 @@ impl Admin {
             return Ok(false);
         }
         let dead = self.dead_letters(&found.job.queue, &DeadLetterFilter::new()).await?;
-        found.find_message(dead.letters, JobPlace::Dead);
+        found.find_message(dead.letters);
         Ok(dead.complete)
     }
 
@@ -314,10 +318,10 @@ impl Explanation {
         }
     }
 
-    fn find_message(&mut self, messages: Vec<RawJob>, place: JobPlace) {
+    fn find_message(&mut self, messages: Vec<RawJob>) {
         let found = messages.into_iter().find(|message| self.job.is(&message.source, &message.id));
         if let Some(message) = found {
-            self.place = place;
+            self.place = message.state.into();
             if let Some(end) = &message.dead {
                 let error = message.last_error.as_deref().unwrap_or("no error is kept");
                 self.reasons.push(Obstacle::new("dead_letter", format!("{}: {error}", end.reason)));

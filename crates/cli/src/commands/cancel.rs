@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use jobqueue_admin::{CancelPlan, Cancellation, JobFilter, JobPlace, JobReference};
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +14,9 @@ use crate::exit::Failure;
 use crate::output::say;
 use crate::session::{Need, Session};
 use crate::text::{clean, things};
+
+/// The number of jobs that are looked for at the same time: each costs some twenty requests.
+const CHECKS_AT_ONCE: usize = 8;
 
 #[derive(Args)]
 pub(crate) struct CancelArguments {
@@ -85,9 +89,7 @@ pub(crate) async fn run(
     };
     let plan = plan(&session, &arguments).await?;
     if !plan.complete {
-        say(
-            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers, some came meanwhile, or they are more than the 10,000 of a plan",
-        );
+        say(why_incomplete(&arguments, &session));
     }
     if plan.jobs.is_empty() && plan.complete {
         return Err(Failure::NothingMatched("no job matches".to_owned()));
@@ -118,6 +120,19 @@ pub(crate) async fn run(
     }
 }
 
+/// Returns why a plan may not have all jobs.
+fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static str {
+    match (arguments.filter(), session.admin.shows_all_jobs()) {
+        (None, _) => "the plan names not all jobs that matched",
+        (Some(_), true) => {
+            "more jobs may match: some came meanwhile, or they are more than a plan has: 10,000, found among the first 100,000 of each state"
+        }
+        (Some(_), false) => {
+            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers"
+        }
+    }
+}
+
 async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPlan, Failure> {
     let (filter, file) = (arguments.filter(), arguments.plan.as_deref().filter(|_| !arguments.dry_run));
     if let (Some(_), Some(_)) = (&arguments.source, file) {
@@ -136,9 +151,8 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
         }
         (None, None, false) => {
             let jobs = arguments.references();
-            for job in &jobs {
-                require(session, job).await?;
-            }
+            let checks = jobs.iter().map(|job| require(session, job));
+            stream::iter(checks).buffered(CHECKS_AT_ONCE).try_for_each(|()| async { Ok(()) }).await?;
             Ok(CancelPlan::of_jobs(jobs))
         }
         (None, None, true) => {

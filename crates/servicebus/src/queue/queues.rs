@@ -16,7 +16,7 @@ use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
-    Access, Condition, Created, Metadata, MetadataReader, Operation, Permissions, PutBlob, QueueProperties,
+    Access, Condition, Created, Metadata, MetadataStore, Operation, Permissions, PutBlob, QueueProperties,
     StoreError, StoreErrorKind as Kind,
 };
 
@@ -132,8 +132,10 @@ pub(super) async fn properties(
 ) -> Result<QueueProperties, StoreError> {
     let operation = Operation::QueueProperties.as_str();
     let Place { queue: name, is_dead_letters } = Place::of(queue);
+    let mut now = None;
     let count = match queues.entities.describe(name).await {
         Ok(Some(description)) => {
+            now = description.now;
             let count = if is_dead_letters { description.dead_letters } else { description.messages };
             let unknown = || Fault::unreadable("the description of a queue has no counts");
             count.ok_or_else(unknown).map_err(|fault| fault.of_read(operation, queue))?
@@ -148,14 +150,25 @@ pub(super) async fn properties(
         }
     };
     let metadata = queues.beside.metadata(queue).await?.unwrap_or_default();
-    Ok(QueueProperties::new(metadata, count))
+    Ok(QueueProperties::new(metadata, count).at(now))
 }
 
 #[async_trait]
-impl MetadataReader for ServiceBusQueues {
+impl MetadataStore for ServiceBusQueues {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         must_exist(self, queue, Operation::QueueMetadata).await?;
         Ok(self.beside.metadata(queue).await?.unwrap_or_default())
+    }
+
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
+        must_exist(self, queue, Operation::SetQueueMetadata).await?;
+        self.beside.replace_metadata(queue, before, metadata).await
     }
 }
 

@@ -12,6 +12,7 @@ use crate::error::Applied;
 use crate::metadata;
 use crate::reader::View;
 use crate::row_id;
+use jobqueue_storage::rules::micros::from_micros;
 use jobqueue_storage::{Operation, QueueName, QueueProperties, StateCounts};
 
 /// The messages of the index of times: delayed, put back, or visible again. Leased ones are behind all times.
@@ -57,7 +58,7 @@ const MARGIN: f64 = 1.0625;
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
     let queue = find(view, Operation::QueueProperties, name)?;
     let count = u64::try_from(all(view, &queue)?).unwrap_or(0);
-    Ok(QueueProperties::new(metadata::from_text(&queue.metadata)?, count))
+    Ok(QueueProperties::new(metadata::from_text(&queue.metadata)?, count).at(from_micros(view.now)))
 }
 
 fn all(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {

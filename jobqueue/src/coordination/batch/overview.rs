@@ -21,8 +21,10 @@ pub struct BatchRecord {
     pub children: Option<u64>,
     /// The number of children that are done.
     pub done: u64,
-    /// The numbers of the children that were dead-lettered and count as ended.
-    pub failed: BTreeSet<u64>,
+    /// The number of children that were dead-lettered and count as ended.
+    pub failed: u64,
+    /// The numbers of the children that have ended.
+    pub ended: BTreeSet<u64>,
     /// True if no more children are sent.
     pub sealed: bool,
     /// True if the continuation has run.
@@ -53,10 +55,11 @@ pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord
                         properties.metadata.get(CHILDREN).and_then(|children| children.parse().ok());
                 }
                 "done" => batch.finished = true,
-                marker if marker.starts_with("0/") => match properties.metadata.get(FAILED) {
-                    Some(_) => batch.failed.extend(child_of(marker)),
-                    None => batch.done += 1,
-                },
+                marker if marker.starts_with("0/") => {
+                    let is_failed = properties.metadata.get(FAILED).is_some();
+                    *(if is_failed { &mut batch.failed } else { &mut batch.done }) += 1;
+                    batch.ended.extend(child_of(marker));
+                }
                 _ => {}
             }
         }

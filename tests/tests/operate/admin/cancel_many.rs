@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{Context, ErrorKind, JobError, SendOptions, Storage};
 use jobqueue_admin::{AccessLevel, CancelPlan, DeadLetterFilter, JobFilter, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -182,4 +182,30 @@ async fn nothing_selected_is_nothing_and_half_a_cancellation_says_so() {
     assert!(error.to_string().starts_with("2 of 3 jobs"), "{error:?}");
     let report = operator(&faulty.storage()).cancel_all(&plan).await.unwrap();
     assert_eq!(report.jobs, plan.jobs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellation_ends_when_the_storage_takes_no_requests() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let jobs = (0..1_000).map(|number| JobReference::new("tasks", number.to_string()));
+    let error = operator(&faulty.storage()).cancel_all(&CancelPlan::of_jobs(jobs)).await.unwrap_err();
+    assert!(error.to_string().starts_with("0 of 1000 jobs"), "{error:?}");
+    assert!(faulty.calls_of(Operation::PutBlob) < 200, "{}", faulty.calls_of(Operation::PutBlob));
+}
+
+#[tokio::test(start_paused = true)]
+async fn plan_of_a_cancellation_reads_a_bounded_part_of_a_long_queue() {
+    let storage = in_memory();
+    send(&storage, "a1", "ada", 0).await;
+    let queue = "tasks".parse().unwrap();
+    let strange = vec![PutMessage::new("{}"); 1_000];
+    for _ in 0..101 {
+        assert!(storage.queues().put_all(&queue, strange.clone()).await.iter().all(Result::is_ok));
+    }
+    let faulty = Faulty::new(&storage);
+    let plan = operator(&faulty.storage()).plan_cancel("tasks", &JobFilter::new().key("ada")).await.unwrap();
+    assert_eq!((ids(&plan), plan.complete), (vec!["a1"], false));
+    assert!(faulty.calls_of(Operation::Peek) <= 105, "{}", faulty.calls_of(Operation::Peek));
 }

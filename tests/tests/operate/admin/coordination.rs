@@ -188,6 +188,29 @@ async fn run_those_that_die(storage: &Storage) {
 
 // What is not known is not zero, and what holds the batch up is not behind a hundred jobs that only wait.
 #[tokio::test(start_paused = true)]
+async fn child_that_has_ended_holds_no_batch_up_with_a_letter_of_another_message() {
+    let storage = in_memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send_all((0..2).map(|number| task(number.to_string()))).await.unwrap();
+    batch.then(&task("done")).await.unwrap();
+    let admin = operator(&storage);
+    let queue = "tasks".parse().unwrap();
+    let first = storage.queues().peek(&queue, 1).await.unwrap().remove(0).text.unwrap();
+    let handler = async |job: Task| match job.name.as_str() {
+        "0" => Ok(()),
+        _ => Err(JobError::retry_after(Duration::from_secs(7_200), "later")),
+    };
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    let dead = "tasks-poison".parse().unwrap();
+    storage.queues().create_queue(&dead, &Metadata::new()).await.unwrap();
+    let _ = storage.queues().put(&dead, jobqueue::storage::PutMessage::new(first)).await.unwrap();
+    let [listed] = &admin.batches().await.unwrap().batches[..] else { panic!("one batch") };
+    let shown = admin.batch("mosaic").await.unwrap();
+    assert_eq!((listed.done, listed.dead, listed.dead_is_exact), (1, 0, true), "{listed:?}");
+    assert_eq!((shown.done, shown.dead, shown.dead_is_exact), (1, 0, true), "{shown:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn dead_children_come_first_and_are_counted_as_far_as_known() {
     let storage = in_memory();
     let admin = operator(&storage);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
-use jobqueue::storage::Operation;
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError};
 use jobqueue_admin::{DeadLetterFilter, PauseOptions, SettingsPlan};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -25,7 +25,7 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
         assert_eq!(names, ["lonely-poison", "mails"]);
         let mails = &queues[1];
         assert_eq!(mails.length, Some(40));
-        assert_eq!(mails.visible, 32);
+        assert_eq!(mails.visible, Some(32));
         assert_eq!(mails.dead_letters, Some(1));
         assert!(
             !mails.visible_is_exact
@@ -245,4 +245,28 @@ async fn pause_does_not_wait_for_a_storage_of_blobs_that_hangs() {
     let hour = PauseOptions::new().length(Duration::from_secs(3_600));
     let paused = timeout(Duration::from_secs(5), admin.pause_with("letters", hour)).await;
     assert!(paused.expect("it takes the time of this process").unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn queue_that_cannot_be_read_has_no_figures() {
+    let faulty = Faulty::new(&in_memory());
+    let admin = operator(&faulty.storage());
+    send(&admin, "mails", ["1".to_owned()]).await;
+    faulty.plan_always(Operation::QueueProperties, Fault::Refuse(StoreErrorKind::Unavailable));
+    let [queue] = &admin.queues().await.unwrap()[..] else { panic!("one queue") };
+    assert!(queue.error.is_some());
+    let json = serde_json::to_value(queue).unwrap();
+    for name in ["length", "visible", "oldest_seconds", "dead_letters", "paused"] {
+        assert!(json[name].is_null(), "{name}: {json}");
+    }
+}
+
+#[tokio::test]
+async fn last_of_several_values_of_a_setting_counts() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = operator(&storage);
+    send(&admin, "mails", []).await;
+    admin.apply_settings(&plan(&admin, "90").await).await.unwrap();
+    let twice = [("defaulttimeout", Some("60")), ("DefaultTimeout", Some("90"))];
+    assert!(admin.plan_settings("mails", twice).await.unwrap().is_empty(), "it is 90 already");
 }

@@ -95,7 +95,10 @@ impl Side {
             }
             Op::DeleteQueue { queue } => plain(queues.delete_queue(&name(*queue)).await),
             Op::ListQueues => plain(queues.list_queues("queue").await),
-            Op::Properties { queue } => plain(queues.queue_properties(&name(*queue)).await),
+            Op::Properties { queue } => {
+                let properties = queues.queue_properties(&name(*queue)).await;
+                plain(properties.map(|found| (found.metadata, found.approximate_count)))
+            }
             Op::SetMetadata { queue, metadata: kind } => {
                 plain(queues.set_queue_metadata(&name(*queue), &metadata(*kind)).await)
             }
