@@ -22,10 +22,10 @@ use super::spec::{Fan, Script, Spec, filling};
 
 /// A sender's process, and what it remembers.
 #[derive(Clone)]
-struct Actor {
-    world: World,
-    diary: Diary,
-    node: Node,
+pub(super) struct Actor {
+    pub(super) world: World,
+    pub(super) diary: Diary,
+    pub(super) node: Node,
     /// The last message that was sent, and the job as the history names it.
     last: Arc<Mutex<Option<(Sent, String)>>>,
 }
@@ -90,6 +90,9 @@ impl Actor {
             What::Sweep => self.sweep().await,
             What::Search => journal::search(&self.world, &self.node, &self.diary).await,
             What::Pause { time } => self.pause(time).await,
+            What::PauseFor { time } => self.pause_for(time).await,
+            What::CancelAll { key } => self.cancel_all(&key).await,
+            What::RedriveAfterCanary => self.redrive_after_canary().await,
             What::Threshold { attempts } => self.set("poisonthreshold", &attempts.to_string()).await,
             What::KillSender { call, applied } => {
                 self.node.kill_at_call(call, applied);
@@ -115,7 +118,7 @@ impl Actor {
         self.node.queue().await
     }
 
-    fn note(&self, note: Note) {
+    pub(super) fn note(&self, note: Note) {
         self.diary.note(&self.world, self.node.name(), note);
     }
 

@@ -11,7 +11,9 @@ use std::time::Duration;
 use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue_testing::world::{Entry, Fact, Finding, World};
 
-use super::{Evidence, batches, blobs, cancelled, is_of, journal, order, progress, schedule, unique};
+use super::{
+    Evidence, batches, blobs, cancelled, is_of, journal, operator, order, progress, schedule, unique,
+};
 use crate::mix::backend::Backend;
 use crate::mix::diary::{Diary, Note};
 use crate::mix::features::Feature;
@@ -84,7 +86,9 @@ async fn judged(world: World, diary: Diary, defect: Defect) -> Vec<Finding> {
     let mut history = world.history();
     (defect.facts)(&mut history);
     let evidence = Evidence { world: world.clone(), history, diary, dead };
-    for check in [order::check, batches::check, unique::check, cancelled::check, progress::check] {
+    let checks =
+        [order::check, batches::check, unique::check, cancelled::check, progress::check, operator::check];
+    for check in checks {
         findings.extend(check(&evidence));
     }
     findings.extend(journal::check(&world, &evidence).await);
@@ -166,6 +170,46 @@ fn unique_work_that_is_sent_twice_is_told() {
 fn cancelled_job_that_runs_is_told() {
     let defect = Defect::of_notes([Note::Cancelled { id: "j1.".to_owned() }]);
     assert_told(&one(Script::default()), defect, "a cancelled job runs");
+}
+
+#[test]
+fn job_that_begins_in_a_pause_is_told() {
+    let pause = What::PauseFor { time: Duration::from_secs(90) };
+    let jobs = ["j1.", "j2."].map(|id| job(id.to_owned(), Script::default()));
+    let [first, second] = jobs;
+    let plan = plan(&[Feature::PausesWithEnd], [first, pause, second]);
+    let defect = Defect::of_facts(|history| {
+        let began = |entry: &&mut Entry| is_of(entry, "j2.") && matches!(entry.fact, Fact::RunBegan { .. });
+        history.iter_mut().filter(began).for_each(|entry| entry.at = Duration::from_secs(60));
+    });
+    assert_told(&plan, defect, "a job begins while its queue is paused");
+}
+
+#[test]
+fn job_that_runs_in_spite_of_its_cancellation_is_told() {
+    let What::Send(mut spec) = job("j1.".to_owned(), Script::default()) else {
+        unreachable!("it is a send");
+    };
+    (spec.key, spec.delay) = (Some("k0".to_owned()), Some(Duration::from_secs(60)));
+    let cancel = What::CancelAll { key: "k0".to_owned() };
+    let defect = Defect::of_facts(|history| {
+        for entry in history.iter_mut().filter(|entry| is_of(entry, "j1.")) {
+            if let Fact::Received { inserted, delivery, .. } = entry.fact {
+                entry.fact = Fact::RunBegan { run: 1, inserted, delivery, attempt: 1, max_attempts: 3 };
+            }
+        }
+    });
+    let plan = plan(&[Feature::CancelPlans, Feature::Delayed], [What::Send(spec), cancel]);
+    assert_told(&plan, defect, "a job runs in spite of its cancellation");
+}
+
+#[test]
+fn others_that_follow_a_dead_canary_are_told() {
+    let rejected = |id: &str| job(id.to_owned(), Script { reject: true, ..Script::default() });
+    let plan = plan(&[Feature::Canaries], [rejected("j1."), rejected("j2."), What::RedriveAfterCanary]);
+    let jobs = ["j1.", "j2."].map(str::to_owned).to_vec();
+    let defect = Defect::of_notes([Note::AfterCanary { began: 0, canary: 1, jobs }]);
+    assert_told(&plan, defect, "others follow a canary that has died");
 }
 
 #[test]
