@@ -102,7 +102,7 @@ impl Evidence {
     }
 
     fn is_accounted(&self, id: &str) -> bool {
-        self.first(id, |fact| matches!(fact, Fact::TakenAway { .. })).is_some()
+        self.world.is_accounted(id)
     }
 
     fn is_cleared(&self, id: &str) -> bool {

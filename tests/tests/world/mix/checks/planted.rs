@@ -8,7 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::storage::{BlobName, ContainerName};
+use jobqueue::storage::{BlobName, ContainerName, Operation};
+use jobqueue_testing::faults::Fault;
 use jobqueue_testing::world::{Entry, Fact, Finding, World};
 
 use super::{
@@ -91,6 +92,7 @@ async fn judged(world: World, diary: Diary, defect: Defect) -> Vec<Finding> {
     for check in checks {
         findings.extend(check(&evidence));
     }
+    findings.extend(schedule::check(&evidence, &[]));
     findings.extend(journal::check(&world, &evidence).await);
     findings
 }
@@ -228,7 +230,14 @@ fn checkpoints_and_results_that_change_are_told() {
         ),
     ];
     for (notes, what) in defects {
-        assert_told(&one(Script::default()), Defect::of_notes(notes), what);
+        // A fault of another job's put excuses none of it.
+        let facts = |history: &mut [Entry]| {
+            let starts = history.iter_mut().find(|entry| matches!(entry.fact, Fact::Noted(_)));
+            let (operation, subject) = (Operation::Put, "work".to_owned());
+            starts.unwrap().fact = Fact::Fault { operation, subject, fault: Fault::HangAfter };
+        };
+        let defect = Defect { facts, ..Defect::of_notes(notes) };
+        assert_told(&one(Script::default()), defect, what);
     }
 }
 
@@ -253,6 +262,31 @@ fn slot_that_is_left_out_is_told() {
     });
     let told: Vec<_> = world.run(1).findings.into_iter().map(|found| found.what).collect();
     assert!(told.contains(&"a slot of a schedule is left out"), "{told:?}");
+}
+
+#[test]
+fn schedule_that_does_not_begin_or_goes_no_further_or_repeats_a_slot_is_told() {
+    let long = Script { millis: 50_000, ..Script::default() };
+    let plan = plan(&[Feature::Schedule], [job("j1.".to_owned(), long)]);
+    let never = Defect::of_facts(|history| {
+        history.iter_mut().filter(|entry| is_slot(entry)).for_each(|entry| entry.job = None);
+    });
+    assert_told(&plan, never, "a schedule does not begin");
+    let stops = Defect::of_facts(|history| {
+        let first = history.iter().find(|entry| is_slot(entry)).and_then(|entry| entry.job.clone());
+        let later = history.iter_mut().filter(|entry| is_slot(entry) && entry.job != first);
+        later.for_each(|entry| entry.job = None);
+    });
+    assert_told(&plan, stops, "a schedule goes no further");
+    let twice = Defect::of_facts(|history| {
+        let first = history.iter().find(|entry| is_slot(entry)).and_then(|entry| entry.job.clone());
+        history.iter_mut().filter(|entry| is_slot(entry)).for_each(|entry| entry.job.clone_from(&first));
+    });
+    assert_told(&plan, twice, "a slot of a schedule is sent twice");
+}
+
+fn is_slot(entry: &Entry) -> bool {
+    entry.job.as_deref().is_some_and(|job| job.starts_with("schedule/ticks/"))
 }
 
 #[test]
