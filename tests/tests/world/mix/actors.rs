@@ -210,21 +210,25 @@ impl Actor {
         let queue = self.queue::<Work>().await?;
         // Before, since its process may die in the middle.
         self.node.account_for(&id, "cancelled, perhaps");
-        if queue.cancel(&sent).await? {
-            self.note(Note::Cancelled { id });
+        match queue.cancel(&sent).await {
+            Ok(true) => self.note(Note::Cancelled { id }),
+            Ok(false) => self.node.kept(&id),
+            Err(error) => return Err(error),
         }
         Ok(())
     }
 
     async fn cancel_unique(&self, key: &str) -> Result<(), Error> {
         let queue = self.queue::<Work>().await?;
-        // Whatever it says, the claim may have ended, and a job of this key may have been taken back.
-        for spec in self.diary.plan.specs().filter(|spec| spec.key.as_deref() == Some(key)) {
-            self.node.account_for(&spec.id, "unique work cancelled, perhaps");
-        }
+        // Before, since its process may die in the middle.
+        let specs = || self.diary.plan.specs().filter(|spec| spec.key.as_deref() == Some(key));
+        specs().for_each(|spec| self.node.account_for(&spec.id, "unique work cancelled, perhaps"));
         self.note(Note::UniqueCancelled { key: key.to_owned() });
         let done = queue.cancel_unique(key).await;
         self.world.note(self.node.name(), format!("cancels unique {key}: {done:?}"));
+        if let Ok(false) = done {
+            specs().for_each(|spec| self.node.kept(&spec.id));
+        }
         Ok(())
     }
 
