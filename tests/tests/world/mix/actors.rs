@@ -252,13 +252,17 @@ impl Actor {
         Ok(())
     }
 
+    /// Puts an event, since a send leaves these headers out.
     async fn forge(&self, id: &str, batch: &str, index: u64, continues: bool) -> Result<(), Error> {
         let queue = self.queue::<Part>().await?;
         let (of, token) = if continues { ("batchof", "batchoftoken") } else { ("batchid", "batchtoken") };
-        let headers =
-            SendOptions::new().header(of, batch).header(token, "00").header("batchindex", index.to_string());
         let part = Part { id: id.to_owned(), script: Script::default() };
-        self.node.send_with(&queue, &part, id, headers).await.map(drop)
+        let event = serde_json::json!({
+            "specversion": "1.0", "id": id, "source": "/forger", "type": Part::KIND, "datacontenttype": "application/json",
+            of: batch, token: "00", "batchindex": index.to_string(), "data": part,
+        });
+        self.node.storage().queues().put(queue.name(), PutMessage::new(event.to_string())).await?;
+        Ok(())
     }
 
     /// Sends a job of the parts that refers to the payload of some job of work: its end must not touch that.
