@@ -74,6 +74,10 @@ class Queue {
     appear(stored) {
         if (stored.state !== 'scheduled' || this.messages.get(stored.sequence) !== stored) return;
         if (this.clock.now() < stored.at) return;
+        // It is appended to the queue as if it came now, under another number.
+        this.messages.delete(stored.sequence);
+        stored.sequence = stored.originalSequence = this.nextSequence();
+        this.messages.set(stored.sequence, stored);
         stored.enqueued = stored.at;
         this.activate(stored);
     }
