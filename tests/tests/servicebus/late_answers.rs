@@ -126,6 +126,30 @@ async fn answer_to_a_request_comes_after_the_end_of_another_without_an_outcome()
     assert_eq!(bench.store().peek(&bench.queue, 1).await.unwrap().len(), 1);
 }
 
+// It was read when the other request had its credit, or none in half a minute.
+#[tokio::test]
+async fn answer_to_a_request_is_told_while_another_waits_for_credit() {
+    if is_excluded("late_answers::outcome_of_a_send_is_told_while_another_waits_for_credit") {
+        return;
+    }
+    let bench = Bench::new();
+    bench.another().queues().put(&bench.queue, PutMessage::new("job")).await.unwrap();
+    bench.emulator.plant_with("attach-sender", "starve", json!({ "entity": "work", "credits": 1 }));
+    let peek = bench.emulator.plant("peek-message", "hold");
+    let peeking = |count| {
+        let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
+        tokio::spawn(async move { storage.queues().peek(&queue, count).await })
+    };
+    let first = peeking(1);
+    until(|| peek.hits() == 1).await;
+    let second = peeking(2);
+    sleep(Duration::from_millis(200)).await;
+    peek.release();
+    let answer = timeout(SOON, first).await.expect("it waits for the other one");
+    assert_eq!(answer.unwrap().unwrap().len(), 1);
+    second.abort();
+}
+
 // The connection was closed under its deliveries, although the token of their queue was good.
 #[tokio::test]
 async fn link_for_tokens_that_is_not_attached_costs_no_connection_while_a_token_is_good() {
