@@ -38,8 +38,8 @@ pub(super) const TEXT: &str = "jobqueue-text";
 pub(super) const BODY: &str = "jobqueue-body";
 
 /// Application properties that the service sets on a dead letter.
-const REASON: &str = "DeadLetterReason";
-const DESCRIPTION: &str = "DeadLetterErrorDescription";
+pub(super) const REASON: &str = "DeadLetterReason";
+pub(super) const DESCRIPTION: &str = "DeadLetterErrorDescription";
 
 #[derive(Debug, Clone)]
 pub(super) struct Outgoing<'t> {
