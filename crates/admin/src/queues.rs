@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
 use jobqueue::settings::{Metadata, QueueSettings};
-use jobqueue::storage::{MAX_MESSAGES, MessageState, Queues, StateCounts, StoreErrorKind};
+use jobqueue::storage::{MAX_MESSAGES, MessageState, Queues, StateCounts, StoreError, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
@@ -147,33 +147,49 @@ impl Admin {
             Ok(page.messages.first().map(|(_, due)| *due))
         };
         let (properties, peeked, dead, states, first_due) = futures_util::join!(
-            store.queue_properties(name),
+            properties(store, name),
             store.peek(name, MAX_MESSAGES),
             dead,
             store.counts_by_state(name),
             first_due
         );
-        let missing = |e: jobqueue::storage::StoreError| not_found(e, name);
-        let (properties, peeked) = (properties.map_err(missing)?, peeked.map_err(missing)?);
+        let missing = |e: StoreError| not_found(e, name);
+        let ((length, metadata), peeked) = (properties.map_err(missing)?, peeked.map_err(missing)?);
         let now = self.clock().now();
         let first_due = first_due.map_err(missing)?;
         let oldest = first_due.or(peeked.iter().map(|message| message.inserted).min());
         let visible = peeked.len() as u64;
+        let reach = store.powers().peek_reach;
+        let errors = [
+            length.as_ref().err().map(|error| format!("the messages cannot be counted: {}", chain(error))),
+            dead.as_ref().err().map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
+        ];
+        let errors: Vec<_> = errors.into_iter().flatten().collect();
+        let length = length.ok();
         Ok(QueueOverview {
-            length: Some(properties.approximate_count.max(visible)),
+            length: length.map(|length| length.max(visible)),
             visible,
             visible_is_exact: visible < MAX_MESSAGES.into()
-                && store.powers().peek_reach.is_none_or(|reach| properties.approximate_count <= reach),
+                && reach.is_none_or(|reach| length.is_some_and(|length| length <= reach)),
             states: states.map_err(missing)?,
             // Two clocks may differ: what was inserted in the future is new.
             oldest: oldest.map(|at| now.duration_since(at).unwrap_or_default()),
-            error: dead
-                .as_ref()
-                .err()
-                .map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
+            error: (!errors.is_empty()).then(|| errors.join("; ")),
             dead_letters: dead.ok(),
-            ..QueueOverview::unread(name).with_metadata(&properties.metadata, now)
+            ..QueueOverview::unread(name).with_metadata(&metadata, now)
         })
+    }
+}
+
+/// Returns the length of a queue, unless the storage cannot count it, and its metadata.
+async fn properties(
+    store: &Queues,
+    queue: &QueueName,
+) -> Result<(Result<u64, StoreError>, Metadata), StoreError> {
+    match store.queue_properties(queue).await {
+        Ok(properties) => Ok((Ok(properties.approximate_count), properties.metadata)),
+        Err(e) if e.kind() == StoreErrorKind::Unsupported => Ok((Err(e), store.queue_metadata(queue).await?)),
+        Err(e) => Err(e),
     }
 }
 
