@@ -2,18 +2,13 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::http::Request;
 use jobqueue::storage::{GetMessages, Operation, PutMessage, UpdateMessage};
 use jobqueue::{QueueName, Storage};
-use jobqueue_admin::Admin;
-use jobqueue_dashboard::metrics;
 use jobqueue_test_support::servicebus::is_excluded;
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::{advance, pause, resume, sleep, timeout};
-use tower::ServiceExt as _;
 
 use super::{Bench, MINUTE, options};
 
@@ -246,59 +241,4 @@ async fn blobs_that_do_not_answer_cost_no_delivery() {
         assert_eq!(bench.emulator.queue("work")["messages"][0]["deliveries"], 0, "sessions: {sessions}");
         storage.queues().delete(&bench.queue, &again.message, Default::default()).await.unwrap();
     }
-}
-
-// It read the whole queue, with all bodies, for each look at it.
-#[tokio::test]
-async fn peek_behind_many_delayed_messages_is_bounded() {
-    let bench = Bench::new();
-    let delayed = |number: u32| PutMessage::new(number.to_string()).with_visibility_delay(MINUTE);
-    for put in bench.store().put_all(&bench.queue, (0..600).map(delayed).collect()).await {
-        put.unwrap();
-    }
-    assert!(bench.store().peek(&bench.queue, 1).await.unwrap().is_empty());
-    assert_eq!(bench.emulator.calls("peek-message", "work", 0), 4);
-}
-
-// The age of the oldest counted as 0, also while jobs waited behind those that are delayed.
-#[tokio::test]
-async fn age_that_a_peek_cannot_show_is_not_told_as_none() {
-    let bench = Bench::new();
-    let scraped = async || {
-        let router = metrics::router(Admin::builder(bench.storage.clone()).build());
-        let request = Request::get("/metrics").body(Body::empty()).unwrap();
-        let body = router.oneshot(request).await.unwrap().into_body();
-        String::from_utf8(to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap()
-    };
-    let age = r#"jobqueue_queue_oldest_age_seconds{queue="work"}"#;
-    let text = scraped().await;
-    assert!(text.contains(&format!("{age} 0.0")), "{text}");
-    let delayed = |number: u32| PutMessage::new(number.to_string()).with_visibility_delay(MINUTE);
-    for put in bench.store().put_all(&bench.queue, (0..500).map(delayed).collect()).await {
-        put.unwrap();
-    }
-    bench.put(PutMessage::new("job")).await.unwrap();
-    let text = scraped().await;
-    assert!(text.contains(r#"jobqueue_queue_length{queue="work"} 501"#) && !text.contains(age), "{text}");
-}
-
-// Without the claim Manage, each caller had all messages sent for a count.
-#[tokio::test]
-async fn count_that_took_long_is_good_for_a_while() {
-    let bench = Bench::new();
-    bench.put(PutMessage::new("job")).await.unwrap();
-    bench.emulator.plant_with("http-get", "error", json!({ "status": 401, "times": null }));
-    let fault = bench.emulator.plant("peek-message", "hold");
-    let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
-    let counting = tokio::spawn(async move { storage.queues().queue_properties(&queue).await });
-    until(|| fault.hits() == 1).await;
-    pass(Duration::from_secs(3)).await;
-    fault.release();
-    assert_eq!(counting.await.unwrap().unwrap().approximate_count, 1);
-    let peeks = bench.emulator.calls("peek-message", "work", 0);
-    bench.put(PutMessage::new("another")).await.unwrap();
-    assert_eq!(bench.store().queue_properties(&bench.queue).await.unwrap().approximate_count, 1);
-    assert_eq!(bench.emulator.calls("peek-message", "work", 0), peeks);
-    pass(MINUTE).await;
-    assert_eq!(bench.store().queue_properties(&bench.queue).await.unwrap().approximate_count, 2);
 }

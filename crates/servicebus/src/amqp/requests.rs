@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 
 use fe2o3_amqp::link::{RecvError, SendError};
 use fe2o3_amqp::types::messaging::{
@@ -47,6 +48,8 @@ struct Asked {
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     requests: mpsc::Sender<Asked>,
+    /// A number that is good as long as the links, which end with their queue.
+    pub(crate) bookmark: Arc<AtomicI64>,
 }
 
 impl Node {
@@ -63,7 +66,7 @@ impl Node {
         let answers =
             Answers { receiver, waiting: HashMap::new(), sent: FuturesUnordered::new(), leaving: None };
         drop(channel.runtime.spawn(run(sender, answers, answers_to, commands, Arc::clone(&channel))));
-        Ok(Self { requests })
+        Ok(Self { requests, bookmark: Arc::default() })
     }
 
     /// Sends a request and waits for its answer. If the future is dropped, the request may have been sent.

@@ -1,6 +1,7 @@
 //! Gets messages under locks, and peeks at them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
@@ -14,11 +15,11 @@ use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::manage::Pages;
+use super::manage::{PAGE, Pages};
 use super::message::{Content, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
-use super::{Count, Facts, ServiceBusQueues, advice, in_session, lost_locks, replaced};
+use super::{Count, Facts, ServiceBusQueues, advice, in_session, lost_locks, manage, replaced};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::log;
 use jobqueue_storage::rules::limits;
@@ -155,6 +156,8 @@ fn release_later(queues: &ServiceBusQueues, link: OpenLink, lock: Uuid, pause: D
     }));
 }
 
+/// Returns messages that are visible. The walk begins at the first message that the last one found active, or where that ended: the service
+/// gives a delayed message another number when its delay is over, so that none before it becomes active.
 pub(super) async fn peek(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -162,16 +165,22 @@ pub(super) async fn peek(
 ) -> Result<Vec<PeekedMessage>, StoreError> {
     let failed = |fault: Fault| fault.of_read(Operation::Peek.as_str(), queue);
     limits::check_peek(queue, wanted)?;
-    let mut pages = Pages::of(queues.node(queue).await.map_err(failed)?);
+    let node = queues.node(queue).await.map_err(failed)?;
+    let (mut from, mut is_seeking) = (node.bookmark.load(Ordering::Relaxed), true);
     let (mut found, mut seen) = (Vec::new(), 0);
+    let is_dead = Place::of(queue).is_dead_letters;
     while found.len() < wanted as usize && seen < PEEK_REACH {
-        let page = pages.next().await.map_err(failed)?;
+        let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
         seen += page.len() as u64;
-        if page.is_empty() {
-            break;
+        let Some(last) = page.last() else { break };
+        from = last.sequence.saturating_add(1);
+        is_seeking &= !page.iter().any(|content| is_of_partition(content.sequence));
+        if is_seeking {
+            let active = page.iter().find(|content| is_dead || content.is_active);
+            is_seeking = active.is_none();
+            node.bookmark.store(active.map_or(from, |active| active.sequence), Ordering::Relaxed);
         }
         let now = queues.links.now();
-        let is_dead = Place::of(queue).is_dead_letters;
         let visible = page.into_iter().filter(|content| {
             is_dead || content.is_active && content.expires.is_none_or(|expires| now < expires)
         });
