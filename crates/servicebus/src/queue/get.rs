@@ -34,6 +34,8 @@ const MAX_LOCK: Duration = Duration::from_secs(300);
 pub(super) const PEEK_REACH: u64 = 400;
 /// The interval at which a process asks whether others save texts for messages of a queue.
 const TEXTS_CHECK: Duration = Duration::from_secs(60);
+/// The pause before the length of locks is asked for again.
+const LENGTH_PAUSE: Duration = Duration::from_secs(60);
 /// The time of a count that may be made again at once.
 const CHEAP: Duration = Duration::from_secs(1);
 /// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
@@ -278,10 +280,26 @@ impl Held {
 }
 
 impl ServiceBusQueues {
-    /// Returns the length of the locks in a queue, or the longest one if the settings could not be read. A clock that is behind the service's
-    /// would take them for longer.
+    /// Returns the length of the locks in a queue. A clock that is behind the service's would take them for longer. While the settings could not
+    /// be read, it returns the longest length there is, and asks for them now and then.
     pub(super) fn lock_length(&self, queue: &QueueName) -> Duration {
-        self.facts(queue, |facts| facts.lock_length).unwrap_or(MAX_LOCK)
+        let (known, is_due) = self.facts(queue, |facts| {
+            let is_due = facts.length_asked.is_none_or(|asked| asked.elapsed() >= LENGTH_PAUSE);
+            if is_due && facts.lock_length.is_none() {
+                facts.length_asked = Some(Instant::now());
+            }
+            (facts.lock_length, is_due)
+        });
+        if known.is_none() && is_due {
+            let (entities, facts) = (Arc::clone(&self.entities), Arc::clone(&self.facts));
+            let name = Place::of(queue).queue.to_owned();
+            drop(self.links.runtime().spawn(async move {
+                if let Ok(Some(description)) = entities.describe(&name).await {
+                    lock(&facts).entry(name).or_default().lock_length = description.lock_duration;
+                }
+            }));
+        }
+        known.unwrap_or(MAX_LOCK)
     }
 
     /// Returns whether a text may have been saved for a message of the queue that comes for the first time by the service's count.

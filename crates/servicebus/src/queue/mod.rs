@@ -66,6 +66,8 @@ struct Facts {
     is_checked: bool,
     requires_session: Option<bool>,
     lock_length: Option<Duration>,
+    /// The time at which that was last asked for.
+    length_asked: Option<Instant>,
     /// True once the service has said that the queue takes part in no transactions.
     lacks_transactions: bool,
     /// True if texts are saved for its messages, and when that was asked.
