@@ -212,7 +212,7 @@ async fn session_whose_holder_does_not_answer_is_renewed_over_another_connection
 // Messages waited for the blobs one after the other, without a limit, until their locks were over.
 #[tokio::test]
 async fn blobs_that_do_not_answer_cost_no_delivery() {
-    for (sessions, operation) in [(false, Operation::ListBlobs), (true, Operation::PutBlob)] {
+    for (sessions, operation) in [(false, Operation::BlobProperties), (true, Operation::PutBlob)] {
         let bench = Bench::with(json!({ "RequiresSession": sessions, "MaxDeliveryCount": 3 }), &[]);
         // Quiet: the emulator is asked in real time.
         let blobs = Faulty::quiet(&bench.blobs);

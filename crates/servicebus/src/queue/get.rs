@@ -34,6 +34,8 @@ const MAX_LOCK: Duration = Duration::from_secs(300);
 pub(super) const PEEK_REACH: u64 = 400;
 /// The interval at which a process asks whether others save texts for messages of a queue.
 const TEXTS_CHECK: Duration = Duration::from_secs(60);
+/// The interval at which a process that saves texts notes that, and one that looks for them asks whether that was noted.
+const NOTE_PERIOD: Duration = Duration::from_secs(3600);
 /// The pause before the length of locks is asked for again.
 const LENGTH_PAUSE: Duration = Duration::from_secs(60);
 /// The time of a count that may be made again at once.
@@ -305,21 +307,33 @@ impl ServiceBusQueues {
     /// Returns whether a text may have been saved for a message of the queue that comes for the first time by the service's count.
     async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let known = self.facts(queue, |facts| facts.saves_texts);
-        match known {
-            Some((true, _)) => return Ok(true),
-            Some((false, asked)) if asked.elapsed() < TEXTS_CHECK => return Ok(false),
-            _ => {}
+        let good_for = |saves| if saves { NOTE_PERIOD } else { TEXTS_CHECK };
+        if let Some((saves, _)) = known.filter(|(saves, asked)| asked.elapsed() < good_for(*saves)) {
+            return Ok(saves);
         }
         let asked = Instant::now();
-        let has_any = match self.beside.has_any(queue).await {
+        let saves = match (self.beside.saves_texts(queue).await, known) {
             // While the blobs cannot be reached, nothing is saved there.
-            Err(_) if known.is_some() => false,
-            found => found?,
+            (Err(_), Some((saves, _))) => saves,
+            (found, _) => found?,
         };
         self.facts(queue, |facts| {
-            let is_noted = facts.saves_texts.is_some_and(|(saves, _)| saves);
-            facts.saves_texts = Some((has_any || is_noted, asked));
+            // This process may have noted that meanwhile.
+            if facts.saves_texts.is_none_or(|(_, known)| known <= asked) {
+                facts.saves_texts = Some((saves, asked));
+            }
         });
-        Ok(has_any)
+        Ok(saves)
+    }
+
+    /// Notes that a text is about to be saved for a message of the queue, so that all processes look for texts.
+    pub(super) async fn note_saving(&self, queue: &QueueName) -> Result<(), StoreError> {
+        let noted = self.facts(queue, |facts| facts.noted);
+        if noted.is_none_or(|noted| noted.elapsed() >= NOTE_PERIOD) {
+            self.beside.note_saving(queue).await.map_err(|error| error.with_ambiguous(false))?;
+            let now = Instant::now();
+            self.facts(queue, |facts| (facts.noted, facts.saves_texts) = (Some(now), Some((true, now))));
+        }
+        Ok(())
     }
 }

@@ -72,6 +72,8 @@ struct Facts {
     lacks_transactions: bool,
     /// True if texts are saved for its messages, and when that was asked.
     saves_texts: Option<(bool, Instant)>,
+    /// The time at which this process has last noted that it saves some.
+    noted: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
