@@ -42,4 +42,4 @@ const APPLY = {
     },
 };
 
-module.exports = { check, settle };
+module.exports = { LARGEST_PROPERTIES, check, settle };
