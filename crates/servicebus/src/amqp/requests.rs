@@ -102,7 +102,7 @@ struct Answers {
 type Sent = BoxFuture<'static, (u64, Result<sender::Answer, Elapsed>)>;
 
 enum Event {
-    Answer(Result<Delivery<Body<Value>>, RecvError>),
+    Answer(Result<Box<Delivery<Body<Value>>>, RecvError>),
     Outcome(u64, Result<sender::Answer, Elapsed>),
     Late,
 }
@@ -186,7 +186,7 @@ impl Answers {
     async fn event(&mut self) -> Event {
         tokio::select! {
             biased;
-            answer = self.receiver.recv::<Body<Value>>() => Event::Answer(answer),
+            answer = self.receiver.recv::<Body<Value>>() => Event::Answer(answer.map(Box::new)),
             Some((number, outcome)) = self.sent.next(), if !self.sent.is_empty() => Event::Outcome(number, outcome),
             () = sleep_until(self.leaving.unwrap_or_else(Instant::now)), if self.leaving.is_some() => Event::Late,
         }
@@ -197,8 +197,8 @@ impl Answers {
         match event {
             Event::Answer(Ok(delivery)) => {
                 // Settled by the service; otherwise there is no caller.
-                let _ = self.receiver.accept(&delivery).await;
-                self.answered(delivery.into_message());
+                let _ = self.receiver.accept(&*delivery).await;
+                self.answered((*delivery).into_message());
             }
             Event::Answer(Err(error)) if error.recovery().link_is_usable() => {
                 log::debug!(%error, "an answer of Service Bus could not be read");
