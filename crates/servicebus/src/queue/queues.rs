@@ -1,5 +1,7 @@
 //! The operations on whole queues.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
@@ -23,6 +25,8 @@ use jobqueue_storage::{
 /// The messages that one request deletes at most: the tier Standard allows no more.
 const BATCH: i32 = 500;
 const TAKEN: u32 = 32;
+/// More than the clocks of the service and of this machine differ.
+const DAY: Duration = Duration::from_secs(86_400);
 /// The most walks through a partitioned queue, which meet a partition each.
 const WALKS: u32 = 60;
 
@@ -184,9 +188,9 @@ async fn must_exist(
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
     let node = queues.node(queue).await.map_err(before(failed))?;
-    // By the service's clock: that of this machine may be behind.
     let Some(last) = manage::last_from(&node, 0).await.map_err(before(failed))? else { return Ok(()) };
-    let end = last.enqueued + SKEW;
+    // By the service's clock: that of this machine may be behind. The time of a delayed message is not documented.
+    let end = if last.is_active { last.enqueued + SKEW } else { queues.links.now() + DAY };
     loop {
         match manage::delete_batch(&node, BATCH, end).await {
             Ok(false) => break,
