@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 use futures_util::{StreamExt, stream};
 use jobqueue::__internals::listed_time;
 use jobqueue::settings::{Metadata, QueueSettings};
-use jobqueue::storage::{MAX_MESSAGES, MessageState, Queues, StateCounts, StoreErrorKind};
+use jobqueue::storage::{
+    MAX_MESSAGES, MessageState, QueueProperties, Queues, StateCounts, StoreError, StoreErrorKind,
+};
 use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
@@ -149,37 +151,60 @@ impl Admin {
             Ok(page.messages.first().map(|(_, due)| *due))
         };
         let (properties, peeked, dead, states, first_due) = futures_util::join!(
-            store.queue_properties(name),
+            properties(store, name),
             store.peek(name, MAX_MESSAGES),
             dead,
             store.counts_by_state(name),
             first_due
         );
-        let missing = |e: jobqueue::storage::StoreError| not_found(e, name);
-        let (properties, peeked) = (properties.map_err(missing)?, peeked.map_err(missing)?);
-        let now = match properties.now {
+        let missing = |e: StoreError| not_found(e, name);
+        let (Counted { length, metadata, now }, peeked) =
+            (properties.map_err(missing)?, peeked.map_err(missing)?);
+        let now = match now {
             Some(now) => Some(now),
             None => listed_time(&self.storage).await.ok().flatten(),
         };
         let first_due = first_due.map_err(missing)?;
         let oldest = first_due.or(peeked.iter().map(|message| message.inserted).min());
         let visible = peeked.len() as u64;
+        let reach = store.powers().peek_reach;
+        let errors = [
+            length.as_ref().err().map(|error| format!("the messages cannot be counted: {}", chain(error))),
+            dead.as_ref().err().map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
+        ];
+        let errors: Vec<_> = errors.into_iter().flatten().collect();
+        let length = length.ok();
         Ok(QueueOverview {
-            length: Some(properties.approximate_count.max(visible)),
+            length: length.map(|length| length.max(visible)),
             visible: Some(visible),
             visible_is_exact: visible < MAX_MESSAGES.into()
-                && store.powers().peek_reach.is_none_or(|reach| properties.approximate_count <= reach),
+                && reach.is_none_or(|reach| length.is_some_and(|length| length <= reach)),
             states: states.map_err(missing)?,
             // Two clocks may differ: what was inserted in the future is new.
             oldest: oldest.zip(now).map(|(at, now)| now.duration_since(at).unwrap_or_default()),
-            error: dead
-                .as_ref()
-                .err()
-                .map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
+            error: (!errors.is_empty()).then(|| errors.join("; ")),
             dead_letters: dead.ok(),
-            ..QueueOverview::unread(name)
-                .with_metadata(&properties.metadata, now.unwrap_or_else(|| self.clock().now()))
+            ..QueueOverview::unread(name).with_metadata(&metadata, now.unwrap_or_else(|| self.clock().now()))
         })
+    }
+}
+
+/// The properties of a queue whose messages the storage may be unable to count.
+struct Counted {
+    length: Result<u64, StoreError>,
+    metadata: Metadata,
+    now: Option<SystemTime>,
+}
+
+async fn properties(store: &Queues, queue: &QueueName) -> Result<Counted, StoreError> {
+    match store.queue_properties(queue).await {
+        Ok(QueueProperties { metadata, approximate_count, now, .. }) => {
+            Ok(Counted { length: Ok(approximate_count), metadata, now })
+        }
+        Err(e) if e.kind() == StoreErrorKind::Unsupported => {
+            Ok(Counted { length: Err(e), metadata: store.queue_metadata(queue).await?, now: None })
+        }
+        Err(e) => Err(e),
     }
 }
 

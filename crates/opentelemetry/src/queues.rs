@@ -33,7 +33,8 @@ type Gauges = ([ObservableGauge<u64>; 3], ObservableGauge<f64>);
 
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    length: u64,
+    /// `None` if the storage cannot count them.
+    length: Option<u64>,
     /// `None` if visible messages may lie behind those that a peek looks at, or if the storage does not return its time.
     oldest: Option<Duration>,
     /// `None` if they could not be counted.
@@ -119,7 +120,7 @@ impl Telemetry {
         let dead = "Approximate number of dead letters of a queue.";
         let paused = "1 while workers fetch nothing from a queue, because an operator has paused it.";
         let counts = [
-            count(QUEUE_LENGTH, "{message}", length, |reading| Some(reading.length)),
+            count(QUEUE_LENGTH, "{message}", length, |reading| reading.length),
             count(QUEUE_DEAD_LETTERS, "{message}", dead, |reading| reading.dead_letters),
             count(QUEUE_PAUSED, "1", paused, |reading| Some(reading.is_paused.into())),
         ];
@@ -155,21 +156,28 @@ async fn read(storage: &Storage, queue: &QueueName, every: Duration, readings: &
 }
 
 async fn look_at(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreError> {
-    let properties = storage.queues().queue_properties(queue).await?;
+    let (length, metadata, now) = match storage.queues().queue_properties(queue).await {
+        Ok(properties) => (Some(properties.approximate_count), properties.metadata, properties.now),
+        Err(error) if error.kind() == StoreErrorKind::Unsupported => {
+            (None, storage.queues().queue_metadata(queue).await?, None)
+        }
+        Err(error) => return Err(error),
+    };
     let peeked = storage.queues().peek(queue, MAX_MESSAGES).await?;
     let dead_letters = dead_letters(storage, queue).await;
     let oldest = peeked.iter().map(|message| message.inserted).min();
     let reach = storage.queues().powers().peek_reach;
-    let may_be_hidden = oldest.is_none() && reach.is_some_and(|reach| properties.approximate_count > reach);
-    let now = match properties.now {
+    let may_be_hidden =
+        oldest.is_none() && reach.is_some_and(|reach| length.is_none_or(|length| length > reach));
+    let now = match now {
         Some(now) => Some(now),
         None => listed_time(storage).await.ok().flatten(),
     };
     let own = storage.runtime().clock().now();
     let (settings, _) =
-        QueueSettings::resolve(&properties.metadata, &MessageDefaults::new(), &SettingOverrides::default());
+        QueueSettings::resolve(&metadata, &MessageDefaults::new(), &SettingOverrides::default());
     Ok(Reading {
-        length: properties.approximate_count.max(peeked.len() as u64),
+        length: length.map(|length| length.max(peeked.len() as u64)),
         // Two clocks may differ: what was inserted in the future is new.
         oldest: now
             .filter(|_| !may_be_hidden)

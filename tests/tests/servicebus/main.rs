@@ -23,6 +23,7 @@ mod namespace;
 mod opening;
 mod outages;
 mod partitions;
+mod peeks;
 mod push;
 mod put_backs;
 mod python;

@@ -174,6 +174,26 @@ async fn gauges_tell_length_and_age_and_never_an_unread_queue_as_empty() {
     watch.abort();
 }
 
+// Nothing was told of the queue.
+#[tokio::test(start_paused = true)]
+async fn queue_that_cannot_be_counted_has_all_other_gauges() {
+    let kept = Kept::new();
+    let faults = Faulty::new(&Storage::memory());
+    let telemetry = kept.builder().build();
+    let storage = telemetry.observe(faults.storage());
+    storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).await.unwrap();
+    faults.on(Operation::QueueProperties, |_| {
+        Some(Fault::Refuse(jobqueue::storage::StoreErrorKind::Unsupported))
+    });
+    let watch = tokio::spawn(telemetry.watch_queues(&storage, &["orders"], Duration::from_secs(10)).unwrap());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(kept.points("jobqueue.queue.length").is_empty(), "unknown is not zero");
+    for name in ["jobqueue.queue.oldest_age", "jobqueue.queue.paused"] {
+        assert_eq!(kept.points(name).len(), 1, "{name}");
+    }
+    watch.abort();
+}
+
 // K46
 #[tokio::test(start_paused = true)]
 async fn gauges_of_a_storage_that_hangs_end_together() {

@@ -18,7 +18,7 @@ use super::super::amqp::{encode, field, instant, map, millis};
 use super::super::error::Fault;
 use super::message::Content;
 
-const PAGE: i32 = 100;
+pub(super) const PAGE: i32 = 100;
 const PEEK: &str = "com.microsoft:peek-message";
 /// The codes of two sections of a message.
 const ANNOTATIONS: u64 = 0x72;
@@ -159,22 +159,55 @@ fn undecodable(bytes: &[u8], error: &serde_amqp::Error) -> Result<Content, Fault
     if content.sequence == 0 { Err(Fault::unreadable(error)) } else { Ok(content) }
 }
 
-/// The messages of a queue in every state, a page at a time.
+/// The messages of a queue in every state, a page at a time: those that are there when the first page has come, and perhaps some that come
+/// later. So the pages end although messages come all the time.
 pub(super) struct Pages {
     node: Node,
     from: i64,
+    /// The number of the last message.
+    end: Option<i64>,
 }
 
 impl Pages {
     pub(super) fn of(node: Node) -> Self {
-        Self { node, from: 0 }
+        Self { node, from: 0, end: None }
     }
 
     /// Returns the next page; an empty one after the last.
     pub(super) async fn next(&mut self) -> Result<Vec<Content>, Fault> {
+        if self.end.is_some_and(|end| end < self.from) {
+            return Ok(Vec::new());
+        }
         let page = peek(&self.node, self.from, PAGE).await?;
-        self.from = page.last().map_or(self.from, |last| last.sequence.saturating_add(1));
+        if let Some(Content { sequence, .. }) = page.last() {
+            self.from = sequence.saturating_add(1);
+            if self.end.is_none() {
+                let last = last_from(&self.node, self.from).await?;
+                self.end = Some(last.map_or(*sequence, |last| last.sequence));
+            }
+        }
         Ok(page)
+    }
+}
+
+/// Returns the last message of a queue, if there is one from that number on: by peeks at single messages, at distances that double until no
+/// message is found, and halve from there on.
+pub(super) async fn last_from(node: &Node, mut from: i64) -> Result<Option<Content>, Fault> {
+    let (mut last, mut distance, mut is_growing) = (None, 0, true);
+    loop {
+        let found = peek(node, from.saturating_add(distance), 1).await?.pop();
+        // A partitioned queue may answer with the message of another partition.
+        match found.filter(|found| found.sequence >= from) {
+            Some(found) => {
+                from = found.sequence.saturating_add(1);
+                last = Some(found);
+            }
+            None => is_growing = false,
+        }
+        if !is_growing && distance == 0 {
+            return Ok(last);
+        }
+        distance = if is_growing { distance.saturating_mul(2).max(1) } else { distance / 2 };
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 
 use super::super::amqp::requests::Node;
 use super::super::amqp::settlement::Settlement;
@@ -10,6 +11,7 @@ use super::super::error::Fault;
 use super::super::place::Place;
 use super::super::texts::is_conflict;
 use super::manage::Pages;
+use super::message::SKEW;
 use super::put::before;
 use super::{ServiceBusQueues, get, manage};
 use jobqueue_storage::QueueName;
@@ -23,8 +25,10 @@ use jobqueue_storage::{
 /// The messages that one request deletes at most: the tier Standard allows no more.
 const BATCH: i32 = 500;
 const TAKEN: u32 = 32;
-/// A difference to the service's clock that none has: a message that is there must not stay because the clock of this machine is behind.
-const SKEW: Duration = Duration::from_secs(86_400);
+/// More than the clocks of the service and of this machine differ.
+const DAY: Duration = Duration::from_secs(86_400);
+/// The most walks through a partitioned queue, which meet a partition each.
+const WALKS: u32 = 60;
 
 pub(super) async fn create(
     queues: &ServiceBusQueues,
@@ -193,25 +197,38 @@ async fn must_exist(
     Err(StoreError::new(Kind::QueueNotFound, operation.as_str(), queue))
 }
 
-/// Deletes the messages that are visible or delayed. Those under locks stay.
+/// Deletes the messages that are visible or delayed when the call begins, and perhaps some that come later. Those under locks stay.
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
     let node = queues.node(queue).await.map_err(before(failed))?;
-    let end = queues.links.now() + SKEW;
+    let Some(last) = manage::last_from(&node, 0).await.map_err(before(failed))? else { return Ok(()) };
+    // By the service's clock: that of this machine may be behind. The time of a delayed message is not documented.
+    let end = if last.is_active { last.enqueued + SKEW } else { queues.links.now() + DAY };
     loop {
         match manage::delete_batch(&node, BATCH, end).await {
             Ok(false) => break,
             Ok(true) => {}
-            // Partitioned queues.
-            Err(fault) if fault.is_unsupported() => {
-                complete_all(queues, queue).await?;
-                break;
-            }
+            Err(fault) if fault.is_unsupported() => return clear_partitions(queues, queue, &node).await,
             Err(fault) => return Err(failed(fault)),
         }
     }
-    // A walk through a partitioned queue may meet the messages of one partition only.
-    while cancel_delayed(&node).await.map_err(failed)? {}
+    cancel_delayed(&node).await.map(drop).map_err(failed)
+}
+
+/// Clears a partitioned queue, of which the service deletes no batches.
+async fn clear_partitions(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    node: &Node,
+) -> Result<(), StoreError> {
+    complete_all(queues, queue).await?;
+    let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
+    for _ in 0..WALKS {
+        // Each may meet the messages of one partition only.
+        if !cancel_delayed(node).await.map_err(failed)? {
+            break;
+        }
+    }
     Ok(())
 }
 
@@ -223,9 +240,10 @@ async fn cancel_delayed(node: &Node) -> Result<bool, Fault> {
         if page.is_empty() {
             return Ok(has_cancelled);
         }
-        for delayed in page.iter().filter(|content| !content.is_active) {
-            // One by one: a delay that has ended meanwhile must not keep the others.
-            match manage::cancel(node, delayed.sequence).await {
+        let delayed = page.iter().filter(|content| !content.is_active);
+        // Each by a request of its own: a delay that has ended meanwhile must not keep the others.
+        for cancelled in join_all(delayed.map(|content| manage::cancel(node, content.sequence))).await {
+            match cancelled {
                 Ok(()) => has_cancelled = true,
                 Err(fault) if fault.is_missing_message() => {}
                 Err(fault) => return Err(fault),
