@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use tokio::sync::oneshot;
 
@@ -99,8 +98,7 @@ impl Store {
         let fail = |cause: Cause| cause.error(operation.as_str(), subject);
         self.health.check().map_err(fail)?;
         let (reply, answer) = oneshot::channel();
-        let (since, subject) = (Instant::now(), subject.clone());
-        let task = Task { operation, subject, weight, since, work, is_unmet: false, result: None, reply };
+        let task = Task::new(operation, subject.clone(), weight, work, reply);
         let send = |channels: &Channels| channels.tasks.send(Box::new(task)).is_ok();
         let is_sent = self.channels.as_ref().is_some_and(send);
         if !is_sent {

@@ -154,7 +154,7 @@ impl Writer {
 
     fn expire(&self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) {
         let now = Instant::now();
-        let expired = |task: &mut Box<dyn Work>| now.duration_since(task.since()) >= self.patience;
+        let expired = |task: &mut Box<dyn Work>| task.kept_waiting(now) >= self.patience;
         let cause = Cause::new(
             StoreErrorKind::Timeout,
             format!(
