@@ -61,6 +61,7 @@ mod error;
 mod groups;
 mod health;
 mod holders;
+mod inbox;
 mod journal;
 mod known;
 mod metadata;

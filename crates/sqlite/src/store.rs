@@ -13,6 +13,7 @@ use super::clock::StoreClock;
 use super::error::{Applied, Cause, from_sql};
 use super::health::Health;
 use super::holders::Holders;
+use super::inbox::Inbox;
 use super::known::Known;
 use super::notifiers::Notifiers;
 use super::open::open_files::OpenFiles;
@@ -247,7 +248,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
     };
     let (questions, reads) = reader("reader")?;
     let (searches, searching) = reader("searcher")?;
-    let (tasks, inbox) = mpsc::channel();
+    let (tasks, requested) = mpsc::channel();
     let files = OpenFiles::of(&file);
     let store = Store {
         holders: Holders::beside(&file),
@@ -263,7 +264,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
     };
     let writer = Writer {
         connection,
-        inbox,
+        inbox: Inbox::new(requested),
         clock,
         notifiers,
         health,
