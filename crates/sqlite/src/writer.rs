@@ -178,12 +178,7 @@ impl Writer {
         }
     }
 
-    fn apply(
-        &self,
-        mut batch: Batch<'_>,
-        tasks: &mut Tasks,
-        joining: Joining,
-    ) -> rusqlite::Result<Finished> {
+    fn apply(&self, mut batch: Batch<'_>, tasks: &mut Tasks, joining: Joining) -> rusqlite::Result<Finished> {
         let mut applied = 0;
         loop {
             for task in &mut tasks[applied..] {
