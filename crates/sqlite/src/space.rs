@@ -61,6 +61,12 @@ impl Space {
         u32::try_from(share).unwrap_or(u32::MAX).clamp(FEWEST_PAGES, CHECKPOINT_PAGES)
     }
 
+    /// Returns the number of bytes that a log has before it starts over, unless a reader uses an old state.
+    pub(super) fn log_bytes(&self) -> i64 {
+        let frame = self.page + 24;
+        i64::try_from(u64::from(self.checkpoint_pages()) * 2 * frame).unwrap_or(i64::MAX)
+    }
+
     pub(super) fn has_plenty(&self) -> bool {
         self.free.is_none_or(|free| free >= PLENTY)
     }

@@ -41,9 +41,9 @@ const PURGE_SHARE: u32 = 9;
 const SLOW: Duration = Duration::from_secs(60);
 
 pub(super) struct Upkeep {
-    /// The number of pages in the log that the file lacked after the last commit.
-    uncopied: u32,
-    /// The number of those pages at which to checkpoint next.
+    /// The number of pages in the log after the last transaction.
+    logged: u32,
+    /// The number of pages in the log that the file lacks at which to checkpoint next.
     next_checkpoint: u32,
     next_warning: u32,
     next_purge: Instant,
@@ -59,8 +59,10 @@ impl Upkeep {
     /// Takes over the checkpointing of `connection`.
     pub(super) fn new(connection: &Connection, health: Arc<Health>, space: Space) -> rusqlite::Result<Self> {
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+        // Behind a long reader the log may have become long: whoever restarts it cuts the rest off.
+        connection.pragma_update(None, "journal_size_limit", space.log_bytes())?;
         Ok(Self {
-            uncopied: 0,
+            logged: 0,
             next_checkpoint: space.checkpoint_pages(),
             next_warning: WARN_PAGES,
             next_purge: Instant::now() + PURGE_EVERY,
@@ -103,14 +105,15 @@ impl Upkeep {
     ) {
         if idle && !self.has_more {
             self.pending = self.purge(connection, clock, known);
-            if self.uncopied > 0 && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|log| !log.busy) {
+            if self.logged > 0 && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|log| !log.busy) {
+                self.logged = 0;
                 self.cut(connection);
             }
             return;
         }
         self.pending = true;
-        self.uncopied = self.count_uncopied(connection);
-        if self.uncopied >= self.next_checkpoint {
+        let uncopied = self.count_uncopied(connection);
+        if uncopied >= self.next_checkpoint {
             self.checkpoint(connection);
         }
         if Instant::now() >= self.next_purge {
@@ -122,12 +125,14 @@ impl Upkeep {
     ///
     /// A hook on commits would show the length of the log too. But each range of versions of `rusqlite` has another one,
     /// and the oldest that this crate accepts has none.
-    fn count_uncopied(&self, connection: &Connection) -> u32 {
+    fn count_uncopied(&mut self, connection: &Connection) -> u32 {
         let counted = connection
             .prepare_cached("PRAGMA wal_checkpoint(NOOP)")
             .and_then(|mut statement| statement.query_row([], progress));
         // The next checkpoint meets the same error and decides what it means.
-        counted.map_or(self.next_checkpoint, |log| log.pages.saturating_sub(log.copied))
+        let Ok(log) = counted else { return self.next_checkpoint };
+        self.logged = log.pages;
+        log.pages.saturating_sub(log.copied)
     }
 
     pub(super) fn at_end(&mut self, connection: &Connection) {
@@ -150,8 +155,9 @@ impl Upkeep {
     }
 
     fn checkpoint(&mut self, connection: &mut Connection) {
+        let due = self.space.checkpoint_pages();
         let Some(Progress { pages, copied, .. }) = self.try_checkpoint(connection, "PASSIVE") else { return };
-        let (left, due) = (pages.saturating_sub(copied), self.space.checkpoint_pages());
+        let left = pages.saturating_sub(copied);
         // Those who use a state that is not old are soon done.
         let is_done = if pages >= due * 2 && left < due { self.restart(connection) } else { left == 0 };
         if is_done {
@@ -194,7 +200,6 @@ impl Upkeep {
     }
 
     fn cut(&mut self, connection: &Connection) {
-        self.uncopied = 0;
         self.look_for_space(connection);
         self.next_checkpoint = self.space.checkpoint_pages();
         self.next_warning = WARN_PAGES;

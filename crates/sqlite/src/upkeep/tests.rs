@@ -130,6 +130,36 @@ fn log_is_restarted_when_those_who_read_a_recent_state_are_done() {
     assert!(log(&shared.connection).pages < 1_000, "{} pages", log(&shared.connection).pages);
 }
 
+fn log_bytes(shared: &Shared) -> u64 {
+    shared.folder.path().join("jobs.db-wal").metadata().unwrap().len()
+}
+
+#[test]
+fn long_log_is_cut_when_its_reader_has_ended() {
+    let mut shared = Shared::new();
+    let reader = open(shared.folder.path());
+    reader.execute_batch("BEGIN").unwrap();
+    let _: i64 = reader.query_row("SELECT count(*) FROM own", [], |row| row.get(0)).unwrap();
+    for _ in 0..5 {
+        shared.commit(1_100);
+    }
+    let long = log_bytes(&shared);
+    reader.execute_batch("COMMIT").unwrap();
+    for _ in 0..3 {
+        shared.commit(1_100);
+    }
+    assert!(log_bytes(&shared) < long / 2, "{} of {long} bytes", log_bytes(&shared));
+}
+
+#[test]
+fn copied_log_is_emptied_when_no_operation_comes() {
+    let mut shared = Shared::new();
+    shared.commit(1_100);
+    assert!(log_bytes(&shared) > 500_000);
+    shared.upkeep.run(true, &mut shared.connection, &StoreClock::new(Runtime::new()), &mut Known::default());
+    assert_eq!(log_bytes(&shared), 0);
+}
+
 #[test]
 fn stopped_store_sleeps_although_there_is_more_to_remove() {
     let mut shared = Shared::new();
