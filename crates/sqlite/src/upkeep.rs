@@ -114,7 +114,7 @@ impl Upkeep {
         self.pending = true;
         let uncopied = self.count_uncopied(connection);
         if uncopied >= self.next_checkpoint {
-            self.checkpoint(connection);
+            self.checkpoint(connection, uncopied);
         }
         if Instant::now() >= self.next_purge {
             self.purge(connection, clock, known);
@@ -154,8 +154,10 @@ impl Upkeep {
         })
     }
 
-    fn checkpoint(&mut self, connection: &mut Connection) {
+    fn checkpoint(&mut self, connection: &mut Connection, uncopied: u32) {
         let due = self.space.checkpoint_pages();
+        // If it fails or is not done, trying again at every commit would be useless.
+        self.next_checkpoint = uncopied.saturating_add(due);
         let Some(Progress { pages, copied, .. }) = self.try_checkpoint(connection, "PASSIVE") else { return };
         let left = pages.saturating_sub(copied);
         // Those who use a state that is not old are soon done.
@@ -163,7 +165,7 @@ impl Upkeep {
         if is_done {
             return self.cut(connection);
         }
-        // A reader still uses an old state. Trying again at every commit would be useless.
+        // A reader still uses an old state.
         self.next_checkpoint = left.saturating_add(due);
         if pages >= self.next_warning {
             self.next_warning = pages.saturating_mul(2);

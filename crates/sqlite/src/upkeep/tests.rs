@@ -161,6 +161,17 @@ fn copied_log_is_emptied_when_no_operation_comes() {
 }
 
 #[test]
+fn failed_checkpoint_is_not_tried_again_at_each_commit() {
+    let mut shared = Shared::new();
+    insert(&shared.connection, 1_100);
+    let due = shared.upkeep.count_uncopied(&shared.connection);
+    // SQLite refuses a checkpoint within a transaction.
+    shared.connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    shared.upkeep.checkpoint(&mut shared.connection, due);
+    assert!(shared.upkeep.next_checkpoint > due);
+}
+
+#[test]
 fn stopped_store_sleeps_although_there_is_more_to_remove() {
     let mut shared = Shared::new();
     (shared.upkeep.has_more, shared.upkeep.next_purge) = (true, Instant::now());
