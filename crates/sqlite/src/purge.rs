@@ -9,7 +9,7 @@ use super::error::{Cause, from_sql};
 use super::groups::Removed;
 use super::known::Known;
 use super::schema;
-use jobqueue_storage::StoreErrorKind;
+use jobqueue_storage::{QueueName, StoreErrorKind};
 
 /// The number of messages removed in one transaction.
 const MESSAGES: usize = 500;
@@ -25,8 +25,17 @@ const LEASES_OF_QUEUE: &str = "DELETE FROM jobqueue_lease WHERE id >= ?1 << 42 A
 const OF_CONTAINER: &str =
     "DELETE FROM jobqueue_blob WHERE id IN (SELECT id FROM jobqueue_blob WHERE container = ?1 LIMIT ?2)";
 
-/// Runs one step; returns true if there is more to do. Does nothing while another process holds the write lock.
-pub(super) fn step(connection: &Connection, clock: &StoreClock, known: &mut Known) -> Result<bool, Cause> {
+/// The result of one step.
+#[derive(Default)]
+pub(super) struct Purged {
+    /// True if there is more to do.
+    pub(super) has_more: bool,
+    /// The queues whose subscriptions are to be notified: a message was removed that held up its group.
+    pub(super) arrived: Vec<QueueName>,
+}
+
+/// Runs one step. Does nothing while another process holds the write lock.
+pub(super) fn step(connection: &Connection, clock: &StoreClock, known: &mut Known) -> Result<Purged, Cause> {
     // The application may run `ANALYZE` at any time. On a full file they stay until there is room.
     match schema::forget_statistics(connection) {
         Ok(true) => schema::read_again(connection)?,
@@ -35,7 +44,7 @@ pub(super) fn step(connection: &Connection, clock: &StoreClock, known: &mut Know
         Err(cause) => return Err(cause),
     }
     if !is_needed(connection, clock).map_err(from_sql)? {
-        return Ok(false);
+        return Ok(Purged::default());
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(from_sql)?;
     let done = in_transaction(connection, clock, std::mem::take(known)).and_then(|done| {
@@ -45,10 +54,10 @@ pub(super) fn step(connection: &Connection, clock: &StoreClock, known: &mut Know
     if !connection.is_autocommit() {
         connection.execute_batch("ROLLBACK").map_err(from_sql)?;
     }
-    let (more, finished) = done?;
+    let (has_more, finished) = done?;
     *known = finished.known;
     clock.leases_were_moved(finished.moved);
-    Ok(more)
+    Ok(Purged { has_more, arrived: finished.arrived })
 }
 
 fn is_needed(connection: &Connection, clock: &StoreClock) -> rusqlite::Result<bool> {
@@ -87,9 +96,21 @@ fn expired(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
     for (id, queue, removed) in removed {
         batch.note_change();
         batch.statement("DELETE FROM jobqueue_lease WHERE id = ?1")?.execute([id])?;
-        removed.advance(batch, queue)?;
+        if let Some(visible_at) = removed.advance(batch, queue)? {
+            arrive(batch, queue, visible_at)?;
+        }
     }
     Ok(more)
+}
+
+/// Notes that the next message of a group is visible at `visible_at`, unless the queue is being removed.
+fn arrive(batch: &mut Batch<'_>, queue: i64, visible_at: i64) -> rusqlite::Result<()> {
+    let name = "SELECT name FROM jobqueue_queue WHERE id = ?1";
+    let name: Option<String> = batch.statement(name)?.query_row([queue], |row| row.get(0)).optional()?;
+    match name.and_then(|name| QueueName::new(&name).ok()) {
+        Some(name) => batch.arrive(&name, visible_at),
+        None => Ok(()),
+    }
 }
 
 fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
@@ -111,4 +132,37 @@ fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
             .execute("DELETE FROM jobqueue_garbage WHERE kind = ?1 AND owner = ?2", params![kind, owner])?;
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::tests::file;
+    use jobqueue_storage::clock::ManualClock;
+    use jobqueue_storage::runtime::Runtime;
+
+    fn removed(connection: &Connection) -> Purged {
+        let now = std::time::UNIX_EPOCH + Duration::from_secs(1_000);
+        let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::at(now))));
+        step(connection, &clock, &mut Known::default()).map_err(|cause| cause.kind).unwrap()
+    }
+
+    /// A worker would otherwise notice only by polling that the next message of the group can be received.
+    #[test]
+    fn removal_of_the_first_of_a_group_announces_the_next() {
+        for (visible_at, delayed) in [(0, 0), (2_000_000, 1)] {
+            let connection = file(&["queue"]);
+            for (waiting, expires_at) in [(0, Some(1)), (1, None)] {
+                let insert = "INSERT INTO jobqueue_message (queue, visible_at, inserted_at, dequeue_count, leased, waiting, receipt,
+                    text, group_name, turn, expires_at) VALUES (1, ?1, 0, 0, 0, ?2, x'', '', 'a', ?2, ?3)";
+                connection.execute(insert, params![visible_at, waiting, expires_at]).unwrap();
+            }
+            assert_eq!(removed(&connection).arrived, ["queue".parse().unwrap()]);
+            let count = "SELECT delayed FROM jobqueue_queue";
+            assert_eq!(connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), delayed);
+        }
+    }
 }

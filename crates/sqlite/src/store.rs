@@ -233,9 +233,10 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
     let health = Arc::new(Health::new());
     let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
     let space = Space::new(&connection, folder, options.max_bytes).map_err(from_sql)?;
-    let upkeep = Upkeep::new(&connection, Arc::clone(&health), space).map_err(from_sql)?;
-    let clock = StoreClock::shared(options.runtime, &file);
     let notifiers = Arc::new(Notifiers::default());
+    let upkeep =
+        Upkeep::new(&connection, Arc::clone(&health), Arc::clone(&notifiers), space).map_err(from_sql)?;
+    let clock = StoreClock::shared(options.runtime, &file);
     let reader = |role| -> Result<_, Cause> {
         let (questions, asked) = mpsc::channel::<Question>();
         let reader = Reader {

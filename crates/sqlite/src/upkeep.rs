@@ -15,6 +15,7 @@ use super::clock::StoreClock;
 use super::error::from_sql;
 use super::health::Health;
 use super::known::Known;
+use super::notifiers::Notifiers;
 use super::purge;
 use super::space::Space;
 use jobqueue_storage::log::{debug, warn};
@@ -52,12 +53,18 @@ pub(super) struct Upkeep {
     /// True if there is something to do as soon as no operation is requested.
     pending: bool,
     health: Arc<Health>,
+    notifiers: Arc<Notifiers>,
     space: Space,
 }
 
 impl Upkeep {
     /// Takes over the checkpointing of `connection`.
-    pub(super) fn new(connection: &Connection, health: Arc<Health>, space: Space) -> rusqlite::Result<Self> {
+    pub(super) fn new(
+        connection: &Connection,
+        health: Arc<Health>,
+        notifiers: Arc<Notifiers>,
+        space: Space,
+    ) -> rusqlite::Result<Self> {
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         // Behind a long reader the log may have become long: whoever restarts it cuts the rest off.
         connection.pragma_update(None, "journal_size_limit", space.log_bytes())?;
@@ -69,6 +76,7 @@ impl Upkeep {
             has_more: false,
             pending: true,
             health,
+            notifiers,
             space,
         })
     }
@@ -143,15 +151,21 @@ impl Upkeep {
     fn purge(&mut self, connection: &Connection, clock: &StoreClock, known: &mut Known) -> bool {
         let begun = Instant::now();
         let removed = purge::step(connection, clock, known);
-        self.has_more = removed.as_ref().is_ok_and(|more| *more);
+        self.has_more = removed.as_ref().is_ok_and(|removed| removed.has_more);
         self.next_purge =
             Instant::now() + if self.has_more { begun.elapsed() * PURGE_SHARE } else { PURGE_EVERY };
-        removed.unwrap_or_else(|cause| {
-            let error = cause.error("remove expired messages", "");
-            debug!(%error, "expired messages were not removed; the next round will try again");
-            self.health.note(&cause);
-            true
-        })
+        match removed {
+            Ok(removed) => {
+                self.notifiers.notify(&removed.arrived);
+                removed.has_more
+            }
+            Err(cause) => {
+                let error = cause.error("remove expired messages", "");
+                debug!(%error, "expired messages were not removed; the next round will try again");
+                self.health.note(&cause);
+                true
+            }
+        }
     }
 
     fn checkpoint(&mut self, connection: &mut Connection, uncopied: u32) {

@@ -319,7 +319,7 @@ impl World {
         }
         let Process { connection, clock, known } = process;
         if self.random.below(8) == 0 {
-            while purge::step(connection, clock, known).unwrap_or_else(|_| panic!("purge")) {}
+            while purge::step(connection, clock, known).unwrap_or_else(|_| panic!("purge")).has_more {}
         }
         let before = self.model.clone();
         connection.execute_batch("BEGIN IMMEDIATE").unwrap();

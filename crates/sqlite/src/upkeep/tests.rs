@@ -44,7 +44,7 @@ impl Shared {
         connection.execute_batch("CREATE TABLE own (x)").unwrap();
         connection.busy_timeout(Duration::ZERO).unwrap();
         let space = Space::new(&connection, folder.path().to_owned(), None).unwrap();
-        let upkeep = Upkeep::new(&connection, Arc::new(Health::new()), space).unwrap();
+        let upkeep = Upkeep::new(&connection, Arc::new(Health::new()), Arc::default(), space).unwrap();
         Self { folder, connection, upkeep }
     }
 
