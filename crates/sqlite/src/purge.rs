@@ -14,16 +14,20 @@ use jobqueue_storage::{QueueName, StoreErrorKind};
 /// The number of messages removed in one transaction.
 const MESSAGES: usize = 500;
 
-/// The number of blobs removed in one transaction.
+/// The number of blobs removed in one transaction, and the bytes above which no further one is: SQLite reads each page of a blob.
 const BLOBS: usize = 16;
+const BYTES: i64 = 8 << 20;
 
 const OF_QUEUE: &str = "DELETE FROM jobqueue_message WHERE id IN
     (SELECT id FROM jobqueue_message WHERE id >= ?1 << 42 AND id < ?1 + 1 << 42 LIMIT ?2)";
 
 const LEASES_OF_QUEUE: &str = "DELETE FROM jobqueue_lease WHERE id >= ?1 << 42 AND id < ?1 + 1 << 42";
 
-const OF_CONTAINER: &str =
-    "DELETE FROM jobqueue_blob WHERE id IN (SELECT id FROM jobqueue_blob WHERE container = ?1 LIMIT ?2)";
+const OF_CONTAINER: &str = "DELETE FROM jobqueue_blob WHERE id IN
+    (SELECT id FROM
+        (SELECT id, sum(length) OVER (ROWS UNBOUNDED PRECEDING) - length AS before
+         FROM (SELECT id, length FROM jobqueue_blob WHERE container = ?1 LIMIT ?2))
+     WHERE before < ?3)";
 
 /// The result of one step.
 #[derive(Default)]
@@ -122,10 +126,13 @@ fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
         .optional()?;
     let Some((kind, owner)) = found else { return Ok(false) };
     batch.note_change();
-    let (sql, limit) = if kind == "queue" { (OF_QUEUE, MESSAGES) } else { (OF_CONTAINER, BLOBS) };
-    let connection = batch.connection();
-    if connection.execute(sql, params![owner, limit as i64])? == 0 {
-        if kind == "queue" {
+    let (connection, is_queue) = (batch.connection(), kind == "queue");
+    let removed = match is_queue {
+        true => connection.execute(OF_QUEUE, params![owner, MESSAGES as i64])?,
+        false => connection.execute(OF_CONTAINER, params![owner, BLOBS as i64, BYTES])?,
+    };
+    if removed == 0 {
+        if is_queue {
             connection.execute(LEASES_OF_QUEUE, [owner])?;
         }
         connection
@@ -164,5 +171,22 @@ mod tests {
             let count = "SELECT delayed FROM jobqueue_queue";
             assert_eq!(connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), delayed);
         }
+    }
+
+    #[test]
+    fn large_blobs_of_a_container_are_removed_a_few_at_a_time() {
+        let connection = file(&[]);
+        connection.execute("INSERT INTO jobqueue_garbage VALUES ('container', 1)", []).unwrap();
+        for name in 0..4 {
+            let insert = "INSERT INTO jobqueue_blob (container, name, etag, modified_at, metadata, length, lease_breaking, content)
+                VALUES (1, ?1, 1, 0, '', ?2, 0, zeroblob(?2))";
+            connection.execute(insert, params![name.to_string(), 5 << 20]).unwrap();
+        }
+        let count = || connection.query_row("SELECT count(*) FROM jobqueue_blob", [], |row| row.get(0));
+        for left in [2, 0, 0] {
+            assert!(removed(&connection).has_more);
+            assert_eq!(count(), Ok(left));
+        }
+        assert!(!removed(&connection).has_more);
     }
 }
