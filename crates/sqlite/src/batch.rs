@@ -214,6 +214,26 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
+    /// Returns the leases that have ended, and forgets them.
+    pub(super) fn take_ended(&mut self, name: &QueueName) -> rusqlite::Result<Vec<i64>> {
+        Ok(self.row(name)?.map(|row| std::mem::take(&mut row.ended)).unwrap_or_default())
+    }
+
+    pub(super) fn set_ended(&mut self, name: &QueueName, leases: Vec<i64>) -> rusqlite::Result<()> {
+        if let Some(row) = self.row(name)? {
+            row.ended = leases;
+        }
+        Ok(())
+    }
+
+    /// Notes that a lease that had ended is gone, as those that ended before it.
+    pub(super) fn end_lease(&mut self, name: &QueueName, id: i64) -> rusqlite::Result<()> {
+        if let Some(row) = self.row(name)? {
+            while row.ended.pop().is_some_and(|ended| ended != id) {}
+        }
+        Ok(())
+    }
+
     /// Notes a lease that ends at `until`.
     pub(super) fn note_lease(&mut self, name: &QueueName, until: i64) -> rusqlite::Result<()> {
         self.changed = true;
@@ -237,7 +257,7 @@ impl<'c> Batch<'c> {
 
     /// Returns whether messages have become visible since [`wake`](Self::wake).
     pub(super) fn has_visible(&self) -> bool {
-        self.known.queues.iter().any(|(_, row)| row.is_some_and(|row| row.visible))
+        self.known.queues.iter().any(|(_, row)| row.as_ref().is_some_and(|row| row.visible))
     }
 
     /// Calls `wake` for each queue in which messages have become visible since the last call. Returns whether one of the calls returned true;

@@ -1,5 +1,6 @@
 //! Leases messages.
 
+use std::cmp::Reverse;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -29,28 +30,22 @@ static LEASE: LazyLock<Insert> =
 /// A shorter one with a long text would need pages before it frees others, which a full file does not have.
 const TAKE: &str = "UPDATE jobqueue_message SET visible_at = 140737488355327 WHERE id = ?1";
 
-/// The messages of leases that have ended: the first ones of a number of them. Their rows are not written, so that they can be leased
-/// again although the file is full.
-const ENDED: &str = "SELECT m.id, m.text, l.dequeue_count, m.inserted_at, m.expires_at, l.until
-    FROM (SELECT * FROM (SELECT * FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until <= ?3 LIMIT 500)
-          ORDER BY until, id & 2199023255551 LIMIT ?4) l
-    CROSS JOIN jobqueue_message m ON m.id = l.id";
+/// The leases that have ended.
+const ENDED: &str = "SELECT until, id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until <= ?3";
+
+/// The message of a lease that has ended. Its row is not written, so that it can be leased again although the file is full.
+const OF_ENDED: &str = "SELECT m.id, m.text, l.dequeue_count, m.inserted_at, m.expires_at, l.until
+    FROM jobqueue_lease l CROSS JOIN jobqueue_message m ON m.id = l.id WHERE l.id = ?1 AND l.until <= ?2";
 
 const END: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
 
-/// The end of the first lease.
-const FIRST_END: &str = "SELECT min(until) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";
+/// The end of the first lease that is in force.
+const FIRST_END: &str = "SELECT min(until) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until > ?3";
 
 const NEXT: &str = "SELECT visible_at FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < 140737488355327
         AND (expires_at IS NULL OR expires_at > visible_at)
     ORDER BY visible_at LIMIT 1";
-
-/// The leases that end within a time.
-const ENDS: &str =
-    "SELECT until, id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until > ?3 AND until < ?4";
-
-const LIVES: &str = "SELECT expires_at IS NULL OR expires_at > ?2 FROM jobqueue_message WHERE id = ?1";
 
 /// The messages that a get leased. The caller makes the answer from them, so that the single writing thread need not.
 pub(super) struct Leased {
@@ -97,6 +92,7 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
                 }
                 Source::Lease => {
                     batch.statement(END)?.execute([row.id])?;
+                    batch.end_lease(name, row.id)?;
                 }
             }
             if row.is_expired(batch.now()) {
@@ -140,7 +136,7 @@ fn candidates(
     let due = batch.statement(VISIBLE)?.query_map(params![queue, now, most], Found::by_time)?;
     let mut due = due.collect::<rusqlite::Result<Vec<_>>>()?;
     if batch.due(name)? <= now {
-        due.extend(ended(batch, name, queue, most)?);
+        due.extend(ended(batch, name, queue, limit)?);
         due.sort_unstable_by_key(Found::place);
     }
     let rows = row_id::from_head(queue, batch.head(name)?);
@@ -155,41 +151,58 @@ fn candidates(
 }
 
 /// Returns the first messages whose leases have ended. If there is none, notes when the first lease ends.
-fn ended(batch: &mut Batch<'_>, name: &QueueName, queue: i64, most: i64) -> rusqlite::Result<Vec<Found>> {
+///
+/// All leases of the queue are read only when those that were found before are not enough.
+fn ended(batch: &mut Batch<'_>, name: &QueueName, queue: i64, most: usize) -> rusqlite::Result<Vec<Found>> {
     let (now, rows) = (batch.now(), row_id::all(queue));
-    let values = params![rows.start, rows.end, now, most];
-    let ended = batch.statement(ENDED)?.query_map(values, |row| Found::read(row, Source::Lease))?;
-    let ended = ended.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut leases = batch.take_ended(name)?;
+    let mut ended = of_leases(batch, &leases, most)?;
+    if ended.len() < most {
+        let found = batch.statement(ENDED)?;
+        let found = found.query_map([rows.start, rows.end, now], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut found = found.collect::<rusqlite::Result<Vec<(i64, i64)>>>()?;
+        found.sort_unstable_by_key(|&(until, id)| Reverse((until, row_id::number(id))));
+        leases = found.into_iter().map(|(_, id)| id).collect();
+        ended = of_leases(batch, &leases, most)?;
+    }
+    batch.set_ended(name, leases)?;
     if ended.is_empty() {
-        let first: Option<i64> =
-            batch.statement(FIRST_END)?.query_row([rows.start, rows.end], |row| row.get(0))?;
-        batch.set_due(name, first.unwrap_or(i64::MAX))?;
+        note_first_end(batch, name, queue)?;
     }
     Ok(ended)
 }
 
-/// Returns the time until the next hidden message becomes visible.
+/// Returns the messages of up to `most` of the leases, from the last one on, as far as they have ended and exist.
+fn of_leases(batch: &mut Batch<'_>, leases: &[i64], most: usize) -> rusqlite::Result<Vec<Found>> {
+    let now = batch.now();
+    let statement = batch.statement(OF_ENDED)?;
+    let read = |id: &i64| {
+        statement.query_row([*id, now], |row| Found::read(row, Source::Lease)).optional().transpose()
+    };
+    leases.iter().rev().filter_map(read).take(most).collect()
+}
+
+fn note_first_end(batch: &mut Batch<'_>, name: &QueueName, queue: i64) -> rusqlite::Result<()> {
+    let (now, rows) = (batch.now(), row_id::all(queue));
+    let first = batch.statement(FIRST_END)?;
+    let first: Option<i64> = first.query_row([rows.start, rows.end, now], |row| row.get(0))?;
+    batch.set_due(name, first.unwrap_or(i64::MAX))
+}
+
+/// Returns a time before which no hidden message becomes visible, after a get that has taken all that were visible. A lease that was
+/// renewed or has ended since the leases were last read may count: to read all of them each time would take too long.
 fn next_visible_in(
     batch: &mut Batch<'_>,
     name: &QueueName,
     queue: i64,
 ) -> rusqlite::Result<Option<Duration>> {
-    let (now, rows) = (batch.now(), row_id::all(queue));
-    let next = batch.statement(NEXT)?.query_row([queue, now], |row| row.get(0)).optional()?;
-    let before = next.unwrap_or(i64::MAX);
-    if batch.due(name)? < before {
-        let values = params![rows.start, rows.end, now, before];
-        let ends = batch.statement(ENDS)?.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let mut ends = ends.collect::<rusqlite::Result<Vec<(i64, i64)>>>()?;
-        ends.sort_unstable();
-        for (until, id) in ends {
-            let lives = batch.statement(LIVES)?.query_row([id, until], |row| row.get(0)).optional()?;
-            if lives.unwrap_or(false) {
-                return Ok(Some(to_duration(until - now)));
-            }
-        }
+    let now = batch.now();
+    let next: Option<i64> = batch.statement(NEXT)?.query_row([queue, now], |row| row.get(0)).optional()?;
+    if batch.due(name)? <= now {
+        note_first_end(batch, name, queue)?;
     }
-    Ok(next.map(|at: i64| to_duration(at - now)))
+    let next = next.unwrap_or(i64::MAX).min(batch.due(name)?);
+    Ok((next < i64::MAX).then(|| to_duration(next - now)))
 }
 
 #[cfg(test)]
@@ -264,7 +277,7 @@ mod tests {
 
     #[test]
     fn claims_use_the_index_and_sort_nothing() {
-        for sql in [VISIBLE, NEXT, TAKE, END, ENDS, FIRST_END, LIVES, BY_NUMBER, LEASED] {
+        for sql in [VISIBLE, NEXT, TAKE, END, ENDED, OF_ENDED, FIRST_END, BY_NUMBER, LEASED] {
             let text = crate::plan_tests::of(sql);
             assert!(text.starts_with("SEARCH "), "{sql}: {text}");
             assert!(!text.contains("TEMP B-TREE") && !text.contains("SCAN"), "{sql}: {text}");
@@ -355,27 +368,60 @@ mod tests {
         messages_of_a_full_file_are_leased_twice(&|message, _| message.with_visibility_delay(second));
     }
 
-    /// No message outlives its lease, so that the answer has to look at all of them.
+    /// Returns a queue in which all messages are leased until one of a thousand times, and one is not.
+    fn leased(messages: u32) -> Connection {
+        let connection = file(&["queue"]);
+        let rows = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+            INSERT INTO jobqueue_message (id, queue, inserted_at, expires_at, dequeue_count, leased, waiting, receipt, text)
+            SELECT (1 << 42) + (1 << 41) + i, 1, 0, iif(i % 2, 1600000, NULL), 0, 0, 0, x'', '' FROM n";
+        connection.execute(rows, [messages]).unwrap();
+        let rows = "INSERT INTO jobqueue_lease SELECT id, ?1 + id % 1000, 1, x'' FROM jobqueue_message WHERE id <> (1 << 42) + (1 << 41)";
+        connection.execute(rows, [NOW - 500]).unwrap();
+        connection
+    }
+
+    /// Gets one message, and all, and looks how many steps the reading of leases took.
+    fn steps_of_gets(connection: &Connection, clock: &StoreClock, gets: usize, count: u32) -> i32 {
+        let mut batch = begin(connection, clock, Known::default());
+        let name: QueueName = "queue".parse().unwrap();
+        for _ in 0..gets {
+            let options = GetMessages::new(count, Duration::from_secs(60));
+            get(&mut batch, &name, options).unwrap_or_else(|_| panic!("refused"));
+        }
+        let steps = |sql| batch.statement(sql).unwrap().get_status(StatementStatus::VmStep);
+        [ENDED, FIRST_END].map(steps).iter().sum()
+    }
+
+    fn clock() -> StoreClock {
+        let now = std::time::UNIX_EPOCH + Duration::from_millis(NOW as u64);
+        StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::at(now))))
+    }
+
+    /// Other leases have ended and are left: a get of a few does not read all of them again.
     #[test]
-    fn time_until_the_next_lease_ends_costs_a_look_at_each_lease() {
-        let steps = |leases: i64| {
-            let connection = file(&["queue"]);
-            let rows = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-                INSERT INTO jobqueue_message (id, queue, inserted_at, expires_at, dequeue_count, leased, waiting, receipt, text)
-                SELECT (1 << 42) + (1 << 41) + i, 1, 0, 1600000, 0, 0, 0, x'', '' FROM n";
-            connection.execute(rows, [leases]).unwrap();
-            let rows =
-                "INSERT INTO jobqueue_lease SELECT id, 1700000 + id % 1000, 1, x'' FROM jobqueue_message";
-            connection.execute(rows, []).unwrap();
-            let now = std::time::UNIX_EPOCH + Duration::from_millis(NOW as u64);
-            let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::at(now))));
-            let mut batch = begin(&connection, &clock, Known::default());
-            let name: QueueName = "queue".parse().unwrap();
-            assert_eq!(next_visible_in(&mut batch, &name, 1).unwrap(), None);
-            let steps = |sql| batch.statement(sql).unwrap().get_status(StatementStatus::VmStep);
-            [ENDS, LIVES].map(steps).iter().sum::<i32>()
-        };
-        let (few, many) = (steps(1_000), steps(2_000));
-        assert!(many < few * 2 + few / 10, "{few} and {many} steps");
+    fn leases_are_read_once_for_many_gets() {
+        let steps = |gets| steps_of_gets(&leased(10_000), &clock(), gets, 1);
+        let (one, many) = (steps(1), steps(100));
+        assert!(many < one + one / 10, "{one} and {many} steps");
+    }
+
+    #[test]
+    fn gets_that_find_too_few_messages_do_not_read_all_leases_each_time() {
+        let steps = |gets| steps_of_gets(&leased(1_000), &clock(), gets, 2_000);
+        let (two, many) = (steps(2), steps(100));
+        assert!(many < two + two / 10, "{two} and {many} steps");
+    }
+
+    /// Jobs that kill their workers again and again do not hide those of higher rows.
+    #[test]
+    fn leases_that_ended_first_are_taken_first_whatever_their_rows() {
+        let connection = leased(5_000);
+        connection.execute("UPDATE jobqueue_lease SET until = ?1 - id % (1 << 41)", [NOW]).unwrap();
+        let mut batch = begin(&connection, &clock(), Known::default());
+        let options = GetMessages::new(3, Duration::from_secs(60));
+        let leased =
+            get(&mut batch, &"queue".parse().unwrap(), options).unwrap_or_else(|_| panic!("refused"));
+        let numbers: Vec<i64> = leased.rows.iter().map(|one| row_id::number(one.row.id)).collect();
+        assert_eq!(numbers, [0, 5_000, 4_999], "the one without a lease, and the two that ended first");
     }
 }
