@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rusqlite::{CachedStatement, Connection, params};
 
-use super::clock::StoreClock;
+use super::clock::{LEASED_TIME, StoreClock};
 use super::error::{Applied, Cause, Failure, from_sql};
 use super::known::{Known, QueueRow};
 use super::new_row::{self, Pending};
@@ -109,18 +109,19 @@ impl<'c> Batch<'c> {
         leap
     }
 
-    /// Moves the leases that were in force before time leapt ahead: their owners count how long they last.
+    /// Moves the leases that were in force before time leapt ahead: their owners count how long they last. This reads all leases, all blobs
+    /// and the index of times, some seconds for many millions, in which other operations wait. No index would be worth it.
     fn move_leases(&mut self, leap: i64) -> rusqlite::Result<()> {
         self.changed = true;
         self.note = true;
         self.moved += leap;
         for statement in [
-            "UPDATE jobqueue_lease SET until = until + ?1 WHERE until > ?2",
+            "UPDATE jobqueue_lease SET until = until + ?1 WHERE until > ?2 AND until < ?3",
             "UPDATE jobqueue_message SET visible_at = visible_at + ?1
-                WHERE waiting = 0 AND visible_at > ?2 AND visible_at <> 140737488355327 AND leased = 1",
-            "UPDATE jobqueue_blob SET lease_until = lease_until + ?1 WHERE lease_until > ?2",
+                WHERE waiting = 0 AND visible_at > ?2 AND visible_at < ?3 AND leased = 1",
+            "UPDATE jobqueue_blob SET lease_until = lease_until + ?1 WHERE lease_until > ?2 AND lease_until < ?3",
         ] {
-            self.connection.execute(statement, params![leap, self.now - leap])?;
+            self.connection.execute(statement, params![leap, self.now - leap, LEASED_TIME])?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use rusqlite::{params, params_from_iter};
 
 use super::admin::{Found, find};
+use crate::clock::LEASED_TIME;
 use crate::error::Applied;
 use crate::metadata;
 use crate::reader::View;
@@ -16,7 +17,7 @@ use jobqueue_storage::{Operation, QueueName, QueueProperties, StateCounts};
 
 /// The messages of the index of times: delayed, put back, or visible again. Leased ones are behind all times.
 pub(crate) const BY_TIME: &str = "SELECT count(*) FROM jobqueue_message
-    WHERE queue = ?1 AND waiting = 0 AND visible_at IS NOT NULL AND visible_at <> 140737488355327";
+    WHERE queue = ?1 AND waiting = 0 AND visible_at < ?3";
 /// Those that wait for another of their group.
 pub(crate) const WAITING: &str =
     "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL";
@@ -26,12 +27,12 @@ pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message INDEXED 
 /// The hidden messages of the index of times: never received, leased by the receipt of a put, and put back.
 pub(crate) const HIDDEN: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
-    FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at <> 140737488355327";
+    FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < ?3";
 /// Those of them that have expired: few, since expired messages are removed all the time.
 pub(crate) const HIDDEN_EXPIRED: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
     FROM jobqueue_message INDEXED BY jobqueue_message_expiry
-    WHERE expires_at <= ?2 AND queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at <> 140737488355327";
+    WHERE expires_at <= ?2 AND queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < ?3";
 
 const LEASED: &str = "SELECT count(*) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";
 /// The unexpired messages with a lease in force.
@@ -77,7 +78,8 @@ pub(super) fn by_state(view: &View<'_>, name: &QueueName) -> Applied<StateCounts
     let running: i64 = statement.query_row([rows.start, rows.end, view.now], |row| row.get(0))?;
     let hidden = |sql| -> rusqlite::Result<[i64; 3]> {
         let mut statement = view.connection.prepare_cached(sql)?;
-        statement.query_row([queue.id, view.now], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))
+        statement
+            .query_row([queue.id, view.now, LEASED_TIME], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))
     };
     let (present, expired) = (hidden(HIDDEN)?, hidden(HIDDEN_EXPIRED)?);
     let [delayed, hidden, backing_off] = std::array::from_fn(|state| present[state] - expired[state]);
@@ -91,11 +93,11 @@ pub(super) fn by_state(view: &View<'_>, name: &QueueName) -> Applied<StateCounts
     })
 }
 
-/// Counts messages of a queue by a statement that takes the queue's row and perhaps the time.
+/// Counts messages of a queue by a statement that takes the queue's row, and perhaps the time and that of leased messages.
 fn count(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Result<i64> {
     let mut statement = view.connection.prepare_cached(sql)?;
     let parameters = statement.parameter_count();
-    let values = [queue, view.now].into_iter().take(parameters);
+    let values = [queue, view.now, LEASED_TIME].into_iter().take(parameters);
     statement.query_row(params_from_iter(values), |row| row.get(0))
 }
 

@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension, ToSql, params};
 
 use super::ready::{BY_NUMBER, Found, LEASED, Source, merge};
 use crate::batch::Batch;
-use crate::clock::{after, to_duration, to_instant};
+use crate::clock::{LEASED_TIME, after, to_duration, to_instant};
 use crate::error::Applied;
 use crate::groups::Removed;
 use crate::receipt::{Receipt, message_ref};
@@ -28,7 +28,7 @@ static LEASE: LazyLock<Insert> =
 
 /// Takes a message of the index of times: puts it behind all times. The row stays as long as it was, so that SQLite writes it where it is.
 /// A shorter one with a long text would need pages before it frees others, which a full file does not have.
-const TAKE: &str = "UPDATE jobqueue_message SET visible_at = 140737488355327 WHERE id = ?1";
+const TAKE: &str = "UPDATE jobqueue_message SET visible_at = ?2 WHERE id = ?1";
 
 /// The leases that have ended.
 const ENDED: &str = "SELECT until, id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until <= ?3";
@@ -43,7 +43,7 @@ const END: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
 const FIRST_END: &str = "SELECT min(until) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until > ?3";
 
 const NEXT: &str = "SELECT visible_at FROM jobqueue_message
-    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < 140737488355327
+    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < ?3
         AND (expires_at IS NULL OR expires_at > visible_at)
     ORDER BY visible_at LIMIT 1";
 
@@ -88,7 +88,7 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
             match row.source {
                 Source::Number => {}
                 Source::Time => {
-                    batch.statement(TAKE)?.execute([row.id])?;
+                    batch.statement(TAKE)?.execute([row.id, LEASED_TIME])?;
                 }
                 Source::Lease => {
                     batch.statement(END)?.execute([row.id])?;
@@ -197,7 +197,8 @@ fn next_visible_in(
     queue: i64,
 ) -> rusqlite::Result<Option<Duration>> {
     let now = batch.now();
-    let next: Option<i64> = batch.statement(NEXT)?.query_row([queue, now], |row| row.get(0)).optional()?;
+    let next: Option<i64> =
+        batch.statement(NEXT)?.query_row([queue, now, LEASED_TIME], |row| row.get(0)).optional()?;
     if batch.due(name)? <= now {
         note_first_end(batch, name, queue)?;
     }
@@ -366,6 +367,23 @@ mod tests {
     fn delayed_messages_are_given_although_the_file_is_full() {
         let second = Duration::from_secs(1);
         messages_of_a_full_file_are_leased_twice(&|message, _| message.with_visibility_delay(second));
+    }
+
+    /// A clock that is set wrong goes no further than to the last instant, and leased messages are behind it.
+    #[test]
+    fn leased_messages_are_not_found_at_the_end_of_time() {
+        let connection = file(&["queue"]);
+        let end = std::time::UNIX_EPOCH + Duration::from_millis(1 << 48);
+        let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::at(end))));
+        let name: QueueName = "queue".parse().unwrap();
+        let mut batch = begin(&connection, &clock, Known::default());
+        let message = Arc::new(PutMessage::new("x").with_group("a".to_owned()));
+        super::super::put(&mut batch, &name, &message).unwrap_or_else(|_| panic!("refused"));
+        batch.insert_pending().unwrap();
+        for count in [1, 2] {
+            let leased = get(&mut batch, &name, GetMessages::new(1, Duration::from_secs(60)));
+            assert_eq!(leased.unwrap_or_else(|_| panic!("refused")).rows[0].dequeue_count, count);
+        }
     }
 
     /// Returns a queue in which all messages are leased until one of a thousand times, and one is not.
