@@ -24,6 +24,7 @@ pub(super) struct Batch<'c> {
     /// synced each time.
     note: bool,
     changed: bool,
+    grows: bool,
     unmet: bool,
     /// The milliseconds by which leases were moved, since time has leapt ahead.
     moved: i64,
@@ -38,6 +39,8 @@ pub(super) struct Batch<'c> {
 pub(super) struct Finished {
     /// True if something was changed, so that there is something to commit.
     pub(super) changed: bool,
+    /// True if messages or blobs were added.
+    pub(super) grows: bool,
     /// The queues whose subscriptions are to be notified.
     pub(super) arrived: Vec<QueueName>,
     /// The file as it is after the commit.
@@ -78,6 +81,7 @@ impl<'c> Batch<'c> {
             known,
             note: false,
             changed: false,
+            grows: false,
             unmet: false,
             moved: 0,
             hides_time: false,
@@ -160,6 +164,11 @@ impl<'c> Batch<'c> {
     /// Notes that something was written, so that the transaction is committed.
     pub(super) fn note_change(&mut self) {
         self.changed = true;
+    }
+
+    /// Notes that the operation adds messages or blobs, for which a part of the file is not available.
+    pub(super) fn note_growth(&mut self) {
+        self.grows = true;
     }
 
     /// Notes that the operation found nothing, and is applied again if messages arrive in its transaction.
@@ -322,7 +331,13 @@ impl<'c> Batch<'c> {
         if self.known.queues.len() > MAX_KNOWN {
             self.known.queues.clear();
         }
-        Ok(Finished { changed: self.changed, arrived, known: self.known, moved: self.moved })
+        Ok(Finished {
+            changed: self.changed,
+            grows: self.grows,
+            arrived,
+            known: self.known,
+            moved: self.moved,
+        })
     }
 
     fn row(&mut self, name: &QueueName) -> rusqlite::Result<Option<&mut QueueRow>> {

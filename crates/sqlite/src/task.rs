@@ -66,6 +66,12 @@ where
             // Any other operation that reads the messages has to find the pending ones.
             batch.insert_pending()?;
         }
+        if matches!(
+            self.operation,
+            Operation::Put | Operation::PutAll | Operation::PutBlob | Operation::AppendJournal
+        ) {
+            batch.note_growth();
+        }
         self.result = Some(match (self.work)(batch, &self.subject) {
             Ok(value) => Ok(value),
             Err(Failure::Refused(error)) => Err(error),

@@ -94,6 +94,11 @@ impl Upkeep {
         }
     }
 
+    /// Returns whether a transaction with new messages leaves room for work on those that exist.
+    pub(super) fn has_reserve(&self, connection: &Connection) -> rusqlite::Result<bool> {
+        self.space.has_reserve(connection)
+    }
+
     /// Returns the time that the writer may sleep when no operation is requested.
     pub(super) fn pause(&self) -> Duration {
         match (self.has_more && self.health.poisoned().is_ok(), self.pending) {

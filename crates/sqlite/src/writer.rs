@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, ffi};
 
 use super::batch::{Batch, Finished};
 use super::clock::StoreClock;
@@ -166,7 +166,10 @@ impl Writer {
             }
         };
         match applied {
-            Ok(finished) if finished.changed => self.commit().map(|()| finished),
+            Ok(finished) if finished.changed => {
+                self.require_reserve(&finished)?;
+                self.commit().map(|()| finished)
+            }
             Ok(finished) => {
                 self.roll_back();
                 Ok(finished)
@@ -176,6 +179,20 @@ impl Writer {
                 Err(if is_busy(&error) { Abort::Busy } else { Abort::Failed(from_sql(error)) })
             }
         }
+    }
+
+    /// Rolls a transaction back that would take the pages which are left for work on the messages that exist.
+    fn require_reserve(&self, finished: &Finished) -> Result<(), Abort> {
+        let has_reserve = match finished.grows {
+            true => self.upkeep.has_reserve(&self.connection),
+            false => Ok(true),
+        };
+        let full = || rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
+        let kept = has_reserve.and_then(|has_reserve| if has_reserve { Ok(()) } else { Err(full()) });
+        kept.map_err(|error| {
+            self.roll_back();
+            Abort::Failed(from_sql(error))
+        })
     }
 
     fn apply(&self, mut batch: Batch<'_>, tasks: &mut Tasks, joining: Joining) -> rusqlite::Result<Finished> {

@@ -2,7 +2,6 @@ use std::pin::pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use futures_util::FutureExt;
-use rusqlite::ffi;
 use tempfile::TempDir;
 
 use super::*;
