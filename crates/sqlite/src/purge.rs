@@ -9,7 +9,7 @@ use super::error::{Cause, from_sql};
 use super::groups::Removed;
 use super::known::Known;
 use super::schema;
-use jobqueue_storage::{QueueName, StoreErrorKind};
+use jobqueue_storage::QueueName;
 
 /// The number of messages removed in one transaction.
 const MESSAGES: usize = 500;
@@ -40,12 +40,9 @@ pub(super) struct Purged {
 
 /// Runs one step. Does nothing while another process holds the write lock.
 pub(super) fn step(connection: &Connection, clock: &StoreClock, known: &mut Known) -> Result<Purged, Cause> {
-    // The application may run `ANALYZE` at any time. On a full file they stay until there is room.
-    match schema::forget_statistics(connection) {
-        Ok(true) => schema::read_again(connection)?,
-        Ok(false) => {}
-        Err(cause) if matches!(cause.kind, StoreErrorKind::Full | StoreErrorKind::Timeout) => {}
-        Err(cause) => return Err(cause),
+    // The application may run `ANALYZE` at any time.
+    if schema::forget_statistics(connection)? {
+        schema::read_again(connection)?;
     }
     if !is_needed(connection, clock).map_err(from_sql)? {
         return Ok(Purged::default());

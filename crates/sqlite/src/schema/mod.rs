@@ -123,7 +123,8 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
 /// Removes what `ANALYZE` has noted about jobqueue's tables, at whatever moment: after a quiet one, SQLite would take tables for empty and
 /// read all of them instead of searching. Other connections read the schema again at their next transaction.
 ///
-/// Returns whether there was something.
+/// Returns whether there was something that was removed. On a full file, or while another process writes, it stays until the next time: without
+/// this the work goes on, only slower.
 pub(super) fn forget_statistics(connection: &Connection) -> Result<bool, Cause> {
     let forget = || {
         let tables = "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_stat1', 'sqlite_stat4')";
@@ -147,7 +148,10 @@ pub(super) fn forget_statistics(connection: &Connection) -> Result<bool, Cause> 
         }
         Ok(is_found)
     };
-    forget().map_err(from_sql)
+    match forget().map_err(from_sql) {
+        Err(cause) if matches!(cause.kind, StoreErrorKind::Full | StoreErrorKind::Timeout) => Ok(false),
+        done => done,
+    }
 }
 
 /// Makes the connection forget the statistics that it has read with the schema, also those that another has removed since.

@@ -101,6 +101,26 @@ fn file_in_creation_is_not_another_programs_file() {
     }
 }
 
+/// A worker that makes room must be able to start.
+#[test]
+fn statistics_of_a_full_or_locked_file_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Connection::open(folder.path().join("jobs.db")).unwrap();
+    let (mut connection, other) = (open(), open());
+    connection.pragma_update(None, "journal_mode", "wal").unwrap();
+    prepare(&mut connection).unwrap();
+    connection.execute_batch("INSERT INTO jobqueue_garbage VALUES ('queue', 3); ANALYZE").unwrap();
+    connection.busy_timeout(Duration::ZERO).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(!forget_statistics(&connection).unwrap(), "locked");
+    other.execute_batch("ROLLBACK").unwrap();
+    let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    connection.pragma_update(None, "max_page_count", pages).unwrap();
+    assert!(!forget_statistics(&connection).unwrap(), "full");
+    connection.pragma_update(None, "max_page_count", pages + 9).unwrap();
+    assert!(forget_statistics(&connection).unwrap());
+}
+
 /// The time at which the next test opens the file, in milliseconds.
 const NOW: i64 = 1_000_000;
 
