@@ -23,6 +23,7 @@ fn older_file_is_migrated_and_keeps_its_messages() {
              INSERT INTO jobqueue_message VALUES (7, 1, 0, NULL, 0, 3, 0, x'00', 'text');
              INSERT INTO jobqueue_message SELECT id, 1, 0, NULL, 0, 0, 0, x'00', json_object('key', key, 'inorder', 'true')
                  FROM (SELECT 11 AS id, 'a' AS key UNION SELECT 12, 'a' UNION SELECT 13, 'b' UNION SELECT 14, 'a');
+             INSERT INTO jobqueue_message VALUES (15, 1, 0, NULL, 0, 0, 0, x'00', 'eyJrZXkiOiJhIiwiaW5vcmRlciI6InRydWUifQ==');
              INSERT INTO jobqueue_message VALUES (20, 2, 0, NULL, 0, 3, 0, x'00', '{\"key\":\"a\",\"inorder\":\"true\"}');
              INSERT INTO jobqueue_container (id, name) VALUES (4, 'payloads'), (5, 'jobqueue-history'), (6, 'jobqueue-fifo');",
         )
@@ -42,7 +43,7 @@ fn older_file_is_migrated_and_keeps_its_messages() {
     );
     assert_eq!(
         text("SELECT group_concat((id & 255) || group_name || waiting, ' ') FROM jobqueue_message"),
-        "11a0 12a1 13b0 14a1",
+        "11a0 12a1 13b0 14a1 15a1",
         "what was sent in order keeps it, but not among dead letters"
     );
     assert_eq!(text("SELECT '' || count(*) FROM jobqueue_journal"), "0");
