@@ -16,6 +16,10 @@ const CHECKPOINT_PAGES: u32 = 1_000;
 const FEWEST_PAGES: u32 = 16;
 /// The free bytes above which no room has to be reserved.
 const PLENTY: u64 = 256 << 20;
+/// The pages that only operations on messages that exist may take: the least and the greatest number, and the share of all allowed ones.
+const LEAST_RESERVE: i64 = 32;
+const MOST_RESERVE: i64 = 256;
+const RESERVE_SHARE: i64 = 16;
 /// SQLite's own limit on the number of pages.
 const ALL_PAGES: i64 = 0xffff_fffe;
 
@@ -25,6 +29,8 @@ pub(super) struct Space {
     /// The greatest number of pages that the application allows.
     max_pages: i64,
     page: u64,
+    /// The number of pages that the file may have now.
+    limit: i64,
     /// The free bytes when last asked; `None` where they cannot be known.
     free: Option<u64>,
 }
@@ -40,7 +46,7 @@ impl Space {
         let page = u64::try_from(page).unwrap_or(0).max(512);
         let max_pages =
             max_bytes.map_or(ALL_PAGES, |bytes| i64::try_from(bytes / page).unwrap_or(ALL_PAGES).max(1));
-        let mut space = Self { folder, max_pages, page, free: None };
+        let mut space = Self { folder, max_pages, page, limit: ALL_PAGES, free: None };
         space.look(connection)?;
         Ok(space)
     }
@@ -53,12 +59,33 @@ impl Space {
             return Ok(());
         }
         let pages = self.allowed_pages(connection)?;
-        connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
+        let limit = format!("PRAGMA max_page_count = {pages}");
+        self.limit = connection.query_row(&limit, [], |row| row.get(0))?;
+        Ok(())
+    }
+
+    /// Returns whether the open transaction has left the pages that leases, renewals and messages that are put back may need. New
+    /// messages must not take them: a full file would otherwise stop the work that frees it.
+    pub(super) fn has_reserve(&self, connection: &Connection) -> rusqlite::Result<bool> {
+        if self.limit >= ALL_PAGES {
+            return Ok(true);
+        }
+        let pages = |pragma: &str| -> rusqlite::Result<i64> {
+            connection.prepare_cached(pragma)?.query_row([], |row| row.get(0))
+        };
+        let free = self.limit - pages("PRAGMA page_count")? + pages("PRAGMA freelist_count")?;
+        Ok(free >= (self.limit / RESERVE_SHARE).clamp(LEAST_RESERVE, MOST_RESERVE))
     }
 
     pub(super) fn checkpoint_pages(&self) -> u32 {
         let share = self.free.map_or(u64::MAX, |free| free / 16 / self.page);
         u32::try_from(share).unwrap_or(u32::MAX).clamp(FEWEST_PAGES, CHECKPOINT_PAGES)
+    }
+
+    /// Returns the number of bytes that a log has before it starts over, unless a reader uses an old state.
+    pub(super) fn log_bytes(&self) -> i64 {
+        let frame = self.page + 24;
+        i64::try_from(u64::from(self.checkpoint_pages()) * 2 * frame).unwrap_or(i64::MAX)
     }
 
     pub(super) fn has_plenty(&self) -> bool {
@@ -81,7 +108,7 @@ mod tests {
     use super::*;
 
     fn space(free: Option<u64>) -> Space {
-        Space { folder: PathBuf::new(), max_pages: ALL_PAGES, page: 8_192, free }
+        Space { folder: PathBuf::new(), max_pages: ALL_PAGES, page: 8_192, limit: ALL_PAGES, free }
     }
 
     #[test]

@@ -2,7 +2,6 @@ use std::pin::pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use futures_util::FutureExt;
-use rusqlite::ffi;
 use tempfile::TempDir;
 
 use super::*;
@@ -100,6 +99,32 @@ async fn who_is_tried_alone_stays_alone() {
     assert!(first.await.is_ok());
     assert_eq!(second.await.unwrap_err().kind(), StoreErrorKind::Full);
     assert!(third.await.is_err());
+}
+
+/// Renewals and ends of leases do not wait behind large payloads, and these do not wait for ever.
+#[tokio::test]
+async fn light_operations_overtake_heavy_ones() {
+    let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
+    let (held, first) = Held::new(mark);
+    let mut first = pin!(write(&store, first));
+    assert!(first.as_mut().now_or_never().is_none());
+    held.running.recv().unwrap();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let request = |name: &'static str, weight| {
+        let order = Arc::clone(&order);
+        store.write(Operation::PutBlob, &"", weight, move |_, _| {
+            order.lock().unwrap().push(name);
+            Ok(())
+        })
+    };
+    let mut heavy = pin!(request("heavy", 40 << 20));
+    assert!(heavy.as_mut().now_or_never().is_none());
+    let mut light = pin!(request("light", 100));
+    assert!(light.as_mut().now_or_never().is_none());
+    held.go_on.send(()).unwrap();
+    let (first, heavy, light) = tokio::join!(first, heavy, light);
+    first.and(heavy).and(light).unwrap();
+    assert_eq!(*order.lock().unwrap(), ["light", "heavy"]);
 }
 
 /// A get that found nothing is served by a put, or by the end of a job that held up its group, in the same transaction.

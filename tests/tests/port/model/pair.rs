@@ -143,9 +143,9 @@ impl Side {
             Op::Get { queue, count, visibility } => {
                 let options = GetMessages::new(*count, ms(*visibility));
                 let received = queues.get(&name(*queue), options).await;
+                // The time until the next message may be early on one of them.
                 plain(received.map(|received| {
-                    let messages: Vec<_> = received.messages.into_iter().map(|m| self.leased(m)).collect();
-                    (messages, received.next_visible_in)
+                    received.messages.into_iter().map(|m| self.leased(m)).collect::<Vec<_>>()
                 }))
             }
             Op::Update { queue, message, visibility, text, expired } => {
