@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jobqueue::clock::ManualClock;
 use jobqueue::storage::{MessageId, MessageRef, Notifier, QueueStore};
 use jobqueue::{Storage, memory};
-use jobqueue_conformance::{Broken, Subject, exercise, promises};
+use jobqueue_conformance::{Broken, Deviation, Subject, exercise, promises};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Mistake {
@@ -166,6 +166,20 @@ async fn each_mistake_breaks_a_promise_about_it() {
         }
     }
     assert!(blind.is_empty(), "these mistakes break no promise: {blind:?}");
+}
+
+// audit 4, E2
+#[tokio::test(start_paused = true)]
+async fn deviation_excuses_nothing_but_what_it_says() {
+    for (deviation, promise) in [
+        (Deviation::RenewalKeepsReceipt, "receipt::is_used_up_by_one_of_many_updates"),
+        (Deviation::LockOfFixedLength, "update::does_not_prolong_life"),
+        (Deviation::ExpiredNeverAllowed, "receipt::that_expired_updates_if_unclaimed"),
+    ] {
+        let subject = subject(Mistake::RefusesUpdates).deviating([deviation]);
+        let kept = run(&subject, promise).await;
+        assert!(kept.is_err(), "{deviation:?} excuses that all updates are refused in {promise}");
+    }
 }
 
 const MISTAKES: &[(Mistake, &str)] = &[
