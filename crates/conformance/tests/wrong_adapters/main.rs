@@ -57,6 +57,8 @@ enum Mistake {
     /// Claims to order groups, and does not know them.
     ForgetsGroups,
     CountsDelayedAsWaiting,
+    /// Replaces metadata whatever it is.
+    ReplacesAnyMetadata,
     /// A dequeue counts when the message is put back, not when its lease runs out.
     CountsReleasesOnly,
     NotifiesOfNoPut,
@@ -239,6 +241,7 @@ const MISTAKES: &[(Mistake, &str)] = &[
     (Mistake::PutsAllWithoutGroups, "powers::to_order_groups_are_kept"),
     (Mistake::ForgetsGroups, "powers::to_order_groups_are_kept"),
     (Mistake::CountsDelayedAsWaiting, "powers::to_count_states_is_kept"),
+    (Mistake::ReplacesAnyMetadata, "metadata::is_replaced_on_condition"),
     (Mistake::CountsReleasesOnly, "get::counts_after_a_timeout"),
     (Mistake::NotifiesOfNoPut, "subscriptions::notify_of_a_put"),
     (Mistake::NotifiesOfNoPut, "subscriptions::are_remembered"),

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use jobqueue::storage::{
     Arrivals, Batches, Created, ExpiredReceipt, GetMessages, MessageId, MessageIndex, MessagePage,
-    MessageRef, MessageState, Metadata, OrderedGroups, PeekedMessage, PutMessage, PutOutcome, QueueName,
-    QueuePowers, QueueProperties, QueueStore, Received, StateCounter, StateCounts, StoreError,
+    MessageRef, MessageState, Metadata, MetadataStore, OrderedGroups, PeekedMessage, PutMessage, PutOutcome,
+    QueueName, QueuePowers, QueueProperties, QueueStore, Received, StateCounter, StateCounts, StoreError,
     StoreErrorKind, Subscription, UpdateMessage, Updated,
 };
 
@@ -199,6 +199,7 @@ impl QueueStore for Wrong {
     fn powers(self: Arc<Self>) -> QueuePowers {
         QueuePowers {
             guarantees: self.below.queues().guarantees(),
+            metadata: Some(Arc::clone(&self) as _),
             counts: Some(Arc::clone(&self) as _),
             groups: Some(Arc::clone(&self) as _),
             index: Some(Arc::clone(&self) as _),
@@ -206,6 +207,25 @@ impl QueueStore for Wrong {
             batches: Some(self),
             ..QueuePowers::default()
         }
+    }
+}
+
+#[async_trait]
+impl MetadataStore for Wrong {
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.below.queues().queue_metadata(queue).await
+    }
+
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        if self.has(Mistake::ReplacesAnyMetadata) {
+            return self.set_queue_metadata(queue, metadata).await;
+        }
+        self.below.queues().replace_queue_metadata(queue, before, metadata).await
     }
 }
 
