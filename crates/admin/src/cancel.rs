@@ -34,7 +34,7 @@ pub enum Cancellation {
         /// The time of the request.
         at: String,
     },
-    /// The job did not run to its end: it is a dead letter with the reason `cancelled`.
+    /// The job did not run to its end: it is a dead letter with the reason `cancelled`, or its sender has cancelled it, which leaves none.
     Cancelled,
     /// The job was done before its worker noticed, or its handler succeeded all the same.
     Completed,

@@ -75,6 +75,8 @@ pub(crate) struct DeliveryReport {
     pub(crate) error: Option<String>,
     /// True if the lease ended before it was renewed.
     pub(crate) lease_expired: bool,
+    /// True if the message is deleted because the sender of its job has cancelled it.
+    pub(crate) cancelled_by_sender: bool,
     /// The job of a message that is still to be deleted, by [`delete_together`](super::delete_together).
     pub(crate) undeleted: Option<HeldJob>,
     /// The context in which the handler has run, if a tracer has made it.
@@ -92,6 +94,7 @@ impl DeliveryReport {
             waited,
             error: None,
             lease_expired: false,
+            cancelled_by_sender: false,
             undeleted: None,
             process: None,
         }

@@ -42,6 +42,7 @@ impl Executor {
                 Disposition::Complete => self.complete(leased_job).await,
                 Disposition::Discard => Box::pin(self.discard_done(leased_job, job, slot)).await,
                 Disposition::DiscardCancelled => {
+                    report.cancelled_by_sender = true;
                     Box::pin(self.discard_cancelled(leased_job, job, slot)).await
                 }
                 // The rare ends are boxed, so that they do not enlarge the future of every delivery.

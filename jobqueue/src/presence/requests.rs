@@ -72,7 +72,7 @@ pub struct StoredRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// The job is a dead letter with the reason `cancelled`.
+    /// The job is a dead letter with the reason `cancelled`, or was cancelled by its sender.
     Cancelled,
     /// The job completed before it noticed the request, or in spite of it.
     Completed,
