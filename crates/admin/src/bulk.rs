@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use jobqueue::__internals::{PassAction, SeenLetters};
+use jobqueue::__internals::{PassAction, PassListeners, SeenLetters};
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue::{Error, ErrorKind};
 use tokio_util::sync::CancellationToken;
@@ -214,7 +214,8 @@ impl<'a> Bulk<'a> {
         };
         let mut tell_copy = |letter: &DeadLetter| copies.push(PlannedLetter::of(&self.queue, letter));
         let seen = self.seen.get_or_insert_with(|| letters.none_seen());
-        let report = letters.pass_telling_copies(seen, &options, action, &mut tell, &mut tell_copy).await?;
+        let listeners = PassListeners { of_letters: &mut tell, of_copies: &mut tell_copy };
+        let report = letters.pass_telling_copies(seen, &options, action, listeners).await?;
         let copies = plan::beside(&told, copies);
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
         let mut report = BulkReport::of(self.queue.clone(), report, told, self.dry_run, stopped);

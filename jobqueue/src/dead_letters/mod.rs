@@ -7,7 +7,7 @@ pub(crate) mod duplicates;
 pub(crate) mod held;
 mod letter;
 mod options;
-mod pass;
+pub(crate) mod pass;
 mod revive;
 pub(crate) mod untyped;
 

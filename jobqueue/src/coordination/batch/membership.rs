@@ -9,7 +9,7 @@ use super::claim::Turn;
 use super::claimed::ClaimedChild;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
-use super::names::{BATCH, BatchId, COPY, INDEX, OF, OF_TOKEN, ON_DEAD, THEN, TOKEN, token};
+use super::names::{BATCH, BatchId, COPY, OF, OF_TOKEN, ON_DEAD, THEN, TOKEN, token};
 use crate::delivery::{Disposition, Hook, HookContext, Waiting};
 use crate::error::Error;
 use crate::job::JobInfo;
