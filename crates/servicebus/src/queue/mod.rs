@@ -196,6 +196,7 @@ impl Batches for ServiceBusQueues {
         queue: &QueueName,
         messages: Vec<PutMessage>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
+        put::prepare(self, queue, &messages).await;
         futures_util::stream::iter(messages)
             .map(|message| self.put(queue, message))
             .buffered(PARALLEL)
