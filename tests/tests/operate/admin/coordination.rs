@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::schedule::Schedule;
 use jobqueue::settings::Metadata;
-use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
-use jobqueue::{Context, ErrorKind, JobError, JobInfo, SendOptions, Storage};
+use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, PutMessage, StoreErrorKind};
+use jobqueue::{Context, Error, ErrorKind, JobError, JobInfo, QueueMessage, QueueName, SendOptions, Storage};
 use jobqueue_admin::{DeadLetterFilter, JobFilter};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
@@ -331,7 +331,7 @@ async fn batches_that_somebody_has_put_below_each_other_are_shown_once() {
     assert_eq!(list.tree().len(), 3);
 }
 
-// An application that passes on headers, such as those of a tenant, passes on those of its child.
+// Another program that passes on headers, such as those of a tenant, passes on those of a child.
 #[tokio::test(start_paused = true)]
 async fn job_with_the_headers_of_a_child_is_not_shown_as_the_child() {
     let storage = in_memory();
@@ -343,9 +343,13 @@ async fn job_with_the_headers_of_a_child_is_not_shown_as_the_child() {
         if job.name != "tile" {
             return Err(JobError::dead_letter("the copy is broken"));
         }
-        let headers = ctx.info().headers.iter();
-        let options = headers.fold(SendOptions::new(), |options, (name, value)| options.header(name, value));
-        ctx.queue::<Task>().await?.send(&task("copy")).with(options).await?;
+        let mut event = serde_json::json!({
+            "specversion": "1.0", "id": "copy", "source": "/others", "type": Task::KIND, "datacontenttype": "application/json",
+            "data": task("copy"),
+        });
+        ctx.info().headers.iter().for_each(|(name, value)| event[name] = (&**value).into());
+        let tasks = QueueName::new("tasks")?;
+        ctx.storage().queues().put(&tasks, PutMessage::new(event.to_string())).await.map_err(Error::from)?;
         Err(JobError::snooze(Duration::from_secs(3_600)))
     };
     let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
