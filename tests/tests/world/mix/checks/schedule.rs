@@ -60,20 +60,20 @@ pub(super) fn check(evidence: &Evidence, waiting: &[String]) -> Vec<Finding> {
 fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
     let at =
         |is: fn(&Entry) -> bool| evidence.history.iter().rev().find(|entry| is(entry)).map(|entry| entry.at);
-    let calm = at(|entry| matches!(&entry.fact, Fact::Incident(text) if text == "all faults end"))?;
-    let calm = if evidence.diary.plan.is_quiet() { Duration::ZERO } else { calm };
+    let faultless = at(|entry| matches!(&entry.fact, Fact::Incident(text) if text == "all faults end"))?;
+    let faultless = if evidence.diary.plan.is_quiet() { Duration::ZERO } else { faultless };
     let end = at(|entry| matches!(&entry.fact, Fact::Noted(text) if text == "told to stop"))?;
     let began = evidence.world.clock().now() - evidence.world.now();
     let since = |slot: &i64| {
         let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(*slot).unwrap_or_default());
         slot.duration_since(began).unwrap_or_default()
     };
-    let first = slots.first().map(since).filter(|first| *first < calm + SETTLED);
+    let first = slots.first().map(since).filter(|first| *first < faultless + SETTLED);
     let last = slots.last().map(since).filter(|last| *last + SETTLED > end);
     match (first, last) {
-        (None, _) if end > calm + SETTLED => {
+        (None, _) if end > faultless + SETTLED => {
             let text = format!(
-                "nothing fails since {calm:?}, and its first slots are {:?}",
+                "nothing fails since {faultless:?}, and its first slots are {:?}",
                 slots.first().map(since)
             );
             Some(finding("a schedule does not begin", PREFIX, text))
