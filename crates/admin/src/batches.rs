@@ -239,7 +239,7 @@ impl Admin {
         let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
         while let Some(look) = looks.next().await {
             let page = look.unwrap_or_default();
-            is_exact &= page.complete;
+            is_exact &= page.complete && page.letters.iter().all(|letter| letter.claimed.is_none());
             for batch in page.letters.into_iter().filter_map(|letter| letter.batch) {
                 dead.entry(batch.id).or_default().extend(batch.index);
             }
@@ -311,7 +311,7 @@ impl Admin {
                 unread.push(queue.to_string());
             }
             let dead = dead.unwrap_or_default();
-            dead_is_exact &= dead.complete;
+            dead_is_exact &= dead.complete && dead.letters.iter().all(|letter| letter.claimed.is_none());
             for (jobs, place) in [(waiting.unwrap_or_default(), "waiting"), (dead.letters, "dead")] {
                 for job in jobs {
                     let Some(index) = job.batch.filter(|batch| batch.id == id).and_then(|batch| batch.index)

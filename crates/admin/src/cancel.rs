@@ -212,14 +212,14 @@ impl Admin {
         } else {
             let ids =
                 |jobs: &[RawJob]| jobs.iter().map(|job| job.message_id.clone()).collect::<BTreeSet<_>>();
-            let before = ids(&self.peek(queue).await?);
+            let before = ids(&self.peek_without_batches(queue).await?);
             let overview = self.queue(queue).await?;
             let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
             let running = running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run));
-            let peeked = self.peek(queue).await?;
+            let peeked = self.peek_without_batches(queue).await?;
             // Messages that were there before and after the queue was counted are among those counted.
             complete = overview.length == Some(peeked.len() as u64) && ids(&peeked) == before;
-            let mut memberships = Memberships::default();
+            let (filter, mut memberships) = (filter.clone().without_batches(), Memberships::default());
             let selected = filter.select(&self.storage, running.chain(peeked), &mut memberships).await?;
             found.extend(selected.iter().map(RawJob::reference));
         }
@@ -235,7 +235,7 @@ impl Admin {
         filter: &JobFilter,
         found: &mut BTreeSet<JobReference>,
     ) -> Result<bool, Error> {
-        let filter = filter.clone().from(None).limit(MAX_PLANNED + 1);
+        let filter = filter.clone().from(None).limit(MAX_PLANNED + 1).without_batches();
         for look in 0..MAX_LOOKS {
             let (known, mut all) = (found.len(), true);
             for state in JobState::IN_QUEUE {

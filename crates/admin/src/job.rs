@@ -301,6 +301,11 @@ impl RawJob {
         }
     }
 
+    /// Returns whether the job claims to be a child of this batch, which is not judged yet.
+    pub(super) fn claims(&self, batch: &str) -> bool {
+        self.claimed.as_ref().is_some_and(|claimed| claimed.batch == batch)
+    }
+
     /// Returns the reference by which the job is found again.
     pub fn reference(&self) -> JobReference {
         let source = Some(self.source.clone()).filter(|source| !source.is_empty());

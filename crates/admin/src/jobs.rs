@@ -31,6 +31,8 @@ pub struct JobFilter {
     limit: Option<usize>,
     /// The most messages that a search reads.
     most: Option<usize>,
+    /// True if it may stay open to which batches the jobs belong that it selects.
+    leaves_batches: bool,
 }
 
 impl JobFilter {
@@ -88,6 +90,11 @@ impl JobFilter {
         self
     }
 
+    /// Leaves open to which batches the jobs belong, unless one is wanted: their proof costs a request for each batch.
+    pub(super) fn without_batches(self) -> Self {
+        Self { leaves_batches: true, ..self }
+    }
+
     /// Returns a filter that selects one job, among `most` messages.
     pub(super) fn of(job: &JobReference, most: usize) -> Self {
         let (id, source) = (Some(job.id.clone()), job.source.clone());
@@ -118,7 +125,9 @@ impl JobFilter {
     ) -> Result<Vec<RawJob>, Error> {
         let wanted = self.batch.as_deref();
         let mut jobs: Vec<RawJob> = jobs.filter(|job| self.selects_in_any_batch(job)).collect();
-        memberships.prove(storage, &mut jobs, wanted).await?;
+        if wanted.is_some() || !self.leaves_batches {
+            memberships.prove(storage, &mut jobs, wanted).await?;
+        }
         jobs.retain(|job| {
             wanted.is_none_or(|wanted| job.batch.as_ref().is_some_and(|batch| batch.id == wanted))
         });

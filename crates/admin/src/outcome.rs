@@ -274,7 +274,7 @@ impl Admin {
                 }
             }
         } else {
-            for job in self.peek(queue).await? {
+            for job in self.peek_without_batches(queue).await? {
                 search.found(&job.source, &job.id, |_| Place::Open);
             }
             search.sees_all = self.queue(queue).await?.length == Some(0);
@@ -285,7 +285,8 @@ impl Admin {
     async fn search_state(&self, queue: &str, state: JobState, search: &mut Search<'_>) -> Result<(), Error> {
         let (mut next, mut looked_at) = (None, 0);
         loop {
-            let page = self.jobs(queue, state, &JobFilter::new().limit(PAGE).from(next)).await?;
+            let page =
+                self.jobs(queue, state, &JobFilter::new().limit(PAGE).from(next).without_batches()).await?;
             page.jobs.iter().for_each(|job| search.found(&job.source, &job.id, |_| Place::Open));
             looked_at += page.jobs.len();
             next = page.next;

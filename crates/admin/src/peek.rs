@@ -24,13 +24,18 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn peek(&self, queue: &str) -> Result<Vec<RawJob>, Error> {
+        let mut jobs = self.peek_without_batches(queue).await?;
+        Memberships::default().prove(&self.storage, &mut jobs, None).await?;
+        Ok(jobs)
+    }
+
+    /// Does the same, and leaves open to which batches the jobs belong.
+    pub(super) async fn peek_without_batches(&self, queue: &str) -> Result<Vec<RawJob>, Error> {
         let name = QueueName::new(queue)?;
         let peeked = self.storage.queues().peek(&name, MAX_MESSAGES).await;
         let peeked = peeked.map_err(|error| not_found(error, &name))?;
         let read = |message| RawJob::read(queue, JobState::Waiting, Stored::from(message));
-        let mut jobs: Vec<_> = peeked.iter().map(read).collect();
-        Memberships::default().prove(&self.storage, &mut jobs, None).await?;
-        Ok(jobs)
+        Ok(peeked.iter().map(read).collect())
     }
 
     /// Looks at up to `limit` visible messages, at most 10,000, by receiving them and putting them back: where a
