@@ -190,9 +190,15 @@ impl Admin {
         self.act(Action::Resume, format!("queue {queue}"), work, summary).await
     }
 
-    /// Returns the time by which the end of a pause is judged: that of the storage, or that of this process if the storage does not return its
-    /// time and no length counts from it.
+    /// Returns the time by which the end of a pause is judged: that of the storage, or that of this process if no pause has an end, or if the
+    /// storage does not return its time and no length counts from it.
     async fn time_of_pause(&self, queue: &QueueName, options: &PauseOptions) -> Result<SystemTime, Error> {
+        // Without a bound, because the first request of a process may have to wait for a token.
+        let metadata = self.metadata(queue).await?;
+        let has_end = options.until.is_some() || options.length.is_some();
+        if !has_end && metadata.get(PAUSED_UNTIL).is_none() {
+            return Ok(self.clock().now());
+        }
         let no_answer =
             |_| Error::new(ErrorKind::Storage, "the storage does not return its time").with_retryable(true);
         match timeout(TIME_PATIENCE, self.storage_time(queue)).await.map_err(no_answer).and_then(|time| time)
@@ -227,7 +233,8 @@ impl Admin {
             if let Some(holds) = &holds {
                 // A repeated request whose first answer was lost finds its own pause.
                 let is_same = *holds == pause && !options.replaces;
-                if is_same || pause.until.is_none() && pause.note.is_none() {
+                let says_nothing = pause.until.is_none() && pause.note.is_none();
+                if is_same || says_nothing && !options.replaces {
                     return Ok((PauseMade::Unneeded, false));
                 }
                 if !options.replaces {

@@ -228,7 +228,7 @@ async fn job_that_was_delayed_has_waited_since_it_was_due() {
 
 /// The storage of blobs may be the cause of the incident, and may be another account than that of the queues.
 #[tokio::test(start_paused = true)]
-async fn pause_does_not_wait_for_a_storage_of_blobs_that_hangs() {
+async fn pause_does_not_wait_for_the_time_of_a_storage_that_hangs() {
     let storage = in_memory();
     // Quiet: nothing but the planned faults may change the order of the looks.
     let faulty = Faulty::quiet(&storage);
@@ -236,7 +236,9 @@ async fn pause_does_not_wait_for_a_storage_of_blobs_that_hangs() {
     for queue in ["mails", "letters"] {
         admin.create_queue(queue).await.unwrap();
     }
-    faulty.plan_always(Operation::ListBlobs, Fault::Hang);
+    for operation in [Operation::ListBlobs, Operation::QueueProperties] {
+        faulty.plan_always(operation, Fault::Hang);
+    }
     let began = Instant::now();
     for is_new in [true, false] {
         let paused = timeout(Duration::from_secs(60), admin.pause("mails")).await;
@@ -245,7 +247,8 @@ async fn pause_does_not_wait_for_a_storage_of_blobs_that_hangs() {
     assert_eq!(began.elapsed(), Duration::ZERO);
     let hour = PauseOptions::new().length(Duration::from_secs(3_600));
     let paused = timeout(Duration::from_secs(5), admin.pause_with("letters", hour)).await;
-    assert!(paused.expect("it takes the time of this process").unwrap());
+    let refused = paused.expect("it waits for the time for two seconds").unwrap_err();
+    assert!(refused.is_retryable(), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]
