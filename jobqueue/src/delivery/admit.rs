@@ -26,8 +26,9 @@ use crate::job::JobInfo;
 use crate::job::outcome::{Reason, chain};
 use crate::message::DecodeError;
 
-/// The time for which a download keeps the place of a handler whose kind is limited.
-const DOWNLOAD_IN_PLACE: Duration = Duration::from_secs(5);
+/// The time for which a download keeps the place of a handler whose kind is limited: one that loses it may find none when it ends, and begins
+/// again later. On Azure nothing comes for half of it before a request fails.
+const DOWNLOAD_IN_PLACE: Duration = Duration::from_secs(60);
 
 pub(super) struct RunnableJob<'e> {
     pub(super) info: Arc<JobInfo>,
@@ -154,7 +155,7 @@ impl Executor {
         }
     }
 
-    /// Downloads a blob of the message. Its slot keeps the place of its kind for some seconds, and not at all while downloads hang: they
+    /// Downloads a blob of the message. Its slot keeps the place of its kind for a minute, and not at all while downloads hang: they
     /// must not hold up jobs that could run.
     async fn download<T, E>(
         &self,

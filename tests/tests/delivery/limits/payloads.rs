@@ -111,7 +111,7 @@ async fn with_downloads(fault: Fault, is_only_kind: bool, seconds: u32) -> Watch
 #[tokio::test(start_paused = true)]
 async fn downloads_that_hang_take_no_place_from_jobs_that_could_run() {
     for is_only_kind in [true, false] {
-        let watch = with_downloads(Fault::Hang, is_only_kind, 60).await;
+        let watch = with_downloads(Fault::Hang, is_only_kind, 120).await;
         assert_eq!(watch.count("large"), 5, "{is_only_kind}");
     }
 }
