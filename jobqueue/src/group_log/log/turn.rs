@@ -121,6 +121,8 @@ impl GroupLog {
                 // A copy without the turn does not end the job, but it may still be dead-lettered.
                 Some(held) if held.copy != turn.copy => return how == EndState::DeadLettered,
                 Some(held) if held.delivery > turn.delivery => return false,
+                // Neither does one of a message that runs without a record of its turn.
+                None if !self.may_end(entry, turn) => return how == EndState::DeadLettered,
                 _ => self.remove(at, now),
             }
         } else if self.ended(entry) == Some(EndState::Cancelled) {
