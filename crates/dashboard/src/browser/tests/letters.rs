@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::{QueueName, Storage, Worker};
+use jobqueue::{QueueName, SendOptions, Storage, Worker};
 use jobqueue_admin::{AccessLevel, Action, Admin, DeadLetterFilter, OperatorEvent, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
 
@@ -204,7 +204,7 @@ async fn copy_in_the_form_keeps_the_type_of_the_payload() {
     assert_eq!(jobs[1].content_type.as_deref(), Some("application/mail+json"));
 }
 
-// Shards show the first messages: another message of the job may wait behind them, or for its time.
+// Shards show the first messages: another message of the job may wait behind them, or for its time. Here another job does.
 #[tokio::test]
 async fn dead_job_can_be_cancelled_where_not_all_jobs_are_shown() {
     let sharded = Sharded::builder().account("a", Storage::memory()).build().unwrap();
@@ -213,6 +213,8 @@ async fn dead_job_can_be_cancelled_where_not_all_jobs_are_shown() {
         admin.create_queue("mails").await.unwrap();
         send(&admin, "twice").await;
         reject_all(&storage).await;
+        let later = SendOptions::new().delay(Duration::from_secs(3_600));
+        admin.send("mails", RawSend::json("mail", "{}").unwrap().with(later)).await.unwrap();
         let page = Browser::operating(&storage).page("/job?queue=mails&id=twice").await;
         assert_eq!(page.contains("do/cancel"), can_be_cancelled, "{page}");
     }
