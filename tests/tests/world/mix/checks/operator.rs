@@ -1,4 +1,4 @@
-//! What an operator was promised: a pause that holds, cancelled jobs that do not run, a canary that holds the others back.
+//! The promises to an operator: a pause that holds, cancelled jobs that do not run, a canary that holds the others back.
 //!
 //! Where nothing fails; a process that is cut off learns of none of it.
 
