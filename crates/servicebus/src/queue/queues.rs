@@ -200,11 +200,14 @@ async fn must_exist(
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
     let node = queues.node(queue).await.map_err(before(failed))?;
-    match delete_active(&node, queues.links.now()).await {
-        Ok(()) => {}
+    let now = queues.links.now();
+    // First of all, because a refusal says that there are partitions, of which an empty one may answer a peek.
+    match manage::delete_batch(&node, BATCH, now + DAY).await {
+        Ok(_) => {}
         Err(fault) if fault.is_unsupported() => return clear_partitions(queues, queue, &node).await,
         Err(fault) => return Err(failed(fault)),
     }
+    delete_active(&node, now).await.map_err(failed)?;
     cancel_delayed(&node).await.map(drop).map_err(failed)
 }
 
