@@ -3,6 +3,7 @@
 use jobqueue::storage::{DeadLetterCause, DeadLetterMessage, PutMessage};
 use serde_json::json;
 
+use super::late_answers::until;
 use super::{Bench, MINUTE};
 
 // The letter with the highest number was taken for the newest; it has the time at which its job came.
@@ -20,6 +21,22 @@ async fn dead_letters_are_cleared_in_whatever_order_their_jobs_came() {
     assert_eq!(bench.count("deadLetters"), 2);
     bench.store().clear(&bench.queue.dead_letter().unwrap()).await.unwrap();
     assert_eq!(bench.count("deadLetters"), 0);
+}
+
+// It could not be cancelled any more, and nothing else was tried.
+#[tokio::test]
+async fn a_message_that_appears_while_its_queue_is_cleared_is_deleted() {
+    let bench = Bench::new();
+    bench.put_delayed(150).await;
+    let fault = bench.emulator.plant("cancel-scheduled-message", "hold");
+    let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
+    let clearing = tokio::spawn(async move { storage.queues().clear(&queue).await });
+    until(|| fault.hits() == 1).await;
+    bench.emulator.advance(MINUTE * 2);
+    assert!(bench.count("active") > 0);
+    fault.release();
+    clearing.await.unwrap().unwrap();
+    assert_eq!((bench.count("active"), bench.count("scheduled")), (0, 0));
 }
 
 // A partition without messages answered, and the whole queue counted as empty.

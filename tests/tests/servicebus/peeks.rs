@@ -18,7 +18,7 @@ use super::{Bench, MINUTE};
 const SOON: Duration = Duration::from_secs(10);
 
 impl Bench {
-    async fn put_delayed(&self, count: u32) {
+    pub(super) async fn put_delayed(&self, count: u32) {
         let delayed = |number: u32| PutMessage::new(number.to_string()).with_visibility_delay(MINUTE);
         for put in self.store().put_all(&self.queue, (0..count).map(delayed).collect()).await {
             put.unwrap();

@@ -208,7 +208,9 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
         Err(fault) => return Err(failed(fault)),
     }
     delete_active(&node, now).await.map_err(failed)?;
-    cancel_delayed(&node).await.map(drop).map_err(failed)
+    cancel_delayed(&node).await.map_err(failed)?;
+    // Those whose delay has ended meanwhile: they have other numbers since.
+    delete_active(&node, now).await.map_err(failed)
 }
 
 /// Deletes the messages that are active and not locked: those that are there when the call begins, and perhaps some that come later. Their
@@ -245,7 +247,8 @@ async fn clear_partitions(
             break;
         }
     }
-    Ok(())
+    // Those whose delay has ended meanwhile.
+    complete_all(queues, queue).await
 }
 
 /// Cancels the delayed messages that a walk through a queue meets; false if there were none.
