@@ -118,6 +118,21 @@ async fn peek_goes_on_behind_delayed_messages_where_the_last_one_ended() {
     assert_eq!(found.await.unwrap().as_deref(), Some("first of another"));
 }
 
+// It stopped in the same place each time: one job that runs hid all that wait behind the delayed ones.
+#[tokio::test]
+async fn peek_behind_an_active_message_goes_on_where_the_last_one_ended() {
+    let bench = Bench::new();
+    bench.leased("runs").await;
+    bench.put_delayed(450).await;
+    bench.put(PutMessage::new("waits")).await.unwrap();
+    let mut looks = Vec::new();
+    for _ in 0..3 {
+        let peeked = bench.store().peek(&bench.queue, 2).await.unwrap();
+        looks.push(peeked.into_iter().map(|message| message.text.unwrap()).collect::<Vec<_>>());
+    }
+    assert_eq!(looks, [vec!["runs"], vec!["runs", "waits"], vec!["runs", "waits"]]);
+}
+
 // Each walk met messages that had come meanwhile, and another one followed.
 #[tokio::test]
 async fn a_queue_is_cleared_and_counted_while_messages_come() {

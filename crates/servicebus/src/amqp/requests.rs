@@ -50,6 +50,8 @@ pub(crate) struct Node {
     requests: mpsc::Sender<Asked>,
     /// A number that is good as long as the links, which end with their queue.
     pub(crate) bookmark: Arc<AtomicI64>,
+    /// Such a number, too: where a walk through the queue ended that found too few.
+    pub(crate) reached: Arc<AtomicI64>,
 }
 
 impl Node {
@@ -66,7 +68,7 @@ impl Node {
         let answers =
             Answers { receiver, waiting: HashMap::new(), sent: FuturesUnordered::new(), leaving: None };
         drop(channel.runtime.spawn(run(sender, answers, answers_to, commands, Arc::clone(&channel))));
-        Ok(Self { requests, bookmark: Arc::default() })
+        Ok(Self { requests, bookmark: Arc::default(), reached: Arc::default() })
     }
 
     /// Sends a request and waits for its answer. If the future is dropped, the request may have been sent.
