@@ -94,16 +94,17 @@ async fn a_worker_until_idle_goes_on_behind_a_message_that_cannot_be_decoded() {
 #[tokio::test]
 async fn a_message_with_large_properties_becomes_a_dead_letter() {
     let text = "z".repeat(20_000);
-    for (size, shown) in [(55_000, &*text), (65_000, &text), (65_380, "text")] {
+    for size in [55_000, 65_000, 65_380] {
         let bench = Bench::new();
         let properties = json!({ "a": "x".repeat(size / 2), "b": "y".repeat(size / 2) });
         python::run(bench.emulator.connection_string(), SEND, &[&properties.to_string(), "text"]);
         let leased = bench.get().await.unwrap();
+        bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("old".to_owned())).await.unwrap();
         let cause = DeadLetterCause::new("rejected").with_description(Some("é".repeat(5_000)));
         let letter = DeadLetterMessage::new(text.clone(), cause);
         bench.store().dead_letter(&bench.queue, &leased.message, letter).await.unwrap();
         let letters = bench.store().peek(&bench.queue.dead_letter().unwrap(), 10).await.unwrap();
-        assert_eq!(letters[0].text.as_deref(), Ok(shown), "{size}");
+        assert_eq!(letters[0].text.as_deref(), Ok(&*text), "{size}");
     }
 }
 

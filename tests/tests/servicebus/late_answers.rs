@@ -145,6 +145,34 @@ async fn answer_to_a_request_is_told_while_another_waits_for_credit() {
     second.abort();
 }
 
+// It was used until the other request had its credit, or none in half a minute: all that came were refused then.
+#[tokio::test]
+async fn node_that_is_given_up_takes_no_request_while_another_waits_for_credit() {
+    let needed = [
+        "outcome_of_a_send_is_told_while_another_waits_for_credit",
+        "request_without_an_outcome_holds_up_no_other",
+    ];
+    if needed.iter().any(|name| is_excluded(&format!("late_answers::{name}"))) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.another().queues().put(&bench.queue, PutMessage::new("job")).await.unwrap();
+    bench.emulator.plant_with("attach-sender", "starve", json!({ "entity": "work", "credits": 1 }));
+    let fault = bench.emulator.plant_with("accept", "drop", json!({ "entity": "work" }));
+    bench.store().peek(&bench.queue, 1).await.unwrap();
+    assert_eq!(fault.hits(), 1);
+    pass(LATE - Duration::from_secs(3)).await;
+    let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
+    let waiting = tokio::spawn(async move { storage.queues().peek(&queue, 2).await.is_ok() });
+    sleep(Duration::from_millis(200)).await;
+    pass(Duration::from_secs(5)).await;
+    sleep(Duration::from_millis(100)).await;
+    let peeked =
+        timeout(SOON, bench.store().peek(&bench.queue, 1)).await.expect("it waits for the other one");
+    assert_eq!(peeked.unwrap().len(), 1);
+    waiting.abort();
+}
+
 // The connection was closed under its deliveries, although the token of their queue was good.
 #[tokio::test]
 async fn link_for_tokens_that_is_not_attached_costs_no_connection_while_a_token_is_good() {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod clears;
 mod clocks;
 mod cuts;
 mod dead_letters;

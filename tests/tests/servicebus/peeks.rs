@@ -18,7 +18,7 @@ use super::{Bench, MINUTE};
 const SOON: Duration = Duration::from_secs(10);
 
 impl Bench {
-    async fn put_delayed(&self, count: u32) {
+    pub(super) async fn put_delayed(&self, count: u32) {
         let delayed = |number: u32| PutMessage::new(number.to_string()).with_visibility_delay(MINUTE);
         for put in self.store().put_all(&self.queue, (0..count).map(delayed).collect()).await {
             put.unwrap();
@@ -116,6 +116,21 @@ async fn peek_goes_on_behind_delayed_messages_where_the_last_one_ended() {
         peeked().await
     });
     assert_eq!(found.await.unwrap().as_deref(), Some("first of another"));
+}
+
+// It stopped in the same place each time: one job that runs hid all that wait behind the delayed ones.
+#[tokio::test]
+async fn peek_behind_an_active_message_goes_on_where_the_last_one_ended() {
+    let bench = Bench::new();
+    bench.leased("runs").await;
+    bench.put_delayed(450).await;
+    bench.put(PutMessage::new("waits")).await.unwrap();
+    let mut looks = Vec::new();
+    for _ in 0..3 {
+        let peeked = bench.store().peek(&bench.queue, 2).await.unwrap();
+        looks.push(peeked.into_iter().map(|message| message.text.unwrap()).collect::<Vec<_>>());
+    }
+    assert_eq!(looks, [vec!["runs"], vec!["runs", "waits"], vec!["runs", "waits"]]);
 }
 
 // Each walk met messages that had come meanwhile, and another one followed.

@@ -50,6 +50,8 @@ pub(crate) struct Node {
     requests: mpsc::Sender<Asked>,
     /// A number that is good as long as the links, which end with their queue.
     pub(crate) bookmark: Arc<AtomicI64>,
+    /// Such a number, too: where a walk through the queue ended that found too few.
+    pub(crate) reached: Arc<AtomicI64>,
 }
 
 impl Node {
@@ -66,7 +68,7 @@ impl Node {
         let answers =
             Answers { receiver, waiting: HashMap::new(), sent: FuturesUnordered::new(), leaving: None };
         drop(channel.runtime.spawn(run(sender, answers, answers_to, commands, Arc::clone(&channel))));
-        Ok(Self { requests, bookmark: Arc::default() })
+        Ok(Self { requests, bookmark: Arc::default(), reached: Arc::default() })
     }
 
     /// Sends a request and waits for its answer. If the future is dropped, the request may have been sent.
@@ -144,7 +146,7 @@ async fn run(
         }
         answers.waiting.insert(next, answer);
         let sending = begin(&mut sender, message(next, request, &answers_to), transaction);
-        if let Err(end) = answers.send(next, sending, &channel.dead).await {
+        if let Err(end) = answers.send(next, sending, &channel.dead, &mut requests).await {
             break end;
         }
         next += 1;
@@ -211,19 +213,26 @@ impl Answers {
         Ok(())
     }
 
-    /// Sends a request. It may wait for credit: answers to others are taken in meanwhile. Fails when the links are of no more use.
+    /// Sends a request. It may wait for credit: answers to others are taken in meanwhile, and no more requests once the links are given up.
+    /// Fails when they are of no more use.
     async fn send(
         &mut self,
         number: u64,
         sending: impl Future<Output = Result<BoxFuture<'static, sender::Answer>, SendError>>,
         dead: &CancellationToken,
+        requests: &mut mpsc::Receiver<Asked>,
     ) -> Result<(), Fault> {
         let mut sending = pin!(timeout(REQUEST_TIMEOUT, sending));
         let sent = loop {
             tokio::select! {
                 biased;
                 () = dead.cancelled() => return Err(gone()),
-                event = self.event() => self.take(event).await?,
+                event = self.event() => {
+                    self.take(event).await?;
+                    if self.leaving.is_some() {
+                        refuse_all(requests);
+                    }
+                }
                 sent = &mut sending => break sent,
             }
         };

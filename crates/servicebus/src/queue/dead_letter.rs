@@ -31,7 +31,9 @@ const MAX_SHOWN: usize = 24 * 1024;
 #[async_trait]
 impl NativeDeadLetters for ServiceBusQueues {
     /// Writes the message's new text to a blob, and settles it with the reason and the number of the blob, as far as the message has room for
-    /// them. A crash between the two leaves the message where it is, and a blob that a sweep removes.
+    /// them. A crash between the two leaves the message where it is, and a blob that a sweep removes. Without room for the number, the text
+    /// is written after the settling, in the place of the text that was saved under the lock: a crash between the two leaves the dead letter
+    /// with that one.
     async fn dead_letter(
         &self,
         queue: &QueueName,
@@ -59,13 +61,19 @@ impl NativeDeadLetters for ServiceBusQueues {
         if let Ok(body) = &*lock.held.body {
             let body = digest(body);
             if text.len() <= MAX_SHOWN && room.takes(BODY, body.len()) && room.takes(TEXT, text.len()) {
-                properties.extend([(BODY, body), (TEXT, text)]);
+                properties.extend([(BODY, body), (TEXT, text.clone())]);
             }
         }
         let outcome = DeadLetterOutcome { reason, description, properties };
         let settled = lock.settle(Settlement::DeadLetter(Arc::new(outcome)), OPERATION).await;
         match &settled {
-            Ok(()) => self.beside.forget(&lock.held).await,
+            Ok(()) if number.is_some() => self.beside.forget(&lock.held).await,
+            Ok(()) => {
+                let saved = format!("{}\n{text}", lock.held.fence);
+                let written = self.beside.write(&lock.held, &saved).await;
+                // The message is a dead letter, which may need what belongs to its former text.
+                written.map_err(|error| error.with_ambiguous(true))?;
+            }
             Err(error) if !error.is_ambiguous() => {
                 if let Some(number) = number {
                     self.beside.forget_letter(&lock.held, number).await;

@@ -161,7 +161,8 @@ fn release_later(queues: &ServiceBusQueues, link: OpenLink, lock: Uuid, pause: D
 }
 
 /// Returns messages that are visible. The walk begins at the first message that the last one found active, or where that ended: the service
-/// gives a delayed message another number when its delay is over, so that none before it becomes active.
+/// gives a delayed message another number when its delay is over, so that none before it becomes active. Behind the page with the first one,
+/// it goes on where a walk ended that found too few.
 pub(super) async fn peek(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -171,18 +172,25 @@ pub(super) async fn peek(
     limits::check_peek(queue, wanted)?;
     let node = queues.node(queue).await.map_err(failed)?;
     let (mut from, mut is_seeking) = (node.bookmark.load(Ordering::Relaxed), true);
+    let (mut reached, mut is_partitioned) = (node.reached.load(Ordering::Relaxed), false);
     let (mut found, mut seen) = (Vec::new(), 0);
     let is_dead = Place::of(queue).is_dead_letters;
     while found.len() < wanted as usize && seen < PEEK_REACH {
         let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
         seen += page.len() as u64;
-        let Some(last) = page.last() else { break };
+        let Some(last) = page.last() else {
+            reached = 0;
+            break;
+        };
         from = last.sequence.saturating_add(1);
-        is_seeking &= !page.iter().any(|content| is_of_partition(content.sequence));
-        if is_seeking {
+        is_partitioned |= page.iter().any(|content| is_of_partition(content.sequence));
+        if is_seeking && !is_partitioned {
             let active = page.iter().find(|content| is_dead || content.is_active);
             is_seeking = active.is_none();
             node.bookmark.store(active.map_or(from, |active| active.sequence), Ordering::Relaxed);
+        }
+        if !is_seeking {
+            from = from.max(reached);
         }
         let now = queues.links.now();
         let visible = page.into_iter().filter(|content| {
@@ -192,6 +200,12 @@ pub(super) async fn peek(
             replaced::count(&queues.beside, queue, &mut content).await?;
             found.push(peeked(queues, queue, content).await?);
         }
+    }
+    if seen >= PEEK_REACH && found.len() < wanted as usize {
+        reached = from;
+    }
+    if !is_partitioned {
+        node.reached.store(reached, Ordering::Relaxed);
     }
     Ok(found)
 }

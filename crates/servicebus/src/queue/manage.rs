@@ -211,13 +211,18 @@ pub(super) async fn last_from(node: &Node, mut from: i64) -> Result<Option<Conte
     }
 }
 
-/// Deletes messages that are active and not locked; false if there were none.
-pub(super) async fn delete_batch(node: &Node, count: i32, before: SystemTime) -> Result<bool, Fault> {
+/// Deletes messages that are active and not locked; returns how many.
+pub(super) async fn delete_batch(node: &Node, count: i32, before: SystemTime) -> Result<i64, Fault> {
     let before = Value::Timestamp(Timestamp::from_milliseconds(millis(before)));
     let body = map([("message-count", Value::Int(count)), ("enqueued-time-utc", before)]);
     let Some(answer) = node.call(request("com.microsoft:batch-delete-messages", body)).await? else {
-        return Ok(false);
+        return Ok(0);
     };
-    let deleted = field(&answer, "message-count");
-    Ok(!matches!(deleted, Some(Value::Int(0) | Value::Uint(0) | Value::Long(0) | Value::Ulong(0))))
+    match field(&answer, "message-count") {
+        Some(Value::Int(deleted)) => Ok((*deleted).into()),
+        Some(Value::Uint(deleted)) => Ok((*deleted).into()),
+        Some(Value::Long(deleted)) => Ok(*deleted),
+        Some(Value::Ulong(deleted)) => Ok(i64::try_from(*deleted).unwrap_or(i64::MAX)),
+        _ => Err(unreadable("the number of messages that were deleted")),
+    }
 }

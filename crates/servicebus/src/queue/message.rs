@@ -20,7 +20,7 @@ const MAX_HEADER_TTL: Duration = Duration::from_millis(u32::MAX as u64);
 /// The longest id of a message: one that the service takes, after a number.
 const MAX_ID: usize = 150;
 /// The greatest difference between two clocks that agree.
-pub(super) const SKEW: Duration = Duration::from_secs(5);
+const SKEW: Duration = Duration::from_secs(5);
 const CONTENT_TYPE: &str = "application/cloudevents+json";
 
 /// Application properties of the framework. Those of others are kept when a message is copied.

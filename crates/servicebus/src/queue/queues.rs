@@ -1,6 +1,6 @@
 //! The operations on whole queues.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -11,7 +11,6 @@ use super::super::error::Fault;
 use super::super::place::Place;
 use super::super::texts::is_conflict;
 use super::manage::Pages;
-use super::message::SKEW;
 use super::put::before;
 use super::{ServiceBusQueues, get, manage};
 use jobqueue_storage::QueueName;
@@ -201,18 +200,37 @@ async fn must_exist(
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
     let node = queues.node(queue).await.map_err(before(failed))?;
-    let Some(last) = manage::last_from(&node, 0).await.map_err(before(failed))? else { return Ok(()) };
-    // By the service's clock: that of this machine may be behind. The time of a delayed message is not documented.
-    let end = if last.is_active { last.enqueued + SKEW } else { queues.links.now() + DAY };
+    let now = queues.links.now();
+    // First of all, because a refusal says that there are partitions, of which an empty one may answer a peek.
+    match manage::delete_batch(&node, BATCH, now + DAY).await {
+        Ok(_) => {}
+        Err(fault) if fault.is_unsupported() => return clear_partitions(queues, queue, &node).await,
+        Err(fault) => return Err(failed(fault)),
+    }
+    delete_active(&node, now).await.map_err(failed)?;
+    cancel_delayed(&node).await.map_err(failed)?;
+    // Those whose delay has ended meanwhile: they have other numbers since.
+    delete_active(&node, now).await.map_err(failed)
+}
+
+/// Deletes the messages that are active and not locked: those that are there when the call begins, and perhaps some that come later. Their
+/// numbers bound it. The times at which they came do not: a dead letter has that of its job, whose number was another.
+async fn delete_active(node: &Node, now: SystemTime) -> Result<(), Fault> {
+    let Some(last) = manage::last_from(node, 0).await? else { return Ok(()) };
+    let end = last.enqueued.max(now) + DAY;
+    // No more than there are numbers: others may come all the time, and the first of them stays if it is locked.
+    let mut most = i64::MAX;
     loop {
-        match manage::delete_batch(&node, BATCH, end).await {
-            Ok(false) => break,
-            Ok(true) => {}
-            Err(fault) if fault.is_unsupported() => return clear_partitions(queues, queue, &node).await,
-            Err(fault) => return Err(failed(fault)),
+        let Some(first) = manage::peek(node, 0, 1).await?.pop() else { return Ok(()) };
+        most = most.min(last.sequence.saturating_sub(first.sequence).saturating_add(1));
+        if most <= 0 {
+            return Ok(());
+        }
+        match manage::delete_batch(node, BATCH, end).await? {
+            0 => return Ok(()),
+            deleted => most -= deleted,
         }
     }
-    cancel_delayed(&node).await.map(drop).map_err(failed)
 }
 
 /// Clears a partitioned queue, of which the service deletes no batches.
@@ -229,7 +247,8 @@ async fn clear_partitions(
             break;
         }
     }
-    Ok(())
+    // Those whose delay has ended meanwhile.
+    complete_all(queues, queue).await
 }
 
 /// Cancels the delayed messages that a walk through a queue meets; false if there were none.
