@@ -237,14 +237,20 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Returns the leases that have ended, and forgets them.
-    pub(super) fn take_ended(&mut self, name: &QueueName) -> rusqlite::Result<Vec<i64>> {
-        Ok(self.row(name)?.map(|row| std::mem::take(&mut row.ended)).unwrap_or_default())
+    /// Returns the leases that have ended, and forgets them, and a time before which no other lease ends.
+    pub(super) fn take_ended(&mut self, name: &QueueName) -> rusqlite::Result<(Vec<i64>, i64)> {
+        let ended = self.row(name)?.map(|row| (std::mem::take(&mut row.ended), row.others_due));
+        Ok(ended.unwrap_or((Vec::new(), i64::MAX)))
     }
 
-    pub(super) fn set_ended(&mut self, name: &QueueName, leases: Vec<i64>) -> rusqlite::Result<()> {
+    pub(super) fn set_ended(
+        &mut self,
+        name: &QueueName,
+        leases: Vec<i64>,
+        others_due: i64,
+    ) -> rusqlite::Result<()> {
         if let Some(row) = self.row(name)? {
-            row.ended = leases;
+            (row.ended, row.others_due) = (leases, others_due);
         }
         Ok(())
     }
@@ -262,6 +268,7 @@ impl<'c> Batch<'c> {
         self.changed = true;
         if let Some(row) = self.row(name)? {
             row.due = row.due.min(until);
+            row.others_due = row.others_due.min(until);
         }
         Ok(())
     }

@@ -170,22 +170,23 @@ fn candidates(
 
 /// Returns the first messages whose leases have ended. If there is none, notes when the first lease ends.
 ///
-/// All leases of the queue are read only when those that were found before are not enough.
+/// All leases of the queue are read only when those that were found before are not enough, and others may have ended since.
 fn ended(batch: &mut Batch<'_>, name: &QueueName, queue: i64, most: usize) -> rusqlite::Result<Vec<Found>> {
     let (now, rows) = (batch.now(), row_id::all(queue));
-    let mut leases = batch.take_ended(name)?;
+    let (mut leases, mut others_due) = batch.take_ended(name)?;
     let mut ended = of_leases(batch, &leases, most)?;
-    if ended.len() < most {
+    if ended.len() < most && others_due <= now {
         let found = batch.statement(ENDED)?;
         let found = found.query_map([rows.start, rows.end, now], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let mut found = found.collect::<rusqlite::Result<Vec<(i64, i64)>>>()?;
         found.sort_unstable_by_key(|&(until, id)| Reverse((until, row_id::number(id))));
         leases = found.into_iter().map(|(_, id)| id).collect();
         ended = of_leases(batch, &leases, most)?;
+        others_due = first_end(batch, queue)?;
     }
-    batch.set_ended(name, leases)?;
+    batch.set_ended(name, leases, others_due)?;
     if ended.is_empty() {
-        note_first_end(batch, name, queue)?;
+        batch.set_due(name, others_due)?;
     }
     Ok(ended)
 }
@@ -200,11 +201,12 @@ fn of_leases(batch: &mut Batch<'_>, leases: &[i64], most: usize) -> rusqlite::Re
     leases.iter().rev().filter_map(read).take(most).collect()
 }
 
-fn note_first_end(batch: &mut Batch<'_>, name: &QueueName, queue: i64) -> rusqlite::Result<()> {
+/// Returns when the first lease ends that is in force.
+fn first_end(batch: &mut Batch<'_>, queue: i64) -> rusqlite::Result<i64> {
     let (now, rows) = (batch.now(), row_id::all(queue));
     let first = batch.statement(FIRST_END)?;
     let first: Option<i64> = first.query_row([rows.start, rows.end, now], |row| row.get(0))?;
-    batch.set_due(name, first.unwrap_or(i64::MAX))
+    Ok(first.unwrap_or(i64::MAX))
 }
 
 /// Returns a time before which no hidden message becomes visible, after a get that has taken all that were visible. A lease that was
@@ -218,7 +220,8 @@ fn next_visible_in(
     let next: Option<i64> =
         batch.statement(NEXT)?.query_row([queue, now, LEASED_TIME], |row| row.get(0)).optional()?;
     if batch.due(name)? <= now {
-        note_first_end(batch, name, queue)?;
+        let first = first_end(batch, queue)?;
+        batch.set_due(name, first)?;
     }
     let next = next.unwrap_or(i64::MAX).min(batch.due(name)?);
     Ok((next < i64::MAX).then(|| to_duration(next - now)))
