@@ -151,6 +151,8 @@ impl Writer {
             ),
         );
         tasks.extract_if(.., expired).for_each(|task| task.fail(&cause));
+        // Their turn comes after light ones, of which there may be some at any time.
+        self.inbox.take_heavy(expired).into_iter().for_each(|task| task.fail(&cause));
         // Tasks that arrive meanwhile have deadlines of their own.
         if joining == Joining::Allowed {
             self.inbox.gather(tasks);
