@@ -99,7 +99,7 @@ impl Space {
         free: i64,
     ) -> rusqlite::Result<bool> {
         let left = self.free_pages(connection)?;
-        let reserve = (self.limit / RESERVE_SHARE).clamp(LEAST_RESERVE, MOST_RESERVE);
+        let reserve = (self.limit / RESERVE_SHARE).clamp(LEAST_RESERVE, MOST_RESERVE).min(self.limit / 4);
         Ok(left >= free || left >= reserve * part as i64 / Reserve::All as i64)
     }
 
@@ -143,6 +143,14 @@ mod tests {
         assert_eq!(space(Some(1 << 40)).checkpoint_pages(), CHECKPOINT_PAGES);
         assert_eq!(space(Some(8 << 20)).checkpoint_pages(), 64);
         assert_eq!(space(Some(0)).checkpoint_pages(), FEWEST_PAGES);
+    }
+
+    #[test]
+    fn small_file_takes_messages_too() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE t (x)").unwrap();
+        let space = Space { limit: 32, ..space(None) };
+        assert!(space.has_reserve(&connection, Reserve::All, 31).unwrap());
     }
 
     #[test]
