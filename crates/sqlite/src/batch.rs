@@ -11,6 +11,7 @@ use super::clock::{LEASED_TIME, StoreClock};
 use super::error::{Applied, Cause, Failure, from_sql};
 use super::known::{Known, QueueRow};
 use super::new_row::{self, Pending};
+use super::space::Reserve;
 use super::statements::Statements;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Operation, PutMessage, QueueName, StoreError, StoreErrorKind};
@@ -24,7 +25,9 @@ pub(super) struct Batch<'c> {
     /// synced each time.
     note: bool,
     changed: bool,
-    grows: bool,
+    reserve: Reserve,
+    /// True if the file is full: what takes pages is done in another way.
+    saves_pages: bool,
     unmet: bool,
     /// The milliseconds by which leases were moved, since time has leapt ahead.
     moved: i64,
@@ -39,8 +42,8 @@ pub(super) struct Batch<'c> {
 pub(super) struct Finished {
     /// True if something was changed, so that there is something to commit.
     pub(super) changed: bool,
-    /// True if messages or blobs were added.
-    pub(super) grows: bool,
+    /// The part of the reserved pages that must be left.
+    pub(super) reserve: Reserve,
     /// The queues whose subscriptions are to be notified.
     pub(super) arrived: Vec<QueueName>,
     /// The file as it is after the commit.
@@ -81,7 +84,8 @@ impl<'c> Batch<'c> {
             known,
             note: false,
             changed: false,
-            grows: false,
+            reserve: Reserve::Nothing,
+            saves_pages: false,
             unmet: false,
             moved: 0,
             hides_time: false,
@@ -166,9 +170,18 @@ impl<'c> Batch<'c> {
         self.changed = true;
     }
 
-    /// Notes that the operation adds messages or blobs, for which a part of the file is not available.
-    pub(super) fn note_growth(&mut self) {
-        self.grows = true;
+    /// Notes that the operation may take pages, for which a part of the reserved ones is not available.
+    pub(super) fn leave(&mut self, reserve: Reserve) {
+        self.reserve = self.reserve.max(reserve);
+    }
+
+    /// Makes operations do without pages where they can, after a try for which the file was full.
+    pub(super) fn save_pages(&mut self) {
+        self.saves_pages = true;
+    }
+
+    pub(super) fn saves_pages(&self) -> bool {
+        self.saves_pages
     }
 
     /// Notes that the operation found nothing, and is applied again if messages arrive in its transaction.
@@ -224,14 +237,20 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Returns the leases that have ended, and forgets them.
-    pub(super) fn take_ended(&mut self, name: &QueueName) -> rusqlite::Result<Vec<i64>> {
-        Ok(self.row(name)?.map(|row| std::mem::take(&mut row.ended)).unwrap_or_default())
+    /// Returns the leases that have ended, and forgets them, and a time before which no other lease ends.
+    pub(super) fn take_ended(&mut self, name: &QueueName) -> rusqlite::Result<(Vec<i64>, i64)> {
+        let ended = self.row(name)?.map(|row| (std::mem::take(&mut row.ended), row.others_due));
+        Ok(ended.unwrap_or((Vec::new(), i64::MAX)))
     }
 
-    pub(super) fn set_ended(&mut self, name: &QueueName, leases: Vec<i64>) -> rusqlite::Result<()> {
+    pub(super) fn set_ended(
+        &mut self,
+        name: &QueueName,
+        leases: Vec<i64>,
+        others_due: i64,
+    ) -> rusqlite::Result<()> {
         if let Some(row) = self.row(name)? {
-            row.ended = leases;
+            (row.ended, row.others_due) = (leases, others_due);
         }
         Ok(())
     }
@@ -249,6 +268,7 @@ impl<'c> Batch<'c> {
         self.changed = true;
         if let Some(row) = self.row(name)? {
             row.due = row.due.min(until);
+            row.others_due = row.others_due.min(until);
         }
         Ok(())
     }
@@ -333,7 +353,7 @@ impl<'c> Batch<'c> {
         }
         Ok(Finished {
             changed: self.changed,
-            grows: self.grows,
+            reserve: self.reserve,
             arrived,
             known: self.known,
             moved: self.moved,

@@ -10,7 +10,7 @@ use jobqueue_storage::{
     UpdateMessage,
 };
 
-use super::options::Options;
+use super::options::{Options, Synchronous};
 use super::store::Store;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -85,4 +85,64 @@ async fn full_file_is_worked_through() {
         }
         assert!(lease(&store, &queue, 1).await.is_empty());
     }
+}
+
+/// Leases some messages, as long as the file is not too full for it.
+async fn lease_some(store: &Store, queue: &QueueName) -> Vec<LeasedMessage> {
+    let mut leased = Vec::new();
+    for _ in 0..8 {
+        match store.get(queue, GetMessages::new(32, MINUTE)).await {
+            Ok(received) => leased.extend(received.messages),
+            Err(error) => {
+                assert_eq!(error.kind(), StoreErrorKind::Full);
+                break;
+            }
+        }
+    }
+    leased
+}
+
+/// Puts messages back, with texts that are `longer` as far as there is room.
+async fn put_back(store: &Store, queue: &QueueName, leased: Vec<LeasedMessage>, longer: usize) {
+    let backs = leased.into_iter().map(async |one| {
+        let mut back = UpdateMessage::new(MINUTE);
+        back.ends_lease = true;
+        if longer > 0 {
+            let with_text = back.clone().with_text(Some(one.text.unwrap() + &"y".repeat(longer)));
+            match store.update(queue, &one.message, with_text).await {
+                Ok(_) => return,
+                Err(error) => assert_eq!(error.kind(), StoreErrorKind::Full),
+            }
+        }
+        store.update(queue, &one.message, back).await.unwrap();
+    });
+    join_all(backs).await;
+}
+
+/// While nothing succeeds, no page comes free, and the reserved ones are used up.
+#[tokio::test]
+async fn full_file_gives_messages_although_all_are_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new());
+    let options = Options::new(folder.path().join("jobs.db")).clock(Arc::<ManualClock>::clone(&clock));
+    let options = options.max_bytes(1 << 20).synchronous(Synchronous::Normal);
+    let store = Store::open(options).await.unwrap();
+    let queue: QueueName = "orders".parse().unwrap();
+    store.create_queue(&queue, &Metadata::new()).await.unwrap();
+    let mut left = fill(&store, &queue, 20).await;
+    for round in 0..16 {
+        let leased = lease_some(&store, &queue).await;
+        assert!(!leased.is_empty(), "round {round}");
+        put_back(&store, &queue, leased, if round < 4 { 300 } else { 0 }).await;
+        clock.advance(MINUTE);
+    }
+    while left > 0 {
+        let leased = lease_some(&store, &queue).await;
+        assert!(!leased.is_empty(), "{left} messages are left");
+        left -= leased.len();
+        let deletions = leased.iter().map(|one| store.delete(&queue, &one.message, ExpiredReceipt::Refuse));
+        assert!(join_all(deletions).await.iter().all(Result::is_ok));
+        clock.advance(MINUTE);
+    }
+    assert!(lease(&store, &queue, 1).await.is_empty());
 }

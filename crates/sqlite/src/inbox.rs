@@ -1,7 +1,6 @@
 //! The operations that were requested, on their way into transactions.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ pub(super) type Tasks = Vec<Box<dyn Work>>;
 pub(super) struct Inbox {
     requested: Receiver<Box<dyn Work>>,
     /// Operations that write much. Renewals and ends of leases must not wait behind the payloads that were requested before them.
-    heavy: RefCell<VecDeque<Box<dyn Work>>>,
+    heavy: RefCell<Tasks>,
 }
 
 impl Inbox {
@@ -57,14 +56,17 @@ impl Inbox {
 
     /// Returns the first heavy operations: those of one transaction.
     pub(super) fn heavy(&self) -> Tasks {
-        let (mut heavy, mut tasks, mut weight) = (self.heavy.borrow_mut(), Tasks::new(), 0);
-        while weight < MAX_BYTES
-            && let Some(task) = heavy.pop_front()
-        {
+        let mut weight = 0;
+        self.take_heavy(|task| {
+            let has_room = weight < MAX_BYTES;
             weight += task.weight();
-            tasks.push(task);
-        }
-        tasks
+            has_room
+        })
+    }
+
+    /// Takes the heavy operations out that `is_meant`.
+    pub(super) fn take_heavy(&self, is_meant: impl FnMut(&mut Box<dyn Work>) -> bool) -> Tasks {
+        self.heavy.borrow_mut().extract_if(.., is_meant).collect()
     }
 
     /// Adds an operation to `tasks`, or sets it aside if it is heavy. Returns the weight that was added.
@@ -72,7 +74,7 @@ impl Inbox {
         match task.weight() {
             _ if task.is_abandoned() => 0,
             HEAVY.. => {
-                self.heavy.borrow_mut().push_back(task);
+                self.heavy.borrow_mut().push(task);
                 0
             }
             weight => {

@@ -37,6 +37,8 @@ pub(super) struct QueueRow {
     stored_due: i64,
     /// Leases that had ended when they were last read, the first ones last. Some may have been renewed or deleted since.
     pub(super) ended: Vec<i64>,
+    /// No other lease ends before.
+    pub(super) others_due: i64,
     /// True if messages have become visible since this was last asked.
     pub(super) visible: bool,
     /// True if messages have arrived since the last notification, and true if some of the messages were not visible at once.
@@ -120,6 +122,7 @@ impl QueueRow {
                 due: stored_due,
                 stored_due,
                 ended: Vec::new(),
+                others_due: stored_due,
                 visible: false,
                 arrived: false,
                 delayed: false,

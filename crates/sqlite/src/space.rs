@@ -23,6 +23,21 @@ const RESERVE_SHARE: i64 = 16;
 /// SQLite's own limit on the number of pages.
 const ALL_PAGES: i64 = 0xffff_fffe;
 
+/// The part of the reserved pages that an operation must leave, in eighths.
+///
+/// Messages that are put back leave pages for leases, and new leases leave some for messages that are leased again: whatever is put back,
+/// a get finds messages, and their deletion frees pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reserve {
+    Nothing = 0,
+    /// For those that are leased again.
+    ForOldLeases = 1,
+    ForLeases = 2,
+    /// For texts that grow, and for leases.
+    ForTexts = 3,
+    All = 8,
+}
+
 #[derive(Debug)]
 pub(super) struct Space {
     folder: PathBuf,
@@ -64,17 +79,28 @@ impl Space {
         Ok(())
     }
 
-    /// Returns whether the open transaction has left the pages that leases, renewals and messages that are put back may need. New
-    /// messages must not take them: a full file would otherwise stop the work that frees it.
-    pub(super) fn has_reserve(&self, connection: &Connection) -> rusqlite::Result<bool> {
+    /// Returns the number of pages that the file has left; all of them if it is not limited.
+    pub(super) fn free_pages(&self, connection: &Connection) -> rusqlite::Result<i64> {
         if self.limit >= ALL_PAGES {
-            return Ok(true);
+            return Ok(ALL_PAGES);
         }
         let pages = |pragma: &str| -> rusqlite::Result<i64> {
             connection.prepare_cached(pragma)?.query_row([], |row| row.get(0))
         };
-        let free = self.limit - pages("PRAGMA page_count")? + pages("PRAGMA freelist_count")?;
-        Ok(free >= (self.limit / RESERVE_SHARE).clamp(LEAST_RESERVE, MOST_RESERVE))
+        Ok(self.limit - pages("PRAGMA page_count")? + pages("PRAGMA freelist_count")?)
+    }
+
+    /// Returns whether the open transaction has left `part` of the pages that leases, renewals and messages that are put back may need,
+    /// or has taken none of those that were `free` before: a full file would otherwise stop the work that frees it.
+    pub(super) fn has_reserve(
+        &self,
+        connection: &Connection,
+        part: Reserve,
+        free: i64,
+    ) -> rusqlite::Result<bool> {
+        let left = self.free_pages(connection)?;
+        let reserve = (self.limit / RESERVE_SHARE).clamp(LEAST_RESERVE, MOST_RESERVE).min(self.limit / 4);
+        Ok(left >= free || left >= reserve * part as i64 / Reserve::All as i64)
     }
 
     pub(super) fn checkpoint_pages(&self) -> u32 {
@@ -117,6 +143,14 @@ mod tests {
         assert_eq!(space(Some(1 << 40)).checkpoint_pages(), CHECKPOINT_PAGES);
         assert_eq!(space(Some(8 << 20)).checkpoint_pages(), 64);
         assert_eq!(space(Some(0)).checkpoint_pages(), FEWEST_PAGES);
+    }
+
+    #[test]
+    fn small_file_takes_messages_too() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE t (x)").unwrap();
+        let space = Space { limit: 32, ..space(None) };
+        assert!(space.has_reserve(&connection, Reserve::All, 31).unwrap());
     }
 
     #[test]

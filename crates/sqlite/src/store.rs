@@ -100,12 +100,15 @@ impl Store {
         self.health.check().map_err(fail)?;
         let (reply, answer) = oneshot::channel();
         let task = Task::new(operation, subject.clone(), weight, work, reply);
-        let send = |channels: &Channels| channels.tasks.send(Box::new(task)).is_ok();
-        let is_sent = self.channels.as_ref().is_some_and(send);
-        if !is_sent {
+        if !self.request(Box::new(task)) {
             return Err(fail(gone()));
         }
         answer.await.unwrap_or_else(|_| Err(fail(gone().ambiguous(true))))
+    }
+
+    /// Hands a task to the writer. Returns false if the writer is gone.
+    pub(super) fn request(&self, task: Box<dyn Work>) -> bool {
+        self.channels.as_ref().is_some_and(|channels| channels.tasks.send(task).is_ok())
     }
 
     /// Reads from a snapshot. Counts, pages and searches may take long; the other reads do not wait for them.

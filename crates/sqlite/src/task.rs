@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::batch::Batch;
 use super::error::{Applied, Cause, Failure};
+use super::space::Reserve;
 use jobqueue_storage::{Operation, StoreError};
 
 /// A task whose answer's type the writer need not know.
@@ -16,6 +17,9 @@ pub(super) trait Work: Send {
 
     /// Returns whether the kept answer may become better: a get that found nothing, before messages arrived in the same transaction.
     fn is_unmet(&self) -> bool;
+
+    /// Returns whether the work adds messages, blobs or entries.
+    fn adds(&self) -> bool;
 
     /// Sends the kept answer, after the commit.
     fn answer(self: Box<Self>);
@@ -66,11 +70,8 @@ where
             // Any other operation that reads the messages has to find the pending ones.
             batch.insert_pending()?;
         }
-        if matches!(
-            self.operation,
-            Operation::Put | Operation::PutAll | Operation::PutBlob | Operation::AppendJournal
-        ) {
-            batch.note_growth();
+        if self.adds() {
+            batch.leave(Reserve::All);
         }
         self.result = Some(match (self.work)(batch, &self.subject) {
             Ok(value) => Ok(value),
@@ -83,6 +84,13 @@ where
 
     fn is_unmet(&self) -> bool {
         self.is_unmet
+    }
+
+    fn adds(&self) -> bool {
+        matches!(
+            self.operation,
+            Operation::Put | Operation::PutAll | Operation::PutBlob | Operation::AppendJournal
+        )
     }
 
     fn answer(self: Box<Self>) {

@@ -17,7 +17,7 @@ use super::health::Health;
 use super::known::Known;
 use super::notifiers::Notifiers;
 use super::purge;
-use super::space::Space;
+use super::space::{Reserve, Space};
 use jobqueue_storage::log::{debug, warn};
 
 /// The number of pages from which to warn that the log cannot be cut: 64 MiB.
@@ -94,9 +94,18 @@ impl Upkeep {
         }
     }
 
-    /// Returns whether a transaction with new messages leaves room for work on those that exist.
-    pub(super) fn has_reserve(&self, connection: &Connection) -> rusqlite::Result<bool> {
-        self.space.has_reserve(connection)
+    /// Returns whether a transaction leaves room for work on the messages that exist.
+    pub(super) fn has_reserve(
+        &self,
+        connection: &Connection,
+        part: Reserve,
+        free: i64,
+    ) -> rusqlite::Result<bool> {
+        self.space.has_reserve(connection, part, free)
+    }
+
+    pub(super) fn free_pages(&self, connection: &Connection) -> rusqlite::Result<i64> {
+        self.space.free_pages(connection)
     }
 
     /// Returns the time that the writer may sleep when no operation is requested.

@@ -17,6 +17,7 @@ use super::notifiers::Notifiers;
 use super::open::leave_log;
 use super::open::open_files::OpenFiles;
 use super::process_guard::ProcessGuard;
+use super::space::Reserve;
 use super::task::Work;
 use super::upkeep::Upkeep;
 use jobqueue_storage::StoreErrorKind;
@@ -49,6 +50,8 @@ pub(super) struct Writer {
 enum Joining {
     Allowed,
     Exclusive,
+    /// None may, and the operation does without pages where it can: the file is full.
+    Saving,
 }
 
 /// The reason why a transaction was not committed.
@@ -89,7 +92,7 @@ impl Writer {
 
     /// Runs all tasks in one transaction. If `joining` allows it, operations that arrive before COMMIT join it. When
     /// the transaction fails for a reason that may lie with one task (a full disk), each task runs in a transaction of
-    /// its own, so that a small delete does not fail because of a large put.
+    /// its own, so that a small delete does not fail because of a large put. One for which the file is full runs once more, and saves pages.
     fn serve(&mut self, mut tasks: Tasks, joining: Joining) {
         if let Err(cause) = self.health.poisoned() {
             return fail_all(tasks, &cause);
@@ -100,11 +103,15 @@ impl Writer {
             Ok(()) => tasks.into_iter().for_each(|task| task.answer()),
             Err(cause) => {
                 self.health.note(&cause);
-                let alone = tasks.len() == 1 || cause.is_fatal() || cause.ambiguous;
-                if alone {
+                let can_save = joining != Joining::Saving && tasks.iter().any(|task| !task.adds());
+                if cause.is_fatal() || cause.ambiguous {
                     fail_all(tasks, &cause);
-                } else {
+                } else if tasks.len() > 1 {
                     tasks.into_iter().for_each(|task| self.serve(vec![task], Joining::Exclusive));
+                } else if cause.kind == StoreErrorKind::Full && can_save {
+                    self.serve(tasks, Joining::Saving);
+                } else {
+                    fail_all(tasks, &cause);
                 }
             }
         }
@@ -144,6 +151,8 @@ impl Writer {
             ),
         );
         tasks.extract_if(.., expired).for_each(|task| task.fail(&cause));
+        // Their turn comes after light ones, of which there may be some at any time.
+        self.inbox.take_heavy(expired).into_iter().for_each(|task| task.fail(&cause));
         // Tasks that arrive meanwhile have deadlines of their own.
         if joining == Joining::Allowed {
             self.inbox.gather(tasks);
@@ -158,19 +167,21 @@ impl Writer {
             Err(error) => return Err(Abort::Failed(from_sql(error))),
         }
         let known = std::mem::take(&mut self.known);
-        let applied = match Batch::begin(&self.connection, &self.clock, known) {
-            Ok(batch) => self.apply(batch, tasks, joining),
+        let free = self.upkeep.free_pages(&self.connection);
+        let begun = Batch::begin(&self.connection, &self.clock, known);
+        let applied = match begun.and_then(|batch| free.map(|free| (batch, free)).map_err(from_sql)) {
+            Ok((batch, free)) => self.apply(batch, tasks, joining).map(|finished| (finished, free)),
             Err(cause) => {
                 self.roll_back();
                 return Err(Abort::Failed(cause));
             }
         };
         match applied {
-            Ok(finished) if finished.changed => {
-                self.require_reserve(&finished)?;
+            Ok((finished, free)) if finished.changed => {
+                self.require_reserve(&finished, free)?;
                 self.commit().map(|()| finished)
             }
-            Ok(finished) => {
+            Ok((finished, _)) => {
                 self.roll_back();
                 Ok(finished)
             }
@@ -182,10 +193,10 @@ impl Writer {
     }
 
     /// Rolls a transaction back that would take the pages which are left for work on the messages that exist.
-    fn require_reserve(&self, finished: &Finished) -> Result<(), Abort> {
-        let has_reserve = match finished.grows {
-            true => self.upkeep.has_reserve(&self.connection),
-            false => Ok(true),
+    fn require_reserve(&self, finished: &Finished, free: i64) -> Result<(), Abort> {
+        let has_reserve = match finished.reserve {
+            Reserve::Nothing => Ok(true),
+            part => self.upkeep.has_reserve(&self.connection, part, free),
         };
         let full = || rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
         let kept = has_reserve.and_then(|has_reserve| if has_reserve { Ok(()) } else { Err(full()) });
@@ -197,6 +208,9 @@ impl Writer {
 
     fn apply(&self, mut batch: Batch<'_>, tasks: &mut Tasks, joining: Joining) -> rusqlite::Result<Finished> {
         let mut applied = 0;
+        if joining == Joining::Saving {
+            batch.save_pages();
+        }
         loop {
             for task in &mut tasks[applied..] {
                 task.apply(&mut batch)?;
@@ -206,7 +220,7 @@ impl Writer {
             // Operations that arrived meanwhile need no sync of their own. Many of them were requested after the last
             // answer.
             let is_served = batch.has_visible() && try_again(tasks, &mut batch)?;
-            if joining == Joining::Exclusive {
+            if joining != Joining::Allowed {
                 return batch.finish();
             }
             // A get that is requested now leases messages in the transaction that makes them visible.

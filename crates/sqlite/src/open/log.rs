@@ -40,15 +40,29 @@ const CHUNK: usize = 1 << 20;
 /// # Errors
 /// `Corrupt` when committed work was lost; `Unavailable` or `Full` when it cannot be written.
 pub(super) fn secure(connection: &Connection, path: &Path, is_full: bool) -> Result<bool, Cause> {
-    let bytes = path.metadata().map_or(0, |metadata| metadata.len());
-    if bytes < HEADER as u64 {
+    if length(path) < HEADER as u64 {
         return Ok(false);
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(from_sql)?;
-    let done = if is_full && bytes <= MAX_BYTES { check(path) } else { Ok(()) };
-    let done = done.and_then(|()| write_again(path).map(drop).map_err(cannot_write));
+    let done = secure_locked(path, is_full);
     connection.execute_batch("ROLLBACK").map_err(from_sql)?;
-    done.map(|()| true)
+    done
+}
+
+fn secure_locked(path: &Path, is_full: bool) -> Result<bool, Cause> {
+    // Another process may have emptied the log while this one waited for the lock.
+    let bytes = length(path);
+    if bytes < HEADER as u64 {
+        return Ok(false);
+    }
+    if is_full && bytes <= MAX_BYTES {
+        check(path)?;
+    }
+    write_again(path).map(|_| true).map_err(cannot_write)
+}
+
+fn length(path: &Path) -> u64 {
+    path.metadata().map_or(0, |metadata| metadata.len())
 }
 
 fn check(path: &Path) -> Result<(), Cause> {
@@ -180,6 +194,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     const PAGE: usize = 512;
@@ -247,6 +263,32 @@ mod tests {
             assert_eq!(write_again(file.path()).unwrap(), again);
             assert_eq!(fs::read(file.path()).unwrap(), before);
         }
+    }
+
+    thread_local! {
+        static HOLDER: RefCell<Option<Connection>> = const { RefCell::new(None) };
+    }
+
+    /// Processes that start at once look at the same log, and the first of them empties it.
+    #[test]
+    fn log_that_another_process_empties_meanwhile_is_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("jobs.db");
+        let holder = Connection::open(&file).unwrap();
+        holder.pragma_update(None, "journal_mode", "WAL").unwrap();
+        let mut opener = Connection::open(&file).unwrap();
+        opener.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).unwrap();
+        holder.execute_batch("CREATE TABLE t (x); BEGIN IMMEDIATE").unwrap();
+        let log = folder.path().join("jobs.db-wal");
+        assert!(length(&log) > 0);
+        HOLDER.set(Some(holder));
+        let empty_log = |_| {
+            let ends = "ROLLBACK; PRAGMA wal_checkpoint(TRUNCATE)";
+            HOLDER.take().is_some_and(|holder| holder.execute_batch(ends).is_ok())
+        };
+        opener.busy_handler(Some(empty_log)).unwrap();
+        assert!(matches!(secure(&opener, &log, true), Ok(false)));
+        assert_eq!(length(&log), 0);
     }
 
     #[test]

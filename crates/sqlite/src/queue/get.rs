@@ -7,14 +7,15 @@ use std::time::Duration;
 use rusqlite::{OptionalExtension, ToSql, params};
 
 use super::ready::{BY_NUMBER, Found, LEASED, Source, merge};
-use crate::batch::Batch;
+use crate::batch::{Batch, refuse};
 use crate::clock::{LEASED_TIME, after, to_duration, to_instant};
 use crate::error::Applied;
 use crate::groups::Removed;
 use crate::receipt::{Receipt, message_ref};
 use crate::row_id;
+use crate::space::Reserve;
 use crate::statements::Insert;
-use jobqueue_storage::{GetMessages, LeasedMessage, Operation, QueueName, Received};
+use jobqueue_storage::{GetMessages, LeasedMessage, Operation, QueueName, Received, StoreErrorKind};
 
 /// The number of expired messages that one get may meet and remove before it returns with the messages it has.
 const MAX_EXPIRED: usize = 1_000;
@@ -86,8 +87,9 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
         let before = rows.len();
         for row in found {
             match row.source {
-                Source::Number => {}
+                Source::Number => leave(batch),
                 Source::Time => {
+                    leave(batch);
                     batch.statement(TAKE)?.execute([row.id, LEASED_TIME])?;
                 }
                 Source::Lease => {
@@ -112,17 +114,24 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
             break;
         }
     }
-    if rows.is_empty() {
-        batch.note_unmet();
-    } else {
-        batch.note_lease(name, visible_at)?;
+    match rows.is_empty() {
+        true if batch.saves_pages() => return Err(refuse(StoreErrorKind::Full, Operation::Get, name)),
+        true => batch.note_unmet(),
+        false => batch.note_lease(name, visible_at)?,
     }
     let next_visible_in = match rows.len() {
-        _ if expired >= MAX_EXPIRED && rows.len() < wanted => Some(Duration::ZERO),
+        leased if leased < wanted && (expired >= MAX_EXPIRED || batch.saves_pages()) => Some(Duration::ZERO),
         leased if leased < wanted => next_visible_in(batch, name, queue)?,
         _ => None,
     };
     Ok(Leased { rows, visible_at, next_visible_in })
+}
+
+/// Leaves pages for messages that are leased again, unless there is none.
+fn leave(batch: &mut Batch<'_>) {
+    if !batch.saves_pages() {
+        batch.leave(Reserve::ForOldLeases);
+    }
 }
 
 /// Returns the first messages that can be received, some of them perhaps expired.
@@ -132,6 +141,15 @@ fn candidates(
     queue: i64,
     limit: usize,
 ) -> rusqlite::Result<Vec<Found>> {
+    if batch.saves_pages() {
+        // Each of these has a lease already, whose row is used again.
+        let has_ended = batch.due(name)? <= batch.now();
+        let ended = if has_ended { ended(batch, name, queue, limit)? } else { Vec::new() };
+        if !ended.is_empty() || batch.due(name)? < i64::MAX {
+            return Ok(ended);
+        }
+        // No lease is left that would end.
+    }
     let (now, most) = (batch.now(), i64::try_from(limit).unwrap_or(i64::MAX));
     let due = batch.statement(VISIBLE)?.query_map(params![queue, now, most], Found::by_time)?;
     let mut due = due.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -152,22 +170,23 @@ fn candidates(
 
 /// Returns the first messages whose leases have ended. If there is none, notes when the first lease ends.
 ///
-/// All leases of the queue are read only when those that were found before are not enough.
+/// All leases of the queue are read only when those that were found before are not enough, and others may have ended since.
 fn ended(batch: &mut Batch<'_>, name: &QueueName, queue: i64, most: usize) -> rusqlite::Result<Vec<Found>> {
     let (now, rows) = (batch.now(), row_id::all(queue));
-    let mut leases = batch.take_ended(name)?;
+    let (mut leases, mut others_due) = batch.take_ended(name)?;
     let mut ended = of_leases(batch, &leases, most)?;
-    if ended.len() < most {
+    if ended.len() < most && others_due <= now {
         let found = batch.statement(ENDED)?;
         let found = found.query_map([rows.start, rows.end, now], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let mut found = found.collect::<rusqlite::Result<Vec<(i64, i64)>>>()?;
         found.sort_unstable_by_key(|&(until, id)| Reverse((until, row_id::number(id))));
         leases = found.into_iter().map(|(_, id)| id).collect();
         ended = of_leases(batch, &leases, most)?;
+        others_due = first_end(batch, queue)?;
     }
-    batch.set_ended(name, leases)?;
+    batch.set_ended(name, leases, others_due)?;
     if ended.is_empty() {
-        note_first_end(batch, name, queue)?;
+        batch.set_due(name, others_due)?;
     }
     Ok(ended)
 }
@@ -182,11 +201,12 @@ fn of_leases(batch: &mut Batch<'_>, leases: &[i64], most: usize) -> rusqlite::Re
     leases.iter().rev().filter_map(read).take(most).collect()
 }
 
-fn note_first_end(batch: &mut Batch<'_>, name: &QueueName, queue: i64) -> rusqlite::Result<()> {
+/// Returns when the first lease ends that is in force.
+fn first_end(batch: &mut Batch<'_>, queue: i64) -> rusqlite::Result<i64> {
     let (now, rows) = (batch.now(), row_id::all(queue));
     let first = batch.statement(FIRST_END)?;
     let first: Option<i64> = first.query_row([rows.start, rows.end, now], |row| row.get(0))?;
-    batch.set_due(name, first.unwrap_or(i64::MAX))
+    Ok(first.unwrap_or(i64::MAX))
 }
 
 /// Returns a time before which no hidden message becomes visible, after a get that has taken all that were visible. A lease that was
@@ -200,7 +220,8 @@ fn next_visible_in(
     let next: Option<i64> =
         batch.statement(NEXT)?.query_row([queue, now, LEASED_TIME], |row| row.get(0)).optional()?;
     if batch.due(name)? <= now {
-        note_first_end(batch, name, queue)?;
+        let first = first_end(batch, queue)?;
+        batch.set_due(name, first)?;
     }
     let next = next.unwrap_or(i64::MAX).min(batch.due(name)?);
     Ok((next < i64::MAX).then(|| to_duration(next - now)))

@@ -214,6 +214,22 @@ fn leases_are_read_once_for_many_gets() {
     assert!(many < one + one / 10, "{one} and {many} steps");
 }
 
+/// One worker was killed, thousands of jobs run, and what waits was put before that lease ended.
+#[test]
+fn ended_lease_behind_a_backlog_costs_no_read_of_all_leases_at_each_get() {
+    let steps = |gets| {
+        let connection = leased(10_000);
+        connection.execute("UPDATE jobqueue_lease SET until = ?1", [NOW + 60_000]).unwrap();
+        let first = "UPDATE jobqueue_lease SET until = ?1 WHERE id = (SELECT min(id) FROM jobqueue_lease)";
+        connection.execute(first, [NOW - 1]).unwrap();
+        let waiting = "DELETE FROM jobqueue_lease WHERE id IN (SELECT id FROM jobqueue_lease ORDER BY id DESC LIMIT 500)";
+        connection.execute(waiting, []).unwrap();
+        steps_of_gets(&connection, &clock(), gets, 10)
+    };
+    let (one, many) = (steps(1), steps(10));
+    assert!(many < one + one / 10, "{one} and {many} steps");
+}
+
 #[test]
 fn gets_that_find_too_few_messages_do_not_read_all_leases_each_time() {
     let steps = |gets| steps_of_gets(&leased(1_000), &clock(), gets, 2_000);
