@@ -166,6 +166,7 @@ mod tests {
                 is_express: true,
                 messages: Some(5),
                 dead_letters: Some(4),
+                now: None,
             }]
         );
         assert_eq!(super::read(b"<feed></feed>"), Some(Vec::new()));
