@@ -21,6 +21,7 @@ mod long_held;
 mod made_anew;
 mod many_queues;
 mod namespace;
+mod nested;
 mod opening;
 mod outages;
 mod partitions;

@@ -11,6 +11,7 @@ use serde_amqp::read::SliceReader;
 use serde_amqp::serde::Deserialize as _;
 use uuid::Uuid;
 
+use super::super::amqp::nesting::{Nesting, TOO_DEEP};
 use super::super::amqp::receiver::ReceiveLink;
 use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::settlement::Settlement;
@@ -125,17 +126,24 @@ pub(super) async fn peek(node: &Node, from: i64, count: i32) -> Result<Vec<Conte
         return Err(unreadable("messages"));
     };
     let read = |entry| match field(entry, "message") {
-        Some(Value::Binary(bytes)) => match Body::decode_message_from_reader(SliceReader::new(bytes)) {
-            Ok(message) => Ok(Content::read(message)),
-            Err(error) => undecodable(bytes, &error),
-        },
+        Some(Value::Binary(bytes)) => content(bytes),
         _ => Err(unreadable("a message")),
     };
     entries.iter().map(read).collect()
 }
 
+fn content(bytes: &[u8]) -> Result<Content, Fault> {
+    if let Some(end) = Nesting::default().take(bytes) {
+        return undecodable(&bytes[..end], TOO_DEEP);
+    }
+    match Body::decode_message_from_reader(SliceReader::new(bytes)) {
+        Ok(message) => Ok(Content::read(message)),
+        Err(error) => undecodable(bytes, &error.to_string()),
+    }
+}
+
 /// Reads as much of a message as can be decoded: the service writes its annotations before the content.
-fn undecodable(bytes: &[u8], error: &serde_amqp::Error) -> Result<Content, Fault> {
+fn undecodable(bytes: &[u8], reason: &str) -> Result<Content, Fault> {
     let (mut annotations, mut properties) = (MessageAnnotations::builder(), ApplicationProperties::builder());
     let mut sections = Deserializer::new(SliceReader::new(bytes));
     while let Ok(Value::Described(section)) = Value::deserialize(&mut sections) {
@@ -154,9 +162,9 @@ fn undecodable(bytes: &[u8], error: &serde_amqp::Error) -> Result<Content, Fault
     }
     let message = Message::builder().message_annotations(annotations.build());
     let message = message.application_properties(properties.build()).body(Body::Empty).build();
-    let content = Content { text: Err(error.to_string()), is_whole: false, ..Content::read(message) };
+    let content = Content { text: Err(reason.to_owned()), is_whole: false, ..Content::read(message) };
     // Without a number the next page would begin anywhere.
-    if content.sequence == 0 { Err(Fault::unreadable(error)) } else { Ok(content) }
+    if content.sequence == 0 { Err(Fault::unreadable(reason)) } else { Ok(content) }
 }
 
 /// The messages of a queue in every state, a page at a time: those that are there when the first page has come, and perhaps some that come
