@@ -129,7 +129,7 @@ async fn job_with_the_headers_of_a_child_is_not_cancelled_with_its_batch() {
 async fn job_that_fails_while_a_plan_is_made_is_in_it() {
     let storage = in_memory();
     send(&storage, "a1", "ada", 0).await;
-    // Quiet: nothing but the planned faults may change the order of the looks.
+    // Quiet: the requests come in this order, and the planned one is that of the moment.
     let faulty = Faulty::quiet(&storage);
     let mut looks = 0;
     faulty.on(Operation::Peek, move |_| {
@@ -152,7 +152,7 @@ async fn plan_is_not_complete_if_a_job_arrived_while_it_was_made() {
     let sharded = Sharded::builder().account("a", in_memory()).build().unwrap();
     let storage = Storage::from(sharded.stores());
     send(&storage, "a1", "ada", 600).await;
-    // Quiet: nothing but the planned faults may change the order of the looks.
+    // Quiet: the requests come in this order, and the planned one is that of the moment.
     let faulty = Faulty::quiet(&storage);
     faulty.plan_always(Operation::Peek, Fault::DelayBefore(Duration::from_secs(10)));
     let planning =

@@ -230,7 +230,7 @@ async fn job_that_was_delayed_has_waited_since_it_was_due() {
 #[tokio::test(start_paused = true)]
 async fn pause_does_not_wait_for_the_time_of_a_storage_that_hangs() {
     let storage = in_memory();
-    // Quiet: nothing but the planned faults may change the order of the looks.
+    // Quiet: the time that passes is that of the pause alone.
     let faulty = Faulty::quiet(&storage);
     let admin = operator(&faulty.storage());
     for queue in ["mails", "letters"] {
