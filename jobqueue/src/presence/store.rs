@@ -183,6 +183,12 @@ pub(super) fn time(time: SystemTime) -> String {
     jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3)).timestamp_to_string(&timestamp)
 }
 
+/// Returns the time that the storage returns with a listing, if it does.
+pub async fn listed_time(storage: &Storage) -> Result<Option<SystemTime>, Error> {
+    // There are few blobs of this name, mostly none.
+    Ok(list_all(&**storage.blobs(), &ContainerName::new(CONTAINER)?, "clock-").await?.now)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,10 +212,4 @@ mod tests {
         assert!(!found(exact, 0.2).is_stale(exact + age(600)));
         assert!(found(exact, 0.2).is_stale(exact + age(601)));
     }
-}
-
-/// Returns the time that the storage returns with a listing, if it does.
-pub async fn listed_time(storage: &Storage) -> Result<Option<SystemTime>, Error> {
-    // There are few blobs of this name, mostly none.
-    Ok(list_all(&**storage.blobs(), &ContainerName::new(CONTAINER)?, "clock-").await?.now)
 }
