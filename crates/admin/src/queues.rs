@@ -35,8 +35,8 @@ pub struct QueueOverview {
     pub states: Option<StateCounts>,
     /// The time for which the oldest visible message has waited since it was due, where the storage shows every message; elsewhere the time
     /// for which the oldest of the next 32 has been in the queue, delays and earlier attempts included: by the storage's clock. `None` if none is
-    /// visible, if a peek shows none but does not reach all, and if the storage does not return its time: [`visible`](Self::visible) tells
-    /// these apart.
+    /// visible, if a peek shows none but does not reach all, and if the storage does not return its time: [`visible`](Self::visible)
+    /// distinguishes these.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
     /// About how many dead letters there are; `None` if their queue cannot be read.

@@ -22,7 +22,7 @@ pub(super) struct Known {
     pub(super) sequence: i64,
     /// The reserved numbers that are left. They are the last ones of the file, so that numbers grow from commit to commit.
     pub(super) numbers: Range<i64>,
-    /// How many numbers were reserved at once.
+    /// The size of the last reservation.
     block: i64,
     pub(super) queues: Vec<(QueueName, Option<QueueRow>)>,
 }

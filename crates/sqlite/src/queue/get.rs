@@ -86,17 +86,7 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
         let mut exhausted = found.len() < wanted - rows.len();
         let before = rows.len();
         for row in found {
-            match row.source {
-                Source::Number => leave(batch),
-                Source::Time => {
-                    leave(batch);
-                    batch.statement(TAKE)?.execute([row.id, LEASED_TIME])?;
-                }
-                Source::Lease => {
-                    batch.statement(END)?.execute([row.id])?;
-                    batch.end_lease(name, row.id)?;
-                }
-            }
+            take(batch, name, &row)?;
             if row.is_expired(batch.now()) {
                 exhausted &= Removed::remove(batch, Some(row.id))?.advance(batch, queue)?.is_none();
                 expired += 1;
@@ -125,6 +115,22 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
         _ => None,
     };
     Ok(Leased { rows, visible_at, next_visible_in })
+}
+
+/// Takes a message out of the order in which it was found.
+fn take(batch: &mut Batch<'_>, name: &QueueName, row: &Found) -> Applied<()> {
+    match row.source {
+        Source::Number => leave(batch),
+        Source::Time => {
+            leave(batch);
+            batch.statement(TAKE)?.execute([row.id, LEASED_TIME])?;
+        }
+        Source::Lease => {
+            batch.statement(END)?.execute([row.id])?;
+            batch.end_lease(name, row.id)?;
+        }
+    }
+    Ok(())
 }
 
 /// Leaves pages for messages that are leased again, unless there is none.
