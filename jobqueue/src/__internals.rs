@@ -1,6 +1,6 @@
 //! The one door to the inside of this crate, for the crates, models and benchmarks of this repository that have its version:
-//! `jobqueue-admin` reads and changes what workers and senders keep in the storage, `jobqueue-testing` judges runs, benchmarks measure
-//! parts. Nothing here is promised to others; it changes with any release.
+//! `jobqueue-admin` reads and changes what workers and senders keep in the storage, `jobqueue-opentelemetry` asks for its time,
+//! `jobqueue-testing` judges runs, benchmarks measure parts. Nothing here is promised to others; it changes with any release.
 
 use crate::error::Error;
 use crate::message::QueueMessage;
@@ -28,7 +28,7 @@ pub use crate::history::open as open_journal;
 pub use crate::job::outcome::kept_text;
 pub use crate::presence::{
     Answer, CONTAINER as WORKERS, CancelRequest, Counters, FoundWorker, HISTOGRAM_BOUNDS, JobProgress,
-    KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, listed_time,
+    KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, storage_time,
 };
 pub use crate::send::is_own_header;
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};

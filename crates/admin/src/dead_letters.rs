@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use jobqueue::__internals::{DeadLetterQueue, PassAction};
+use jobqueue::__internals::{DeadLetterQueue, PassAction, storage_time};
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue::storage::QueueName;
 use jobqueue::{Error, Storage};
@@ -285,10 +285,8 @@ impl Admin {
     /// listing.
     pub(super) async fn storage_time(&self, queue: &QueueName) -> Result<SystemTime, Error> {
         let properties = self.storage.queues().queue_properties(queue).await;
-        let now = match properties.ok().and_then(|properties| properties.now) {
-            Some(now) => Some(now),
-            None => jobqueue::__internals::listed_time(&self.storage).await?,
-        };
+        let answered = properties.ok().and_then(|properties| properties.now);
+        let now = storage_time(&self.storage, answered).await?;
         Ok(now.unwrap_or_else(|| self.clock().now()))
     }
 

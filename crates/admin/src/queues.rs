@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
-use jobqueue::__internals::listed_time;
+use jobqueue::__internals::storage_time;
 use jobqueue::settings::{Metadata, QueueSettings};
 use jobqueue::storage::{
     MAX_MESSAGES, MessageState, QueueProperties, Queues, StateCounts, StoreError, StoreErrorKind,
@@ -160,10 +160,7 @@ impl Admin {
         let missing = |e: StoreError| not_found(e, name);
         let (Counted { length, metadata, now }, peeked) =
             (properties.map_err(missing)?, peeked.map_err(missing)?);
-        let now = match now {
-            Some(now) => Some(now),
-            None => listed_time(&self.storage).await.ok().flatten(),
-        };
+        let now = storage_time(&self.storage, now).await.ok().flatten();
         let first_due = first_due.map_err(missing)?;
         let oldest = first_due.or(peeked.iter().map(|message| message.inserted).min());
         let visible = peeked.len() as u64;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::{StreamExt, stream};
-use jobqueue::__internals::listed_time;
+use jobqueue::__internals::storage_time;
 use jobqueue::message::MessageDefaults;
 use jobqueue::settings::{QueueSettings, SettingOverrides};
 use jobqueue::storage::{MAX_MESSAGES, StoreError, StoreErrorKind};
@@ -169,10 +169,7 @@ async fn look_at(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreE
     let reach = storage.queues().powers().peek_reach;
     let may_be_hidden =
         oldest.is_none() && reach.is_some_and(|reach| length.is_none_or(|length| length > reach));
-    let now = match now {
-        Some(now) => Some(now),
-        None => listed_time(storage).await.ok().flatten(),
-    };
+    let now = storage_time(storage, now).await.ok().flatten();
     let own = storage.runtime().clock().now();
     let (settings, _) =
         QueueSettings::resolve(&metadata, &MessageDefaults::new(), &SettingOverrides::default());

@@ -27,7 +27,7 @@ use crate::job::outcome::{Reason, chain};
 use crate::message::DecodeError;
 
 /// The time for which a download keeps the place of a handler whose kind is limited: one that loses it may find none when it ends, and begins
-/// again later. On Azure nothing comes for half of it before a request fails.
+/// again later. A request for a blob on Azure fails when nothing comes for 30 seconds.
 const DOWNLOAD_IN_PLACE: Duration = Duration::from_secs(60);
 
 pub(super) struct RunnableJob<'e> {

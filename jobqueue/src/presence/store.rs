@@ -183,8 +183,17 @@ pub(super) fn time(time: SystemTime) -> String {
     jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3)).timestamp_to_string(&timestamp)
 }
 
-/// Returns the time that the storage returns with a listing, if it does.
-pub async fn listed_time(storage: &Storage) -> Result<Option<SystemTime>, Error> {
+/// Returns the time of the storage: `answered`, which came with an answer about a queue, or else that of a listing. `None` if neither has one.
+///
+/// # Errors
+/// The blobs cannot be listed.
+pub async fn storage_time(
+    storage: &Storage,
+    answered: Option<SystemTime>,
+) -> Result<Option<SystemTime>, Error> {
+    if answered.is_some() {
+        return Ok(answered);
+    }
     // There are few blobs of this name, mostly none.
     Ok(list_all(&**storage.blobs(), &ContainerName::new(CONTAINER)?, "clock-").await?.now)
 }
