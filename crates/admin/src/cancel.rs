@@ -66,7 +66,9 @@ pub enum Cancellation {
 pub struct CancelPlan {
     /// The jobs.
     pub jobs: Vec<JobReference>,
-    /// True if these are certainly all that the filter selects.
+    /// True if these are all that the filter selects, as far as looks one after the other can say: the storage shows all jobs, and a second
+    /// look met no further one; or there were no more messages than were looked at. A job that begins and fails every second or two may be
+    /// missed by both looks.
     pub complete: bool,
 }
 
@@ -97,7 +99,7 @@ pub struct CancelReport {
     /// that starts, also for one that runs until it is idle, but not for one with
     /// [`presence(None)`](jobqueue::WorkerBuilder::presence).
     pub workers: u64,
-    /// True if these are certainly all jobs that were meant: [`CancelPlan::complete`].
+    /// True if these are all jobs that were meant: [`CancelPlan::complete`].
     pub complete: bool,
 }
 
@@ -228,7 +230,7 @@ impl Admin {
         Ok(CancelPlan { jobs: jobs.into_iter().take(MAX_PLANNED).collect(), complete })
     }
 
-    /// Adds the jobs that a filter selects, whatever their state. Returns whether these are certainly all.
+    /// Adds the jobs that a filter selects, whatever their state. Returns whether these are all: two looks found the same.
     async fn select_all(
         &self,
         queue: &str,
