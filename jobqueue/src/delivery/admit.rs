@@ -1,16 +1,12 @@
 //! Decides whether the handler of a message runs, and if not, the disposition of the message.
 
 use std::any::Any;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use tokio::time::timeout;
 
 use super::context::HandlerOutput;
 use super::decode::{Decoded, Inspected, fetch};
-use super::deferral::{Cause, note_known, note_running};
+use super::deferral::{Cause, note_known, note_running, waits_for_payload};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::hook::Waiting;
@@ -25,10 +21,6 @@ use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::{Reason, chain};
 use crate::message::DecodeError;
-
-/// The time for which a download keeps the place of a handler whose kind is limited: one that loses it may find none when it ends, and begins
-/// again later. A request for a blob on Azure fails when nothing comes for 30 seconds.
-const DOWNLOAD_IN_PLACE: Duration = Duration::from_secs(60);
 
 pub(super) struct RunnableJob<'e> {
     pub(super) info: Arc<JobInfo>,
@@ -141,12 +133,11 @@ impl Executor {
             && newer.is_none()
             && !HandlerOutput::is_kept(leased_job)
         {
-            note_known(leased_job);
-            waiting.slot.reserve(registration.kind).map_err(|wait| self.over_limit(wait))?;
+            self.reserve(leased_job, registration.kind, waiting.slot)?;
         }
         let fetched = match newer {
             Some(not_run) => Err(not_run),
-            None => self.download(waiting.slot, fetch(&leased_job.core, &payload)).await,
+            None => fetch(&leased_job.core, &payload).await,
         };
         match fetched {
             decoded if !is_in_order => self.read_and_ask(leased_job, decoded, info, waiting).await,
@@ -155,27 +146,15 @@ impl Executor {
         }
     }
 
-    /// Downloads a blob of the message. Its slot keeps the place of its kind for a minute, and not at all while downloads hang: they
-    /// must not hold up jobs that could run.
-    async fn download<T, E>(
-        &self,
-        slot: &dyn DeliverySlot,
-        download: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, E> {
-        let mut download = pin!(download);
-        if !self.downloads_hang.load(Ordering::Relaxed) {
-            if let Ok(downloaded) = timeout(DOWNLOAD_IN_PLACE, &mut download).await {
-                return downloaded;
-            }
-            self.downloads_hang.store(true, Ordering::Relaxed);
+    /// Takes the place of a handler for the download before it: without one, it would be in vain. A message whose last download failed
+    /// takes its place afterwards: the next may hang as well, and must not hold up jobs that could run.
+    fn reserve(&self, leased_job: &LeasedJob, kind: &str, slot: &dyn DeliverySlot) -> Result<(), NotRun> {
+        note_known(leased_job);
+        if waits_for_payload(leased_job) {
+            slot.give_back();
+            return Ok(());
         }
-        slot.give_back();
-        let downloaded = download.await;
-        if downloaded.is_ok() {
-            // The next keeps its place: slow downloads alone would otherwise take it from one another for ever.
-            self.downloads_hang.store(false, Ordering::Relaxed);
-        }
-        downloaded
+        slot.reserve(kind).map_err(|wait| self.over_limit(wait))
     }
 
     /// Returns the deferral of a message whose version is newer than its handler's: that is known without its payload.
@@ -245,8 +224,9 @@ impl Executor {
                     Arc::make_mut(info).version = version;
                 }
                 if has_stored_checkpoint(leased_job) {
+                    self.reserve(leased_job, registration.kind, slot)?;
                     // Boxed, because most checkpoints are inside their messages.
-                    let read = Box::pin(self.download(slot, read_stored_checkpoint(leased_job))).await;
+                    let read = Box::pin(read_stored_checkpoint(leased_job)).await;
                     read.map_err(|error| defer(Cause::PayloadUnreadable, chain(&error)))?;
                 }
                 Ok((registration, message))
