@@ -20,7 +20,6 @@ use crate::envelope::Payload;
 use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::{Reason, chain};
-use crate::message::DecodeError;
 
 pub(super) struct RunnableJob<'e> {
     pub(super) info: Arc<JobInfo>,
@@ -127,19 +126,13 @@ impl Executor {
         if is_in_order {
             self.ask_hooks(leased_job, info, waiting).await?;
         }
-        let newer = self.newer_version(leased_job, info);
         // A handler that has finished needs no place.
         if let Some(registration) = self.handlers.find(&info.kind)
-            && newer.is_none()
             && !HandlerOutput::is_kept(leased_job)
         {
             self.reserve(leased_job, registration.kind, waiting.slot)?;
         }
-        let fetched = match newer {
-            Some(not_run) => Err(not_run),
-            None => fetch(&leased_job.core, &payload).await,
-        };
-        match fetched {
+        match fetch(&leased_job.core, &payload).await {
             decoded if !is_in_order => self.read_and_ask(leased_job, decoded, info, waiting).await,
             Ok(data) => self.decode(leased_job, &data, info, waiting.slot).await,
             failed => self.read(leased_job, failed, info, waiting.slot).await,
@@ -155,14 +148,6 @@ impl Executor {
             return Ok(());
         }
         slot.reserve(kind).map_err(|wait| self.over_limit(wait))
-    }
-
-    /// Returns the deferral of a message whose version is newer than its handler's: that is known without its payload.
-    fn newer_version(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
-        let newest = self.handlers.find(&info.kind)?.newest;
-        let error =
-            DecodeError::unreadable_version(leased_job.with_envelope(|event| event.version)??, newest);
-        error.is_newer_version().then(|| defer(Cause::NewerVersion, chain(&error)))
     }
 
     /// Returns the end of a job that was done before or that an operator has cancelled: also before its time, and whether or not it

@@ -66,6 +66,18 @@ async fn payload_of_a_newer_version_is_not_fetched() {
     assert_eq!(fetched.filter(|call| call.subject.contains("jobqueue-payloads")).count(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn payload_of_a_newer_version_is_not_fetched_by_hand() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    send(&storage, 1, || Larger { data: "x".repeat(200_000) }).await;
+    let queue = storage.queue::<Large>().await.unwrap();
+    assert!(queue.receive(SECOND * 60).await.unwrap().is_none());
+    assert_eq!(queue.approximate_len().await.unwrap(), 1);
+    let fetched = faulty.calls().into_iter().filter(|call| call.operation == Operation::GetBlob);
+    assert_eq!(fetched.filter(|call| call.subject.contains("jobqueue-payloads")).count(), 0);
+}
+
 // It has no place to run, and needs none to end.
 #[tokio::test(start_paused = true)]
 async fn cancelled_job_with_its_payload_in_a_blob_ends_although_its_kind_is_busy() {
