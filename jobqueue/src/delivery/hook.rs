@@ -40,6 +40,7 @@ pub(crate) struct Waiting<'a> {
 impl Waiting<'_> {
     /// Frees the slot for another delivery until [`take_slot`](Self::take_slot).
     pub(crate) fn leave_slot(&self) {
+        self.slot.give_back();
         self.slot.leave();
     }
 

@@ -59,6 +59,9 @@ impl DeliverySlot for DeliveryGuard {
         if let Some(slot) = &self.slot {
             slot.give_back();
         }
+        if let Some(probe) = &self.probe {
+            probe.give_back();
+        }
     }
 
     fn admit(&self, kind: &str) -> Result<(), Duration> {
@@ -78,9 +81,6 @@ impl DeliverySlot for DeliveryGuard {
     fn leave(&self) {
         if let Some(slot) = &self.slot {
             slot.leave();
-        }
-        if let Some(probe) = &self.probe {
-            probe.give_back();
         }
     }
 
