@@ -283,7 +283,7 @@ fn no_thread(error: std::io::Error) -> Error {
 }
 
 /// Polls `work` while this process has control; `None` if control ended first.
-async fn while_leading<T>(leadership: &Leadership, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn while_leading<T>(leadership: &Leadership, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     let mut over = pin!(leadership.over());
     std::future::poll_fn(|context| {
