@@ -29,10 +29,16 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The number of cached logs above which unused ones are forgotten.
 const MANY: usize = 64;
 
-/// The number of groups above which those are forgotten whose messages were not put back for [`STILL`].
-const MANY_GROUPS: usize = 4_096;
-/// Longer than a message is put back that finds no room in memory.
+/// The time after which a group is forgotten: longer than a message is put back that finds no room in memory.
 const STILL: Duration = Duration::from_secs(120);
+
+/// The first jobs of groups whose messages are put back.
+#[derive(Debug, Default)]
+struct Firsts {
+    of: BTreeMap<KeyHash, First>,
+    /// The time at which groups were forgotten.
+    pruned: Option<Instant>,
+}
 
 /// The first job of a group whose messages are put back.
 #[derive(Debug)]
@@ -60,7 +66,7 @@ pub(crate) struct GroupLogs {
     pub(super) queue: QueueName,
     known: Mutex<BTreeMap<Document, Arc<LogBlob>>>,
     /// Apart from the logs, which are forgotten when they are many.
-    firsts: Mutex<BTreeMap<KeyHash, First>>,
+    firsts: Mutex<Firsts>,
 }
 
 impl GroupLogs {
@@ -101,10 +107,11 @@ impl GroupLogs {
     pub(crate) fn stands_still(&self, log: &LogBlob, entry: &EntryRef) -> Duration {
         let Some(job) = log.latest().first(entry.key) else { return Duration::ZERO };
         let (now, mut firsts) = (Instant::now(), lock(&self.firsts));
-        if firsts.len() >= MANY_GROUPS {
-            firsts.retain(|_, first| first.seen.elapsed() < STILL);
+        if firsts.pruned.is_none_or(|pruned| now - pruned >= STILL) {
+            firsts.pruned = Some(now);
+            firsts.of.retain(|_, first| now - first.seen < STILL);
         }
-        let first = firsts.entry(entry.key).or_insert(First { job, since: now, seen: now });
+        let first = firsts.of.entry(entry.key).or_insert(First { job, since: now, seen: now });
         let since = if first.job == job { first.since } else { now };
         *first = First { job, since, seen: now };
         since.elapsed()
