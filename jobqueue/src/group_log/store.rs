@@ -138,7 +138,7 @@ impl GroupLogs {
         ended.then_some(()).ok_or_else(superseded)
     }
 
-    /// Returns whether no other message of the job has its turn. None has if the log is damaged: no delivery can confirm one.
+    /// Returns whether no other message of the job and no newer delivery has its turn. None has if the log is damaged: no delivery can confirm one.
     ///
     /// # Errors
     /// The log cannot be read.

@@ -66,6 +66,7 @@ fn the_first_delivery_of_a_single_message_changes_nothing_and_later_ones_are_not
         assert_eq!(log.take_changed(), changes, "delivery {delivery}");
     }
     assert!(!log.end(&first, turn(1, 1), EndState::Done, START), "a former delivery ends nothing");
+    assert!(!log.may_end(&first, turn(1, 1)) && log.may_end(&first, turn(1, 2)));
     assert_eq!(log.claim_position(&first, turn(1, 1), START), Position::Superseded);
     assert!(log.end(&first, turn(1, 2), EndState::Done, START));
 }
