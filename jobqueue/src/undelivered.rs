@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
 use crate::clock::unix_millis;
 use crate::envelope::StoredReference;
@@ -14,8 +13,6 @@ use crate::storage::{
     ExpiredReceipt, MessageId, MessageRef, PopReceipt, Queues, StoreError, StoreErrorKind, Tries,
 };
 
-/// The time after which a deletion is given up.
-const BUDGET: Duration = Duration::from_secs(30);
 /// The maximum number of further attempts: after a lost answer, and after a failure that certainly deleted nothing.
 const RESENDS: (u32, u32) = (2, 0);
 
@@ -114,7 +111,7 @@ pub(crate) async fn delete_undelivered(
     runtime: &Runtime,
     stored: &StoredMessage,
 ) -> Result<bool, StoreError> {
-    let mut tries = Tries::until(runtime, Instant::now() + BUDGET, RESENDS.0, RESENDS.1);
+    let mut tries = Tries::brief(runtime, RESENDS.0, RESENDS.1);
     loop {
         match store.delete(queue, &stored.message, ExpiredReceipt::Allow).await {
             Ok(()) => return Ok(true),
