@@ -106,8 +106,8 @@ impl Executor {
         }
     }
 
-    /// Fetches a payload when the limit of its kind lets the job run, and its turn in its key has come: until then the message may come
-    /// often. A batch gives a turn only to a message that can be read, so it is asked after that.
+    /// Fetches a payload when the limit of its kind lets the job run, and its turn has come in its key, or among the messages of its child:
+    /// until then the message may come often. Otherwise a batch gives a turn only to a message that can be read, so it is asked after that.
     async fn fetch_in_turn(
         &self,
         leased_job: &LeasedJob,
@@ -115,15 +115,15 @@ impl Executor {
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
     ) -> Result<Readable<'_>, NotRun> {
-        let is_in_order = position_of(leased_job).is_some();
+        let hooks_first = position_of(leased_job).is_some() || self.state.decide_first(info);
         // A job that is over needs no place, and ends although its kind has none.
         let is_over = self.is_remembered(leased_job, info) || self.state.cancelled(info).is_some();
-        if (is_in_order || is_over)
+        if (hooks_first || is_over)
             && let Some(not_run) = self.needs_no_run(leased_job, info).await
         {
             return Err(not_run);
         }
-        if is_in_order {
+        if hooks_first {
             self.ask_hooks(leased_job, info, waiting).await?;
         }
         // A handler that has finished needs no place.
@@ -133,7 +133,7 @@ impl Executor {
             self.reserve(leased_job, registration.kind, waiting.slot)?;
         }
         match fetch(&leased_job.core, &payload).await {
-            decoded if !is_in_order => self.read_and_ask(leased_job, decoded, info, waiting).await,
+            decoded if !hooks_first => self.read_and_ask(leased_job, decoded, info, waiting).await,
             Ok(data) => self.decode(leased_job, &data, info, waiting.slot).await,
             failed => self.read(leased_job, failed, info, waiting.slot).await,
         }

@@ -60,6 +60,11 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
     /// Returns whether this hook applies to the job. Most jobs have no hooks.
     fn applies_to(&self, job: &JobInfo) -> bool;
 
+    /// Returns whether the hook decides before the payload of the job is fetched: until it lets the job run, the message may come often.
+    fn decides_first(&self, _: &JobInfo) -> bool {
+        false
+    }
+
     /// Decides before the handler runs. `None` lets it run; [`Discard`](Disposition::Discard) says that the job is done already,
     /// [`DiscardCancelled`](Disposition::DiscardCancelled) that it never runs.
     async fn admit(
