@@ -48,7 +48,7 @@ impl DeliveryGuard {
 
 impl DeliverySlot for DeliveryGuard {
     fn classify(&self, class: MessageClass) {
-        self.pacing.classify(class);
+        self.pacing.unknown.note(class);
     }
 
     fn reserve(&self, kind: &str) -> Result<(), Duration> {
@@ -69,7 +69,7 @@ impl DeliverySlot for DeliveryGuard {
     }
 
     fn reject(&self) -> Result<(), Duration> {
-        self.pacing.reject()
+        self.pacing.rejections.permit()
     }
 
     fn handler_is_done(&self) {
@@ -85,7 +85,7 @@ impl DeliverySlot for DeliveryGuard {
     }
 
     fn is_snoozed(&self) -> bool {
-        self.pacing.snoozed_until().is_some()
+        self.pacing.snooze.until().is_some()
     }
 
     fn take(&self) -> BoxFuture<'_, ()> {
