@@ -28,16 +28,25 @@ pub(super) struct QueueWorker {
 /// The slot of a delivery. When it is dropped, also half-way, the slot becomes free, then the job is over. The lease ends
 /// before, with the delivery.
 pub(super) struct DeliveryGuard {
-    activity: Arc<Activity>,
     pacing: Arc<Pacing>,
-    slot: Option<Occupied>,
+    slot: Occupied,
     probe: Option<Probe>,
+    /// Dropped last.
+    _job: JobGuard,
+}
+
+struct JobGuard(Arc<Activity>);
+
+impl Drop for JobGuard {
+    fn drop(&mut self) {
+        self.0.finished();
+    }
 }
 
 impl DeliveryGuard {
     pub(super) fn new(worker: &QueueWorker, slot: Occupied, probe: Option<Probe>) -> Self {
-        let (activity, pacing) = (Arc::clone(&worker.activity), Arc::clone(&worker.pacing));
-        Self { activity, pacing, slot: Some(slot), probe }
+        let (pacing, job) = (Arc::clone(&worker.pacing), JobGuard(Arc::clone(&worker.activity)));
+        Self { pacing, slot, probe, _job: job }
     }
 
     /// Returns the circuit's probe if this delivery is one.
@@ -52,20 +61,16 @@ impl DeliverySlot for DeliveryGuard {
     }
 
     fn reserve(&self, kind: &str) -> Result<(), Duration> {
-        self.slot.as_ref().map_or(Ok(()), |slot| slot.reserve(kind))
+        self.slot.reserve(kind)
     }
 
     fn give_back(&self) {
-        if let Some(slot) = &self.slot {
-            slot.give_back();
-        }
-        if let Some(probe) = &self.probe {
-            probe.give_back();
-        }
+        self.slot.give_back();
+        self.probe.iter().for_each(Probe::give_back);
     }
 
     fn admit(&self, kind: &str) -> Result<(), Duration> {
-        self.slot.as_ref().map_or(Ok(()), |slot| slot.admit(kind))
+        self.slot.admit(kind)
     }
 
     fn reject(&self) -> Result<(), Duration> {
@@ -73,15 +78,11 @@ impl DeliverySlot for DeliveryGuard {
     }
 
     fn handler_is_done(&self) {
-        if let Some(slot) = &self.slot {
-            slot.handler_is_done();
-        }
+        self.slot.handler_is_done();
     }
 
     fn leave(&self) {
-        if let Some(slot) = &self.slot {
-            slot.leave();
-        }
+        self.slot.leave();
     }
 
     fn is_snoozed(&self) -> bool {
@@ -89,17 +90,6 @@ impl DeliverySlot for DeliveryGuard {
     }
 
     fn take(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            if let Some(slot) = &self.slot {
-                slot.take_again().await;
-            }
-        })
-    }
-}
-
-impl Drop for DeliveryGuard {
-    fn drop(&mut self) {
-        self.slot.take();
-        self.activity.finished();
+        Box::pin(self.slot.take_again())
     }
 }
