@@ -31,12 +31,6 @@ pub(crate) struct StoredMessage {
     pub(crate) payload: Option<Box<StoredReference>>,
 }
 
-impl From<MessageRef> for StoredMessage {
-    fn from(message: MessageRef) -> Self {
-        Self { message, hidden_until: None, may_be_duplicated: false, payload: None }
-    }
-}
-
 /// A stored message as records beside the queue keep it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UndeliveredRef {
@@ -85,12 +79,6 @@ impl From<&StoredMessage> for UndeliveredRef {
                 .as_ref()
                 .map(|payload| Box::new((payload.to_string(), payload.size, payload.sha256.to_string()))),
         }
-    }
-}
-
-impl From<&MessageRef> for UndeliveredRef {
-    fn from(message: &MessageRef) -> Self {
-        Self::from(&StoredMessage::from(message.clone()))
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::envelope::Identity;
 use crate::group_log::entry::Turn;
 use crate::storage::{MessageId, MessageRef, PopReceipt};
-use crate::undelivered::UndeliveredRef;
+use crate::undelivered::{StoredMessage, UndeliveredRef};
 
 pub(super) const START: Millis = Millis(1_000_000);
 
@@ -31,7 +31,13 @@ pub(super) fn sent(jobs: &[&str]) -> GroupLog {
 }
 
 fn message() -> UndeliveredRef {
-    UndeliveredRef::from(&MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") })
+    let message = MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") };
+    UndeliveredRef::from(&StoredMessage {
+        message,
+        hidden_until: None,
+        may_be_duplicated: false,
+        payload: None,
+    })
 }
 
 pub(super) fn behind(ahead: usize) -> Position {
