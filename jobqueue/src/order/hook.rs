@@ -165,7 +165,8 @@ impl Delivery<'_> {
         }
         let core = &self.leased_job.core;
         let near = put_back(ahead, self.own.turn.delivery);
-        let delay = near.max(put_back_meanwhile(core.groups.stands_still(&self.log, &self.own.entry)));
+        let progress = core.groups.progress(&self.log, &self.own.entry);
+        let delay = near.max(put_back_meanwhile(progress, ahead));
         Ok(Next::Decide(Some(Disposition::Release(delay))))
     }
 
