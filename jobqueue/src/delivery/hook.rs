@@ -48,9 +48,9 @@ impl Waiting<'_> {
         self.slot.take().await;
     }
 
-    /// Returns whether a handler has asked to leave the queue alone for a while.
-    pub(crate) fn is_snoozed(&self) -> bool {
-        self.slot.is_snoozed()
+    /// Returns whether the queue is left alone for a while: a handler has asked for that, or all its jobs fail.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        self.slot.is_left_alone()
     }
 }
 

@@ -38,8 +38,8 @@ pub(crate) trait DeliverySlot: Send + Sync {
     /// Frees the slot for another delivery until [`take`](Self::take): this one waits, before its handler runs or after it.
     fn leave(&self);
 
-    /// Returns whether a handler has asked to leave the queue alone for a while.
-    fn is_snoozed(&self) -> bool;
+    /// Returns whether the queue is left alone for a while: a handler has asked for that, or all its jobs fail.
+    fn is_left_alone(&self) -> bool;
 
     /// Waits for a slot after [`leave`](Self::leave). Cancel-safe.
     fn take(&self) -> BoxFuture<'_, ()>;

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::limits::Occupied;
-use super::pacing::{Pacing, Probe};
+use super::pacing::{Pacing, Permit, Probe};
 use super::state::WorkerState;
 use crate::delivery::{DeliverySlot, Executor, MessageClass};
 
@@ -85,8 +85,8 @@ impl DeliverySlot for DeliveryGuard {
         self.slot.leave();
     }
 
-    fn is_snoozed(&self) -> bool {
-        self.pacing.snooze.until().is_some()
+    fn is_left_alone(&self) -> bool {
+        self.pacing.snooze.until().is_some() || self.pacing.circuit.permit() != Permit::Closed
     }
 
     fn take(&self) -> BoxFuture<'_, ()> {

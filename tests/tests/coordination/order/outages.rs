@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::worker::CircuitBreaker;
 use jobqueue::{Event, JobError};
@@ -77,4 +78,24 @@ async fn pause_of_a_circuit_doubles_with_each_probe_that_fails_in_order() {
     let report = worker.unwrap().run_until(sleep(Duration::from_secs(110))).await.unwrap();
     assert_eq!(*pauses.lock().unwrap(), [1, 2, 4, 8, 16, 32, 64].map(Duration::from_secs));
     assert!(report.retried <= 10, "{report:?}");
+}
+
+// The one behind a job that fails begins before the failure is counted.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_wait_in_memory_do_not_begin_while_the_circuit_is_open() {
+    let storage = logged();
+    let queue = steps(&storage).await;
+    let once = Metadata::new().with("maxattempts", "1");
+    storage.queues().set_queue_metadata(queue.name(), &once).await.unwrap();
+    for number in 0..20 {
+        send(&queue, &step("a", number)).await;
+    }
+    let breaker = CircuitBreaker::new().failures(1).jobs(1).pause(MINUTE * 10, MINUTE * 10);
+    let handler = async |_: Step| {
+        sleep(Duration::from_secs(1)).await;
+        Err::<(), _>(JobError::retry("the database is down"))
+    };
+    let built = worker(&storage).circuit_breaker(breaker).handle(handler).build().unwrap();
+    let report = built.run_until(sleep(MINUTE * 5)).await.unwrap();
+    assert!(report.dead_lettered <= 2, "{report:?}");
 }
