@@ -118,9 +118,9 @@ fn send(core: &QueueCore, blobs: &TransactionBlobs<'_>, mut prepared: Prepared) 
             "a send in order can only be part of a transaction where the storage keeps the order itself";
         return Err(Error::new(ErrorKind::Invalid, text));
     }
-    if let Some((reference, data)) = prepared.blob.take().map(|blob| *blob) {
-        let (name, put) = core.claim_checks.blob(&reference, prepared.expires)?;
-        blobs.put(&name, data, put)?;
+    if let Some((reference, data)) = prepared.blob.as_deref() {
+        let (name, put) = core.claim_checks.blob(reference, prepared.expires)?;
+        blobs.put(&name, data.clone(), put)?;
     }
     let outcome = put_in(blobs.connection, &core.name, prepared.take_put())?;
     Ok(send::sent_in_transaction(core, prepared, started, outcome.message))

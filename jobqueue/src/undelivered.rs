@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
 use crate::clock::unix_millis;
 use crate::envelope::StoredReference;
@@ -14,8 +13,6 @@ use crate::storage::{
     ExpiredReceipt, MessageId, MessageRef, PopReceipt, Queues, StoreError, StoreErrorKind, Tries,
 };
 
-/// The time after which a deletion is given up.
-const BUDGET: Duration = Duration::from_secs(30);
 /// The maximum number of further attempts: after a lost answer, and after a failure that certainly deleted nothing.
 const RESENDS: (u32, u32) = (2, 0);
 
@@ -32,12 +29,6 @@ pub(crate) struct StoredMessage {
     pub(crate) may_be_duplicated: bool,
     /// The payload, if it is in a blob: only the cancellation deletes that of its message. Boxed because it is rare.
     pub(crate) payload: Option<Box<StoredReference>>,
-}
-
-impl From<MessageRef> for StoredMessage {
-    fn from(message: MessageRef) -> Self {
-        Self { message, hidden_until: None, may_be_duplicated: false, payload: None }
-    }
 }
 
 /// A stored message as records beside the queue keep it.
@@ -91,12 +82,6 @@ impl From<&StoredMessage> for UndeliveredRef {
     }
 }
 
-impl From<&MessageRef> for UndeliveredRef {
-    fn from(message: &MessageRef) -> Self {
-        Self::from(&StoredMessage::from(message.clone()))
-    }
-}
-
 /// Leaves out the receipt: it is secret.
 impl fmt::Debug for UndeliveredRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,7 +99,7 @@ pub(crate) async fn delete_undelivered(
     runtime: &Runtime,
     stored: &StoredMessage,
 ) -> Result<bool, StoreError> {
-    let mut tries = Tries::until(runtime, Instant::now() + BUDGET, RESENDS.0, RESENDS.1);
+    let mut tries = Tries::brief(runtime, RESENDS.0, RESENDS.1);
     loop {
         match store.delete(queue, &stored.message, ExpiredReceipt::Allow).await {
             Ok(()) => return Ok(true),

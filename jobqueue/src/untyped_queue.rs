@@ -123,8 +123,8 @@ impl Kinds for AnyKind {
         None
     }
 
-    fn knows(&self, _: &str) -> bool {
-        true
+    fn newest(&self, _: &str) -> Option<u32> {
+        Some(u32::MAX)
     }
 
     fn defaults(&self, _: &str) -> MessageDefaults {

@@ -197,8 +197,8 @@ impl Admin {
     /// of the filter do not count.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue;
-    /// [`Storage`](ErrorKind::Storage) when something cannot be read.
+    /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue, or if a job
+    /// names the batch of the filter and there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.

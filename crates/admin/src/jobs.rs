@@ -180,7 +180,8 @@ impl Admin {
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if the storage does not show its jobs, for dead letters, and if no search stopped where this one is to begin;
-    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when it cannot be read.
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue, or if a job names the batch of the filter and there is none, because it was
+    /// swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.

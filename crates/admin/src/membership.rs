@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use jobqueue::__internals::batch_secret;
-use jobqueue::{Error, Storage};
+use jobqueue::{Error, ErrorKind, Storage};
 use tokio::time::timeout;
 
 use super::{RawBatch, RawJob};
@@ -28,7 +28,7 @@ impl Memberships {
     /// that cannot be read now stays a claim, and the job is shown without a batch.
     ///
     /// # Errors
-    /// The one batch cannot be read.
+    /// The one batch cannot be read, or does not exist although a job claims to be its child: nothing proves the claim.
     pub(super) async fn prove(
         &mut self,
         storage: &Storage,
@@ -38,8 +38,8 @@ impl Memberships {
         match of {
             Some(of) if self.secrets.contains_key(of) => {}
             Some(of) if jobs.iter().any(|job| job.claims(of)) => {
-                let secret = batch_secret(storage, of).await?;
-                self.secrets.insert(of.to_owned(), secret);
+                let secret = batch_secret(storage, of).await?.ok_or_else(|| swept(of))?;
+                self.secrets.insert(of.to_owned(), Some(secret));
             }
             Some(_) => {}
             None => self.read(storage, jobs).await,
@@ -76,4 +76,12 @@ impl Memberships {
         };
         self.has_failed = !timeout(PATIENCE, reading).await.unwrap_or(false);
     }
+}
+
+fn swept(batch: &str) -> Error {
+    let text = format!(
+        "there is no batch `{batch}`, so that nothing proves which jobs are its children; if it was swept, they still run: select them by \
+         kind or key"
+    );
+    Error::new(ErrorKind::NotFound, text)
 }

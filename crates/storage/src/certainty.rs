@@ -15,6 +15,9 @@ const LEAST: Duration = Duration::from_millis(50);
 /// The pause after another failure, if the storage names none.
 const FAILED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_millis(250));
 
+/// The time after which a change is given up that no other time bounds.
+const BUDGET: Duration = Duration::from_secs(30);
+
 /// The effect of a change after one or several attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certainty {
@@ -67,6 +70,11 @@ impl Tries {
     pub fn until(runtime: &Runtime, give_up: Instant, lost: u32, refused: u32) -> Self {
         let (runtime, resends) = (runtime.clone(), (lost, refused));
         Self { runtime, give_up, resends, failed: None, throttled: 0, in_doubt: false, insists: false }
+    }
+
+    /// Returns the attempts of a change that is given up after half a minute. The numbers are those of [`until`](Self::until).
+    pub fn brief(runtime: &Runtime, lost: u32, refused: u32) -> Self {
+        Self::until(runtime, Instant::now() + BUDGET, lost, refused)
     }
 
     /// Returns the attempts of a change that has to follow an effect, however long an outage lasts: they go on while a further attempt may

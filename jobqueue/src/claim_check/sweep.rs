@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::CONTAINER;
@@ -357,7 +356,7 @@ impl Sweep<'_> {
 
 /// Returns the attempts of a request, with `resends` after those that the storage could not serve.
 fn tries(storage: &Storage, resends: u32) -> Tries {
-    Tries::until(storage.runtime(), Instant::now() + super::BUDGET, resends, resends)
+    Tries::brief(storage.runtime(), resends, resends)
 }
 
 async fn delete(storage: &Storage, blob: &BlobName) -> bool {

@@ -16,8 +16,6 @@ use crate::queue_core::{copy_blobs, fit, payload_error, remove_blobs};
 use crate::send::send_error;
 use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries};
 
-/// The time after which a letter is given up.
-const BUDGET: Duration = Duration::from_secs(30);
 /// The time that must be left of the hold of a letter when its job is put back.
 const SPARE: Duration = Duration::from_secs(2);
 
@@ -45,7 +43,7 @@ impl DeadLetterQueue {
     /// # Errors
     /// The error, and whether the job is in its queue all the same.
     pub(crate) async fn put_back(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
-        let mut tries = Tries::until(self.core.runtime(), Instant::now() + BUDGET, 1, 2);
+        let mut tries = Tries::brief(self.core.runtime(), 1, 2);
         // Not the id of the job: a storage that detects duplicates would drop a job that was sent a moment ago.
         let identity: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
         loop {
@@ -104,7 +102,7 @@ impl DeadLetterQueue {
     /// # Errors
     /// Also if another client has leased it: then it is still there.
     async fn delete(&self, message: &MessageRef) -> Result<bool, StoreError> {
-        let mut tries = Tries::until(self.core.runtime(), Instant::now() + BUDGET, 1, 2);
+        let mut tries = Tries::brief(self.core.runtime(), 1, 2);
         loop {
             match self.core.store().delete(&self.name, message, ExpiredReceipt::Allow).await {
                 Ok(()) => return Ok(true),

@@ -1,16 +1,12 @@
 //! Decides whether the handler of a message runs, and if not, the disposition of the message.
 
 use std::any::Any;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use tokio::time::timeout;
 
 use super::context::HandlerOutput;
 use super::decode::{Decoded, Inspected, fetch};
-use super::deferral::{Cause, note_known, note_running};
+use super::deferral::{Cause, note_known, note_running, waits_for_payload};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::hook::Waiting;
@@ -24,11 +20,6 @@ use crate::envelope::Payload;
 use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::{Reason, chain};
-use crate::message::DecodeError;
-
-/// The time for which a download keeps the place of a handler whose kind is limited: one that loses it may find none when it ends, and begins
-/// again later. A request for a blob on Azure fails when nothing comes for 30 seconds.
-const DOWNLOAD_IN_PLACE: Duration = Duration::from_secs(60);
 
 pub(super) struct RunnableJob<'e> {
     pub(super) info: Arc<JobInfo>,
@@ -115,8 +106,8 @@ impl Executor {
         }
     }
 
-    /// Fetches a payload when the limit of its kind lets the job run, and its turn in its key has come: until then the message may come
-    /// often. A batch gives a turn only to a message that can be read, so it is asked after that.
+    /// Fetches a payload when the limit of its kind lets the job run, and its turn has come in its key, or among the messages of its child:
+    /// until then the message may come often. Otherwise a batch gives a turn only to a message that can be read, so it is asked after that.
     async fn fetch_in_turn(
         &self,
         leased_job: &LeasedJob,
@@ -124,66 +115,39 @@ impl Executor {
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
     ) -> Result<Readable<'_>, NotRun> {
-        let is_in_order = position_of(leased_job).is_some();
+        let hooks_first = position_of(leased_job).is_some() || self.state.decide_first(info);
         // A job that is over needs no place, and ends although its kind has none.
         let is_over = self.is_remembered(leased_job, info) || self.state.cancelled(info).is_some();
-        if (is_in_order || is_over)
+        if (hooks_first || is_over)
             && let Some(not_run) = self.needs_no_run(leased_job, info).await
         {
             return Err(not_run);
         }
-        if is_in_order {
+        if hooks_first {
             self.ask_hooks(leased_job, info, waiting).await?;
         }
-        let newer = self.newer_version(leased_job, info);
         // A handler that has finished needs no place.
         if let Some(registration) = self.handlers.find(&info.kind)
-            && newer.is_none()
             && !HandlerOutput::is_kept(leased_job)
         {
-            note_known(leased_job);
-            waiting.slot.reserve(registration.kind).map_err(|wait| self.over_limit(wait))?;
+            self.reserve(leased_job, registration.kind, waiting.slot)?;
         }
-        let fetched = match newer {
-            Some(not_run) => Err(not_run),
-            None => self.download(waiting.slot, fetch(&leased_job.core, &payload)).await,
-        };
-        match fetched {
-            decoded if !is_in_order => self.read_and_ask(leased_job, decoded, info, waiting).await,
+        match fetch(&leased_job.core, &payload).await {
+            decoded if !hooks_first => self.read_and_ask(leased_job, decoded, info, waiting).await,
             Ok(data) => self.decode(leased_job, &data, info, waiting.slot).await,
             failed => self.read(leased_job, failed, info, waiting.slot).await,
         }
     }
 
-    /// Downloads a blob of the message. Its slot keeps the place of its kind for a minute, and not at all while downloads hang: they
-    /// must not hold up jobs that could run.
-    async fn download<T, E>(
-        &self,
-        slot: &dyn DeliverySlot,
-        download: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, E> {
-        let mut download = pin!(download);
-        if !self.downloads_hang.load(Ordering::Relaxed) {
-            if let Ok(downloaded) = timeout(DOWNLOAD_IN_PLACE, &mut download).await {
-                return downloaded;
-            }
-            self.downloads_hang.store(true, Ordering::Relaxed);
+    /// Takes the place of a handler for the download before it: without one, it would be in vain. A message whose last download failed
+    /// takes its place afterwards: the next may hang as well, and must not hold up jobs that could run.
+    fn reserve(&self, leased_job: &LeasedJob, kind: &str, slot: &dyn DeliverySlot) -> Result<(), NotRun> {
+        note_known(leased_job);
+        if waits_for_payload(leased_job) {
+            slot.give_back();
+            return Ok(());
         }
-        slot.give_back();
-        let downloaded = download.await;
-        if downloaded.is_ok() {
-            // The next keeps its place: slow downloads alone would otherwise take it from one another for ever.
-            self.downloads_hang.store(false, Ordering::Relaxed);
-        }
-        downloaded
-    }
-
-    /// Returns the deferral of a message whose version is newer than its handler's: that is known without its payload.
-    fn newer_version(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
-        let newest = self.handlers.find(&info.kind)?.newest;
-        let error =
-            DecodeError::unreadable_version(leased_job.with_envelope(|event| event.version)??, newest);
-        error.is_newer_version().then(|| defer(Cause::NewerVersion, chain(&error)))
+        slot.reserve(kind).map_err(|wait| self.over_limit(wait))
     }
 
     /// Returns the end of a job that was done before or that an operator has cancelled: also before its time, and whether or not it
@@ -245,8 +209,9 @@ impl Executor {
                     Arc::make_mut(info).version = version;
                 }
                 if has_stored_checkpoint(leased_job) {
+                    self.reserve(leased_job, registration.kind, slot)?;
                     // Boxed, because most checkpoints are inside their messages.
-                    let read = Box::pin(self.download(slot, read_stored_checkpoint(leased_job))).await;
+                    let read = Box::pin(read_stored_checkpoint(leased_job)).await;
                     read.map_err(|error| defer(Cause::PayloadUnreadable, chain(&error)))?;
                 }
                 Ok((registration, message))

@@ -5,10 +5,6 @@
 //! and a second letter of the same end counts as a copy. The record is true whatever happens after it: the letter that it
 //! names exists, or was handled.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
-
 use super::dead_envelope::{DeathOf, dead_envelope};
 use super::durable::{COMPLETED, create, digest_name, expiry, read};
 use super::leased_job::LeasedJob;
@@ -18,9 +14,6 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::queue_core::QueueCore;
 use crate::storage::{BlobName, StoreError, StoreErrorKind, Tries, needed_until};
-
-/// The time after which a letter is given up.
-const BUDGET: Duration = Duration::from_secs(30);
 
 /// Claims a dead letter before it is redriven or purged. Returns false if another letter of the same end was claimed: this one is a
 /// copy of it. A letter that another program has written, or that the storage has moved in one step, needs no record.
@@ -36,7 +29,7 @@ pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<
     let own = format!("{} {}", note.deliveries, note.time);
     let name = name(core, &death)?;
     let blobs = &**core.blobs();
-    let tries = Tries::until(core.runtime(), Instant::now() + BUDGET, 1, 2);
+    let tries = Tries::brief(core.runtime(), 1, 2);
     let needed = needed_until(core.now(), Some(expiry(core.now(), None)));
     match create(blobs, &name, own.clone(), needed, tries).await {
         Ok(true) => Ok(true),

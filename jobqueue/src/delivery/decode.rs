@@ -17,7 +17,7 @@ use crate::clock::parse_rfc3339;
 use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse};
 use crate::job::outcome::{Reason, chain};
 use crate::lease::{Lease, LeaseTerms, LeasedQueue};
-use crate::message::MessageDefaults;
+use crate::message::{DecodeError, MessageDefaults};
 use crate::queue_core::{MAX_DELAY, QueueCore};
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
@@ -40,7 +40,8 @@ pub(crate) trait Kinds: Send + Sync {
     /// Returns the kind of payloads without an envelope; `None` if the queue has not exactly one kind.
     fn of_raw(&self) -> Option<&'static str>;
 
-    fn knows(&self, kind: &str) -> bool;
+    /// Returns the newest known version of a kind; `None` for a kind that the reader does not know.
+    fn newest(&self, kind: &str) -> Option<u32>;
 
     /// Returns the defaults that the type of the kind declares.
     fn defaults(&self, kind: &str) -> MessageDefaults;
@@ -140,8 +141,12 @@ fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kin
         }
         Ok(_) => {}
     }
-    if !kinds.knows(&event.kind) {
+    let Some(newest) = kinds.newest(&event.kind) else {
         return Inspected::Done(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
+    };
+    if let Some(found) = event.version.filter(|found| *found > newest) {
+        let error = DecodeError::unreadable_version(found, newest);
+        return Inspected::Done(deferred(Cause::NewerVersion, chain(&error)));
     }
     match core.claim_checks.inline(&event.payload) {
         Some(payload) => Inspected::Done(decoded(payload)),

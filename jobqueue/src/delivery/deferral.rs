@@ -101,21 +101,26 @@ impl Cause {
 /// Ends a wait for running, because the job runs now. A wait for a hook or for the end of an outage continues: the
 /// hook is called again at the job's end, and the handler may fail again.
 pub(crate) fn note_running(job: &LeasedJob) {
-    let continues = [Cause::Hook, Cause::BrokenHook, Cause::Outage].map(Cause::code);
-    let continues = |deferral: &Deferral| continues.contains(&&*deferral.cause);
-    let former = job.with_envelope(|envelope| envelope.history.deferral.as_ref().map(continues));
-    if former.flatten() == Some(false) {
+    if !waits_for(job, &[Cause::Hook, Cause::BrokenHook, Cause::Outage]) {
         job.end_wait();
     }
 }
 
 /// Ends a wait for a worker that knows the message: this one does, whether or not the job runs now.
 pub(super) fn note_known(job: &LeasedJob) {
-    let is_unknown = |deferral: &Deferral| deferral.cause == Cause::UnknownKind.code();
-    let former = job.with_envelope(|envelope| envelope.history.deferral.as_ref().map(is_unknown));
-    if former.flatten() == Some(true) {
+    if waits_for(job, &[Cause::UnknownKind]) {
         job.end_wait();
     }
+}
+
+/// Returns whether the last download of the payload or checkpoint has failed.
+pub(super) fn waits_for_payload(job: &LeasedJob) -> bool {
+    waits_for(job, &[Cause::PayloadUnreadable, Cause::PayloadMissing])
+}
+
+fn waits_for(job: &LeasedJob, causes: &[Cause]) -> bool {
+    let is_one = |deferral: &Deferral| causes.iter().any(|cause| cause.code() == deferral.cause);
+    job.with_envelope(|envelope| envelope.history.deferral.as_ref().is_some_and(is_one)).unwrap_or(false)
 }
 
 /// Puts the message back because of `cause`, and returns for how long; calls `before` with the time. If the message has waited for that

@@ -40,6 +40,7 @@ pub(crate) struct Waiting<'a> {
 impl Waiting<'_> {
     /// Frees the slot for another delivery until [`take_slot`](Self::take_slot).
     pub(crate) fn leave_slot(&self) {
+        self.slot.give_back();
         self.slot.leave();
     }
 
@@ -47,9 +48,9 @@ impl Waiting<'_> {
         self.slot.take().await;
     }
 
-    /// Returns whether a handler has asked to leave the queue alone for a while.
-    pub(crate) fn is_snoozed(&self) -> bool {
-        self.slot.is_snoozed()
+    /// Returns whether the queue is left alone for a while: a handler has asked for that, or all its jobs fail.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        self.slot.is_left_alone()
     }
 }
 
@@ -58,6 +59,11 @@ impl Waiting<'_> {
 pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
     /// Returns whether this hook applies to the job. Most jobs have no hooks.
     fn applies_to(&self, job: &JobInfo) -> bool;
+
+    /// Returns whether the hook decides before the payload of the job is fetched: until it lets the job run, the message may come often.
+    fn decides_first(&self, _: &JobInfo) -> bool {
+        false
+    }
 
     /// Decides before the handler runs. `None` lets it run; [`Discard`](Disposition::Discard) says that the job is done already,
     /// [`DiscardCancelled`](Disposition::DiscardCancelled) that it never runs.

@@ -16,6 +16,10 @@ impl DeliveryState {
         self.hooks_of(job).next().is_some()
     }
 
+    pub(super) fn decide_first(&self, job: &JobInfo) -> bool {
+        self.hooks_of(job).any(|hook| hook.decides_first(job))
+    }
+
     /// Asks the hooks whether the handler may run; `None` if it may. They are asked from the last to the first: a delivery may wait for its
     /// turn in its key, and what the others answer holds when it has that.
     pub(super) async fn admit(

@@ -77,8 +77,8 @@ impl Kinds for QueueHandlers {
         }
     }
 
-    fn knows(&self, kind: &str) -> bool {
-        self.find(kind).is_some()
+    fn newest(&self, kind: &str) -> Option<u32> {
+        self.find(kind).map(|handler| handler.newest)
     }
 
     fn defaults(&self, kind: &str) -> MessageDefaults {

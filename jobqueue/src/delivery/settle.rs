@@ -171,13 +171,13 @@ impl Executor {
         if let Some(cancelled) = &job
             && let Err(failed) = self.state.dead_lettering(leased_job, cancelled, &rejection).await
         {
-            return self.after_failed_hook(leased_job, job, *failed, None, slot).await;
+            return self.after_failed_hook(leased_job, job, *failed, Some(rejection), slot).await;
         }
         discard(leased_job).await
     }
 
     /// Puts a message back whose hook has failed. One whose hook has failed for long enough becomes a dead letter all the same: with
-    /// `rejection`, or because of the hook. A redrive calls the hook again, and does not run a job that is done.
+    /// `rejection`, or because of the hook if the job is done. A redrive calls the hook again, and does not run a job that is done.
     #[allow(clippy::too_many_arguments, reason = "the failure of a hook, and what a dead letter needs")]
     async fn after_failed_hook(
         &self,
@@ -193,7 +193,14 @@ impl Executor {
         };
         match defer(leased_job, cause, &detail, |wait| leave_before(wait, leased_job, slot)).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
-            Err(of_hook) => self.give_up(leased_job, job, rejection.unwrap_or(of_hook)).await,
+            Err(of_hook) => match rejection {
+                Some(rejection) => self.give_up(leased_job, job, rejection).await,
+                // It has not failed, so that no hook records a failure.
+                None => {
+                    end_position_of_done(leased_job).await?;
+                    self.dead_letter(leased_job, job, of_hook).await
+                }
+            },
         }
     }
 

@@ -22,7 +22,8 @@ pub(crate) trait DeliverySlot: Send + Sync {
     /// Returns the time for which the message is put back if there is none.
     fn reserve(&self, kind: &str) -> Result<(), Duration>;
 
-    /// Gives the place of a handler to other deliveries of its kind. [`admit`](Self::admit) takes one again.
+    /// Gives the place of a handler to other deliveries of its kind, and the test of an open circuit to another delivery: this one waits.
+    /// [`admit`](Self::admit) takes a place again.
     fn give_back(&self);
 
     /// Returns `Ok` if the handler of `kind` may begin now, else the time for which the message is put back.
@@ -34,11 +35,11 @@ pub(crate) trait DeliverySlot: Send + Sync {
     /// Frees the slot for another handler: this one has finished, and its message is about to be deleted.
     fn handler_is_done(&self);
 
-    /// Frees the slot for another delivery until [`take`](Self::take): this one waits before its handler runs.
+    /// Frees the slot for another delivery until [`take`](Self::take): this one waits, before its handler runs or after it.
     fn leave(&self);
 
-    /// Returns whether a handler has asked to leave the queue alone for a while.
-    fn is_snoozed(&self) -> bool;
+    /// Returns whether the queue is left alone for a while: a handler has asked for that, or all its jobs fail.
+    fn is_left_alone(&self) -> bool;
 
     /// Waits for a slot after [`leave`](Self::leave). Cancel-safe.
     fn take(&self) -> BoxFuture<'_, ()>;

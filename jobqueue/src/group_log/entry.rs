@@ -224,6 +224,36 @@ pub(super) struct Overdue {
     /// Of pages: the first one from which a message has come since then, or the number behind them.
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     pub(super) page: Option<u64>,
+    #[serde(rename = "r", default, skip_serializing_if = "Round::is_not_begun")]
+    pub(super) round: Round,
+}
+
+/// The round of the queue since a message was found overdue: what waited in the queue then was delivered before the delivery that found it
+/// so comes again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Round {
+    #[default]
+    NotBegun,
+    /// This delivery found the message overdue, and was put back.
+    #[serde(rename = "b")]
+    Begun(Turn),
+    #[serde(rename = "d")]
+    Done,
+}
+
+impl Round {
+    fn is_not_begun(&self) -> bool {
+        *self == Self::NotBegun
+    }
+
+    /// Returns the round after a delivery that finds the message overdue.
+    pub(super) fn after(self, turn: Turn) -> Self {
+        match self {
+            Self::NotBegun => Self::Begun(turn),
+            Self::Begun(by) if by.copy == turn.copy && by.delivery < turn.delivery => Self::Done,
+            round => round,
+        }
+    }
 }
 
 /// A cancellation under way, with the data that another process needs to complete it, and the time until which others

@@ -90,4 +90,4 @@ pub use message::is_in_order;
 pub(crate) use message::{HEADER, HEADERS, InOrder, forget_message, restamp, stamp_page};
 pub use overview::{groups, position_names};
 pub(crate) use send::{Confirmation, announce, confirm, retract};
-pub(crate) use store::{GroupLogs, superseded};
+pub(crate) use store::{GroupLogs, Progress, superseded};

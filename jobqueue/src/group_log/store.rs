@@ -29,18 +29,35 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The number of cached logs above which unused ones are forgotten.
 const MANY: usize = 64;
 
-/// The number of groups above which those are forgotten whose messages were not put back for [`STILL`].
-const MANY_GROUPS: usize = 4_096;
-/// Longer than a message is put back that finds no room in memory.
+/// The time after which a group is forgotten: longer than a message is put back that finds no room in memory.
 const STILL: Duration = Duration::from_secs(120);
 
+/// The first jobs of groups whose messages are put back.
+#[derive(Debug, Default)]
+struct Firsts {
+    of: BTreeMap<KeyHash, First>,
+    /// The time at which groups were forgotten.
+    pruned: Option<Instant>,
+}
+
 /// The first job of a group whose messages are put back.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct First {
     job: KeyHash,
     /// The time since when this process has seen it in this place, and the last time.
     since: Instant,
     seen: Instant,
+    /// The least times for which the two jobs before it were in this place.
+    lasted: [Duration; 2],
+}
+
+/// The progress of a group, as far as this process has seen it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    /// The time for which its first job has been the same.
+    pub(crate) stands_still: Duration,
+    /// The least time for which each of the last jobs was its first.
+    pub(crate) pace: Duration,
 }
 
 /// The number of a log, and that of a page unless it is the head.
@@ -60,7 +77,7 @@ pub(crate) struct GroupLogs {
     pub(super) queue: QueueName,
     known: Mutex<BTreeMap<Document, Arc<LogBlob>>>,
     /// Apart from the logs, which are forgotten when they are many.
-    firsts: Mutex<BTreeMap<KeyHash, First>>,
+    firsts: Mutex<Firsts>,
 }
 
 impl GroupLogs {
@@ -97,17 +114,25 @@ impl GroupLogs {
         Ok(log)
     }
 
-    /// Returns for how long the first job of an entry's group has been the same, as far as this process knows: since the first call.
-    pub(crate) fn stands_still(&self, log: &LogBlob, entry: &EntryRef) -> Duration {
-        let Some(job) = log.latest().first(entry.key) else { return Duration::ZERO };
-        let (now, mut firsts) = (Instant::now(), lock(&self.firsts));
-        if firsts.len() >= MANY_GROUPS {
-            firsts.retain(|_, first| first.seen.elapsed() < STILL);
+    /// Returns the progress of an entry's group, as far as this process knows it: since the first call.
+    pub(crate) fn progress(&self, log: &LogBlob, entry: &EntryRef) -> Progress {
+        let now = Instant::now();
+        let Some(job) = log.latest().first(entry.key) else {
+            return Progress { stands_still: Duration::ZERO, pace: Duration::ZERO };
+        };
+        let mut firsts = lock(&self.firsts);
+        if firsts.pruned.is_none_or(|pruned| now - pruned >= STILL) {
+            firsts.pruned = Some(now);
+            firsts.of.retain(|_, first| now - first.seen < STILL);
         }
-        let first = firsts.entry(entry.key).or_insert(First { job, since: now, seen: now });
-        let since = if first.job == job { first.since } else { now };
-        *first = First { job, since, seen: now };
-        since.elapsed()
+        let new = First { job, since: now, seen: now, lasted: [Duration::ZERO; 2] };
+        let first = firsts.of.entry(entry.key).or_insert(new);
+        if first.job != job {
+            let lasted = [first.seen - first.since, first.lasted[0]];
+            *first = First { lasted, ..new };
+        }
+        first.seen = now;
+        Progress { stands_still: now - first.since, pace: first.lasted[0].min(first.lasted[1]) }
     }
 
     /// Deletes a page whose entries the head has, or whose entries do not count. A page that stays costs its bytes and nothing else.
@@ -131,7 +156,7 @@ impl GroupLogs {
         ended.then_some(()).ok_or_else(superseded)
     }
 
-    /// Returns whether no other message of the job has its turn. None has if the log is damaged: no delivery can confirm one.
+    /// Returns whether no other message of the job and no newer delivery has its turn. None has if the log is damaged: no delivery can confirm one.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -285,12 +310,12 @@ mod tests {
         let now = Millis::from(SystemTime::now());
         let announced = read("still").await.change(move |log| log.announce(&own, 1, now)).await.unwrap();
         assert_eq!(announced, super::super::Announced::Entered);
-        assert_eq!(logs.stands_still(&*read("still").await, &own), Duration::ZERO);
+        assert_eq!(logs.progress(&*read("still").await, &own).stands_still, Duration::ZERO);
         tokio::time::sleep(Duration::from_secs(50)).await;
         for key in 0..2 * MANY {
             drop(read(&key.to_string()).await);
         }
         let again = read("still").await;
-        assert!(logs.stands_still(&again, &own) >= Duration::from_secs(50));
+        assert!(logs.progress(&again, &own).stands_still >= Duration::from_secs(50));
     }
 }

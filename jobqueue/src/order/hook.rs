@@ -165,11 +165,12 @@ impl Delivery<'_> {
         }
         let core = &self.leased_job.core;
         let near = put_back(ahead, self.own.turn.delivery);
-        let delay = near.max(put_back_meanwhile(core.groups.stands_still(&self.log, &self.own.entry)));
+        let progress = core.groups.progress(&self.log, &self.own.entry);
+        let delay = near.max(put_back_meanwhile(progress, ahead));
         Ok(Next::Decide(Some(Disposition::Release(delay))))
     }
 
-    /// Lets the handler run, unless the worker stopped or the queue was paused while the delivery waited without its slot.
+    /// Lets the handler run, unless the worker stopped, or the queue was paused or left alone while the delivery waited without its slot.
     async fn begin(&self, has_left_slot: bool) -> Result<Option<Disposition>, Error> {
         keep_expected(self.leased_job);
         if has_left_slot {
@@ -178,7 +179,7 @@ impl Delivery<'_> {
             }
             let core = &self.leased_job.core;
             let is_paused = core.fresh_settings().await.is_paused(core.now());
-            if is_paused || self.waiting.is_snoozed() {
+            if is_paused || self.waiting.is_left_alone() {
                 return Ok(Some(Disposition::Release(Duration::ZERO)));
             }
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::delivery::LONGEST_UNRECORDED;
+use crate::group_log::Progress;
 
 /// The maximum number of waiting deliveries of one worker.
 const MAX_PARKED: usize = 1_024;
@@ -70,10 +71,12 @@ pub(super) fn put_back(ahead: usize, delivery: u32) -> Duration {
     doubled.min(PUT_BACK.1.max(near.min(Duration::from_secs(30))))
 }
 
-/// Returns the least delay of a message that is put back while the first job of its group has been the same for this time: it is found
-/// that the group goes on within half of that time. The delay never needs a note in the log.
-pub(super) fn put_back_meanwhile(stands_still: Duration) -> Duration {
-    (stands_still / 2).min(LONGEST_UNRECORDED)
+/// Returns the least delay of a message that is put back with `ahead` entries before it in a group that makes this progress: half of the time
+/// that these take at its pace, or for which it has stood still. It is found that the group goes on within half of that time. The delay never
+/// needs a note in the log.
+pub(super) fn put_back_meanwhile(progress: Progress, ahead: usize) -> Duration {
+    let turn = progress.pace.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+    (turn.max(progress.stands_still) / 2).min(LONGEST_UNRECORDED)
 }
 
 #[cfg(test)]

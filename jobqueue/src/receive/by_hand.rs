@@ -139,8 +139,8 @@ impl<M: QueueMessage> Kinds for KindsOf<M> {
         Some(M::KIND)
     }
 
-    fn knows(&self, kind: &str) -> bool {
-        M::accepts(kind)
+    fn newest(&self, kind: &str) -> Option<u32> {
+        M::accepts(kind).then_some(M::VERSION)
     }
 
     fn defaults(&self, _: &str) -> MessageDefaults {

@@ -1,6 +1,7 @@
 //! Cancels sent jobs before their first delivery.
 
 use super::sent::Sent;
+use super::unique::cancel::cancel_unique;
 use crate::error::Error;
 use crate::group_log;
 use crate::group_log::{CancelError, EntryRef};
@@ -10,13 +11,15 @@ use crate::undelivered::StoredMessage;
 
 impl<M: QueueMessage> Queue<M> {
     /// Cancels a job whose message no worker has received yet. Returns false if a worker has received the message or it
-    /// no longer exists. Any process can cancel a unique job by its key: [`cancel_unique`](Self::cancel_unique).
+    /// no longer exists. The key of a unique job is free then. Any process can cancel such a job by its key:
+    /// [`cancel_unique`](Self::cancel_unique).
     ///
     /// # Errors
     /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not. Either an answer to the
     ///   cancellation was lost, or an answer to the send, so that a second message may be stored, or a job [in
     ///   order](crate::SendOptions::in_order) was sent twice under its id. Of a job in order no second message runs; if its cancellation was not certainly ended, the
     ///   next job of its key completes it.
+    /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another process is sending or cancelling under the key of a unique job.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed, and the job is not cancelled.
     ///
     /// # Cancel safety
@@ -25,6 +28,11 @@ impl<M: QueueMessage> Queue<M> {
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
         let Some(stored) = &sent.stored else { return Ok(false) };
         let core = self.core();
+        if let Some(key) = &sent.unique_key
+            && let Some(cancelled) = cancel_unique(core, M::original_kind(), key, Some(&sent.id)).await?
+        {
+            return Ok(cancelled);
+        }
         cancel_stored(core, sent.position, stored).await.map_err(|not| not.error)
     }
 }

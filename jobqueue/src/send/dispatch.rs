@@ -57,7 +57,8 @@ pub(crate) fn sent_in_transaction(
 ) -> Sent {
     sent.span.end(None, None);
     tell_sent(core, Some(Arc::clone(&sent.kind)), 1, 0, started, None);
-    sent.sent(Some(message.into()))
+    let stored = sent.stored(message, false);
+    sent.sent(Some(stored))
 }
 
 async fn store_prepared(core: &QueueCore, prepared: Prepared, started: Instant) -> Result<Sent, Error> {

@@ -45,15 +45,19 @@ pub(super) async fn put_by_group(
     answers.collect()
 }
 
-/// Puts the messages of a group. A message that is refused does not keep the next ones.
+/// Puts the messages of a group. A message that is refused does not keep the next ones; each that is stored gives them the time of a send anew.
 async fn put_group(
     core: &QueueCore,
     group: Vec<(usize, &Prepared)>,
-    started: Instant,
+    mut started: Instant,
 ) -> Vec<(usize, Result<StoredMessage, Error>)> {
-    let mut stored = Vec::with_capacity(group.len());
+    let mut answers = Vec::with_capacity(group.len());
     for (place, one) in group {
-        stored.push((place, put_patiently(core, one, started).await));
+        let answer = put_patiently(core, one, started).await;
+        if answer.is_ok() {
+            started = Instant::now();
+        }
+        answers.push((place, answer));
     }
-    stored
+    answers
 }

@@ -107,7 +107,7 @@ pub(crate) enum Purpose {
 
 impl Prepared {
     pub(crate) fn sent(self, stored: Option<StoredMessage>) -> Sent {
-        Sent { id: self.id, stored, position: self.announcement.map(|one| one.entry) }
+        Sent { id: self.id, stored, position: self.announcement.map(|one| one.entry), unique_key: None }
     }
 
     /// Notes the position that the job has, and writes its page into the message.

@@ -204,7 +204,8 @@ impl<T> SendRequest<T> {
     }
 
     /// Waits until the queue has fewer than `mark` messages, like [`Queue::wait_until_below`], and then sends.
-    /// Several producers that wait for the same mark may each exceed it by one request.
+    /// Several producers that wait for the same mark may each exceed it by one request. Running jobs count: a handler that waits for its own
+    /// queue may wait for itself.
     pub fn when_below(mut self, mark: u64) -> Self {
         self.below = Some(mark);
         self

@@ -29,6 +29,8 @@ pub struct Sent {
     pub(super) stored: Option<StoredMessage>,
     /// The job's position in its FIFO group.
     pub(super) position: Option<EntryRef>,
+    /// The key under which the job was sent as unique work.
+    pub(super) unique_key: Option<Arc<str>>,
 }
 
 impl Sent {

@@ -10,11 +10,12 @@
 //! The blob of a key decides: of concurrent senders exactly one creates it. The others wait until it contains `sent`.
 //! So a send that returns "joined" has joined a stored message.
 
-mod cancel;
+pub(super) mod cancel;
 mod record;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "sqlite")]
@@ -149,7 +150,8 @@ async fn send_for(
     child: Option<&str>,
 ) -> Result<Result<Sent, Joined>, Error> {
     kind.check(core, &draft)?;
-    let records = Records::new(core, kind.original, draft.key().unwrap_or_default())?;
+    let key: Arc<str> = draft.key().unwrap_or_default().into();
+    let records = Records::new(core, kind.original, &key)?;
     let id = draft.id().unwrap_or_default().to_owned();
     let claim = match claim_unique(core, &records, id, window, child).await? {
         Claim::Joined(joined) => return Ok(Err(joined)),
@@ -162,6 +164,7 @@ async fn send_for(
     }
     match dispatch(core, prepared).await {
         Ok(mut sent) => {
+            sent.unique_key = Some(key);
             if let Some(stored) = &mut sent.stored {
                 stored.may_be_duplicated |= taken_over;
             }
@@ -191,7 +194,8 @@ pub(crate) fn send_unique_exclusively<M: QueueMessage>(
     let draft = draft.unique_for(window, core.runtime())?;
     let kind = UniqueKind::of::<M>();
     kind.check(core, &draft)?;
-    let records = Records::new(core, kind.original, draft.key().unwrap_or_default())?;
+    let key: Arc<str> = draft.key().unwrap_or_default().into();
+    let records = Records::new(core, kind.original, &key)?;
     let now = core.now();
     let mine = Record::pending(draft.id().unwrap_or_default().to_owned(), core.runtime(), PENDING, window);
     let record = match records.claim_exclusively(blobs, &mine, now)? {
@@ -204,6 +208,7 @@ pub(crate) fn send_unique_exclusively<M: QueueMessage>(
         }
     };
     let mut sent = send((kind.render)(core, draft.with_id(&record.id)?, Purpose::One)?)?;
+    sent.unique_key = Some(key);
     if let Some(stored) = &mut sent.stored {
         stored.may_be_duplicated |= record.taken_over;
     }

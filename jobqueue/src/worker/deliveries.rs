@@ -81,7 +81,7 @@ impl Deliveries {
         });
         // The end of a message that did not run says nothing about the handlers.
         let change = match attempted {
-            true => pacing.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe()),
+            true => pacing.circuit.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe()),
             false => None,
         };
         match change {

@@ -82,7 +82,7 @@ impl Poller {
                 self.unless_stopped(pace.idle.nap()).await;
                 continue;
             }
-            if let Some(until) = pacing.snoozed_until() {
+            if let Some(until) = pacing.snooze.until() {
                 self.wait_while_snoozed(until).await;
                 continue;
             }
@@ -92,7 +92,7 @@ impl Poller {
             // While this poller waited for a slot, an operator may have paused the queue, the circuit opened, or a handler snoozed it.
             let settings = self.unless_stopped(core.fresh_settings()).await;
             let Some(settings) = settings else { return self.slots.fetched() };
-            let is_permitted = pacing.permit() == permit && pacing.snoozed_until().is_none();
+            let is_permitted = pacing.circuit.permit() == permit && pacing.snooze.until().is_none();
             if !is_permitted || settings.is_paused(core.now()) {
                 drop(slots);
                 self.slots.fetched();
@@ -108,10 +108,10 @@ impl Poller {
     /// Returns the permission to fetch; `None` after a wait for it.
     async fn permit(&self) -> Option<Permit> {
         let pacing = &self.deliveries.worker.pacing;
-        match pacing.permit() {
+        match pacing.circuit.permit() {
             Permit::OpenUntil(until) => self.unless_stopped(tokio::time::sleep_until(until)).await?,
             Permit::Probing(until) => {
-                let _ = self.unless_stopped(tokio::time::timeout_at(until, pacing.delivery_ended())).await?;
+                let _ = self.unless_stopped(tokio::time::timeout_at(until, pacing.circuit.ended())).await?;
             }
             permit => return Some(permit),
         }
@@ -209,7 +209,7 @@ impl Poller {
         permit: Permit,
     ) {
         let worker = &self.deliveries.worker;
-        let mut probe = (permit == Permit::Probe).then(|| worker.pacing.probe());
+        let mut probe = (permit == Permit::Probe).then(|| worker.pacing.circuit.probe());
         // A storage that returns more than was asked for gets the rest back when the leases run out.
         worker.activity.started(messages.len().min(slots.len()));
         for ((leased, requested), slot) in messages.into_iter().zip(slots) {
@@ -226,7 +226,7 @@ impl Poller {
         let QueueWorker { executor, pacing, .. } = &self.deliveries.worker;
         let core = &executor.core;
         // With long pauses, a worker that runs until it is idle could find unknown messages again and again.
-        let pause = pacing.pause(!was_full && !self.until_idle, core.runtime());
+        let pause = pacing.unknown.pause(!was_full && !self.until_idle, core.runtime());
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }

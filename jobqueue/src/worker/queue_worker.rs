@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::limits::Occupied;
-use super::pacing::{Pacing, Probe};
+use super::pacing::{Pacing, Permit, Probe};
 use super::state::WorkerState;
 use crate::delivery::{DeliverySlot, Executor, MessageClass};
 
@@ -28,16 +28,25 @@ pub(super) struct QueueWorker {
 /// The slot of a delivery. When it is dropped, also half-way, the slot becomes free, then the job is over. The lease ends
 /// before, with the delivery.
 pub(super) struct DeliveryGuard {
-    activity: Arc<Activity>,
     pacing: Arc<Pacing>,
-    slot: Option<Occupied>,
+    slot: Occupied,
     probe: Option<Probe>,
+    /// Dropped last.
+    _job: JobGuard,
+}
+
+struct JobGuard(Arc<Activity>);
+
+impl Drop for JobGuard {
+    fn drop(&mut self) {
+        self.0.finished();
+    }
 }
 
 impl DeliveryGuard {
     pub(super) fn new(worker: &QueueWorker, slot: Occupied, probe: Option<Probe>) -> Self {
-        let (activity, pacing) = (Arc::clone(&worker.activity), Arc::clone(&worker.pacing));
-        Self { activity, pacing, slot: Some(slot), probe }
+        let (pacing, job) = (Arc::clone(&worker.pacing), JobGuard(Arc::clone(&worker.activity)));
+        Self { pacing, slot, probe, _job: job }
     }
 
     /// Returns the circuit's probe if this delivery is one.
@@ -48,58 +57,39 @@ impl DeliveryGuard {
 
 impl DeliverySlot for DeliveryGuard {
     fn classify(&self, class: MessageClass) {
-        self.pacing.classify(class);
+        self.pacing.unknown.note(class);
     }
 
     fn reserve(&self, kind: &str) -> Result<(), Duration> {
-        self.slot.as_ref().map_or(Ok(()), |slot| slot.reserve(kind))
+        self.slot.reserve(kind)
     }
 
     fn give_back(&self) {
-        if let Some(slot) = &self.slot {
-            slot.give_back();
-        }
+        self.slot.give_back();
+        self.probe.iter().for_each(Probe::give_back);
     }
 
     fn admit(&self, kind: &str) -> Result<(), Duration> {
-        self.slot.as_ref().map_or(Ok(()), |slot| slot.admit(kind))
+        self.slot.admit(kind)
     }
 
     fn reject(&self) -> Result<(), Duration> {
-        self.pacing.reject()
+        self.pacing.rejections.permit()
     }
 
     fn handler_is_done(&self) {
-        if let Some(slot) = &self.slot {
-            slot.handler_is_done();
-        }
+        self.slot.handler_is_done();
     }
 
     fn leave(&self) {
-        if let Some(slot) = &self.slot {
-            slot.leave();
-        }
-        if let Some(probe) = &self.probe {
-            probe.give_back();
-        }
+        self.slot.leave();
     }
 
-    fn is_snoozed(&self) -> bool {
-        self.pacing.snoozed_until().is_some()
+    fn is_left_alone(&self) -> bool {
+        self.pacing.snooze.until().is_some() || self.pacing.circuit.permit() != Permit::Closed
     }
 
     fn take(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            if let Some(slot) = &self.slot {
-                slot.take_again().await;
-            }
-        })
-    }
-}
-
-impl Drop for DeliveryGuard {
-    fn drop(&mut self) {
-        self.slot.take();
-        self.activity.finished();
+        Box::pin(self.slot.take_again())
     }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -216,14 +215,8 @@ impl Running {
             let snooze = Arc::<Snooze>::default();
             let pacing = Arc::new(Pacing::new(state.options.circuit, &state.rejections, &snooze));
             let deliveries = Arc::clone(&state.deliveries);
-            let executor = Executor {
-                state: deliveries,
-                core,
-                handlers,
-                snooze,
-                until_idle: self.until_idle,
-                downloads_hang: AtomicBool::new(false),
-            };
+            let executor =
+                Executor { state: deliveries, core, handlers, snooze, until_idle: self.until_idle };
             let worker = QueueWorker {
                 state: Arc::clone(state),
                 executor,

@@ -49,6 +49,7 @@ pub const BATCH: Scenario = Scenario {
         Program { name: "redrive", start: Start::While("pages-poison", 1), run: redrive },
     ],
     workers: 2,
+    sends_first: false,
     deliveries: 2,
     properties: &[
         (NOT_BEFORE, |_, state| {

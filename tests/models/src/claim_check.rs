@@ -54,6 +54,7 @@ pub const CHECKPOINTS: Scenario = Scenario {
         Program { name: "sweep", start: Start::Quiet(1), run: swept },
     ],
     workers: 2,
+    sends_first: false,
     deliveries: 2,
     properties: PROPERTIES,
     has_ended,

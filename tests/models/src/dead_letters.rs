@@ -40,6 +40,7 @@ pub const DEAD_LETTERS: Scenario = Scenario {
         Program { name: "redrive", start: Start::While("jobs-poison", 2), run: redrive },
     ],
     workers: 2,
+    sends_first: false,
     deliveries: 3,
     properties: &[
         (NEVER_IN_NEITHER, |_, state| (0..JOBS).all(|n| state.count("sent", n) == 0 || is_kept(state, n))),

@@ -62,6 +62,7 @@ pub const TWO_JOBS: Scenario = Scenario {
         Program { name: "redrive", start: Start::While("jobs-poison", 1), run: redrive },
     ],
     workers: 2,
+    sends_first: false,
     deliveries: 2,
     properties: PROPERTIES,
     has_ended: |state| {

@@ -12,5 +12,6 @@ mod fail_over;
 mod late_records;
 mod leader;
 mod order;
+mod panics;
 mod schedule;
 mod unique;

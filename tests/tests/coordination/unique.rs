@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use jobqueue::maintenance::{SweepOptions, sweep};
+use jobqueue::queue::SendUniqueOutcome;
 use jobqueue::storage::ContainerName;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Queue, QueueMessage, Storage};
@@ -201,7 +202,7 @@ async fn a_sender_waits_for_a_sweep_that_holds_the_record() {
     assert!(queue.send(&may()).unique_for(HOUR).await.unwrap().is_sent());
 }
 
-async fn delayed(queue: &Queue<Report>) -> jobqueue::queue::SendUniqueOutcome {
+async fn delayed(queue: &Queue<Report>) -> SendUniqueOutcome {
     queue.send(&may()).unique_for(HOUR * 24).delay(HOUR).await.unwrap()
 }
 
@@ -223,6 +224,11 @@ async fn delayed_job_is_rescheduled_by_its_key() {
     assert!(!other.cancel_unique("may").await.unwrap(), "it was received");
     // The window of a received job continues.
     assert!(!delayed(&queue).await.is_sent());
+    // What was cancelled by its sender leaves its key free too.
+    let third = queue.send(&may()).key("june").unique_for(HOUR).delay(HOUR).await.unwrap();
+    let SendUniqueOutcome::Sent(third) = third else { panic!("{third:?}") };
+    assert!(queue.cancel(&third).await.unwrap() && !queue.cancel(&third).await.unwrap());
+    assert!(queue.send(&may()).key("june").unique_for(HOUR).await.unwrap().is_sent());
 }
 
 #[tokio::test(start_paused = true)]

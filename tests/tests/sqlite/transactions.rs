@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use jobqueue::clock::{Clock as _, ManualClock};
 use jobqueue::sqlite::Options;
-use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::storage::{ContainerName, Operation, PutMessage};
 use jobqueue::{ErrorKind, Event, JobError, Queue, SendOptions, Storage, Worker};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, task};
@@ -89,6 +89,24 @@ async fn job_sent_in_a_transaction_can_be_cancelled_after() {
     assert_eq!(&*found.info().id, kept.id());
     assert!(!queue.cancel(&kept).await.unwrap(), "somebody has received it");
     found.complete().await.unwrap();
+}
+
+#[tokio::test]
+async fn cancelled_job_of_a_transaction_leaves_no_payload() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = Storage::open(Options::new(&path)).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let mut mine = Connection::open(&path).unwrap();
+    let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let large = Task { data: "x".repeat(200_000), ..task("large") };
+    let sent = queue.send(&large).in_transaction(&transaction).unwrap();
+    transaction.commit().unwrap();
+    let payloads = ContainerName::new("jobqueue-payloads").unwrap();
+    let left = async || storage.blobs().list_blobs(&payloads, "", None).await.unwrap().blobs.len();
+    assert_eq!(left().await, 1);
+    assert!(queue.cancel(&sent).await.unwrap());
+    assert_eq!(left().await, 0);
 }
 
 fn count(row: &rusqlite::Row<'_>) -> rusqlite::Result<i64> {

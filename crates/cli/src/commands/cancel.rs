@@ -191,7 +191,9 @@ fn text(cancellation: &Cancellation) -> String {
         Cancellation::Requested { by, at } => {
             format!("requested by {} at {}; no worker has answered yet", clean(by), clean(at))
         }
-        Cancellation::Cancelled => "cancelled: the job is a dead letter".to_owned(),
+        Cancellation::Cancelled => {
+            "cancelled: the job is a dead letter, or its sender had cancelled it".to_owned()
+        }
         Cancellation::Completed => "the job completed before it could be cancelled".to_owned(),
         Cancellation::DeadLettered => "the job is a dead letter for another reason".to_owned(),
         other => format!("{other:?}"),

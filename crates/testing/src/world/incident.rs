@@ -187,3 +187,26 @@ fn revive(slot: &Arc<Slot>, down: Duration) {
         slot.start_after(down);
     }));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Fact, Profile, World};
+    use super::*;
+
+    // audit 4, E4
+    #[test]
+    fn break_that_never_struck_is_in_the_history() {
+        let scenario = async |world: World| {
+            let node = world.node("sender");
+            node.kill_at(Operation::Put, true);
+            node.kill_at(Operation::Update, true);
+            Ok(())
+        };
+        let run = World::builder().profile(Profile::quiet()).scenario(scenario).run(1);
+        let said = |text: &str| {
+            let is = |fact: &Fact| matches!(fact, Fact::Incident(said) if said.contains("sender never struck") && said.contains(text));
+            run.history.iter().filter(|entry| is(&entry.fact)).count()
+        };
+        assert_eq!((said("Put"), said("Update")), (1, 1), "{:?}", run.history);
+    }
+}

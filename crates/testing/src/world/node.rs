@@ -1,8 +1,8 @@
 //! A simulated process: its tasks, its storage handles, its clock.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::ledger::{Fact, Verdict, subject};
 use super::shared::{Shared, World};
-use super::weather::{BreakPoint, Then, View};
+use super::weather::{BreakPoint, PlannedBreak, Then, View};
 use super::witness::Witness;
 use crate::simulation::Process;
 
@@ -26,13 +26,13 @@ pub struct Node {
     process: Process,
     storage: Storage,
     clock: Arc<SkewedClock>,
-    breaks: Arc<Mutex<Option<BreakPoint>>>,
+    breaks: PlannedBreak,
 }
 
 impl Node {
     pub(super) fn start(shared: &Arc<Shared>, name: Arc<str>) -> Self {
-        let (process, breaks) = (Process::default(), Arc::default());
-        shared.enter(&process);
+        let (process, breaks) = (Process::default(), PlannedBreak::default());
+        shared.enter(&process, &name, &breaks);
         let clock = Arc::new(SkewedClock { right: Arc::clone(&shared.clock), ahead: AtomicI64::new(0) });
         let view = |(account, storage): (usize, &Storage)| {
             let breaks = Arc::clone(&breaks);
@@ -96,7 +96,8 @@ impl Node {
     }
 
     fn break_at(&self, operation: Option<Operation>, calls: u64, applied: bool, then: Then) {
-        *lock(&self.breaks) = Some(BreakPoint { operation, calls, applied, then });
+        let former = lock(&self.breaks).replace(BreakPoint { operation, calls, applied, then });
+        former.into_iter().for_each(|former| self.shared.note_in_vain(&self.name, former));
     }
 
     /// Kills the process.

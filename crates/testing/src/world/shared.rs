@@ -17,7 +17,7 @@ use super::host::Host;
 use super::known_messages::KnownMessages;
 use super::ledger::{Entry, Fact, Ledger};
 use super::node::{Node, spread};
-use super::weather::{Profile, Weather};
+use super::weather::{BreakPoint, PlannedBreak, Profile, Weather};
 use crate::faults::{Call, Faulty, StillClock};
 use crate::simulation::Process;
 
@@ -62,6 +62,8 @@ pub(super) struct Shared {
     runs: AtomicU64,
     pub(super) messages: KnownMessages,
     processes: Mutex<Vec<Process>>,
+    /// The names of all processes, and the breaks that are planned for them.
+    breaks: Mutex<Vec<(Arc<str>, PlannedBreak)>>,
     /// All storage calls, if they are recorded.
     log: Option<Mutex<String>>,
 }
@@ -113,6 +115,7 @@ impl Shared {
             runs: AtomicU64::new(0),
             messages: KnownMessages::default(),
             processes: Mutex::default(),
+            breaks: Mutex::default(),
             log: None,
         }
     }
@@ -155,8 +158,15 @@ impl Shared {
         self.runs.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn enter(&self, process: &Process) {
+    pub(super) fn enter(&self, process: &Process, name: &Arc<str>, planned: &PlannedBreak) {
         lock(&self.processes).push(process.clone());
+        lock(&self.breaks).push((Arc::clone(name), Arc::clone(planned)));
+    }
+
+    /// Notes that a planned break of a process has not struck: the world has not tried what it was to try.
+    pub(super) fn note_in_vain(&self, node: &str, planned: BreakPoint) {
+        let text = format!("a planned break of {node} never struck: {planned:?}");
+        self.ledger.note(&"storage".into(), Fact::Incident(text));
     }
 
     /// Ends all processes, so that nothing happens any more.
@@ -172,6 +182,9 @@ impl Shared {
     pub(super) fn end_faults(&self) {
         self.quiet.store(true, Ordering::Relaxed);
         self.weather.iter().for_each(Weather::clear);
+        for (node, planned) in &*lock(&self.breaks) {
+            lock(planned).take().into_iter().for_each(|planned| self.note_in_vain(node, planned));
+        }
     }
 
     pub(super) fn is_overrun(&self) -> bool {

@@ -87,6 +87,9 @@ pub(super) struct BreakPoint {
     pub(super) then: Then,
 }
 
+/// The break that is planned for a process.
+pub(super) type PlannedBreak = Arc<Mutex<Option<BreakPoint>>>;
+
 /// The time from the effect of a call to the moment in which its process is frozen.
 const FROZEN: Duration = Duration::from_millis(1);
 
@@ -107,7 +110,7 @@ pub(super) struct View {
     pub(super) node: Arc<str>,
     pub(super) process: Process,
     pub(super) account: usize,
-    pub(super) breaks: Arc<Mutex<Option<BreakPoint>>>,
+    pub(super) breaks: PlannedBreak,
 }
 
 impl View {

@@ -75,7 +75,7 @@ impl Batch {
                 let (indices, prepared): (Vec<_>, Vec<_>) = prepared.into_iter().map(mark).unzip();
                 for (index, sent) in indices.into_iter().zip(send::dispatch_all(core, prepared).await) {
                     if sent?.was_done() {
-                        self.end_unsent(index).await?;
+                        self.ledger().end_elsewhere(index).await?;
                     }
                 }
                 self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
@@ -112,7 +112,7 @@ impl Batch {
                             UniqueChildOutcome::Sent(sent) => sent.was_done(),
                         };
                     if is_elsewhere {
-                        self.end_unsent(index).await?;
+                        self.ledger().end_elsewhere(index).await?;
                     }
                     self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
                 }
@@ -135,11 +135,6 @@ impl Batch {
             return Ok((end, end));
         }
         Ok((self.ledger().announce(first, children).await?, end))
-    }
-
-    /// Ends a child without a message: another job does its work, or has done it.
-    async fn end_unsent(&self, index: u64) -> Result<(), Error> {
-        self.ledger().end_elsewhere(index).await
     }
 
     fn child_options(&self, index: u64, secret: &str, options: SendOptions) -> SendOptions {

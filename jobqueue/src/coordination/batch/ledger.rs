@@ -4,13 +4,12 @@
 //! is created if absent, or a message whose duplicates do not run.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::time::Instant;
 
 use super::claim::is_conflict;
 use super::known::KnownBatch;
@@ -28,8 +27,6 @@ pub(super) const MAX_BYTES: u64 = 32 * 1024 * 1024;
 pub(super) const FAILED: &str = "failed";
 /// The number of times that a request is sent again which the storage could not serve.
 const RESENDS: u32 = 4;
-/// The time after which a request is given up, also one that the storage throttles.
-const BUDGET: Duration = Duration::from_secs(30);
 
 /// A sealed batch.
 #[derive(Debug, Serialize, Deserialize)]
@@ -261,5 +258,5 @@ pub(super) async fn page(storage: &Storage, prefix: &str, from: Option<&str>) ->
 
 /// Returns the attempts of a request. None of them does harm when it is repeated.
 fn tries(storage: &Storage) -> Tries {
-    Tries::until(storage.runtime(), Instant::now() + BUDGET, RESENDS, RESENDS)
+    Tries::brief(storage.runtime(), RESENDS, RESENDS)
 }

@@ -83,7 +83,7 @@ impl Membership {
         let (ledger, index) =
             (self.batch(hook_context.storage, &claimed.batch, proves).await?, claimed.index);
         let waits = headers.get(ON_DEAD).is_none_or(|policy| policy != "continue");
-        let is_copy = headers.get(COPY).map(|copy| copy != "0");
+        let is_copy = is_copy(hook_context.job);
         Ok(ledger.map(|ledger| Child { ledger, index, waits, is_copy }))
     }
 
@@ -95,10 +95,18 @@ impl Membership {
     }
 }
 
+fn is_copy(job: &JobInfo) -> Option<bool> {
+    job.headers.get(COPY).map(|copy| copy != "0")
+}
+
 #[async_trait]
 impl Hook for Membership {
     fn applies_to(&self, job: &JobInfo) -> bool {
         job.headers.contains_key(BATCH) || job.headers.contains_key(OF)
+    }
+
+    fn decides_first(&self, job: &JobInfo) -> bool {
+        is_copy(job) == Some(true)
     }
 
     async fn admit(

@@ -115,6 +115,11 @@ fn digits(hash: Sha256, bytes: usize) -> String {
 impl Ledger<'_> {
     /// Returns the batch's secret. Creates one if the batch is new.
     pub(super) async fn make_secret(&self) -> Result<String, Error> {
+        if let Some(known) = self.secret().await? {
+            return Ok(known);
+        }
+        // A sweep that was interrupted may have left the mark that the former batch of this id is done.
+        self.remove(&self.id.blob("done")?).await?;
         let blob = self.id.blob("token")?;
         let new = self.storage.runtime().uuid_v4().simple().to_string();
         if self.create(&blob, &new).await? {

@@ -10,11 +10,14 @@ use tokio::sync::Semaphore;
 
 use super::ledger::{Ledger, for_each_blob, page};
 use super::names::{BatchId, SWEPT, batch_of, container};
+use crate::coordination::leader::{Leader, while_leading};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::storage::{BlobListing, BlobName, BlobProperties, Storage};
 use jobqueue_storage::fast::hex::to_hex;
 
+/// The leadership of the one sweep that runs: blobs are deleted by their names, and a batch may begin under the id of a removed one.
+const SWEEPER: &str = "jobqueue/sweep-batches";
 /// The time for which a job that is redriven finds that it has sent the batch before.
 const NOTE_LIFE: Duration = Duration::from_secs(365 * 86_400);
 /// The number of batches that are removed at the same time.
@@ -64,19 +67,34 @@ impl BatchSweepOptions {
     }
 }
 
-/// Removes the blobs of old batches and returns the number of removed batches. It can run on any machine,
-/// concurrently with itself, and can be interrupted. It deletes up to 32 blobs at the same time.
+/// Removes the blobs of old batches and returns the number of removed batches. It can run on any machine and can be
+/// interrupted. While another sweep runs, or for half a minute after one was interrupted, it removes nothing and returns 0. On a storage without
+/// leases of blobs, do not run two at once. It deletes up to 32 blobs at the same time.
 ///
 /// The blobs of a batch stay for a while after its continuation, so that late copies of its messages are recognised.
 /// Run this once a day, for instance on a schedule; [`sweep`](crate::maintenance::sweep) does not remove batches.
 ///
 /// # Errors
-/// [`Storage`](crate::ErrorKind::Storage) if the batches cannot be listed, or if some of them cannot be removed: the others are removed
-/// all the same, and the next call removes the rest.
+/// [`Storage`](crate::ErrorKind::Storage) if the batches cannot be listed, if some of them cannot be removed, or if the lease of the sweep is
+/// lost: the others are removed all the same, and the next call removes the rest.
+/// [`Configuration`](crate::ErrorKind::Configuration) if the thread that renews the lease cannot be started.
 ///
 /// # Cancel safety
 /// If the future is dropped, a batch may be half removed; the next call removes the rest.
 pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
+    if storage.stores().leases().is_err() {
+        return sweep(storage, options).await;
+    }
+    let Some(leadership) = Leader::new(storage, SWEEPER)?.try_lead().await? else { return Ok(0) };
+    let swept = while_leading(&leadership, sweep(storage, options)).await;
+    leadership.release().await;
+    swept.unwrap_or_else(|| {
+        let text = "the lease of the sweep is lost; sweep again to remove the rest";
+        Err(Error::new(ErrorKind::Storage, text).with_retryable(true))
+    })
+}
+
+async fn sweep(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
     let mut batches: BTreeMap<String, Found> = BTreeMap::new();
     let listed = for_each_blob(storage, "", |name, properties| {
         let Some((id, rest)) = batch_of(name) else { return };
@@ -161,23 +179,25 @@ impl Ledger<'_> {
     }
 }
 
-/// Deletes the blobs of a batch, one page after the other, except for the note of a sweep: another sweep may just have written it.
-/// Returns the number of removed batches: 0 if only a note was left, or if a blob was written since the batch was listed. Then it goes on,
-/// or another sweep has removed it and a batch has begun under its id.
+/// Deletes the blobs of a batch, one page after the other, except for the note of its sweep. Returns the number of removed batches: 0 if only
+/// a note was left, or if a blob was written since the batch was listed: it goes on.
 async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semaphore) -> Result<u64, Error> {
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
     let ledger = &ledger;
-    let (prefix, done, swept) = (format!("{id}/"), &ledger.id.blob("done")?, &ledger.id.blob(SWEPT)?);
+    let (prefix, swept) = (format!("{id}/"), &ledger.id.blob(SWEPT)?);
+    // Deleted last, in this order: no batch begins under the id while its plan is there, and the next sweep finishes one that is done.
+    let last = [&ledger.id.blob("plan")?, &ledger.id.blob("token")?, &ledger.id.blob("done")?];
     let Some(newest) = found.newest else {
         // A batch may have begun under the id since the note was listed.
         ledger.remove(swept).await?;
         return Ok(0);
     };
-    let is_newer = |name: &str, blob: &BlobProperties| blob.modified > newest && name != swept.name();
-    // Its plan is read before its blobs are listed again: so it is the plan of the batch that was listed first.
     let note = if found.done.is_some() { ledger.note().await? } else { None };
     let mut goes_on = false;
-    for_each_blob(storage, &prefix, |name, blob| goes_on |= is_newer(name, blob)).await?;
+    for_each_blob(storage, &prefix, |name, blob| {
+        goes_on |= blob.modified > newest && name != swept.name();
+    })
+    .await?;
     if goes_on {
         return Ok(0);
     }
@@ -187,14 +207,10 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
     let mut next = None::<String>;
     loop {
         let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
-        if blobs.iter().any(|(name, blob)| is_newer(name, blob)) {
-            return Ok(0);
-        }
         let blobs = stream::iter(blobs.into_iter().map(Ok));
         let delete = async |(name, _): (String, BlobProperties)| {
             let blob = BlobName::new(container()?, name)?;
-            // The one is deleted last, so that an interrupted sweep finds the rest; the other stays.
-            if blob == *done || blob == *swept {
+            if blob == *swept || last.contains(&&blob) {
                 return Ok(());
             }
             let _permit = deletions.acquire().await;
@@ -203,7 +219,9 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
         blobs.try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
         next = following;
         if next.is_none() {
-            ledger.remove(done).await?;
+            for blob in last {
+                ledger.remove(blob).await?;
+            }
             return Ok(1);
         }
     }

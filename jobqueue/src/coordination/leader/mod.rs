@@ -36,6 +36,7 @@ pub(super) use hold::End;
 
 use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
+use crate::job::outcome::chain;
 use crate::lease::LeaseRenewer;
 use crate::storage::{LeaseId, Storage};
 use crate::sync::lock;
@@ -283,7 +284,7 @@ fn no_thread(error: std::io::Error) -> Error {
 }
 
 /// Polls `work` while this process has control; `None` if control ended first.
-async fn while_leading<T>(leadership: &Leadership, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn while_leading<T>(leadership: &Leadership, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     let mut over = pin!(leadership.over());
     std::future::poll_fn(|context| {
@@ -301,10 +302,6 @@ pub(super) fn check_lease(lease: Duration) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::Invalid, "a leader's lease lasts 15 to 60 whole seconds"));
     }
     Ok(())
-}
-
-fn chain(error: &Error) -> String {
-    crate::job::outcome::chain(error)
 }
 
 impl fmt::Debug for Leader {

@@ -189,7 +189,7 @@ impl WorkerBuilder {
     /// crashes, or loses the leadership to another one, before the storage has recorded that the slot was sent. A worker needs no handler for
     /// the message, nor any handler at all.
     ///
-    /// If `make` panics, or returns a message that breaks the rules of its type, the worker logs that and tries the
+    /// If `make` or the message panics, or the message breaks the rules of its type, the worker logs that and tries the
     /// slot again every 5 seconds, while the slots behind it wait. After 6 attempts it logs an error, skips the slot
     /// and continues with the next. A slot that the storage fails to take is sent when it does; slots that have become more than a
     /// minute late by then count as missed ([`CatchUp`]).

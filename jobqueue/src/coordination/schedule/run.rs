@@ -1,10 +1,11 @@
 //! Runs a schedule on its leader.
 
 use std::convert::Infallible;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
 
@@ -199,12 +200,15 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     async fn send_under(&self, queue: &Queue<M>, slot: Timestamp, id: String) -> Result<(), Error> {
-        // A panic would silently end the schedule on this worker.
-        let made = catch_unwind(AssertUnwindSafe(|| (self.make)(slot.into())));
-        let message = made.map_err(|_| {
-            Error::new(ErrorKind::Invalid, "the function that makes the message has panicked")
+        let send = async {
+            let message = (self.make)(slot.into());
+            queue.send(&message).source(SOURCE).id(id).await
+        };
+        // A panic of `make`, or of the message while it is validated and encoded, would silently end the schedule on this worker.
+        let sent = AssertUnwindSafe(send).catch_unwind().await.unwrap_or_else(|_| {
+            let text = "the function that makes the message, or the message, has panicked";
+            Err(Error::new(ErrorKind::Invalid, text))
         })?;
-        let sent = queue.send(&message).source(SOURCE).id(id).await?;
         crate::log::debug!(schedule = %self.name, id = sent.id(), "slot sent");
         Ok(())
     }

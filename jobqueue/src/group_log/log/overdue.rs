@@ -6,12 +6,16 @@ mod tests;
 use std::time::Duration;
 
 use super::{GRACE, GroupLog, Millis};
-use crate::group_log::entry::{Entry, EntryRef, EntryState, KeyHash, Overdue, Turn};
+use crate::group_log::entry::{Entry, EntryRef, EntryState, KeyHash, Overdue, Round, Turn};
+
+/// How much longer the others wait for a round of the queue that does not end: the message that began it may be gone.
+const LOST_ROUND: u32 = 20;
 
 impl GroupLog {
     /// Marks the overdue messages that the delivery waits for: those of all entries before its own, or the copy that
     /// has the turn. Skips entries that did not arrive while deliveries marked them for `patience`, and returns true if
-    /// the first of them is among these.
+    /// the first of them is among these. However long it takes, the queue must have gone round meanwhile: `patience` is a guess, and a message
+    /// that was put back is behind all others.
     ///
     /// A message that waits behind others refutes the mark with its next delivery; one in a page notes that page. If many messages have
     /// vanished, as after a queue was cleared in part, one wait therefore suffices for all.
@@ -30,7 +34,7 @@ impl GroupLog {
             return false;
         }
         if head == at {
-            let missing = self.is_given_up(at, patience, now);
+            let missing = self.is_given_up(at, turn, patience, now);
             if missing {
                 let found = &mut self.entries[at];
                 (found.turn, found.overdue, found.due) = (None, None, now.after(GRACE));
@@ -39,14 +43,14 @@ impl GroupLog {
             return missing;
         }
         let key = entry.key;
-        self.note_pages(entry, at, patience, now);
+        self.note_pages(entry, turn, patience, now);
         let (mut alive, mut skipped) = (false, false);
         for before in head..at {
             let other = &self.entries[before];
             if other.key != key || other.state == EntryState::Skipped {
                 continue;
             }
-            let missing = other.due < now.0 && self.is_given_up(before, patience, now);
+            let missing = other.due < now.0 && self.is_given_up(before, turn, patience, now);
             alive |= !missing;
             if missing && !alive {
                 self.skip(before);
@@ -60,21 +64,23 @@ impl GroupLog {
         skipped
     }
 
-    /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `patience`.
-    fn is_given_up(&mut self, at: usize, patience: Duration, now: Millis) -> bool {
+    /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `patience`, and for a round of the queue.
+    fn is_given_up(&mut self, at: usize, turn: Turn, patience: Duration, now: Millis) -> bool {
         let found = &mut self.entries[at];
-        let mark = Overdue::renewed(found.overdue, patience, now);
+        let mark = Overdue::renewed(found.overdue, turn, patience, now);
         self.changed |= found.overdue != Some(mark);
         found.overdue = Some(mark);
-        now.since(mark.since) >= patience
+        let least = if mark.round == Round::Done { patience } else { patience.saturating_mul(LOST_ROUND) };
+        now.since(mark.since) >= least
     }
 
-    /// Notes for the pages up to the entry at `at`, behind overdue messages, from which of them a message has come.
-    fn note_pages(&mut self, entry: &EntryRef, at: usize, patience: Duration, now: Millis) {
+    /// Notes for the pages up to an entry, behind overdue messages, from which of them a message has come.
+    fn note_pages(&mut self, entry: &EntryRef, turn: Turn, patience: Duration, now: Millis) {
+        let (at, _) = self.place(entry);
         for found in self.entries.iter_mut().take(at + 1).filter(|found| found.key == entry.key) {
             let Some(pages) = &found.pages else { continue };
             let page = entry.page.filter(|page| pages.contains(page)).unwrap_or(pages.end);
-            let mut mark = Overdue::renewed(found.overdue, patience, now);
+            let mut mark = Overdue::renewed(found.overdue, turn, patience, now);
             mark.page = Some(mark.page.map_or(page, |known| known.min(page)));
             self.changed |= found.overdue != Some(mark);
             found.overdue = Some(mark);
@@ -100,21 +106,22 @@ impl GroupLog {
 
 impl Overdue {
     pub(super) fn new(now: Millis) -> Self {
-        Self { since: now.0, last: now.0, page: None }
+        Self { since: now.0, last: now.0, page: None, round: Round::NotBegun }
     }
 
     /// Returns the mark after one more delivery has found the message overdue. It begins anew if no delivery has for `patience`: the
     /// message had no chance to arrive. A shorter pause counts as half of `patience` at most: all slots may have been taken.
-    fn renewed(former: Option<Self>, patience: Duration, now: Millis) -> Self {
+    fn renewed(former: Option<Self>, turn: Turn, patience: Duration, now: Millis) -> Self {
         let pause = former.map_or(Duration::MAX, |mark| now.since(mark.last));
-        match former {
+        let mark = match former {
             Some(mark) if pause < patience / 8 => mark,
             Some(mark) if pause <= patience => {
                 let since = Millis(mark.since).after(pause.saturating_sub(patience / 2));
-                Self { since, last: now.0, page: mark.page }
+                Self { since, last: now.0, ..mark }
             }
             _ => Self::new(now),
-        }
+        };
+        Self { round: mark.round.after(turn), ..mark }
     }
 
     /// Of pages: returns whether a message has come from `page`, or from one before it, since the mark began.

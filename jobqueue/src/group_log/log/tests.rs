@@ -4,7 +4,7 @@ use super::*;
 use crate::envelope::Identity;
 use crate::group_log::entry::Turn;
 use crate::storage::{MessageId, MessageRef, PopReceipt};
-use crate::undelivered::UndeliveredRef;
+use crate::undelivered::{StoredMessage, UndeliveredRef};
 
 pub(super) const START: Millis = Millis(1_000_000);
 
@@ -31,7 +31,13 @@ pub(super) fn sent(jobs: &[&str]) -> GroupLog {
 }
 
 fn message() -> UndeliveredRef {
-    UndeliveredRef::from(&MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") })
+    let message = MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") };
+    UndeliveredRef::from(&StoredMessage {
+        message,
+        hidden_until: None,
+        may_be_duplicated: false,
+        payload: None,
+    })
 }
 
 pub(super) fn behind(ahead: usize) -> Position {
@@ -66,6 +72,7 @@ fn the_first_delivery_of_a_single_message_changes_nothing_and_later_ones_are_not
         assert_eq!(log.take_changed(), changes, "delivery {delivery}");
     }
     assert!(!log.end(&first, turn(1, 1), EndState::Done, START), "a former delivery ends nothing");
+    assert!(!log.may_end(&first, turn(1, 1)) && log.may_end(&first, turn(1, 2)));
     assert_eq!(log.claim_position(&first, turn(1, 1), START), Position::Superseded);
     assert!(log.end(&first, turn(1, 2), EndState::Done, START));
 }

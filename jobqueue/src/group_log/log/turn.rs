@@ -103,12 +103,12 @@ impl GroupLog {
         self.find(entry).map(|at| Millis(self.entries[at].due).since(now.0))
     }
 
-    /// Returns whether no other message of the job has the turn, or may run without a record of it.
+    /// Returns whether no other message of the job and no newer delivery has the turn, or may run without a record of it.
     pub(crate) fn may_end(&self, entry: &EntryRef, turn: Turn) -> bool {
         let found = self.find(entry).map(|at| &self.entries[at]);
         let Some(found) = found.filter(|found| found.state != EntryState::Skipped) else { return true };
         match (found.turn, found.nonces.as_slice()) {
-            (Some(held), _) => held.copy == turn.copy,
+            (Some(held), _) => held.copy == turn.copy && held.delivery <= turn.delivery,
             (None, [single]) if found.state == EntryState::Stored && !found.copies => *single == turn.copy,
             (None, _) => true,
         }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue_core::Queue;
+use crate::queue_core::{Queue, QueueCore};
 use crate::send::cancel::cancel_stored;
 use crate::send::unique::record::{ClaimState, Record, Records};
 
@@ -52,39 +52,45 @@ impl<M: QueueMessage> Queue<M> {
     /// # Ok(()) }
     /// ```
     pub async fn cancel_unique(&self, key: &str) -> Result<bool, Error> {
-        let core = self.core();
-        let records = Records::new(core, M::original_kind(), key)?;
-        let now = core.now();
-        let (claim, stored) = match records.hold(now, super::PENDING).await? {
-            ClaimState::Held(claim, stored) => (*claim, stored),
-            ClaimState::Nothing => return Ok(false),
-            ClaimState::OfBatch => {
-                let text =
-                    "the job is a child of a batch, which would wait for it forever; it is not cancelled";
-                return Err(Error::new(ErrorKind::Conflict, text));
+        Ok(cancel_unique(self.core(), M::original_kind(), key, None).await?.unwrap_or(false))
+    }
+}
+
+/// Cancels the job that was sent under `key`, only that with the `id` if one is given, and frees the key. Returns `None` if the key has no
+/// such job.
+pub(in crate::send) async fn cancel_unique(
+    core: &QueueCore,
+    original_kind: &str,
+    key: &str,
+    id: Option<&str>,
+) -> Result<Option<bool>, Error> {
+    let records = Records::new(core, original_kind, key)?;
+    let (claim, stored) = match records.hold(id, core.now(), super::PENDING).await? {
+        ClaimState::Held(claim, stored) => (*claim, stored),
+        ClaimState::Nothing => return Ok(None),
+        ClaimState::OfBatch => {
+            let text = "the job is a child of a batch, which would wait for it forever; it is not cancelled";
+            return Err(Error::new(ErrorKind::Conflict, text));
+        }
+        ClaimState::Busy => {
+            let text = "another process is sending or cancelling under this key; try again";
+            return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
+        }
+    };
+    match cancel_stored(core, claim.value.position, &stored).await {
+        Ok(true) => {
+            records.finish(claim, Record::into_void).await;
+            Ok(Some(true))
+        }
+        Ok(false) => {
+            records.finish(claim, |record| record.into_sent(None)).await;
+            Ok(Some(false))
+        }
+        Err(not) => {
+            if !not.perhaps {
+                records.finish(claim, |record| record.into_sent(Some(&stored))).await;
             }
-            ClaimState::Busy => {
-                let text = "another process is sending or cancelling under this key; try again";
-                return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
-            }
-        };
-        let position = claim.value.position;
-        let cancelled = cancel_stored(core, position, &stored).await;
-        match cancelled {
-            Ok(true) => {
-                records.finish(claim, Record::into_void).await;
-                Ok(true)
-            }
-            Ok(false) => {
-                records.finish(claim, |record| record.into_sent(None)).await;
-                Ok(false)
-            }
-            Err(not) => {
-                if !not.perhaps {
-                    records.finish(claim, |record| record.into_sent(Some(&stored))).await;
-                }
-                Err(not.error)
-            }
+            Err(not.error)
         }
     }
 }

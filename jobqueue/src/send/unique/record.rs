@@ -204,11 +204,18 @@ impl Records {
         self.0.change_exclusively(blobs, |_| Edit::Write(record, ()))
     }
 
-    /// Holds a key under which a message was sent, for at most `pending`.
-    pub(crate) async fn hold(&self, now: SystemTime, pending: Duration) -> Result<ClaimState, Error> {
+    /// Holds a key under which a message was sent, that of the job `id` if one is given, for at most `pending`.
+    pub(crate) async fn hold(
+        &self,
+        id: Option<&str>,
+        now: SystemTime,
+        pending: Duration,
+    ) -> Result<ClaimState, Error> {
         let (this, until, nonce) = (unix_millis(now), unix_millis(now + pending), nonce(self.0.runtime()));
         let hold = |found: Option<Record>| {
-            let Some(found) = found else { return Edit::Keep(Ownership::Other(ClaimState::Nothing)) };
+            let Some(found) = found.filter(|found| id.is_none_or(|id| found.id == id)) else {
+                return Edit::Keep(Ownership::Other(ClaimState::Nothing));
+            };
             match (found.sent, this < found.until, this < found.pending_until) {
                 (false, ..) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
                 (false, _, true) => Edit::Keep(Ownership::Other(ClaimState::Busy)),

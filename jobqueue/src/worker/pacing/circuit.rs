@@ -97,7 +97,7 @@ pub(in crate::worker) enum Change {
 }
 
 #[derive(Debug)]
-pub(super) struct Circuit {
+pub(in crate::worker) struct Circuit {
     terms: Option<CircuitBreaker>,
     state: Mutex<CircuitState>,
     ended: Notify,
@@ -158,7 +158,7 @@ impl Circuit {
         lock(&self.state)
     }
 
-    pub(super) fn permit(&self) -> Permit {
+    pub(in crate::worker) fn permit(&self) -> Permit {
         let state = self.state();
         match state.open_until {
             None => Permit::Closed,
@@ -168,7 +168,7 @@ impl Circuit {
     }
 
     /// Records that a probe was fetched: for a while, no other follows until it has ended.
-    pub(super) fn probe(self: &Arc<Self>) -> Probe {
+    pub(in crate::worker) fn probe(self: &Arc<Self>) -> Probe {
         let mut state = self.state();
         state.probes += 1;
         let number = state.probes;
@@ -180,12 +180,12 @@ impl Circuit {
     }
 
     /// Resolves when a delivery has ended since the last call.
-    pub(super) async fn ended(&self) {
+    pub(in crate::worker) async fn ended(&self) {
         self.ended.notified().await;
     }
 
     /// Records how a delivery ended, and whether it was the probe.
-    pub(super) fn record(
+    pub(in crate::worker) fn record(
         &self,
         job: Option<&Arc<str>>,
         outcome: &Outcome,

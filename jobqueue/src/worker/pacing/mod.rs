@@ -13,11 +13,7 @@ mod unknown;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::delivery::{MessageClass, Snooze};
-use crate::job::outcome::Outcome;
-use crate::runtime::Runtime;
+use crate::delivery::Snooze;
 use crate::storage::StoreError;
 use crate::sync::lock;
 use circuit::Circuit;
@@ -28,12 +24,12 @@ pub(super) use rejections::Rejections;
 use unknown::UnknownRatio;
 
 pub(super) struct Pacing {
-    circuit: Arc<Circuit>,
-    unknown: UnknownRatio,
+    pub(super) circuit: Arc<Circuit>,
+    pub(super) unknown: UnknownRatio,
     fallback: Mutex<SingleMessageFallback>,
     /// The rate of all queues of the worker.
-    rejections: Arc<Rejections>,
-    snooze: Arc<Snooze>,
+    pub(super) rejections: Arc<Rejections>,
+    pub(super) snooze: Arc<Snooze>,
 }
 
 impl Pacing {
@@ -51,36 +47,6 @@ impl Pacing {
         }
     }
 
-    /// Returns the end of the snooze, if a handler has snoozed the queue.
-    pub(super) fn snoozed_until(&self) -> Option<Instant> {
-        self.snooze.until()
-    }
-
-    /// Returns the circuit's permission to fetch.
-    pub(super) fn permit(&self) -> Permit {
-        self.circuit.permit()
-    }
-
-    /// Records that the message of a probe was fetched.
-    pub(super) fn probe(&self) -> Probe {
-        self.circuit.probe()
-    }
-
-    /// Resolves when a delivery has ended since the last call.
-    pub(super) async fn delivery_ended(&self) {
-        self.circuit.ended().await;
-    }
-
-    /// Records how a delivery ended, and whether it was the probe.
-    pub(super) fn record(
-        &self,
-        job: Option<&Arc<str>>,
-        outcome: &Outcome,
-        probe: Option<&Probe>,
-    ) -> Option<Change> {
-        self.circuit.record(job, outcome, probe)
-    }
-
     /// Returns the maximum number of messages of one request.
     pub(super) fn at_most(&self) -> u32 {
         lock(&self.fallback).at_most()
@@ -89,20 +55,5 @@ impl Pacing {
     /// Records a failed request on a queue whose leases last `lease`.
     pub(super) fn request_failed(&self, error: &StoreError, lease: Duration) {
         lock(&self.fallback).note(error, lease);
-    }
-
-    pub(super) fn classify(&self, class: MessageClass) {
-        self.unknown.note(class);
-    }
-
-    /// Returns the pause before the next fetch, which leaves the queue to other workers. `may_be_long` is false if the
-    /// last fetch was full: messages that this worker knows may wait behind unknown ones.
-    pub(super) fn pause(&self, may_be_long: bool, runtime: &Runtime) -> Duration {
-        self.unknown.pause(may_be_long, runtime)
-    }
-
-    /// Takes a permit to dead-letter one message that did not run. Without one, returns for how long to put it back.
-    pub(super) fn reject(&self) -> Result<(), Duration> {
-        self.rejections.permit()
     }
 }

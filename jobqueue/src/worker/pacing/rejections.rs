@@ -55,7 +55,7 @@ impl Rejections {
 
     /// Takes a permit to dead-letter one message now. Without one, returns for how long to put the message back.
     /// Put-back messages come back one after the other, at the rate.
-    pub(super) fn permit(&self) -> Result<(), Duration> {
+    pub(in crate::worker) fn permit(&self) -> Result<(), Duration> {
         let Some(rate) = self.per_second.filter(|_| !self.lifted.load(Ordering::Relaxed)).map(f64::from)
         else {
             return Ok(());

@@ -20,7 +20,7 @@ const NONE: f64 = 0.01;
 
 /// The ratio of messages for other workers among the latest ones of a queue.
 #[derive(Debug, Default)]
-pub(super) struct UnknownRatio(Mutex<Latest>);
+pub(in crate::worker) struct UnknownRatio(Mutex<Latest>);
 
 #[derive(Debug, Default)]
 struct Latest {
@@ -32,7 +32,7 @@ struct Latest {
 }
 
 impl UnknownRatio {
-    pub(super) fn note(&self, class: MessageClass) {
+    pub(in crate::worker) fn note(&self, class: MessageClass) {
         let mut latest = lock(&self.0);
         if class != MessageClass::Unknown {
             latest.doublings = 0;
@@ -47,7 +47,7 @@ impl UnknownRatio {
 
     /// Returns the pause before the next fetch, which leaves the queue to other workers. `may_be_long` is false if the
     /// last fetch was full: messages that this worker knows may wait behind unknown ones.
-    pub(super) fn pause(&self, may_be_long: bool, runtime: &Runtime) -> Duration {
+    pub(in crate::worker) fn pause(&self, may_be_long: bool, runtime: &Runtime) -> Duration {
         let mut latest = lock(&self.0);
         if !may_be_long {
             latest.doublings = 0;

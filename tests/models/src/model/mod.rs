@@ -42,6 +42,8 @@ pub struct Scenario {
     pub programs: &'static [Program],
     /// The number of workers that run at the same time.
     pub workers: usize,
+    /// True if they start when the first program has ended: its steps are not tried beside theirs.
+    pub sends_first: bool,
     /// The number of deliveries of a message after which the checker looks no further.
     pub deliveries: u16,
     /// The properties.
@@ -178,7 +180,9 @@ impl Model {
             let may_start = |limit: u8| !runs && (again || state.starts[number] < limit);
             match program.start {
                 Start::Once if !runs && !state.ended[number] => actions.push(Action::Start(number, None)),
-                Start::Message(queue) if workers < self.scenario.workers => {
+                Start::Message(queue)
+                    if workers < self.scenario.workers && (state.ended[0] || !self.scenario.sends_first) =>
+                {
                     let free = state.store.of_queue(queue).filter(|message| message.lease.is_none());
                     let free = free.filter(|message| again || message.deliveries < self.scenario.deliveries);
                     actions.extend(free.map(|message| Action::Start(number, Some(message.receipt.id))));

@@ -12,7 +12,7 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use tokio::time::{Instant, sleep};
 
-use super::{Join, Log, Slice, fan_out, join, slice};
+use super::{Join, Log, Sheet, Slice, blob, fan_out, join, slice};
 
 /// A message that is put, received and deleted, its marker, and a share of the listings of its group. The results are not read.
 #[tokio::test(start_paused = true)]
@@ -30,6 +30,27 @@ async fn child_costs_at_most_four_requests() {
     let requests = (others + CHILDREN) as f64 / CHILDREN as f64;
     println!("{requests:.2} requests a child");
     assert!(requests <= 4.0, "{requests:.2} requests a child");
+}
+
+// It comes once a minute while the first runs.
+#[tokio::test(start_paused = true)]
+async fn copy_that_waits_does_not_fetch_its_payload() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    for _ in 0..2 {
+        let mut batch = storage.batch("b").await.unwrap();
+        batch.send_all([Sheet { data: "x".repeat(70_000) }]).await.unwrap();
+        storage.blobs().delete_blob(&blob("b/cursor"), None).await.unwrap();
+    }
+    let sheet = async |_: Sheet| {
+        after(1_800).await;
+        Ok::<_, JobError>(())
+    };
+    let built = worker(&storage).handle(sheet).build().unwrap();
+    let report = built.run_until(after(2_400)).await.unwrap();
+    assert_eq!((report.completed, report.duplicates), (1, 1), "{report:?}");
+    let fetched = faulty.calls().into_iter().filter(|call| call.operation == Operation::GetBlob);
+    assert_eq!(fetched.filter(|call| call.subject.contains("jobqueue-payloads")).count(), 1);
 }
 
 /// Returns a fault for the first list of messages.

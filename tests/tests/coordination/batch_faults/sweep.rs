@@ -7,7 +7,7 @@ use std::time::Duration;
 use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
 use jobqueue::clock::{Clock, ManualClock};
 use jobqueue::dead_letters::DeadLetterOptions;
-use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
+use jobqueue::storage::{ContainerName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{Context, JobError, QueueMessage, Report, Runtime, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{clock, in_memory, worker};
@@ -178,21 +178,19 @@ async fn mail(storage: &Storage, fails: bool) -> Report {
     worker(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap()
 }
 
-/// Runs two sweeps at once. The second of them reads the plan of the batch a minute later than the first, and `meanwhile` follows that one.
-/// Returns the number of batches that each has removed.
+/// Runs two sweeps at once. The second comes later to the lease, its deletions take a minute, and `meanwhile` follows the first. Returns the
+/// number of batches that each has removed.
 async fn sweep_twice(faulty: &Faulty, meanwhile: impl Future<Output = ()>) -> (u64, u64) {
-    let mut plans = 0;
-    faulty.on(Operation::GetBlob, move |call| {
-        plans += u32::from(call.subject.ends_with("mailing-7/plan"));
-        (plans == 2).then_some(Fault::DelayBefore(Duration::from_secs(60)))
-    });
-    let storage = faulty.storage();
-    let sweep = || sweep_batches(&storage, BatchSweepOptions::new());
+    let slow = Faulty::new(&faulty.storage());
+    slow.plan_always(Operation::DeleteBlob, Fault::DelayBefore(Duration::from_secs(60)));
+    slow.plan_always(Operation::AcquireLease, Fault::DelayBefore(Duration::from_secs(1)));
+    let (first, second) = (faulty.storage(), slow.storage());
+    let sweep = |storage| sweep_batches(storage, BatchSweepOptions::new());
     let meanwhile = async {
         sleep(Duration::from_secs(5)).await;
         meanwhile.await;
     };
-    let (first, second, ()) = tokio::join!(sweep(), sweep(), meanwhile);
+    let (first, second, ()) = tokio::join!(sweep(&first), sweep(&second), meanwhile);
     (first.unwrap(), second.unwrap())
 }
 
@@ -206,7 +204,7 @@ async fn job_that_is_redriven_after_the_sweep_of_its_batch_sends_no_child_again(
     assert_eq!(mail(&storage, true).await.dead_lettered, 1);
     run(&storage, &log).await;
     sleep(DAY * 15).await;
-    assert_eq!(sweep_twice(&faulty, async {}).await, (1, 1));
+    assert_eq!(sweep_twice(&faulty, async {}).await, (1, 0));
     let _ = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     let report = mail(&storage, false).await;
     assert_eq!(report.completed, 1, "{report:?}");
@@ -243,6 +241,18 @@ async fn sweep_leaves_a_batch_that_has_begun_since_it_was_listed() {
     assert_eq!(log.joins.lock().unwrap().len(), 2, "the second batch continues too");
     let note = storage.blobs().blob_properties(&blob("mailing-7/swept")).await.unwrap();
     assert!(note.modified < second, "the note is that of the first batch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn batch_that_begins_after_an_interrupted_sweep_is_not_done() {
+    let (storage, log) = (in_memory(), Log::default());
+    storage.blobs().create_container(blob("b/done").container()).await.unwrap();
+    storage.blobs().put_blob(&blob("b/done"), "true".into(), PutBlob::new()).await.unwrap();
+    super::fan_out(&storage, 1, OnDeadLetters::Wait).await;
+    let join = async |_: Join| Err::<(), _>(JobError::dead_letter("it failed for good"));
+    let built = worker(&storage).state(log).handle(super::slice).handle(join).build().unwrap();
+    let report = built.run_until_idle().await.unwrap();
+    assert_eq!((report.dead_lettered, report.duplicates), (1, 0), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]

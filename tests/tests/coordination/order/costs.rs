@@ -241,6 +241,25 @@ async fn jobs_beyond_those_in_memory_are_put_back_ever_less_often_behind_a_long_
     assert!(stalled < Duration::from_secs(75), "the last ran {stalled:?} after the first");
 }
 
+/// Of a thousand jobs of ten seconds a worker holds 256. All others come back by the pace of the key, not as if it were that of quick jobs.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_a_long_and_slow_key_are_put_back_for_long() {
+    let faulty = Faulty::new(&logged());
+    let queue = steps(&faulty.storage()).await;
+    let all = (0..1_000).map(|number| (step("a", number), SendOptions::new().in_order()));
+    assert!(queue.send_all(all.collect::<Vec<_>>()).await.unwrap().iter().all(Result::is_ok));
+    let handler = async |_: Step| {
+        sleep(Duration::from_secs(10)).await;
+        Ok::<_, JobError>(())
+    };
+    let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let report = worker.run_until(sleep(Duration::from_secs(600))).await.unwrap();
+    assert!(report.completed > 50, "{report:?}");
+    // Half of them are renewals of the leases of those in memory.
+    let updates = faulty.calls_of(Operation::Update) as u64 / report.completed;
+    assert!(updates < 450, "{updates} changes of messages for each job");
+}
+
 /// The payloads are gone, and each message is put back for a second, which takes long.
 #[tokio::test(start_paused = true)]
 async fn messages_that_are_put_back_for_seconds_keep_their_slots() {

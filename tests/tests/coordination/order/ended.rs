@@ -5,7 +5,7 @@ use std::time::Duration;
 use jobqueue::batch::OnDeadLetters;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::Metadata;
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{Context, JobError, Queue, QueueMessage, Reason, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, worker};
@@ -113,6 +113,46 @@ async fn cancelled_child_does_not_count_as_done() {
     assert_eq!(failures(&waits).await, None, "the batch goes on without the work of its child");
     let continues = cancelled_child(OnDeadLetters::Continue).await;
     assert_eq!(failures(&continues).await, Some(vec![Some(Reason::CANCELLED)]));
+}
+
+/// Runs the storage's jobs for two hours, and returns the reasons of the dead letters.
+async fn reasons(storage: &Storage) -> Vec<Reason> {
+    let page = async |_: Page| Ok::<_, JobError>(());
+    let built = worker(storage).handle(page).build().unwrap();
+    let _ = built.run_until(after(7_200)).await.unwrap();
+    let letters = storage.queue::<Page>().await.unwrap().dead_letters().unwrap().list().await.unwrap();
+    letters.into_iter().map(|letter| letter.reason).collect()
+}
+
+async fn damage(storage: &Storage, name: &str) -> BlobName {
+    let blob = BlobName::new(ContainerName::new("jobqueue-batches").unwrap(), name).unwrap();
+    storage.blobs().put_blob(&blob, "{".into(), PutBlob::new()).await.unwrap();
+    blob
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_letter_of_a_cancelled_child_says_so_although_its_batch_is_damaged() {
+    let storage = cancelled_child(OnDeadLetters::Continue).await;
+    damage(&storage, "b/plan").await;
+    assert_eq!(reasons(&storage).await, [Reason::CANCELLED]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_that_is_done_does_not_fail_although_its_batch_is_damaged() {
+    let storage = logged();
+    let queue = storage.queue::<Page>().await.unwrap();
+    let (page, same) = (Page { of: "k".into() }, SendOptions::new().in_order().id("17").source("/shop"));
+    queue.send(&page).with(same.clone()).await.unwrap();
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.on_dead_letters(OnDeadLetters::Continue);
+    batch.send(&page).with(same).await.unwrap();
+    let damaged = damage(&storage, "b/handover/0000000000").await;
+    assert_eq!(reasons(&storage).await, [Reason::COORDINATION_FAILED]);
+    assert_eq!(storage.batch_progress("b").await.unwrap().unwrap().failed, 0);
+    storage.blobs().delete_blob(&damaged, None).await.unwrap();
+    let _ = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
+    assert!(reasons(&storage).await.is_empty());
+    assert_eq!(storage.batch_progress("b").await.unwrap().unwrap().done, 1);
 }
 
 /// Its letter is redriven when another sender's job has done its work.

@@ -1,6 +1,7 @@
 //! Messages that are sent in order: one of a key at a time, in the order of their sends, on every storage.
 
 mod azurite;
+mod backlog;
 mod costs;
 mod disturbed;
 mod ended;

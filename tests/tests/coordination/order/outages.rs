@@ -1,14 +1,18 @@
-//! Outages of the blobs that hold the order, while the queue works.
+//! Outages of the blobs that hold the order, while the queue works, and of what handlers need.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::worker::CircuitBreaker;
+use jobqueue::{Event, JobError};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::worker;
 use tokio::time::sleep;
 
 use crate::order::records::{MINUTE, steps};
-use crate::order::{Watch, handle, logged, send, step};
+use crate::order::{Step, Watch, handle, logged, send, step};
 
 #[tokio::test(start_paused = true)]
 async fn outage_of_blobs_holds_up_no_job_without_order() {
@@ -49,4 +53,49 @@ async fn jobs_that_have_ended_leave_no_heartbeats() {
     let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     assert!(tasks < 50, "{tasks} tasks after the end of all jobs");
     let _ = running.await.unwrap().unwrap();
+}
+
+// A retry this late is noted in the log, without the slot.
+#[tokio::test(start_paused = true)]
+async fn pause_of_a_circuit_doubles_with_each_probe_that_fails_in_order() {
+    let storage = logged();
+    let queue = steps(&storage).await;
+    for number in 0..200 {
+        send(&queue, &step(number.to_string(), 0)).await;
+    }
+    let handler = async |_: Step| Err::<(), _>(JobError::retry_after(MINUTE * 50, "the database is down"));
+    let pauses = Arc::<Mutex<Vec<Duration>>>::default();
+    let opened = Arc::clone(&pauses);
+    let listen = move |event: &Event| {
+        if let Event::CircuitOpened { retry_in, .. } = event {
+            opened.lock().unwrap().push(*retry_in);
+        }
+    };
+    let breaker =
+        CircuitBreaker::new().failures(2).jobs(1).pause(Duration::from_secs(1), Duration::from_secs(64));
+    let worker =
+        worker(&storage).concurrency(1).circuit_breaker(breaker).handle(handler).on_event(listen).build();
+    let report = worker.unwrap().run_until(sleep(Duration::from_secs(110))).await.unwrap();
+    assert_eq!(*pauses.lock().unwrap(), [1, 2, 4, 8, 16, 32, 64].map(Duration::from_secs));
+    assert!(report.retried <= 10, "{report:?}");
+}
+
+// The one behind a job that fails begins before the failure is counted.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_wait_in_memory_do_not_begin_while_the_circuit_is_open() {
+    let storage = logged();
+    let queue = steps(&storage).await;
+    let once = Metadata::new().with("maxattempts", "1");
+    storage.queues().set_queue_metadata(queue.name(), &once).await.unwrap();
+    for number in 0..20 {
+        send(&queue, &step("a", number)).await;
+    }
+    let breaker = CircuitBreaker::new().failures(1).jobs(1).pause(MINUTE * 10, MINUTE * 10);
+    let handler = async |_: Step| {
+        sleep(Duration::from_secs(1)).await;
+        Err::<(), _>(JobError::retry("the database is down"))
+    };
+    let built = worker(&storage).circuit_breaker(breaker).handle(handler).build().unwrap();
+    let report = built.run_until(sleep(MINUTE * 5)).await.unwrap();
+    assert!(report.dead_lettered <= 2, "{report:?}");
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{Context, ErrorKind, JobError, SendOptions, Storage};
@@ -105,6 +106,24 @@ async fn plan_says_where_a_storage_does_not_show_all_jobs() {
 }
 
 // An application that passes on headers, such as those of a tenant, passes on all of them.
+// Its children wait and will run: "no job matches" would not be so.
+#[tokio::test(start_paused = true)]
+async fn children_of_a_swept_batch_are_not_said_to_be_none() {
+    let (storage, mosaic) = (in_memory(), JobFilter::new().batch("mosaic"));
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send(&task("child")).await.unwrap();
+    drop(batch);
+    let everything = BatchSweepOptions::new().abandoned(Duration::ZERO);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(sweep_batches(&storage, everything).await.unwrap(), 1);
+    let admin = operator(&storage);
+    let error = admin.plan_cancel("tasks", &mosaic).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("select them by kind or key"), "{error}");
+    let plan = admin.plan_cancel("tasks", &JobFilter::new().batch("other")).await.unwrap();
+    assert!(plan.jobs.is_empty() && plan.complete, "no job names this batch");
+}
+
 #[tokio::test(start_paused = true)]
 async fn job_with_the_headers_of_a_child_is_not_cancelled_with_its_batch() {
     let storage = in_memory();

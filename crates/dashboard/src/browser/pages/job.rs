@@ -246,7 +246,7 @@ fn cancellation(cancellation: &Cancellation) -> Option<String> {
         Cancellation::Requested { by, at } => {
             format!("Cancellation was requested by {} at {}.", line(by), line(at))
         }
-        Cancellation::Cancelled => "It was cancelled.".to_owned(),
+        Cancellation::Cancelled => "It was cancelled, by an operator or before by its sender.".to_owned(),
         Cancellation::Completed => "It had completed before it could be cancelled.".to_owned(),
         Cancellation::DeadLettered => "It was dead-lettered before it could be cancelled.".to_owned(),
         _ => "The state of its cancellation is unknown to this version.".to_owned(),

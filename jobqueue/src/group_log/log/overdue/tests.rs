@@ -14,14 +14,14 @@ fn an_overdue_message_is_passed_by_only_after_all_had_time_to_come() {
     assert_eq!(claim_position(&mut log, 301), Position::Behind { ahead: 1, overdue: true });
     assert!(!log.mark_overdue(&next, turn(2, 1), PATIENCE, later(301)));
     // Nobody pressed for long, as when all workers were stopped.
-    assert!(!log.mark_overdue(&next, turn(2, 1), PATIENCE, later(600)));
+    assert!(!log.mark_overdue(&next, turn(2, 2), PATIENCE, later(600)));
     for seconds in [650, 700, 799] {
-        assert!(!log.mark_overdue(&next, turn(2, 1), PATIENCE, later(seconds)));
+        assert!(!log.mark_overdue(&next, turn(2, seconds as u32), PATIENCE, later(seconds)));
     }
     let mut came = log.clone();
     assert_eq!(came.claim_position(&gone, turn(1, 1), later(799)), Position::First);
-    assert!(!came.mark_overdue(&next, turn(2, 1), PATIENCE, later(801)), "it has come");
-    assert!(log.mark_overdue(&next, turn(2, 1), PATIENCE, later(801)));
+    assert!(!came.mark_overdue(&next, turn(2, 801), PATIENCE, later(801)), "it has come");
+    assert!(log.mark_overdue(&next, turn(2, 801), PATIENCE, later(801)));
     assert_eq!(claim_position(&mut log, 801), Position::First);
     assert!(!log.extend(&gone, turn(1, 1), later(1_101).0), "its turn is lost");
     assert_eq!(log.claim_position(&gone, turn(1, 1), later(802)), behind(1), "late rather than never");
@@ -34,7 +34,8 @@ fn many_messages_that_vanished_hold_up_their_group_for_one_wait() {
     let mut log = sent(&jobs.iter().map(String::as_str).collect::<Vec<_>>());
     // The messages 20 and 40 are left. All others have vanished.
     let (alive, last) = ((entry("a", "20"), turn(20, 1)), (entry("a", "40"), turn(40, 1)));
-    let mark_overdue = |log: &mut GroupLog, at| log.mark_overdue(&last.0, last.1, PATIENCE, later(at));
+    let mark_overdue =
+        |log: &mut GroupLog, at| log.mark_overdue(&last.0, turn(40, at as u32), PATIENCE, later(at));
     assert!(!mark_overdue(&mut log, 301));
     assert_eq!(log.position(&alive.0, alive.1, later(302)), None, "a message that is pressed must answer");
     assert_eq!(
@@ -66,7 +67,8 @@ fn a_message_that_is_pressed_while_nobody_works_is_pressed_anew() {
     const PATIENCE: Duration = Duration::from_secs(200);
     let mut log = sent(&["1", "2", "3"]);
     let last = entry("a", "3");
-    let mark_overdue = |log: &mut GroupLog, at| log.mark_overdue(&last, turn(3, 1), PATIENCE, later(at));
+    let mark_overdue =
+        |log: &mut GroupLog, at| log.mark_overdue(&last, turn(3, at as u32), PATIENCE, later(at));
     assert!(!mark_overdue(&mut log, 301));
     assert!(!mark_overdue(&mut log, 5_000), "all workers were stopped");
     for seconds in [5_100, 5_199] {
@@ -89,9 +91,9 @@ fn a_copy_whose_other_does_not_come_back_gets_the_turn() {
     assert_eq!(log.claim_position(&job, turn(2, 1), later(301)), Position::OtherCopy { overdue: true });
     assert!(!log.mark_overdue(&job, turn(1, 2), PATIENCE, later(301)), "it is the one in turn itself");
     assert!(!log.mark_overdue(&job, turn(2, 1), PATIENCE, later(301)));
-    assert!(!log.mark_overdue(&job, turn(2, 1), PATIENCE, later(400)));
-    assert!(!log.mark_overdue(&job, turn(2, 1), PATIENCE, later(450)));
-    assert!(log.mark_overdue(&job, turn(2, 1), PATIENCE, later(502)));
+    assert!(!log.mark_overdue(&job, turn(2, 2), PATIENCE, later(400)));
+    assert!(!log.mark_overdue(&job, turn(2, 3), PATIENCE, later(450)));
+    assert!(log.mark_overdue(&job, turn(2, 4), PATIENCE, later(502)));
     assert_eq!(log.claim_position(&job, turn(2, 1), later(502)), Position::First);
     assert!(!log.extend(&job, turn(1, 1), later(803).0) && log.extend(&job, turn(2, 1), later(803).0));
     assert!(!log.end(&job, turn(1, 1), EndState::Done, later(503)));
@@ -102,7 +104,8 @@ fn a_pause_in_which_all_slots_were_taken_counts_for_half_of_the_wait_at_most() {
     const PATIENCE: Duration = Duration::from_secs(200);
     let mut log = sent(&["1", "2", "3", "4"]);
     let (first, last) = (entry("a", "1"), entry("a", "4"));
-    let mark_overdue = |log: &mut GroupLog, at| log.mark_overdue(&last, turn(4, 1), PATIENCE, later(at));
+    let mark_overdue =
+        |log: &mut GroupLog, at| log.mark_overdue(&last, turn(4, at as u32), PATIENCE, later(at));
     assert!(!mark_overdue(&mut log, 301));
     // The first comes, and runs in the only slot for more than three minutes: no other message is received.
     assert_eq!(log.claim_position(&first, turn(1, 1), later(302)), Position::First);
@@ -113,4 +116,34 @@ fn a_pause_in_which_all_slots_were_taken_counts_for_half_of_the_wait_at_most() {
     assert!(!mark_overdue(&mut log, 600));
     assert!(mark_overdue(&mut log, 601), "2 does not come");
     assert_eq!(log.claim_position(&entry("a", "3"), turn(3, 1), later(602)), Position::First);
+}
+
+// audit 5, O1: a message that was put back is behind all others.
+#[test]
+fn message_that_waits_in_a_long_queue_is_not_passed_by() {
+    const PATIENCE: Duration = Duration::from_secs(200);
+    let mut log = sent(&["1", "2", "3", "4"]);
+    // Each of these comes for the first time; the round began with the second.
+    for (seconds, copy) in [(301, 2), (400, 3), (500, 4), (600, 4)] {
+        let entry = entry("a", &copy.to_string());
+        assert!(!log.mark_overdue(&entry, turn(copy, 1), PATIENCE, later(seconds)), "{seconds}");
+    }
+    let text = serde_json::to_string(&log.entries).unwrap();
+    let mut read = GroupLog { entries: serde_json::from_str(&text).unwrap(), ..log.clone() };
+    assert!(
+        read.mark_overdue(&entry("a", "2"), turn(2, 2), PATIENCE, later(601)),
+        "the queue has gone round"
+    );
+    let mut gone = log.clone();
+    for seconds in (700..4_300).step_by(100) {
+        assert!(!gone.mark_overdue(&entry("a", "4"), turn(4, seconds as u32), PATIENCE, later(seconds)));
+    }
+    let last = (700..=4_400).step_by(100);
+    let passed =
+        last.filter(|at| log.mark_overdue(&entry("a", "4"), turn(4, *at as u32), PATIENCE, later(*at)));
+    assert_eq!(
+        passed.collect::<Vec<_>>().first(),
+        Some(&4_400),
+        "the message that began the round is gone too"
+    );
 }

@@ -175,13 +175,14 @@ fn messages_in_pages_pass_by_the_ones_that_vanished_before_them() {
     const PATIENCE: Duration = Duration::from_secs(200);
     let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
     let (paged, turn) = (in_page(33, 7), Turn { copy: 33, delivery: 1 });
+    let again = |seconds: u64| Turn { delivery: seconds as u32, ..turn };
     let mut log = head(1);
     let behind = |overdue| Position::Behind { ahead: 32, overdue };
     assert_eq!(log.claim_position(&paged, turn, later(301)), behind(true));
     for seconds in [301, 350, 400, 450, 500] {
-        assert!(!log.mark_overdue(&paged, turn, PATIENCE, later(seconds)));
+        assert!(!log.mark_overdue(&paged, again(seconds), PATIENCE, later(seconds)));
     }
-    assert!(log.mark_overdue(&paged, turn, PATIENCE, later(501)));
+    assert!(log.mark_overdue(&paged, again(501), PATIENCE, later(501)));
     assert!(log.is_low(key()));
     log.adopt(key(), 7, &page(&[send(33)]).close(), later(501));
     assert_eq!(log.claim_position(&paged, turn, later(501)), Position::First);
@@ -192,31 +193,35 @@ fn one_wait_suffices_for_all_pages_from_which_no_message_has_come() {
     const PATIENCE: Duration = Duration::from_secs(200);
     let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
     let turn = |copy| Turn { copy, delivery: 1 };
+    let again = |copy, seconds: u64| Turn { copy, delivery: seconds as u32 };
     let mut log = head(4);
     let ages = |log: &mut GroupLog| {
         for seconds in [301, 350, 400, 450, 500] {
-            assert!(!log.mark_overdue(&in_page(65, 8), turn(65), PATIENCE, later(seconds)));
-            assert!(!log.mark_overdue(&in_page(130, 10), turn(130), PATIENCE, later(seconds)));
+            assert!(!log.mark_overdue(&in_page(65, 8), again(65, seconds), PATIENCE, later(seconds)));
+            assert!(!log.mark_overdue(&in_page(130, 10), again(130, seconds), PATIENCE, later(seconds)));
         }
     };
     ages(&mut log);
-    assert!(log.mark_overdue(&in_page(130, 10), turn(130), PATIENCE, later(501)), "the head is given up");
+    assert!(
+        log.mark_overdue(&in_page(130, 10), again(130, 501), PATIENCE, later(501)),
+        "the head is given up"
+    );
     log.adopt(key(), 7, &page(&sends(33..65)).close(), later(501));
-    assert!(log.mark_overdue(&in_page(130, 10), turn(130), PATIENCE, later(501)), "and page 7 with it");
+    assert!(log.mark_overdue(&in_page(130, 10), again(130, 501), PATIENCE, later(501)), "and page 7 with it");
     // The message of 65 may be on its way again; that of 66 may come with it.
     log.adopt(key(), 8, &page(&sends(65..97)).close(), later(501));
-    assert!(!log.mark_overdue(&in_page(130, 10), turn(130), PATIENCE, later(502)));
+    assert!(!log.mark_overdue(&in_page(130, 10), again(130, 502), PATIENCE, later(502)));
     assert_eq!(log.claim_position(&send(65).entry, turn(65), later(502)), Position::First);
 }
 
 /// Lets a delivery of page 10 call the messages before it overdue at these seconds. Returns whether it passes some by in the end.
 fn press(log: &mut GroupLog, seconds: &[u64]) -> bool {
     const PATIENCE: Duration = Duration::from_secs(200);
-    let pressing = (in_page(130, 10), Turn { copy: 130, delivery: 1 });
     let mut skipped = false;
     for second in seconds {
         let now = Millis(START.after(Duration::from_secs(*second)));
-        skipped = log.mark_overdue(&pressing.0, pressing.1, PATIENCE, now);
+        let turn = Turn { copy: 130, delivery: *second as u32 };
+        skipped = log.mark_overdue(&in_page(130, 10), turn, PATIENCE, now);
     }
     skipped
 }
