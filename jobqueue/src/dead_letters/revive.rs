@@ -47,7 +47,7 @@ impl DeadLetterQueue {
     pub(crate) async fn put_back(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
         let mut tries = Tries::until(self.core.runtime(), Instant::now() + BUDGET, 1, 2);
         // Not the id of the job: a storage that detects duplicates would drop a job that was sent a moment ago.
-        let identity: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
+        let id: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
         loop {
             let failed = |error| match tries.is_in_doubt() {
                 true => (Put::Perhaps, error),
@@ -60,7 +60,7 @@ impl DeadLetterQueue {
                 return Err(failed(Error::new(ErrorKind::LeaseLost, text)));
             }
             let put = PutMessage::new(text).with_shard_key(key).with_group(group);
-            let put = put.with_job(Arc::clone(&identity));
+            let put = put.with_job(Arc::clone(&self.core.options.source), Arc::clone(&id));
             let error = match self.core.store().put(&self.core.name, put).await {
                 Ok(_) => break,
                 Err(error) => error,

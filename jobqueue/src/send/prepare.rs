@@ -218,15 +218,10 @@ pub(crate) fn prepare_envelope(
     let group = announcement.is_some().then(|| envelope.key.clone()).flatten();
     let put = put.with_group(group.filter(|_| core.orders_groups));
     let announcement = announcement.filter(|_| !core.orders_groups);
-    let put = put.with_job(identity(&envelope)).with_shard_key(envelope.key);
+    let put = put.with_job(envelope.source, Arc::clone(&envelope.id)).with_shard_key(envelope.key);
     let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
     let (id, kind, blob) = (envelope.id, envelope.kind, blob.map(Box::new));
     Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })
-}
-
-/// Returns the job's identity: its source and its id.
-fn identity(envelope: &Envelope) -> Arc<str> {
-    format!("{} {}", envelope.source, envelope.id).into()
 }
 
 /// Starts the span in which a message is sent or created, and gives the message its context. A message that has a context keeps it.
