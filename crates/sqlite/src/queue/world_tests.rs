@@ -174,8 +174,24 @@ impl World {
         message
     }
 
-    fn message(&mut self) -> PutMessage {
-        let group = (self.random.below(4) == 0).then(|| ["a", "b"][self.random.below(2) as usize].to_owned());
+    /// Returns one message, or some that were mostly received together, in another order.
+    fn pick_some(&mut self) -> Vec<MessageRef> {
+        if self.random.below(2) == 0 {
+            return vec![self.pick()];
+        }
+        let last = self.refs.len() as u64;
+        let first = last.saturating_sub(self.random.below(12));
+        let mut picked = self.refs[first as usize..].to_vec();
+        picked.truncate(1 + self.random.below(8) as usize);
+        let middle = self.random.below(1 + picked.len() as u64) as usize;
+        picked.rotate_left(middle);
+        picked
+    }
+
+    /// Only the first queue has groups: others delete messages beside each other together.
+    fn message(&mut self, queue: usize) -> PutMessage {
+        let has_group = queue == 0 && self.random.below(4) == 0;
+        let group = has_group.then(|| ["a", "b"][self.random.below(2) as usize].to_owned());
         let delay = if self.random.below(3) == 0 { self.random.seconds() } else { Duration::ZERO };
         // Expired messages of a group hold it up until they are removed, which the model knows nothing of.
         let ttl = (group.is_none() && self.random.below(6) == 0).then(|| Duration::from_secs(2));
@@ -210,12 +226,12 @@ impl World {
         }
         match operation {
             0..25 => {
-                let message = Arc::new(self.message());
+                let message = Arc::new(self.message(queue));
                 let row = answer(put::put(batch, &name, &message)).unwrap();
                 self.note_put(queue, &message, row.outcome().message);
             }
             25..32 => {
-                let messages: Vec<_> = (0..self.random.below(24)).map(|_| self.message()).collect();
+                let messages: Vec<_> = (0..self.random.below(24)).map(|_| self.message(queue)).collect();
                 let rows = answer(put::put_all(batch, &name, &messages)).unwrap();
                 for (message, row) in messages.iter().zip(rows) {
                     self.note_put(queue, message, row.outcome().message);
@@ -224,14 +240,17 @@ impl World {
             32..60 => self.get(batch, queue, now),
             60..75 => self.update(batch, queue, now),
             75..94 => {
-                let message = self.pick();
+                let messages = self.pick_some();
                 let late = self.late();
-                let deleted = leased::delete(batch, Operation::Delete, &name, Presented::of(&message), late);
-                let expected = self.model.find(queue, &message, late, now).map(drop);
-                if expected.is_ok() {
-                    self.model.messages.remove(&message.id);
+                let presented: Vec<_> = messages.iter().map(Presented::of).collect();
+                let deleted = answer(leased::delete_all(batch, &name, &presented, late)).unwrap();
+                for (message, deleted) in messages.iter().zip(deleted) {
+                    let expected = self.model.find(queue, message, late, now).map(drop);
+                    if expected.is_ok() {
+                        self.model.messages.remove(&message.id);
+                    }
+                    agree(deleted.map_err(|error| error.kind()), expected, "delete");
                 }
-                agree(answer(deleted), expected, "delete");
             }
             94..98 => {
                 let id = self.pick().id;
