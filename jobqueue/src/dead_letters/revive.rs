@@ -204,8 +204,8 @@ impl DeadLetterQueue {
         let mut trim = HistoryTrim::new();
         loop {
             let payload = envelope.payload.clone();
-            let data = self.core.claim_checks.inline(&payload).transpose().map_err(payload_error)?;
-            match fit(&self.core, envelope, data.unwrap_or_default(), encoding) {
+            self.core.claim_checks.inline(&payload).transpose().map_err(payload_error)?;
+            match fit(&self.core, envelope, encoding) {
                 Err(error)
                     if error.kind() == ErrorKind::TooLarge && trim.next_step(&mut envelope.history) =>
                 {

@@ -164,20 +164,19 @@ pub(crate) fn render_draft<M: QueueMessage>(
 ) -> Result<Prepared, Error> {
     let Draft { data, key, mut options } = draft;
     let id = options.id.take().map_or_else(|| new_id(core.runtime()), Into::into);
-    let payload = payload::<M::Codec>(data.clone())?;
+    let payload = payload::<M::Codec>(data)?;
     let source = options.source.take().unwrap_or_else(|| Arc::clone(&core.options.source));
     let mut envelope = Envelope::new(id, source, M::KIND, payload);
     envelope.version = Some(M::VERSION);
     envelope.content_type = Some(M::Codec::CONTENT_TYPE.into());
     envelope.key = key;
-    prepare_envelope(core, envelope, data, options, purpose)
+    prepare_envelope(core, envelope, options, purpose)
 }
 
-/// Writes the text for an envelope. `data` is the payload, in case it must go into a blob.
+/// Writes the text for an envelope.
 pub(crate) fn prepare_envelope(
     core: &QueueCore,
     mut envelope: Envelope,
-    data: Bytes,
     options: SendOptions,
     purpose: Purpose,
 ) -> Result<Prepared, Error> {
@@ -207,9 +206,9 @@ pub(crate) fn prepare_envelope(
     let span = span_of(core, &mut envelope, purpose);
 
     let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
-    let (bytes, encoding) = (data.len(), core.settings().encoding);
-    let (text, blob) = fit(core, &mut envelope, data, encoding)?;
-    let attributes = text.len().saturating_sub(if blob.is_some() { 0 } else { bytes });
+    let encoding = core.settings().encoding;
+    let (text, blob) = fit(core, &mut envelope, encoding)?;
+    let attributes = text.len().saturating_sub(envelope.payload.inline().map_or(0, Bytes::len));
     reserve_history_space(core, &envelope, attributes, encoding)?;
     let hidden = delay.min(MAX_VISIBILITY);
     let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
