@@ -133,7 +133,6 @@ impl Prepared {
     }
 
     /// Takes the message out, to store it in another way.
-    #[cfg(feature = "sqlite")]
     pub(crate) fn take_put(&mut self) -> PutMessage {
         std::mem::replace(&mut self.put, PutMessage::new(String::new()))
     }
