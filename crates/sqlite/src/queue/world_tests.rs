@@ -22,8 +22,8 @@ use crate::tests::begin;
 use jobqueue_storage::clock::ManualClock;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
-    ExpiredReceipt, GetMessages, MessageId, MessageRef, MessageState, Metadata, Operation, PopReceipt,
-    PutMessage, QueueName, StateCounts, StoreErrorKind, UpdateMessage,
+    ExpiredReceipt, GetMessages, MessageId, MessageRef, MessageState, Metadata, PopReceipt, PutMessage,
+    QueueName, StateCounts, StoreErrorKind, UpdateMessage,
 };
 
 const QUEUES: usize = 2;
@@ -239,19 +239,7 @@ impl World {
             }
             32..60 => self.get(batch, queue, now),
             60..75 => self.update(batch, queue, now),
-            75..94 => {
-                let messages = self.pick_some();
-                let late = self.late();
-                let presented: Vec<_> = messages.iter().map(Presented::of).collect();
-                let deleted = answer(leased::delete_all(batch, &name, &presented, late)).unwrap();
-                for (message, deleted) in messages.iter().zip(deleted) {
-                    let expected = self.model.find(queue, message, late, now).map(drop);
-                    if expected.is_ok() {
-                        self.model.messages.remove(&message.id);
-                    }
-                    agree(deleted.map_err(|error| error.kind()), expected, "delete");
-                }
-            }
+            75..94 => self.delete(batch, queue, now),
             94..98 => {
                 let id = self.pick().id;
                 let made = answer(index::make_visible(batch, &name, &id)).unwrap();
@@ -310,6 +298,19 @@ impl World {
                 assert!(!told.is_zero() && next.is_none_or(|next| told <= next), "{told:?}, {next:?}")
             }
             (true, None) => agree(None, next, "time until the next"),
+        }
+    }
+
+    fn delete(&mut self, batch: &mut Batch<'_>, queue: usize, now: i64) {
+        let (messages, late) = (self.pick_some(), self.late());
+        let presented: Vec<_> = messages.iter().map(Presented::of).collect();
+        let deleted = answer(leased::delete_all(batch, &self.names[queue], &presented, late)).unwrap();
+        for (message, deleted) in messages.iter().zip(deleted) {
+            let expected = self.model.find(queue, message, late, now).map(drop);
+            if expected.is_ok() {
+                self.model.messages.remove(&message.id);
+            }
+            agree(deleted.map_err(|error| error.kind()), expected, "delete");
         }
     }
 
