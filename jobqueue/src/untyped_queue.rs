@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::dead_letters::DeadLetterQueue;
 use crate::delivery::{Incoming, Kinds, LeasedJob, lease_only};
-use crate::envelope::{Envelope, MAX_ID_BYTES, Payload, StoredReference};
+use crate::envelope::{Envelope, MAX_ID_BYTES, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::forget_message;
 use crate::job::outcome::chain;
@@ -66,12 +66,7 @@ impl UntypedQueue {
     pub async fn send(&self, mut event: Envelope, options: SendOptions) -> Result<Sent, Error> {
         mark_copy(&mut event)?;
         forget_message(&mut event);
-        let data = match &event.payload {
-            Payload::Json(json) => json.to_bytes(),
-            Payload::Binary(bytes) => bytes.clone(),
-            Payload::None | Payload::Stored(_) => Bytes::new(),
-        };
-        dispatch(&self.core, prepare_envelope(&self.core, event, data, options, Purpose::One)?).await
+        dispatch(&self.core, prepare_envelope(&self.core, event, options, Purpose::One)?).await
     }
 
     /// Receives up to `limit` visible messages and calls `look` once for each. Puts them back at its end, which comes early once `stop`

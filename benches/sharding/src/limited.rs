@@ -221,9 +221,9 @@ impl Batches for Limited {
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        futures_util::future::join_all(messages.into_iter().map(|message| self.put(queue, message))).await
+        futures_util::future::join_all(messages.iter().map(|message| self.put(queue, message.clone()))).await
     }
 
     async fn delete_all(

@@ -229,7 +229,7 @@ impl RawJob {
         match stored.text.map(parse) {
             Ok(Ok(Parsed::Event(event))) => job.fill(&event),
             Ok(Ok(Parsed::Bare(json))) => {
-                job.payload = RawPayload::read(&json.to_bytes());
+                job.payload = RawPayload::read(json.as_bytes());
                 job.problem = Some("the text is a bare payload without an event around it".to_owned());
             }
             Ok(Err(error)) => {

@@ -67,7 +67,7 @@ impl RawPayload {
     pub(super) fn of(payload: &Payload) -> Self {
         match payload {
             Payload::None => Self::None,
-            Payload::Json(json) => Self::read(&json.to_bytes()),
+            Payload::Json(json) => Self::read(json.as_bytes()),
             Payload::Binary(bytes) => Self::Bytes(bytes.clone()),
             Payload::Stored(reference) => Self::Blob(BlobReference::of(reference)),
         }

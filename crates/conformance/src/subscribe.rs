@@ -48,7 +48,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
     /// Several messages put together notify the subscribers.
     async fn notify_of_a_batch(subject, queue) {
         let mut subscription = quiet_subscription(&queue).await?;
-        queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 3]).await;
+        queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 3].into()).await;
         arrives(&mut subscription).await?;
     }
 

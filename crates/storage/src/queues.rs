@@ -104,14 +104,14 @@ impl Queues {
     pub async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         if let Some(batches) = &self.powers.batches {
             return batches.put_all(queue, messages).await;
         }
         let mut answers = Vec::with_capacity(messages.len());
-        for message in messages {
-            answers.push(self.store.put(queue, message).await);
+        for message in &*messages {
+            answers.push(self.store.put(queue, message.clone()).await);
         }
         answers
     }

@@ -18,9 +18,9 @@ pub struct PutMessage {
     pub ttl: Option<Duration>,
     /// The key that chooses the shard in a sharded storage; other storages ignore it.
     pub shard_key: Option<String>,
-    /// The identity of the job, if this put may be repeated without harm. A storage that detects duplicates keeps one of
-    /// the messages that have the same identity; other storages ignore it.
-    pub job: Option<Arc<str>>,
+    /// The identity of the job, its source and its id, if this put may be repeated without harm. A storage that detects
+    /// duplicates keeps one of the messages that have the same identity; other storages ignore it.
+    pub job: Option<(Arc<str>, Arc<str>)>,
     /// The group in which the message keeps its order. A storage that [orders groups](super::OrderedGroups)
     /// delivers the messages of a group one at a time, in the order of their puts; other storages ignore it.
     pub group: Option<String>,
@@ -49,8 +49,8 @@ impl PutMessage {
 
     /// Sets the identity of the job, for storages that detect duplicates.
     #[must_use]
-    pub fn with_job(mut self, id: impl Into<Arc<str>>) -> Self {
-        self.job = Some(id.into());
+    pub fn with_job(mut self, source: impl Into<Arc<str>>, id: impl Into<Arc<str>>) -> Self {
+        self.job = Some((source.into(), id.into()));
         self
     }
 }

@@ -129,9 +129,7 @@ impl ClaimChecks {
     pub(crate) fn inline(&self, payload: &Payload) -> Option<Result<Bytes, PayloadError>> {
         let data = match payload {
             Payload::None => Bytes::from_static(b"null"),
-            Payload::Json(json) => json.to_bytes(),
-            Payload::Binary(bytes) => bytes.clone(),
-            Payload::Stored(_) => return None,
+            other => other.inline()?.clone(),
         };
         Some(self.check_size(data))
     }

@@ -202,7 +202,7 @@ impl DeadLetter {
 /// Returns the original text that a dead letter keeps.
 fn unreadable(envelope: &Envelope) -> Option<String> {
     let Payload::Json(data) = &envelope.payload else { return None };
-    unwrap_unreadable(envelope, &data.to_bytes())
+    unwrap_unreadable(envelope, data.as_bytes())
 }
 
 /// Leaves out the message: it may be confidential.

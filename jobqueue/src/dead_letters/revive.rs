@@ -45,7 +45,7 @@ impl DeadLetterQueue {
     pub(crate) async fn put_back(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
         let mut tries = Tries::brief(self.core.runtime(), 1, 2);
         // Not the id of the job: a storage that detects duplicates would drop a job that was sent a moment ago.
-        let identity: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
+        let id: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
         loop {
             let failed = |error| match tries.is_in_doubt() {
                 true => (Put::Perhaps, error),
@@ -58,7 +58,7 @@ impl DeadLetterQueue {
                 return Err(failed(Error::new(ErrorKind::LeaseLost, text)));
             }
             let put = PutMessage::new(text).with_shard_key(key).with_group(group);
-            let put = put.with_job(Arc::clone(&identity));
+            let put = put.with_job(Arc::clone(&self.core.options.source), Arc::clone(&id));
             let error = match self.core.store().put(&self.core.name, put).await {
                 Ok(_) => break,
                 Err(error) => error,
@@ -202,8 +202,8 @@ impl DeadLetterQueue {
         let mut trim = HistoryTrim::new();
         loop {
             let payload = envelope.payload.clone();
-            let data = self.core.claim_checks.inline(&payload).transpose().map_err(payload_error)?;
-            match fit(&self.core, envelope, data.unwrap_or_default(), encoding) {
+            self.core.claim_checks.inline(&payload).transpose().map_err(payload_error)?;
+            match fit(&self.core, envelope, encoding) {
                 Err(error)
                     if error.kind() == ErrorKind::TooLarge && trim.next_step(&mut envelope.history) =>
                 {

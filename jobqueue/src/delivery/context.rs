@@ -1,5 +1,6 @@
 //! The handler's view of its delivery: checkpoints, cancellation, queues for further messages.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -109,6 +110,11 @@ impl Context {
         let (state, snooze) = (Arc::clone(state), Arc::clone(snooze));
         let (stop, left) = (StopToken::default(), Mutex::default());
         Self { inner: Arc::new(Inner { info, leased_job, state, snooze, stop, run, left }) }
+    }
+
+    /// Returns the context as a [`Job`] carries it.
+    pub(super) fn erased(&self) -> Arc<dyn Any + Send + Sync> {
+        Arc::<Inner>::clone(&self.inner)
     }
 
     /// Fires the [`token`](Self::token).
@@ -284,7 +290,8 @@ impl Context {
 
 impl FromJob for Context {
     fn from_job(job: &Job) -> Result<Self, ExtractError> {
-        job.get::<Self>().cloned().ok_or_else(|| ExtractError::new("the job was not started by a worker"))
+        let inner = job.context().ok_or_else(|| ExtractError::new("the job was not started by a worker"))?;
+        Ok(Self { inner })
     }
 }
 

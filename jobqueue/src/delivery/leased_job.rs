@@ -208,12 +208,8 @@ impl LeasedJob {
 
     /// Returns the size of the payload in bytes as far as it is in the message.
     pub(crate) fn payload_bytes(&self) -> u64 {
-        let bytes = |envelope: &Envelope| match &envelope.payload {
-            Payload::None | Payload::Stored(_) => 0,
-            Payload::Json(json) => json.as_bytes().len() as u64,
-            Payload::Binary(bytes) => bytes.len() as u64,
-        };
-        self.with_envelope(bytes).unwrap_or(0)
+        let bytes = |envelope: &Envelope| envelope.payload.inline().map_or(0, Bytes::len);
+        self.with_envelope(bytes).unwrap_or(0) as u64
     }
 
     /// Returns the facts that handlers receive; `None` if the message is not an event.
@@ -243,7 +239,7 @@ impl LeasedJob {
         }
         loop {
             let payload = envelope.payload.clone();
-            match self.render_once(envelope) {
+            match fit(&self.core, envelope, self.settings.encoding) {
                 Ok((text, blob)) => {
                     blobs.extend(blob);
                     return Ok(Rendered { text, blobs });
@@ -259,19 +255,6 @@ impl LeasedJob {
                 }
             }
         }
-    }
-
-    /// Renders the text, and returns the payload if it must move to a blob.
-    fn render_once(
-        &self,
-        envelope: &mut Envelope,
-    ) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
-        let data = match &envelope.payload {
-            Payload::Json(json) => json.to_bytes(),
-            Payload::Binary(bytes) => bytes.clone(),
-            Payload::None | Payload::Stored(_) => Bytes::new(),
-        };
-        fit(&self.core, envelope, data, self.settings.encoding)
     }
 
     /// Moves a checkpoint from the message to a blob. Returns false if there is none.

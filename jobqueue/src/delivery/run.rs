@@ -96,8 +96,7 @@ impl Executor {
         let _stopped_when_dropped = StopWhenDropped(&context);
         state.events.tell(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
         let running = state.enter(leased_job);
-        let mut job = Job::new(Arc::clone(&info), Arc::clone(&state.states), message);
-        job.insert(context.clone());
+        let job = Job::new(Arc::clone(&info), Arc::clone(&state.states), context.erased(), message);
         let called = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();
         let is_logged = process.is_none() || state.events.log_spans();
         let ended = {

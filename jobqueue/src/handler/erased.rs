@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
+use std::future::ready;
 
 use super::extract::{ExtractError, States};
 use super::function::{Handler, sealed};
@@ -39,13 +40,10 @@ impl Registration {
                 // A layer called its service twice; the first call has consumed the message.
                 None => Err(JobError::retry("a layer ran the handler twice; retry by the queue instead")),
             };
-            Box::pin(async move {
-                let outcome = match started {
-                    Ok(running) => running.await,
-                    Err(error) => Err(error),
-                };
-                outcome.map_err(|error| Box::new(Failure(error)) as BoxError)
-            })
+            match started {
+                Ok(running) => running,
+                Err(error) => Box::pin(ready(Err(failure(error)))),
+            }
         });
         Self {
             queue: H::Message::QUEUE,
@@ -92,6 +90,11 @@ impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source().source()
     }
+}
+
+/// Returns a handler's error as layers pass it on.
+pub(super) fn failure(error: JobError) -> BoxError {
+    Box::new(Failure(error))
 }
 
 /// Returns whether a handler's error asks for a later delivery without counting an attempt.

@@ -1,14 +1,15 @@
 //! Async functions as handlers.
 
 use std::future::Future;
-use std::pin::Pin;
 
+use futures_util::TryFutureExt;
+
+use super::erased::failure;
 use super::extract::{ExtractError, FromJob, States};
 use super::job::Job;
+use super::service::Running;
 use crate::job::outcome::JobError;
 use crate::message::QueueMessage;
-
-pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), JobError>> + Send>>;
 
 /// An async function that runs a job: `async fn(message, extractors…) -> Result<(), JobError>`, with up to eight
 /// extractors. The trait is sealed.
@@ -37,12 +38,7 @@ pub trait Handler<Arguments>: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ExtractError`] for an argument that is not available.
-    fn call(
-        &self,
-        message: Self::Message,
-        job: &Job,
-        _: sealed::Token,
-    ) -> Result<HandlerFuture, ExtractError>;
+    fn call(&self, message: Self::Message, job: &Job, _: sealed::Token) -> Result<Running, ExtractError>;
 
     /// Checks that all arguments will be available, when the worker is built.
     ///
@@ -69,9 +65,9 @@ macro_rules! handler {
         {
             type Message = M;
 
-            fn call(&self, message: M, job: &Job, _: sealed::Token) -> Result<HandlerFuture, ExtractError> {
+            fn call(&self, message: M, job: &Job, _: sealed::Token) -> Result<Running, ExtractError> {
                 let _ = job;
-                Ok(Box::pin(self(message, $($argument::from_job(job)?,)*)))
+                Ok(Box::pin(self(message, $($argument::from_job(job)?,)*).map_err(failure)))
             }
 
             fn check(states: &States) -> Result<(), ExtractError> {

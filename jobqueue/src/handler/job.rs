@@ -41,14 +41,26 @@ use crate::job::JobInfo;
 pub struct Job {
     info: Arc<JobInfo>,
     states: Arc<States>,
+    /// The context of the delivery.
+    context: Arc<dyn Any + Send + Sync>,
     /// At most one value of each type; a few values are found sooner than hashed.
     extensions: Vec<Box<dyn Any + Send + Sync>>,
     message: Option<Box<dyn Any + Send>>,
 }
 
 impl Job {
-    pub(crate) fn new(info: Arc<JobInfo>, states: Arc<States>, message: Box<dyn Any + Send>) -> Self {
-        Self { info, states, extensions: Vec::new(), message: Some(message) }
+    pub(crate) fn new(
+        info: Arc<JobInfo>,
+        states: Arc<States>,
+        context: Arc<dyn Any + Send + Sync>,
+        message: Box<dyn Any + Send>,
+    ) -> Self {
+        Self { info, states, context, extensions: Vec::new(), message: Some(message) }
+    }
+
+    /// Returns the context of the delivery, if it is a `T`.
+    pub(crate) fn context<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        Arc::clone(&self.context).downcast().ok()
     }
 
     /// Returns the properties of the job besides its message.

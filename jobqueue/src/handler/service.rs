@@ -13,7 +13,8 @@ use tower_service::Service;
 use super::job::Job;
 use crate::job::outcome::BoxError;
 
-type Running = BoxFuture<'static, Result<(), BoxError>>;
+/// A handler that runs, within the layers around it.
+pub(crate) type Running = BoxFuture<'static, Result<(), BoxError>>;
 
 /// A handler, together with the layers already put around it.
 ///

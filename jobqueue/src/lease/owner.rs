@@ -289,14 +289,14 @@ impl Lease {
     /// Enters the lease's next deadline into the deadline queue.
     pub(super) fn schedule(&self, state: &mut ReceiptState) {
         self.unschedule(state);
-        let give_up = self.give_up_at(state);
+        let (now, give_up) = (Instant::now(), self.give_up_at(state));
         let at = match state.phase {
-            Phase::Held if !self.is_renewed(state) => give_up.min(self.next_cut(state)),
+            Phase::Held if !self.is_renewed(state, now) => give_up.min(self.next_cut(state)),
             Phase::Held => {
-                let left = state.deadline.saturating_duration_since(Instant::now());
+                let left = state.deadline.saturating_duration_since(now);
                 // 70 % of the remaining time, spread so that leases of one request are not renewed together.
                 let part = self.renewer.runtime().jitter(left, 0.65..=0.72);
-                (Instant::now() + part).min(give_up).min(self.next_cut(state))
+                (now + part).min(give_up).min(self.next_cut(state))
             }
             Phase::Uncertain => give_up,
             Phase::Lost(_) | Phase::Closed => return,
@@ -305,9 +305,9 @@ impl Lease {
     }
 
     /// Returns whether the lease is renewed: there is time, and it does not last until the message expires.
-    fn is_renewed(&self, state: &ReceiptState) -> bool {
+    fn is_renewed(&self, state: &ReceiptState, now: Instant) -> bool {
         let lasts_to_the_end = self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires);
-        !lasts_to_the_end && Instant::now() < state.renewed_until
+        !lasts_to_the_end && now < state.renewed_until
     }
 
     /// Returns when to cut off the job, unless that has happened.
@@ -349,7 +349,7 @@ impl Lease {
                     state.overrun = true;
                     self.lost.fire();
                 }
-                phase == Phase::Held && self.is_renewed(&state)
+                phase == Phase::Held && self.is_renewed(&state, now)
             }
         }
     }

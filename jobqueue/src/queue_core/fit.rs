@@ -11,21 +11,19 @@ use crate::settings::MessageEncoding;
 pub(crate) fn fit(
     core: &QueueCore,
     envelope: &mut Envelope,
-    data: Bytes,
     encoding: MessageEncoding,
 ) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
     // Checked here, so that a payload that is too large by itself is not copied into a text first.
-    let inline = matches!(envelope.payload, Payload::Json(_) | Payload::Binary(_));
-    if !inline || may_fit(data.len()) {
+    if envelope.payload.inline().is_none_or(|data| may_fit(data.len())) {
         let json = envelope.to_json()?;
         if fits(&json, encoding) {
             return Ok((to_wire(json, encoding), None));
         }
     }
     let too_large = |text: String| Err(Error::new(ErrorKind::TooLarge, text));
-    if !inline {
+    let Some(data) = envelope.payload.inline().cloned() else {
         return too_large("the event's attributes alone are too large for a message".to_owned());
-    }
+    };
     let (bytes, limit) = (data.len() as u64, core.claim_checks.max_bytes());
     if bytes > limit {
         return too_large(format!("the payload has {bytes} bytes; {limit} are allowed"));

@@ -19,24 +19,26 @@ const GROUPS: usize = 32;
 /// together. Returns the answers in the order of the list.
 pub(super) async fn put_by_group(
     core: &QueueCore,
-    prepared: Vec<Result<Prepared, Error>>,
+    mut prepared: Vec<Result<Prepared, Error>>,
     started: Instant,
 ) -> Vec<Result<Sent, Error>> {
-    let mut groups = BTreeMap::<&str, Vec<(usize, &Prepared)>>::new();
-    let mut others = Vec::new();
-    for (place, one) in prepared.iter().enumerate() {
+    let mut groups = BTreeMap::<Option<&str>, Vec<(usize, &Prepared)>>::new();
+    let (mut others, mut ready) = (Vec::new(), Vec::new());
+    for (place, one) in prepared.iter_mut().enumerate() {
         let Ok(one) = one else { continue };
-        match one.put.group.as_deref() {
-            Some(group) => groups.entry(group).or_default().push((place, one)),
-            None => others.push((place, one)),
+        if one.put.group.is_none() {
+            others.push(place);
+            ready.push(one);
+        } else {
+            let one: &Prepared = one;
+            groups.entry(one.put.group.as_deref()).or_default().push((place, one));
         }
     }
-    let ready: Vec<_> = others.iter().map(|(_, one)| *one).collect();
     let groups: Vec<_> = groups.into_values().map(|group| put_group(core, group, started)).collect();
     let in_groups = futures_util::stream::iter(groups).buffer_unordered(GROUPS).collect::<Vec<_>>();
-    let (put, in_groups) = tokio::join!(put_all(core, &ready, started), in_groups);
+    let (put, in_groups) = tokio::join!(put_all(core, &mut ready, started), in_groups);
     let mut stored: HashMap<usize, Result<StoredMessage, Error>> = in_groups.into_iter().flatten().collect();
-    stored.extend(others.iter().map(|(place, _)| *place).zip(put));
+    stored.extend(others.into_iter().zip(put));
     let answers = prepared.into_iter().enumerate().map(|(place, one)| {
         let one = one?;
         let stored = stored.remove(&place).unwrap_or_else(|| Err(unanswered()))?;

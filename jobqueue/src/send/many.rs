@@ -193,8 +193,8 @@ async fn store_all(
     if !keeps_lists && prepared.iter().flatten().any(|one| one.put.group.is_some()) {
         return Box::pin(put_by_group(core, prepared, started)).await;
     }
-    let ready: Vec<&Prepared> = prepared.iter().flatten().collect();
-    let mut stored = put_all(core, &ready, started).await.into_iter();
+    let mut ready: Vec<&mut Prepared> = prepared.iter_mut().flatten().collect();
+    let mut stored = put_all(core, &mut ready, started).await.into_iter();
     let answers = prepared.into_iter().map(|one| {
         let one = one?;
         stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| one.sent(Some(stored)))
@@ -243,10 +243,10 @@ async fn dispatch_all_in_order(
     started: Instant,
 ) -> Vec<Result<Sent, Error>> {
     // `false` for jobs that are done already.
-    let announced = announce_all(core, prepared).await;
-    let ready: Vec<&Prepared> =
-        announced.iter().flatten().filter(|(_, to_put)| *to_put).map(|(one, _)| one).collect();
-    let mut stored = put_all(core, &ready, started).await;
+    let mut announced = announce_all(core, prepared).await;
+    let mut ready: Vec<&mut Prepared> =
+        announced.iter_mut().flatten().filter(|(_, to_put)| *to_put).map(|(one, _)| one).collect();
+    let mut stored = put_all(core, &mut ready, started).await;
     let ends = || ready.iter().zip(&stored).enumerate();
     let confirm = ends().filter_map(|(at, (one, put))| Some((at, one.announcement?, put.as_ref().ok()?)));
     let confirm = confirm.map(|(at, announcement, stored)| {

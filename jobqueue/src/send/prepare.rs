@@ -133,7 +133,6 @@ impl Prepared {
     }
 
     /// Takes the message out, to store it in another way.
-    #[cfg(feature = "sqlite")]
     pub(crate) fn take_put(&mut self) -> PutMessage {
         std::mem::replace(&mut self.put, PutMessage::new(String::new()))
     }
@@ -164,20 +163,19 @@ pub(crate) fn render_draft<M: QueueMessage>(
 ) -> Result<Prepared, Error> {
     let Draft { data, key, mut options } = draft;
     let id = options.id.take().map_or_else(|| new_id(core.runtime()), Into::into);
-    let payload = payload::<M::Codec>(data.clone())?;
+    let payload = payload::<M::Codec>(data)?;
     let source = options.source.take().unwrap_or_else(|| Arc::clone(&core.options.source));
     let mut envelope = Envelope::new(id, source, M::KIND, payload);
     envelope.version = Some(M::VERSION);
     envelope.content_type = Some(M::Codec::CONTENT_TYPE.into());
     envelope.key = key;
-    prepare_envelope(core, envelope, data, options, purpose)
+    prepare_envelope(core, envelope, options, purpose)
 }
 
-/// Writes the text for an envelope. `data` is the payload, in case it must go into a blob.
+/// Writes the text for an envelope.
 pub(crate) fn prepare_envelope(
     core: &QueueCore,
     mut envelope: Envelope,
-    data: Bytes,
     options: SendOptions,
     purpose: Purpose,
 ) -> Result<Prepared, Error> {
@@ -207,9 +205,9 @@ pub(crate) fn prepare_envelope(
     let span = span_of(core, &mut envelope, purpose);
 
     let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
-    let (bytes, encoding) = (data.len(), core.settings().encoding);
-    let (text, blob) = fit(core, &mut envelope, data, encoding)?;
-    let attributes = text.len().saturating_sub(if blob.is_some() { 0 } else { bytes });
+    let encoding = core.settings().encoding;
+    let (text, blob) = fit(core, &mut envelope, encoding)?;
+    let attributes = text.len().saturating_sub(envelope.payload.inline().map_or(0, Bytes::len));
     reserve_history_space(core, &envelope, attributes, encoding)?;
     let hidden = delay.min(MAX_VISIBILITY);
     let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
@@ -218,15 +216,10 @@ pub(crate) fn prepare_envelope(
     let group = announcement.is_some().then(|| envelope.key.clone()).flatten();
     let put = put.with_group(group.filter(|_| core.orders_groups));
     let announcement = announcement.filter(|_| !core.orders_groups);
-    let put = put.with_job(identity(&envelope)).with_shard_key(envelope.key);
+    let put = put.with_job(envelope.source, Arc::clone(&envelope.id)).with_shard_key(envelope.key);
     let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
     let (id, kind, blob) = (envelope.id, envelope.kind, blob.map(Box::new));
     Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })
-}
-
-/// Returns the job's identity: its source and its id.
-fn identity(envelope: &Envelope) -> Arc<str> {
-    format!("{} {}", envelope.source, envelope.id).into()
 }
 
 /// Starts the span in which a message is sent or created, and gives the message its context. A message that has a context keeps it.

@@ -5,6 +5,7 @@
 //! payload blob.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -25,14 +26,13 @@ const RESENDS: (u32, u32) = (1, 4);
 /// A message that is being put.
 struct Putting<'p> {
     prepared: &'p Prepared,
-    put: Cow<'p, PutMessage>,
     tries: Tries,
 }
 
 impl<'p> Putting<'p> {
     fn new(core: &QueueCore, prepared: &'p Prepared, started: Instant) -> Self {
         let tries = Tries::until(core.runtime(), started + SEND_BUDGET, RESENDS.0, RESENDS.1);
-        Self { prepared, put: Cow::Borrowed(&prepared.put), tries }
+        Self { prepared, tries }
     }
 
     fn stored(&self, outcome: PutOutcome) -> StoredMessage {
@@ -50,39 +50,43 @@ pub(super) async fn put_patiently(
     started: Instant,
 ) -> Result<StoredMessage, Error> {
     let mut putting = Putting::new(core, prepared, started);
+    let mut put = Cow::Borrowed(&prepared.put);
     loop {
         wait_until_ready(core, started).await;
-        match core.store().put(&core.name, (*putting.put).clone()).await {
+        match core.store().put(&core.name, (*put).clone()).await {
             Ok(outcome) => return Ok(putting.stored(outcome)),
             Err(error) => {
                 // Boxed, because most puts succeed.
-                let wait = Box::pin(put_failed(core, &mut putting, error, started)).await?;
+                let (wait, next) = Box::pin(put_failed(core, &mut putting, &put, error, started)).await?;
+                put = Cow::Owned(next);
                 Box::pin(tokio::time::sleep(wait)).await;
             }
         }
     }
 }
 
-/// Puts messages whose sends began at `started`. Returns the answers in their order.
+/// Takes messages whose sends began at `started`, and puts them. Returns the answers in their order.
 pub(crate) async fn put_all(
     core: &QueueCore,
-    ready: &[&Prepared],
+    ready: &mut [&mut Prepared],
     started: Instant,
 ) -> Vec<Result<StoredMessage, Error>> {
+    let mut puts: Arc<[PutMessage]> = ready.iter_mut().map(|one| one.take_put()).collect();
     let mut answers: Vec<_> = ready.iter().map(|_| None).collect();
     let mut open: Vec<_> = ready.iter().map(|one| Putting::new(core, one, started)).enumerate().collect();
     while !open.is_empty() {
         wait_until_ready(core, started).await;
-        let puts = open.iter().map(|(_, putting)| (*putting.put).clone()).collect();
-        let mut outcomes = core.store().put_all(&core.name, puts).await.into_iter();
-        let (mut failed, mut longest) = (Vec::new(), Duration::ZERO);
-        for (place, mut putting) in open {
+        let mut outcomes = core.store().put_all(&core.name, Arc::clone(&puts)).await.into_iter();
+        let (mut failed, mut next_puts, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
+        for ((place, mut putting), put) in open.into_iter().zip(&*puts) {
             match outcomes.next() {
                 Some(Ok(outcome)) => answers[place] = Some(Ok(putting.stored(outcome))),
-                Some(Err(error)) => match Box::pin(put_failed(core, &mut putting, error, started)).await {
-                    Ok(wait) => {
+                Some(Err(error)) => match Box::pin(put_failed(core, &mut putting, put, error, started)).await
+                {
+                    Ok((wait, next)) => {
                         longest = longest.max(wait);
                         failed.push((place, putting));
+                        next_puts.push(next);
                     }
                     Err(error) => answers[place] = Some(Err(error)),
                 },
@@ -90,7 +94,7 @@ pub(crate) async fn put_all(
                 None => {}
             }
         }
-        open = failed;
+        (open, puts) = (failed, next_puts.into());
         if !longest.is_zero() {
             Box::pin(tokio::time::sleep(longest)).await;
         }
@@ -98,13 +102,14 @@ pub(crate) async fn put_all(
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unanswered()))).collect()
 }
 
-/// Records a failed attempt. Returns how long to wait before the next.
+/// Records a failed attempt to put a message. Returns how long to wait before the next, and the message of that.
 async fn put_failed(
     core: &QueueCore,
     putting: &mut Putting<'_>,
+    put: &PutMessage,
     error: StoreError,
     started: Instant,
-) -> Result<Duration, Error> {
+) -> Result<(Duration, PutMessage), Error> {
     let in_doubt = error.is_ambiguous();
     let wait = match putting.tries.pause(error) {
         Ok(wait) => wait,
@@ -116,10 +121,11 @@ async fn put_failed(
             return Err(send_error(error, certainty));
         }
     };
-    if in_doubt {
-        putting.put = Cow::Owned(resend_of(core, putting.prepared, started + SEND_BUDGET).await?);
-    }
-    Ok(wait)
+    let next = match in_doubt {
+        true => resend_of(core, putting.prepared, put, started + SEND_BUDGET).await?,
+        false => put.clone(),
+    };
+    Ok((wait, next))
 }
 
 /// Returns the error of a message without an answer.

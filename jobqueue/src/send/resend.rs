@@ -24,7 +24,7 @@ pub(crate) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
     Ok(is_child)
 }
 
-/// Returns the message to put after one that may or may not be stored: the same event, with its payload stored in
+/// Returns the message to put after `put`, which may or may not be stored: the same event, with its payload stored in
 /// another blob before `give_up`, and with another copy number if it belongs to a FIFO group, and a note that it is a copy if it is a child of a batch.
 ///
 /// # Errors
@@ -32,13 +32,14 @@ pub(crate) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
 pub(super) async fn resend_of(
     core: &QueueCore,
     first: &Prepared,
+    put: &PutMessage,
     give_up: Instant,
 ) -> Result<PutMessage, Error> {
-    let Parsed::Event(mut event) = parse(&first.put.text)? else {
+    let Parsed::Event(mut event) = parse(&put.text)? else {
         return Err(Error::new(ErrorKind::Unknown, "the message that was sent is not an event"));
     };
     if !mark_copy(&mut event)? && first.blob.is_none() && first.announcement.is_none() {
-        return Ok(first.put.clone());
+        return Ok(put.clone());
     }
     if let Some((_, data)) = first.blob.as_deref() {
         let own = core.claim_checks.reference(&core.name, data);
@@ -47,10 +48,10 @@ pub(super) async fn resend_of(
         event.payload = Payload::Stored(own);
     }
     restamp(&mut event, core.runtime());
-    let text = to_wire(event.to_json()?, encoding_of(&first.put.text));
-    let mut put = first.put.clone();
-    put.text = text;
-    Ok(put)
+    let text = to_wire(event.to_json()?, encoding_of(&put.text));
+    let mut next = put.clone();
+    next.text = text;
+    Ok(next)
 }
 
 /// Deletes the payload of a message that is certainly not stored.

@@ -73,7 +73,7 @@ async fn a_lost_answer_to_a_send_is_ambiguous_and_a_repetition_is_one_job() {
     for end in ENDS {
         let bench = Bench::with(json!({ "RequiresDuplicateDetection": true }), &[]);
         bench.emulator.plant("send", end);
-        let send = || bench.put(PutMessage::new("job").with_job("job-1".to_owned()));
+        let send = || bench.put(PutMessage::new("job").with_job("/test", "job-1"));
         let error = send().await.unwrap_err();
         assert!(error.is_ambiguous() && error.is_retryable(), "{end}: {error:?}");
         while let Err(error) = send().await {

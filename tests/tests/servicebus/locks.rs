@@ -107,7 +107,7 @@ async fn a_copy_comes_first_where_there_are_no_transactions() {
 #[tokio::test]
 async fn a_copy_is_no_duplicate_in_a_queue_that_detects_duplicates() {
     let bench = Bench::with(json!({ "RequiresDuplicateDetection": true }), &[]);
-    let send = || bench.put(PutMessage::new("job").with_job("job-1".to_owned()));
+    let send = || bench.put(PutMessage::new("job").with_job("/test", "job-1"));
     let (one, two) = (send().await.unwrap(), send().await.unwrap());
     assert_ne!(one.id, two.id);
     assert_eq!(bench.count("active"), 1);

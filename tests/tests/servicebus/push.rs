@@ -210,7 +210,7 @@ async fn early_messages_answer_the_next_get_in_full() {
     let other = bench.another();
     for round in 0..20 {
         assert_eq!(bench.get_at_once(&bench.storage).await, 0, "round {round}");
-        let texts: Vec<_> = (0..5).map(|number| PutMessage::new(number.to_string())).collect();
+        let texts = (0..5).map(|number| PutMessage::new(number.to_string())).collect();
         for put in other.queues().put_all(&bench.queue, texts).await {
             put.unwrap();
         }

@@ -182,7 +182,7 @@ async fn messages_that_are_put_together_over_a_new_link_keep_their_order() {
     let bench = Bench::of_sessions();
     bench.emulator.plant_with("http-get", "delay", json!({ "milliseconds": 300 }));
     let messages = ["1", "2"].map(|text| PutMessage::new(text).with_group("a".to_owned()));
-    for put in bench.store().put_all(&bench.queue, messages.to_vec()).await {
+    for put in bench.store().put_all(&bench.queue, messages.into()).await {
         put.unwrap();
     }
     assert_eq!(bench.next().await.text.as_deref(), Ok("1"));

@@ -315,7 +315,7 @@ async fn an_answer_to_a_send_that_is_lost_is_one_message_of_the_session() {
     let bench = Bench::of_sessions_with(json!({ "RequiresDuplicateDetection": true }));
     for end in ENDS {
         bench.emulator.plant("send", end);
-        let message = || PutMessage::new(end).with_job(end.to_owned()).with_group("a".to_owned());
+        let message = || PutMessage::new(end).with_job("/test", end).with_group("a".to_owned());
         while let Err(error) = bench.put(message()).await {
             assert!(error.is_retryable(), "{end}: {error:?}");
         }

@@ -85,7 +85,10 @@ async fn messages_of_a_group_come_one_at_a_time_in_their_order() {
 async fn messages_without_a_group_do_not_wait_for_each_other() {
     let bench = Bench::of_sessions();
     for number in 0..5 {
-        bench.put(PutMessage::new(number.to_string()).with_job(format!("job-{number}"))).await.unwrap();
+        bench
+            .put(PutMessage::new(number.to_string()).with_job("/test", format!("job-{number}")))
+            .await
+            .unwrap();
     }
     let all = bench.get_all(&bench.storage, 5).await;
     assert_eq!(bench.count("active"), 5);

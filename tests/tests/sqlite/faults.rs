@@ -119,7 +119,7 @@ async fn a_full_disk_fails_loudly_applies_nothing_and_is_got_over() {
     assert!(!error.is_ambiguous(), "{error}");
     assert!(acknowledged > 10);
     let many = vec![PutMessage::new(&text); 5];
-    let answers = queues.put_all(&queue(), many).await;
+    let answers = queues.put_all(&queue(), many.into()).await;
     assert!(answers.iter().all(|put| put.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::Full)));
     assert_eq!(queues.queue_properties(&queue()).await.unwrap().approximate_count, acknowledged);
 

@@ -172,7 +172,11 @@ impl Task {
         let put = async {
             match messages.len() {
                 1 => queues.put(&queue, messages.remove(0)).await.map(drop),
-                _ => queues.put_all(&queue, messages).await.into_iter().try_for_each(|put| put.map(drop)),
+                _ => queues
+                    .put_all(&queue, messages.into())
+                    .await
+                    .into_iter()
+                    .try_for_each(|put| put.map(drop)),
             }
         };
         self.perform(Some(Some(meant)), put).await

@@ -270,9 +270,9 @@ impl Batches for AzureQueues {
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        let puts = futures_util::stream::iter(messages).map(|message| self.put(queue, message));
+        let puts = futures_util::stream::iter(messages.to_vec()).map(|message| self.put(queue, message));
         puts.buffered(PARALLEL).collect().await
     }
 

@@ -77,7 +77,7 @@ promises! { "delete";
 
     /// Many messages can be deleted together.
     async fn all_removes_many(subject, queue) {
-        for put in queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 40]).await {
+        for put in queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 40].into()).await {
             put?;
         }
         let messages: Vec<_> = queue.get_all(LONG).await?.into_iter().map(|leased| leased.message).collect();

@@ -43,7 +43,7 @@ promises! { "missing";
     async fn queue_refuses_each_of_a_batch(subject) {
         let message = some_message(subject).await?;
         let queue = subject.missing_queue().await?;
-        let puts = queue.store.put_all(&queue.name, vec![PutMessage::new("a"), PutMessage::new("b")]).await;
+        let puts = queue.store.put_all(&queue.name, [PutMessage::new("a"), PutMessage::new("b")].into()).await;
         ensure_eq!(puts.len(), 2, "answers to two messages");
         for put in puts {
             refused(put, &[K::QueueNotFound])?;

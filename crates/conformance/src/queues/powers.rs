@@ -14,7 +14,7 @@ promises! { "powers";
             let grouped = |(text, group): (&str, &str)| PutMessage::new(text).with_group(group.to_owned());
             let messages = [("a1", "a"), ("a2", "a"), ("b1", "b")].map(grouped);
             if together {
-                for put in queue.store.put_all(&queue.name, messages.to_vec()).await {
+                for put in queue.store.put_all(&queue.name, messages.to_vec().into()).await {
                     put?;
                 }
             } else {

@@ -126,12 +126,12 @@ promises! { "put";
     /// Messages put together keep their own delays and times to live.
     @slow
     async fn all_keeps_delays_and_lives(subject, queue) {
-        let messages = vec![
+        let messages = [
             PutMessage::new("delayed").with_visibility_delay(secs(20)),
             PutMessage::new("short-lived").with_ttl(Some(secs(1))),
             PutMessage::new("plain"),
         ];
-        for put in queue.store.put_all(&queue.name, messages).await {
+        for put in queue.store.put_all(&queue.name, messages.into()).await {
             put?;
         }
         subject.advance(secs(1)).await;
@@ -146,7 +146,7 @@ promises! { "put";
     /// A bad message among many is refused alone.
     async fn all_refuses_each_alone(subject, queue) {
         let bad = PutMessage::new("x".repeat(65_537));
-        let puts = queue.store.put_all(&queue.name, vec![PutMessage::new("a"), bad, PutMessage::new("b")]).await;
+        let puts = queue.store.put_all(&queue.name, [PutMessage::new("a"), bad, PutMessage::new("b")].into()).await;
         let fine: Vec<_> = puts.iter().map(Result::is_ok).collect();
         ensure_eq!(fine, [true, false, true], "answers");
         ensure_eq!(queue.count().await?, 2, "messages");
@@ -154,7 +154,7 @@ promises! { "put";
 
     /// Putting no messages does nothing.
     async fn all_of_nothing_does_nothing(subject, queue) {
-        ensure!(queue.store.put_all(&queue.name, Vec::new()).await.is_empty(), "answers to nothing");
+        ensure!(queue.store.put_all(&queue.name, [].into()).await.is_empty(), "answers to nothing");
         ensure_eq!(queue.count().await?, 0, "messages");
     }
 

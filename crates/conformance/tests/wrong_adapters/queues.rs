@@ -292,10 +292,10 @@ impl Batches for Wrong {
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let mut answers = Vec::new();
-        for mut message in messages {
+        for mut message in messages.iter().cloned() {
             match self.mistake {
                 Mistake::PutsAllWithoutDelay => message.visibility_delay = Duration::ZERO,
                 Mistake::PutsAllForEver => message.ttl = None,

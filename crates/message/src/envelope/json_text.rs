@@ -25,8 +25,8 @@ impl JsonText {
         Self(text.into())
     }
 
-    /// Returns the text as bytes.
-    pub fn as_bytes(&self) -> &[u8] {
+    /// Returns the text as bytes, whose clones share them.
+    pub fn as_bytes(&self) -> &Bytes {
         &self.0
     }
 
@@ -36,11 +36,6 @@ impl JsonText {
     /// An error when the text is not UTF-8, which serde_json does not write.
     pub(super) fn as_str(&self) -> Result<&str, EnvelopeError> {
         std::str::from_utf8(&self.0).map_err(|_| super::text::TextError::NotUtf8.into())
-    }
-
-    /// Returns the text as shared bytes.
-    pub fn to_bytes(&self) -> Bytes {
-        self.0.clone()
     }
 }
 

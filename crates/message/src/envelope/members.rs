@@ -26,7 +26,7 @@ pub(super) struct Members<'de> {
     pub(super) key: Option<Cow<'de, str>>,
     pub(super) content_type: Option<Cow<'de, str>>,
     pub(super) traceparent: Option<Cow<'de, str>>,
-    pub(super) version: Option<&'de RawValue>,
+    pub(super) version: Option<&'de str>,
     pub(super) data: Option<&'de RawValue>,
     pub(super) others: List<'de>,
 }
@@ -99,7 +99,7 @@ impl<'de> Visitor<'de> for Object {
                 Name::Key => text(&mut found.key, &mut map)?,
                 Name::DataContentType => text(&mut found.content_type, &mut map)?,
                 Name::TraceParent => text(&mut found.traceparent, &mut map)?,
-                Name::SchemaVersion => once(&mut found.version, map.next_value()?)?,
+                Name::SchemaVersion => once(&mut found.version, map.next_value::<&RawValue>()?.get())?,
                 Name::Data => once(&mut found.data, map.next_value()?)?,
                 Name::Other(Text(name)) => {
                     let value: &RawValue = map.next_value()?;

@@ -86,6 +86,17 @@ pub enum Payload {
     Stored(StoredReference),
 }
 
+impl Payload {
+    /// Returns a payload that is in the event itself.
+    pub fn inline(&self) -> Option<&Bytes> {
+        match self {
+            Self::Json(json) => Some(json.as_bytes()),
+            Self::Binary(bytes) => Some(bytes),
+            Self::None | Self::Stored(_) => None,
+        }
+    }
+}
+
 /// The data that former deliveries left in the message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {

@@ -51,14 +51,15 @@ impl<'a> Rest<'a> {
     }
 
     /// Reads a number behind `name`, if that comes next. Returns `None` if it is not a whole one.
-    fn digits(&mut self, name: &str) -> Option<Option<&'a RawValue>> {
+    fn digits(&mut self, name: &str) -> Option<Option<&'a str>> {
         if self.skip(name).is_none() {
             return Some(None);
         }
         let end = self.0.bytes().position(|byte| !byte.is_ascii_digit())?;
         let (digits, rest) = self.0.split_at_checked(end)?;
         self.0 = rest;
-        raw(digits).map(Some)
+        let is_number = digits == "0" || !digits.is_empty() && !digits.starts_with('0');
+        is_number.then_some(Some(digits))
     }
 }
 
@@ -80,7 +81,7 @@ mod tests {
         let Members { spec_version, id, source, kind, time, key, content_type, traceparent, .. } = members;
         let texts = [spec_version, id, source, kind, time, key, content_type, traceparent];
         let texts = texts.map(|text| text.as_deref().map(str::to_owned));
-        let raw = [members.version, members.data].map(|raw| raw.map(|raw| raw.get().to_owned()));
+        let raw = [members.version, members.data.map(RawValue::get)].map(|raw| raw.map(str::to_owned));
         (texts, raw, members.others.len())
     }
 

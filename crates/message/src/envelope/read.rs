@@ -243,17 +243,17 @@ fn content_type(text: Cow<'_, str>) -> Cow<'static, str> {
 }
 
 /// Reads a whole number. Some producers write it as text; both forms are read.
-fn long(name: &'static str, raw: Option<&RawValue>) -> Result<Option<u64>, EnvelopeError> {
-    let Some(raw) = raw else { return Ok(None) };
-    let digits = raw.get().trim_matches('"');
+fn long(name: &'static str, json: Option<&str>) -> Result<Option<u64>, EnvelopeError> {
+    let Some(json) = json else { return Ok(None) };
+    let digits = json.trim_matches('"');
     if digits == "null" {
         return Ok(None);
     }
     digits.parse().map(Some).map_err(|_| EnvelopeError::Number(name))
 }
 
-fn number(name: &'static str, raw: Option<&RawValue>) -> Result<Option<u32>, EnvelopeError> {
-    let number = long(name, raw)?;
+fn number(name: &'static str, json: Option<&str>) -> Result<Option<u32>, EnvelopeError> {
+    let number = long(name, json)?;
     number.map(|n| u32::try_from(n).map_err(|_| EnvelopeError::Number(name))).transpose()
 }
 
@@ -314,10 +314,10 @@ impl<'de> Taker<'de> {
     }
 
     fn number(&mut self, name: &'static str) -> Result<Option<u32>, EnvelopeError> {
-        number(name, self.raw(name))
+        number(name, self.raw(name).map(RawValue::get))
     }
 
     fn long(&mut self, name: &'static str) -> Result<Option<u64>, EnvelopeError> {
-        long(name, self.raw(name))
+        long(name, self.raw(name).map(RawValue::get))
     }
 }

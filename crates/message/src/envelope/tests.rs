@@ -191,7 +191,9 @@ fn raw_json_of_external_producers_is_recognised() {
         );
     }
     let functions = r#"{"$AzureWebJobsParentId":"x","a":{"b": 1}}"#;
-    assert!(matches!(parse(functions), Ok(Parsed::Bare(json)) if json.as_bytes() == br#"{"a":{"b": 1}}"#));
+    assert!(
+        matches!(parse(functions), Ok(Parsed::Bare(json)) if *json.as_bytes() == br#"{"a":{"b": 1}}"#[..])
+    );
 }
 
 #[test]

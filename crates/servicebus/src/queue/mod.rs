@@ -194,10 +194,10 @@ impl Batches for ServiceBusQueues {
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         put::prepare(self, queue, &messages).await;
-        futures_util::stream::iter(messages)
+        futures_util::stream::iter(messages.to_vec())
             .map(|message| self.put(queue, message))
             .buffered(PARALLEL)
             .collect()

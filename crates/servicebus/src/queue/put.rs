@@ -33,7 +33,8 @@ pub(super) async fn put(
         (message.ttl.and_then(after), after(message.visibility_delay).unwrap_or(inserted));
     let (nonce, is_delayed) = (queues.links.runtime().uuid_v4(), !message.visibility_delay.is_zero());
     let id = nonce.to_string();
-    let message_id = message.job.as_deref().map_or_else(|| id.clone(), in_session::id_for);
+    let of_job = |(source, job): &(_, _)| in_session::id_for(&format!("{source} {job}"));
+    let message_id = message.job.as_ref().map_or_else(|| id.clone(), of_job);
     let group = session_for(queues, queue, message, &message_id).await?;
     let outgoing = Outgoing {
         text: &message.text,

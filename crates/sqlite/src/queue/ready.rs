@@ -3,13 +3,13 @@
 //! Most are received by their numbers, from the head of the queue on. They are merged with those of the index of times, that were
 //! delayed or put back, and with those whose leases have ended.
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Row, Rows};
 
 use crate::row_id;
 
-/// The rows from the head on, and whether each can be received by its number, unless it is leased.
-pub(crate) const BY_NUMBER: &str =
-    "SELECT id, text, dequeue_count, inserted_at, expires_at, inserted_at, visible_at IS NULL
+/// The rows from the head on. Those without a time of visibility can be received by their numbers, unless they are leased.
+pub(crate) const BY_NUMBER: &str = "SELECT id, text, dequeue_count, inserted_at, expires_at, visible_at
     FROM jobqueue_message WHERE id >= ?1 AND id < ?2 ORDER BY id";
 
 /// The leased ones of the rows from the head on: few, since the head is behind those that were received by their numbers.
@@ -44,13 +44,15 @@ impl Found {
     }
 
     pub(super) fn read(row: &Row<'_>, source: Source) -> rusqlite::Result<Self> {
+        let inserted_at = row.get(3)?;
+        let visible_at = if source == Source::Number { inserted_at } else { row.get(5)? };
         Ok(Self {
             id: row.get(0)?,
             text: text(row, 1)?,
             dequeue_count: row.get(2)?,
-            inserted_at: row.get(3)?,
+            inserted_at,
             expires_at: row.get(4)?,
-            visible_at: row.get(5)?,
+            visible_at,
             source,
         })
     }
@@ -88,7 +90,7 @@ pub(super) fn merge(
         while next.is_none()
             && let Some(row) = rows.next()?
         {
-            if row.get(6)? && leased.binary_search(&row.get(0)?).is_err() {
+            if row.get_ref(5)? == ValueRef::Null && leased.binary_search(&row.get(0)?).is_err() {
                 next = Some(Found::read(row, Source::Number)?).filter(&is_wanted);
             }
             if next.is_none() {

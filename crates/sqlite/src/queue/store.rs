@@ -191,14 +191,19 @@ impl Batches for Store {
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         // Checked here, since the single writing thread is the bottleneck. A refused message does not refuse the
         // others.
         let checked: Vec<_> =
             messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
-        let wanted = messages.into_iter().zip(&checked).filter(|(_, refused)| refused.is_none());
-        let wanted: Vec<_> = wanted.map(|(message, _)| message).collect();
+        let wanted = match checked.iter().all(Option::is_none) {
+            true => messages,
+            false => {
+                let wanted = messages.iter().zip(&checked).filter(|(_, refused)| refused.is_none());
+                wanted.map(|(message, _)| message.clone()).collect()
+            }
+        };
         let count = wanted.len();
         let weight = wanted.iter().map(|message| ROW + message.text.len()).sum();
         let answers = self

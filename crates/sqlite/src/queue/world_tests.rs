@@ -22,8 +22,8 @@ use crate::tests::begin;
 use jobqueue_storage::clock::ManualClock;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
-    ExpiredReceipt, GetMessages, MessageId, MessageRef, MessageState, Metadata, Operation, PopReceipt,
-    PutMessage, QueueName, StateCounts, StoreErrorKind, UpdateMessage,
+    ExpiredReceipt, GetMessages, MessageId, MessageRef, MessageState, Metadata, PopReceipt, PutMessage,
+    QueueName, StateCounts, StoreErrorKind, UpdateMessage,
 };
 
 const QUEUES: usize = 2;
@@ -174,8 +174,24 @@ impl World {
         message
     }
 
-    fn message(&mut self) -> PutMessage {
-        let group = (self.random.below(4) == 0).then(|| ["a", "b"][self.random.below(2) as usize].to_owned());
+    /// Returns one message, or some that were mostly received together, in another order.
+    fn pick_some(&mut self) -> Vec<MessageRef> {
+        if self.random.below(2) == 0 {
+            return vec![self.pick()];
+        }
+        let last = self.refs.len() as u64;
+        let first = last.saturating_sub(self.random.below(12));
+        let mut picked = self.refs[first as usize..].to_vec();
+        picked.truncate(1 + self.random.below(8) as usize);
+        let middle = self.random.below(1 + picked.len() as u64) as usize;
+        picked.rotate_left(middle);
+        picked
+    }
+
+    /// Only the first queue has groups: others delete messages beside each other together.
+    fn message(&mut self, queue: usize) -> PutMessage {
+        let has_group = queue == 0 && self.random.below(4) == 0;
+        let group = has_group.then(|| ["a", "b"][self.random.below(2) as usize].to_owned());
         let delay = if self.random.below(3) == 0 { self.random.seconds() } else { Duration::ZERO };
         // Expired messages of a group hold it up until they are removed, which the model knows nothing of.
         let ttl = (group.is_none() && self.random.below(6) == 0).then(|| Duration::from_secs(2));
@@ -210,12 +226,12 @@ impl World {
         }
         match operation {
             0..25 => {
-                let message = Arc::new(self.message());
+                let message = Arc::new(self.message(queue));
                 let row = answer(put::put(batch, &name, &message)).unwrap();
                 self.note_put(queue, &message, row.outcome().message);
             }
             25..32 => {
-                let messages: Vec<_> = (0..self.random.below(24)).map(|_| self.message()).collect();
+                let messages: Vec<_> = (0..self.random.below(24)).map(|_| self.message(queue)).collect();
                 let rows = answer(put::put_all(batch, &name, &messages)).unwrap();
                 for (message, row) in messages.iter().zip(rows) {
                     self.note_put(queue, message, row.outcome().message);
@@ -223,16 +239,7 @@ impl World {
             }
             32..60 => self.get(batch, queue, now),
             60..75 => self.update(batch, queue, now),
-            75..94 => {
-                let message = self.pick();
-                let late = self.late();
-                let deleted = leased::delete(batch, Operation::Delete, &name, Presented::of(&message), late);
-                let expected = self.model.find(queue, &message, late, now).map(drop);
-                if expected.is_ok() {
-                    self.model.messages.remove(&message.id);
-                }
-                agree(answer(deleted), expected, "delete");
-            }
+            75..94 => self.delete(batch, queue, now),
             94..98 => {
                 let id = self.pick().id;
                 let made = answer(index::make_visible(batch, &name, &id)).unwrap();
@@ -291,6 +298,19 @@ impl World {
                 assert!(!told.is_zero() && next.is_none_or(|next| told <= next), "{told:?}, {next:?}")
             }
             (true, None) => agree(None, next, "time until the next"),
+        }
+    }
+
+    fn delete(&mut self, batch: &mut Batch<'_>, queue: usize, now: i64) {
+        let (messages, late) = (self.pick_some(), self.late());
+        let presented: Vec<_> = messages.iter().map(Presented::of).collect();
+        let deleted = answer(leased::delete_all(batch, &self.names[queue], &presented, late)).unwrap();
+        for (message, deleted) in messages.iter().zip(deleted) {
+            let expected = self.model.find(queue, message, late, now).map(drop);
+            if expected.is_ok() {
+                self.model.messages.remove(&message.id);
+            }
+            agree(deleted.map_err(|error| error.kind()), expected, "delete");
         }
     }
 

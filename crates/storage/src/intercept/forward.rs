@@ -185,7 +185,7 @@ forward! {
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let call = Call { operation: Operation::PutAll, subject: Subject::Queue(queue) };
         let count = messages.len();

@@ -289,9 +289,9 @@ impl Batches for MemoryQueues {
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        messages.into_iter().map(|message| self.put_now(queue, message)).collect()
+        messages.iter().map(|message| self.put_now(queue, message.clone())).collect()
     }
 
     async fn delete_all(

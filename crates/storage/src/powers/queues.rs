@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -65,14 +66,14 @@ pub trait StateCounter: fmt::Debug + Send + Sync + 'static {
 /// [`put`](crate::QueueStore::put) and [`delete`](crate::QueueStore::delete) one after the other.
 #[async_trait]
 pub trait Batches: fmt::Debug + Send + Sync + 'static {
-    /// Adds messages.
+    /// Adds messages. They are shared, because the caller keeps them for another try.
     ///
     /// # Errors
     /// For each message those of [`put`](crate::QueueStore::put).
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>>;
 
     /// Deletes leased messages.

@@ -80,13 +80,11 @@ impl Batches for ShardedQueues {
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let mut answers = Vec::with_capacity(messages.len());
-        let mut messages = messages.into_iter().peekable();
-        while messages.peek().is_some() {
-            let wave = messages.by_ref().take(WIDE_WAVE).map(|message| self.put(queue, message));
-            answers.extend(join_all(wave.collect::<Vec<_>>()).await);
+        for wave in messages.chunks(WIDE_WAVE) {
+            answers.extend(join_all(wave.iter().map(|message| self.put(queue, message.clone()))).await);
         }
         answers
     }

@@ -227,7 +227,7 @@ impl Batches for Power<dyn Batches> {
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let puts: Vec<_> = messages.iter().map(|message| self.witness.put_begins(queue, message)).collect();
         let answers = self.inner.put_all(queue, messages).await;

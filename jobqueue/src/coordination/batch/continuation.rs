@@ -44,6 +44,6 @@ impl Ledger<'_> {
         let message = send::message_of(self.storage.queues(), queue, text).await?;
         // The id of the job alone is that of the batch, and a later batch may have the id of a former one: their plans differ.
         let plan = to_hex(&Sha256::digest(text)[..8]);
-        Ok(message.with_job(format!("{}/then {plan}", self.id.as_str())))
+        Ok(message.with_job(self.id.as_str(), format!("then {plan}")))
     }
 }

@@ -221,9 +221,9 @@ async fn plan_of_a_cancellation_reads_a_bounded_part_of_a_long_queue() {
     let storage = in_memory();
     send(&storage, "a1", "ada", 0).await;
     let queue = "tasks".parse().unwrap();
-    let strange = vec![PutMessage::new("{}"); 1_000];
+    let strange: Arc<[_]> = vec![PutMessage::new("{}"); 1_000].into();
     for _ in 0..101 {
-        assert!(storage.queues().put_all(&queue, strange.clone()).await.iter().all(Result::is_ok));
+        assert!(storage.queues().put_all(&queue, Arc::clone(&strange)).await.iter().all(Result::is_ok));
     }
     let faulty = Faulty::new(&storage);
     let plan = operator(&faulty.storage()).plan_cancel("tasks", &JobFilter::new().key("ada")).await.unwrap();

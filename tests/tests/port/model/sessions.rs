@@ -169,7 +169,7 @@ impl World {
     }
 
     async fn put_text(&mut self, process: usize, group: Option<String>, text: &str, id: &str) {
-        let put = || PutMessage::new(text).with_group(group.clone()).with_job(id.to_owned());
+        let put = || PutMessage::new(text).with_group(group.clone()).with_job("/test", id);
         let queues = self.processes[process].queues();
         again(async || queues.put(&self.queue, put()).await).await.0.unwrap();
         let group = group.unwrap_or_else(|| id.to_owned());

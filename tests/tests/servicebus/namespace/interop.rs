@@ -54,10 +54,10 @@ async fn a_python_producer_is_understood() {
 async fn a_python_consumer_understands_us() {
     let place = Place::<ForPython>::open().await;
     let text = json!({ "text": "ü\r\n<&>" }).to_string();
-    let message = PutMessage::new(text).with_job("job-7".to_owned());
+    let message = PutMessage::new(text).with_job("/test", "job-7");
     place.storage.queues().put(&place.name, message).await.unwrap();
     let read: Value = serde_json::from_str(&run(RECEIVE, &[place.name.as_str()])).unwrap();
-    assert_eq!(read["id"], "job-7");
+    assert_eq!(read["id"], "/test job-7");
     assert_eq!(read["type"], "application/cloudevents+json");
     let body: Value = serde_json::from_str(read["body"].as_str().unwrap()).unwrap();
     assert_eq!(body["text"], "ü\r\n<&>");
