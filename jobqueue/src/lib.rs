@@ -22,6 +22,8 @@ mod log;
 pub mod maintenance;
 pub mod memory;
 mod order;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod presence;
 mod process;
 pub mod queue;

@@ -1,0 +1,175 @@
+//! Changes and deletes messages by their receipts.
+
+use std::collections::HashSet;
+
+use tokio_postgres::types::Type;
+
+use crate::database::{Call, Database};
+use crate::receipt::{self, Deletion, Presented};
+use crate::store::Store;
+use crate::time::{to_instant, to_millis};
+use jobqueue_storage::rules::limits::check_before_expiry;
+use jobqueue_storage::{
+    ExpiredReceipt, MessageRef, Operation, QueueName, StoreError, StoreErrorKind, UpdateMessage, Updated,
+};
+
+/// Deletes messages whose receipts are good. $4 accepts expired ones. The clock is read after a lock was waited for.
+const DELETE: &str = "DELETE FROM jobqueue.message m
+    USING unnest($2::bigint[], $3::bytea[], $4::boolean[]) AS w (id, receipt, late)
+    WHERE m.id = w.id AND m.receipt = w.receipt AND m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1)
+        AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now())
+        AND (w.late OR m.lease = 0 OR m.visible_at > jobqueue.now())
+    RETURNING m.id, m.group_hash IS NOT NULL";
+
+/// Changes the visibility of message $2 to $4 milliseconds from now, and gives it the receipt $5 and the state $6.
+const UPDATE: &str = "UPDATE jobqueue.message m
+    SET visible_at = jobqueue.writing() + $4, receipt = $5, lease = $6, text = coalesce($7, m.text)
+    FROM jobqueue.message AS was
+    WHERE m.id = $2 AND was.id = m.id AND m.receipt = $3 AND m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1)
+        AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now() AND m.expires_at >= jobqueue.now() + $4)
+        AND ($8 OR m.lease = 0 OR m.visible_at > jobqueue.now())
+    RETURNING m.visible_at, m.visible_at < was.visible_at OR $4 = 0";
+
+/// Says why receipts are refused.
+const LOOK: &str = "SELECT q.id IS NOT NULL, m.id IS NOT NULL, m.receipt = w.receipt, m.lease <> 0 AND m.visible_at <= jobqueue.now(),
+        m.expires_at, jobqueue.now()
+    FROM unnest($2::bigint[], $3::bytea[]) WITH ORDINALITY AS w (id, receipt, number)
+    LEFT JOIN jobqueue.queue q ON q.name = $1
+    LEFT JOIN jobqueue.message m ON m.id = w.id AND m.queue = q.id AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now())
+    ORDER BY w.number";
+
+/// The values of `lease` for a message whose lease goes on, and for one that its holder has put back.
+const LEASED: i16 = 1;
+const PUT_BACK: i16 = 2;
+
+/// The answers to deletions, in their order.
+pub(crate) struct Deleted {
+    pub(crate) answers: Vec<Result<(), StoreError>>,
+    /// True if a message of a group was deleted: the next of its group may be visible now.
+    pub(crate) advances: bool,
+}
+
+/// Deletes messages of a queue in one statement.
+pub(super) async fn delete(
+    database: &Database,
+    call: Call<'_>,
+    queue: &QueueName,
+    deletions: &[Deletion],
+) -> Deleted {
+    // In the order of their numbers, so that two statements with the same messages do not wait for each other.
+    let mut sorted: Vec<_> = deletions.iter().collect();
+    sorted.sort_unstable_by_key(|deletion| deletion.presented);
+    let ids: Vec<i64> = sorted.iter().map(|deletion| deletion.presented.row).collect();
+    let receipts: Vec<&[u8]> = sorted.iter().map(|deletion| deletion.presented.bytes()).collect();
+    let late: Vec<bool> = sorted.iter().map(|deletion| deletion.expired == ExpiredReceipt::Allow).collect();
+    let values = [
+        (&queue.as_str() as _, Type::TEXT),
+        (&ids as _, Type::INT8_ARRAY),
+        (&receipts as _, Type::BYTEA_ARRAY),
+        (&late as _, Type::BOOL_ARRAY),
+    ];
+    let deleted = async {
+        let rows = database.query(call, DELETE, &values).await?;
+        let (mut gone, mut advances) = (HashSet::with_capacity(rows.len()), false);
+        for row in &rows {
+            gone.insert(call.get::<i64>(row, 0)?);
+            advances |= call.get::<bool>(row, 1)?;
+        }
+        Ok((gone, advances))
+    };
+    let (mut gone, advances) = match deleted.await {
+        Ok(deleted) => deleted,
+        Err(error) => {
+            let error: StoreError = error;
+            return Deleted { answers: error.for_each(deletions.len()).map(Err).collect(), advances: true };
+        }
+    };
+    // Of two deletions of one message, the second is refused.
+    let is_done: Vec<bool> = deletions.iter().map(|deletion| gone.remove(&deletion.presented.row)).collect();
+    let refused: Vec<Presented> =
+        deletions.iter().zip(&is_done).filter(|(_, done)| !**done).map(|(one, _)| one.presented).collect();
+    let mut reasons = reasons(database, call, queue, &refused, None).await.into_iter();
+    let answers = is_done.into_iter().map(|done| match done {
+        true => Ok(()),
+        false => Err(reasons.next().unwrap_or_else(|| call.refuse(StoreErrorKind::MessageNotFound))),
+    });
+    Deleted { answers: answers.collect(), advances }
+}
+
+/// Changes a message.
+pub(super) async fn update(
+    store: &Store,
+    queue: &QueueName,
+    message: &MessageRef,
+    change: &UpdateMessage,
+) -> Result<(Updated, bool), StoreError> {
+    let call = Call::new(Operation::Update, queue);
+    let presented = Presented::of(message);
+    let (receipt, visibility) = (receipt::random(&store.runtime), to_millis(change.visibility));
+    let state = if change.ends_lease { PUT_BACK } else { LEASED };
+    let late = change.expired == ExpiredReceipt::Allow;
+    let values = [
+        (&queue.as_str() as _, Type::TEXT),
+        (&presented.row as _, Type::INT8),
+        (&presented.bytes() as _, Type::BYTEA),
+        (&visibility as _, Type::INT8),
+        (&receipt.as_slice() as _, Type::BYTEA),
+        (&state as _, Type::INT2),
+        (&change.text as _, Type::TEXT),
+        (&late as _, Type::BOOL),
+    ];
+    let rows = store.database.query(call, UPDATE, &values).await?;
+    if let Some(row) = rows.first() {
+        let updated = Updated::new(receipt::expose(&receipt), to_instant(call.get(row, 0)?));
+        return Ok((updated, call.get(row, 1)?));
+    }
+    let reason = reasons(&store.database, call, queue, &[presented], Some(visibility)).await.pop();
+    Err(reason.unwrap_or_else(|| call.refuse(StoreErrorKind::MessageNotFound)))
+}
+
+/// Returns why receipts were refused. `visibility` is that of an update, which the end of the message's life may forbid.
+async fn reasons(
+    database: &Database,
+    call: Call<'_>,
+    queue: &QueueName,
+    refused: &[Presented],
+    visibility: Option<i64>,
+) -> Vec<StoreError> {
+    if refused.is_empty() {
+        return Vec::new();
+    }
+    let ids: Vec<i64> = refused.iter().map(|one| one.row).collect();
+    let receipts: Vec<&[u8]> = refused.iter().map(Presented::bytes).collect();
+    let values = [
+        (&queue.as_str() as _, Type::TEXT),
+        (&ids as _, Type::INT8_ARRAY),
+        (&receipts as _, Type::BYTEA_ARRAY),
+    ];
+    // Nothing was changed: the failure of this look is certain.
+    let rows = match database.query(call, LOOK, &values).await {
+        Ok(rows) => rows,
+        Err(error) => return error.with_ambiguous(false).for_each(refused.len()).collect(),
+    };
+    let reason = |row| {
+        let (has_queue, is_there): (bool, bool) = (call.get(row, 0)?, call.get(row, 1)?);
+        if !has_queue {
+            return Ok(call.refuse(StoreErrorKind::QueueNotFound));
+        }
+        if !is_there {
+            return Ok(call.refuse(StoreErrorKind::MessageNotFound));
+        }
+        let (is_newest, is_over): (bool, bool) = (call.get(row, 2)?, call.get(row, 3)?);
+        if !is_newest {
+            return Ok(call.refuse(StoreErrorKind::PopReceiptMismatch));
+        }
+        if is_over {
+            return Ok(call.refuse(StoreErrorKind::LeaseExpired));
+        }
+        let (expires, now): (Option<i64>, i64) = (call.get(row, 4)?, call.get(row, 5)?);
+        let visible = to_instant(now + visibility.unwrap_or(0));
+        let beyond = check_before_expiry(queue, visible, expires.map(to_instant)).err();
+        // It was changed between the statement and this look.
+        Ok(beyond.unwrap_or_else(|| call.refuse(StoreErrorKind::PopReceiptMismatch)))
+    };
+    rows.iter().map(reason).map(|reason| reason.unwrap_or_else(|error: StoreError| error)).collect()
+}
