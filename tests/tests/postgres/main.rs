@@ -1,0 +1,63 @@
+//! PostgreSQL as a storage, on a server of this machine: what is particular to it, and what happens when connections, processes and the server
+//! end. The promises of the port are tried in `conformance`.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+mod arrivals;
+mod crashes;
+mod failures;
+mod groups;
+mod long_transactions;
+mod opening;
+mod server_crash;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use jobqueue::QueueName;
+use jobqueue::postgres::Options;
+use jobqueue::postgres::tokio_postgres::{Client, NoTls};
+use jobqueue::storage::{GetMessages, LeasedMessage, Metadata, PutMessage, Storage};
+use jobqueue_test_support::postgres::Postgres;
+
+/// A time that does not run out in a test.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+/// Returns options for a schema of its own on the shared server.
+pub(crate) fn own_schema() -> (Options, String) {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let schema = format!("test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    (options(Postgres::shared()).schema(&schema).unwrap(), schema)
+}
+
+pub(crate) fn options(server: &Postgres) -> Options {
+    Options::from_connection_string(&server.connection_string()).unwrap()
+}
+
+/// Opens a storage with a queue.
+pub(crate) async fn with_queue(options: Options) -> (Storage, QueueName) {
+    let storage = Storage::open(options).await.unwrap();
+    let queue: QueueName = "jobs".parse().unwrap();
+    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    (storage, queue)
+}
+
+/// Returns a connection of the test's own.
+pub(crate) async fn connect(server: &Postgres) -> Client {
+    let (client, connection) =
+        jobqueue::postgres::tokio_postgres::connect(&server.connection_string(), NoTls).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    client
+}
+
+pub(crate) async fn put(storage: &Storage, queue: &QueueName, text: &str) {
+    storage.queues().put(queue, PutMessage::new(text)).await.unwrap();
+}
+
+pub(crate) async fn get(storage: &Storage, queue: &QueueName, count: u32) -> Vec<LeasedMessage> {
+    storage.queues().get(queue, GetMessages::new(count, LONG)).await.unwrap().messages
+}
+
+pub(crate) fn texts(messages: &[LeasedMessage]) -> Vec<&str> {
+    messages.iter().map(|message| message.text.as_deref().unwrap()).collect()
+}
