@@ -40,7 +40,7 @@ pub mod sqlite;
 mod standard_hooks;
 pub mod storage;
 pub mod trace;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod transactional;
 mod undelivered;
 mod untyped_queue;

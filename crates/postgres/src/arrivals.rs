@@ -23,7 +23,15 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// PostgreSQL takes less than 8,000 bytes.
 const MOST_BYTES: usize = 7_000;
 
-const NOTIFY: &str = "SELECT pg_notify($1, $2)";
+pub(crate) const NOTIFY: &str = "SELECT pg_notify($1, $2)";
+
+/// The sender of notifications that every process takes.
+pub(crate) const ANYBODY: &str = "-";
+
+/// Returns the channel of a schema.
+pub(crate) fn channel(schema: &str) -> String {
+    format!("jobqueue_{schema}")
+}
 
 /// The subscriptions of a process, and the notifications that it is about to send.
 #[derive(Debug)]
@@ -51,7 +59,7 @@ impl ArrivalHub {
         let (_alive, closed) = oneshot::channel();
         let hub = Self {
             sender: format!("{:032x}", runtime.random_u128()),
-            channel: format!("jobqueue_{schema}"),
+            channel: channel(schema),
             notifiers: Mutex::default(),
             announces: AtomicBool::new(false),
             outgoing: Mutex::default(),

@@ -29,8 +29,6 @@ pub(crate) struct Database {
     pool: Pool,
     tls: MakeRustlsConnect,
     settings: Settings,
-    /// `schema.`, if the schema is not `jobqueue`.
-    prefix: Option<String>,
 }
 
 impl Database {
@@ -52,8 +50,7 @@ impl Database {
                 StoreError::new(StoreErrorKind::Configuration, "open storage", &settings.description)
                     .with_source(error)
             })?;
-        let prefix = (settings.schema != SCHEMA).then(|| format!("{}.", settings.schema));
-        Ok(Self { pool, tls, settings, prefix })
+        Ok(Self { pool, tls, settings })
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -64,12 +61,9 @@ impl Database {
         &self.settings.schema
     }
 
-    /// Returns a text with the name of the schema in place of `jobqueue`.
+    /// Returns a text for the schema of this database.
     pub(crate) fn sql<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match &self.prefix {
-            None => Cow::Borrowed(text),
-            Some(prefix) => Cow::Owned(text.replace("jobqueue.", prefix)),
-        }
+        in_schema(text, &self.settings.schema)
     }
 
     /// Opens a connection that does not belong to the pool.
@@ -131,6 +125,14 @@ impl Database {
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Database").field(&self.settings.description).finish()
+    }
+}
+
+/// Returns a text with the name of the schema in place of `jobqueue`.
+pub(crate) fn in_schema<'t>(text: &'t str, schema: &str) -> Cow<'t, str> {
+    match schema == SCHEMA {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(text.replace("jobqueue.", &format!("{schema}."))),
     }
 }
 

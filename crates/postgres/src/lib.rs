@@ -56,8 +56,10 @@ mod settings;
 mod store;
 mod time;
 mod tls;
+mod transaction;
 
 /// The `tokio-postgres` whose transactions this crate accepts.
 pub use tokio_postgres;
 
 pub use options::Options;
+pub use transaction::{create_blob_in, put_in};

@@ -132,7 +132,7 @@ impl Prepared {
     }
 
     /// Takes the message out, to store it in another way.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn take_put(&mut self) -> PutMessage {
         std::mem::replace(&mut self.put, PutMessage::new(String::new()))
     }

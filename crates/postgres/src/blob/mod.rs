@@ -8,3 +8,6 @@ mod row;
 mod size;
 mod store;
 mod write;
+
+pub(crate) use size::check_put;
+pub(crate) use write::{CREATE, CREATE_CONTAINER};

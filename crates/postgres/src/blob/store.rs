@@ -7,14 +7,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::row::Place;
-use super::size::MAX_BLOB_BYTES;
+use super::size::check_put;
 use super::write::Written;
 use crate::database::Call;
 use crate::store::Store;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
     Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, Detach,
-    LeaseId, Operation, PutBlob, StoreError, StoreErrorKind,
+    LeaseId, Operation, PutBlob, StoreError,
 };
 
 #[async_trait]
@@ -33,12 +33,7 @@ impl BlobStore for Store {
         data: Bytes,
         options: PutBlob,
     ) -> Result<BlobProperties, StoreError> {
-        limits::check_metadata(Operation::PutBlob, blob, &options.metadata)?;
-        if data.len() > MAX_BLOB_BYTES {
-            let detail = format!("the blob has {} bytes; {MAX_BLOB_BYTES} are allowed", data.len());
-            let call = Call::new(Operation::PutBlob, blob);
-            return Err(call.refuse(StoreErrorKind::TooLarge).with_detail(detail));
-        }
+        check_put(blob, &data, &options)?;
         self.write(&Written { blob, data, options }).await
     }
 
@@ -69,6 +64,7 @@ impl BlobStore for Store {
         BlobPowers {
             leases: Some(Arc::clone(&self) as _),
             journal: Some(Arc::clone(&self) as _),
+            transaction_schema: Some(self.database.schema().into()),
             detach: Some(self),
             ..BlobPowers::default()
         }

@@ -19,7 +19,7 @@ use jobqueue_storage::{
 /// The attempts of a change while others change the same blob: one of them succeeds each time.
 const ATTEMPTS: usize = 100;
 
-const CREATE_CONTAINER: &str =
+pub(crate) const CREATE_CONTAINER: &str =
     "INSERT INTO jobqueue.container (name) VALUES ($1) ON CONFLICT (name) DO NOTHING";
 
 /// The blobs are unreachable at once, and are removed bit by bit.
@@ -27,7 +27,7 @@ const DELETE_CONTAINER: &str = "WITH gone AS (DELETE FROM jobqueue.container WHE
     INSERT INTO jobqueue.garbage (kind, owner, since) SELECT 'container', id, jobqueue.now() FROM gone RETURNING owner";
 
 /// Creates a blob, unless there is one of this name.
-const CREATE: &str =
+pub(crate) const CREATE: &str =
     "INSERT INTO jobqueue.blob (container, name, metadata, length, content, revision, etag, modified_at)
     SELECT c.id, $2, $3, length($4), $4, r.next, r.next, jobqueue.now()
     FROM jobqueue.container c, (SELECT nextval('jobqueue.revision') AS next) AS r WHERE c.name = $1

@@ -7,3 +7,5 @@ mod index;
 mod leased;
 mod put;
 mod store;
+
+pub(crate) use put::Put;

@@ -1,10 +1,11 @@
 //! Adds messages.
 
 use sha2::{Digest, Sha256};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::database::{Call, Database, Parameter};
-use crate::receipt::{self, Receipt};
+use crate::receipt;
 use crate::time::{to_instant, to_millis};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{PutMessage, PutOutcome, QueueName, StoreError, StoreErrorKind};
@@ -27,8 +28,7 @@ const PUT_IN_GROUPS: &str = "SELECT p.message_id, p.message_time FROM jobqueue.q
 /// The statement that adds a list of messages.
 pub(crate) struct Put<'m> {
     queue: &'m str,
-    messages: &'m [PutMessage],
-    receipts: Vec<Receipt>,
+    receipts: Vec<Vec<u8>>,
     delays: Vec<i64>,
     ttls: Vec<Option<i64>>,
     texts: Vec<&'m str>,
@@ -39,8 +39,7 @@ impl<'m> Put<'m> {
     pub(crate) fn new(queue: &'m QueueName, messages: &'m [PutMessage], runtime: &Runtime) -> Self {
         Self {
             queue: queue.as_str(),
-            messages,
-            receipts: messages.iter().map(|_| receipt::random(runtime)).collect(),
+            receipts: messages.iter().map(|_| receipt::random(runtime).to_vec()).collect(),
             delays: messages.iter().map(|message| to_millis(message.visibility_delay)).collect(),
             ttls: messages.iter().map(|message| message.ttl.map(to_millis)).collect(),
             texts: messages.iter().map(|message| message.text.as_str()).collect(),
@@ -48,38 +47,56 @@ impl<'m> Put<'m> {
         }
     }
 
-    /// Adds the messages, all or none.
-    pub(crate) async fn run(
-        &self,
-        database: &Database,
-        call: Call<'_>,
-    ) -> Result<Vec<PutOutcome>, StoreError> {
-        let receipts: Vec<&[u8]> = self.receipts.iter().map(<[u8; 16]>::as_slice).collect();
+    /// Returns the statement, which adds all messages or none.
+    pub(crate) fn sql(&self) -> &'static str {
+        if self.has_groups() { PUT_IN_GROUPS } else { PUT }
+    }
+
+    /// Returns the values of the statement.
+    pub(crate) fn values(&self) -> Vec<Parameter<'_>> {
         let mut values: Vec<Parameter<'_>> = vec![
             (&self.queue, Type::TEXT),
-            (&receipts, Type::BYTEA_ARRAY),
+            (&self.receipts, Type::BYTEA_ARRAY),
             (&self.delays, Type::INT8_ARRAY),
             (&self.ttls, Type::INT8_ARRAY),
             (&self.texts, Type::TEXT_ARRAY),
         ];
-        let has_groups = self.groups.iter().any(Option::is_some);
-        if has_groups {
+        if self.has_groups() {
             values.push((&self.groups, Type::BYTEA_ARRAY));
         }
-        let rows = database.query(call, if has_groups { PUT_IN_GROUPS } else { PUT }, &values).await?;
+        values
+    }
+
+    /// Reads the answer: an outcome for each message.
+    ///
+    /// # Errors
+    /// `QueueNotFound` if there is no such queue.
+    pub(crate) fn outcomes(&self, call: Call<'_>, rows: &[Row]) -> Result<Vec<PutOutcome>, StoreError> {
         if rows.is_empty() {
             return Err(call.refuse(StoreErrorKind::QueueNotFound));
         }
-        if rows.len() != self.messages.len() {
+        if rows.len() != self.receipts.len() {
             return Err(call.refuse(StoreErrorKind::Protocol).with_ambiguous(true));
         }
-        let outcome = |(row, number): (&tokio_postgres::Row, usize)| {
+        let outcome = |(row, number): (&Row, usize)| {
             let (id, at): (i64, i64) = (call.get(row, 0)?, call.get(row, 1)?);
             let message = receipt::message_ref(id, &self.receipts[number]);
             let outcome = PutOutcome::new(message, to_instant(at), to_instant(at + self.delays[number]));
             Ok(outcome.with_expires(self.ttls[number].map(|ttl| to_instant(at + ttl))))
         };
         rows.iter().zip(0..).map(outcome).collect()
+    }
+
+    pub(crate) async fn run(
+        &self,
+        database: &Database,
+        call: Call<'_>,
+    ) -> Result<Vec<PutOutcome>, StoreError> {
+        self.outcomes(call, &database.query(call, self.sql(), &self.values()).await?)
+    }
+
+    fn has_groups(&self) -> bool {
+        self.groups.iter().any(Option::is_some)
     }
 }
 
