@@ -19,7 +19,7 @@ use crate::node;
 
 /// The time limit of a start on a busy machine, recovery included.
 const START: Duration = Duration::from_secs(60);
-/// The user as which a server of root runs: `nobody`.
+/// The user of a server that root starts: `nobody`.
 #[cfg(unix)]
 const NOBODY: u32 = 65_534;
 
@@ -218,7 +218,7 @@ fn reachable(programs: &Path) -> (PathBuf, PathBuf) {
     (copied, copy.join("servers"))
 }
 
-/// Restores the links of the package, as its own script after an installation does, which npm is told not to run.
+/// Restores the links of the package by its own script: npm runs no scripts here.
 fn hydrate(package: &Path) {
     let lock = File::create(package.join(".lock")).expect("a lock file");
     lock.lock().expect("the lock");

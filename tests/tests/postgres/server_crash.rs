@@ -13,7 +13,7 @@ use crate::{options, with_queue};
 
 const LEASE: Duration = Duration::from_secs(1);
 
-/// What was acknowledged and what was seen.
+/// The texts of the messages whose operations were acknowledged, and of those that were received.
 #[derive(Debug, Default)]
 struct Book {
     sent: BTreeSet<String>,
