@@ -10,7 +10,7 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use jobqueue_storage::StoreErrorKind as Kind;
 
-/// What is known of a failure.
+/// The judgement of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) kind: Kind,

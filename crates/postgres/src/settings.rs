@@ -18,12 +18,12 @@ pub(crate) struct Settings {
     pub(crate) description: String,
 }
 
-/// What is checked of the server's certificate, as `sslmode` says.
+/// The check of the server's certificate, as `sslmode` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Tls {
     /// Nothing: `disable`, `prefer` and `require`.
     Unchecked,
-    /// That an authority of this file has signed it: `verify-ca`.
+    /// An authority of this file has signed it: `verify-ca`.
     Authority(PathBuf),
     /// The authority, one of this file or of this machine, and the name of the host: `verify-full`.
     Full(Option<PathBuf>),

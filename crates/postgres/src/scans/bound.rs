@@ -1,4 +1,4 @@
-//! Where a scan for visible messages begins.
+//! The beginning of a scan for visible messages.
 //!
 //! A message that was received or deleted leaves its former version in the index until PostgreSQL removes it, which it cannot do while any
 //! transaction may still look at it. A scan from the beginning would pass all of them each time. So each process remembers up to which time it

@@ -1,4 +1,4 @@
-//! What a process knows of the scans for visible messages, by queue.
+//! The state of the scans for visible messages in this process, by queue.
 
 mod bound;
 
