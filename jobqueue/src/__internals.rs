@@ -1,13 +1,14 @@
 //! The one door to the inside of this crate, for the crates, models and benchmarks of this repository that have its version:
-//! `jobqueue-admin` reads and changes what workers and senders keep in the storage, `jobqueue-testing` judges runs, benchmarks measure
-//! parts. Nothing here is promised to others; it changes with any release.
+//! `jobqueue-admin` reads and changes what workers and senders keep in the storage, `jobqueue-opentelemetry` asks for its time,
+//! `jobqueue-testing` judges runs, benchmarks measure parts. Nothing here is promised to others; it changes with any release.
 
 use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::queue::{Queue, SendOptions};
 use crate::send::{Purpose, prepare};
 
-pub use crate::coordination::batch::membership::{membership_of, remove_own, remove_tokens};
+pub use crate::coordination::batch::claimed::{ClaimedChild, batch_secret};
+pub use crate::coordination::batch::membership::{remove_own, remove_tokens};
 pub use crate::coordination::batch::overview::{
     BatchChildren, BatchRecord, batches, children as batch_children,
 };
@@ -16,7 +17,9 @@ pub use crate::coordination::leader::blob::{
 };
 #[cfg(feature = "schedule")]
 pub use crate::coordination::schedule::operate::{ScheduleRecord, Wish, schedules, wish};
+pub use crate::dead_letters::duplicates::Seen as SeenLetters;
 pub use crate::dead_letters::held::PassAction;
+pub use crate::dead_letters::pass::Listeners as PassListeners;
 pub use crate::dead_letters::untyped::DeadLetterQueue;
 pub use crate::delivery::{UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable};
 pub use crate::group_log::{groups, is_in_order, position_names};
@@ -25,12 +28,10 @@ pub use crate::history::open as open_journal;
 pub use crate::job::outcome::kept_text;
 pub use crate::presence::{
     Answer, CONTAINER as WORKERS, CancelRequest, Counters, FoundWorker, HISTOGRAM_BOUNDS, JobProgress,
-    KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord,
+    KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, storage_time,
 };
+pub use crate::send::is_own_header;
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};
-
-/// The beginning of the sources of the children of all batches.
-pub const BATCH_SOURCES: &str = crate::coordination::batch::SOURCES;
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
 ///

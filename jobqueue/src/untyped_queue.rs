@@ -13,11 +13,12 @@ use crate::dead_letters::DeadLetterQueue;
 use crate::delivery::{Incoming, Kinds, LeasedJob, lease_only};
 use crate::envelope::{Envelope, MAX_ID_BYTES, Payload, StoredReference};
 use crate::error::{Error, ErrorKind};
+use crate::group_log::forget_message;
 use crate::job::outcome::chain;
 use crate::message::MessageDefaults;
 use crate::queue_core::{QueueCore, QueueCoreOptions, payload_error};
 use crate::runtime::Runtime;
-use crate::send::{Purpose, SendOptions, Sent, dispatch, new_id, prepare_envelope};
+use crate::send::{Purpose, SendOptions, Sent, dispatch, mark_copy, new_id, prepare_envelope};
 use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName, Storage};
 
 /// The number of messages that are put back at once.
@@ -61,8 +62,10 @@ impl UntypedQueue {
         Ok(event)
     }
 
-    /// Sends an event.
-    pub async fn send(&self, event: Envelope, options: SendOptions) -> Result<Sent, Error> {
+    /// Sends an event. Its text may be that of a message, which may still exist: the new message is distinguishable from that one.
+    pub async fn send(&self, mut event: Envelope, options: SendOptions) -> Result<Sent, Error> {
+        mark_copy(&mut event)?;
+        forget_message(&mut event);
         let data = match &event.payload {
             Payload::Json(json) => json.to_bytes(),
             Payload::Binary(bytes) => bytes.clone(),

@@ -30,7 +30,7 @@ UNREADABLE = "jobqueue.unreadable"
 # What a job loses when it begins anew.
 HISTORY = {
     "attempts", "excused", "deliverycount", "handlerfinished", "deferred", "deferredfor", "deferredsince", "lasterror",
-    "checkpoint", "checkpointref", "checkpointsize", "checkpointsha256",
+    "checkpoint", "checkpointref", "checkpointsize", "checkpointsha256", "fifocopy", "fifopage",
 }
 
 

@@ -40,6 +40,9 @@ def mutated():
     for mutant in everything():
         for edit in mutant.get("edit", []):
             path, name = edit["file"], mutant["name"]
+            if edit.keys() != {"file", "from", "to"}:
+                # A merge can lose the line that begins an entry.
+                problems.append(f"{name}: an edit has other keys: {sorted(edit)}")
             text = texts.get(path) or (ROOT / path).read_text()
             # Other mutants may have changed the place already: the text from which this one goes on is still there.
             if text.count(edit["from"]) != 1:

@@ -9,6 +9,7 @@ use jobqueue::__internals::{BatchRecord, batch_children, batches};
 use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
+use super::membership::Memberships;
 use super::queues::AT_ONCE;
 use super::text::rfc3339_option;
 use super::{Admin, DeadLetterFilter, DeadLetterPage, RawJob};
@@ -195,7 +196,8 @@ impl BatchList {
 
 impl Admin {
     /// Returns all batches whose records are in the storage. Every child that has ended has a blob: listing costs one request for 5,000,
-    /// and stops after 200,000. The dead letters of all queues cost a request to list the queues, and two for each.
+    /// and stops after 200,000. The dead letters of all queues cost a request to list the queues, two for each, and one for each
+    /// batch that they name.
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the records cannot be listed.
@@ -209,15 +211,17 @@ impl Admin {
             false => self.dead_children().await?,
         };
         let overview = |batch: BatchRecord| {
-            let dead = dead.get(&batch.id).map_or(0, |dead| dead.difference(&batch.failed).count() as u64);
-            let failed = batch.failed.len() as u64;
+            let dead = dead.get(&batch.id).filter(|_| !batch.finished);
+            let dead = dead.map_or(0, |dead| dead.difference(&batch.ended).count() as u64);
             BatchOverview {
                 parent: batch.parent.map(|(batch, child)| ParentBatch::new(batch, child)),
                 children: batch.children,
                 done: batch.done,
-                failed,
+                failed: batch.failed,
                 dead,
-                dead_is_exact: looked_at_all || batch.children == Some(batch.done + failed + dead),
+                dead_is_exact: looked_at_all
+                    || batch.finished
+                    || batch.children == Some(batch.done + batch.failed + dead),
                 sealed: batch.sealed,
                 finished: batch.finished,
                 modified: batch.modified,
@@ -235,7 +239,7 @@ impl Admin {
         let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
         while let Some(look) = looks.next().await {
             let page = look.unwrap_or_default();
-            is_exact &= page.complete;
+            is_exact &= page.complete && page.letters.iter().all(|letter| letter.claimed.is_none());
             for batch in page.letters.into_iter().filter_map(|letter| letter.batch) {
                 dead.entry(batch.id).or_default().extend(batch.index);
             }
@@ -252,7 +256,8 @@ impl Admin {
     }
 
     /// Returns a batch with the children that hold it up, as far as peeks of all queues, their dead letters and the workers' records show
-    /// them. Costs seven requests, one for each further 5,000 children that have ended, three for each queue and one for each worker.
+    /// them. Costs seven requests, one for each further 5,000 children that have ended, three for each queue, one for each batch
+    /// that its jobs name, and one for each worker.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id that is not allowed;
@@ -306,7 +311,7 @@ impl Admin {
                 unread.push(queue.to_string());
             }
             let dead = dead.unwrap_or_default();
-            dead_is_exact &= dead.complete;
+            dead_is_exact &= dead.complete && dead.letters.iter().all(|letter| letter.claimed.is_none());
             for (jobs, place) in [(waiting.unwrap_or_default(), "waiting"), (dead.letters, "dead")] {
                 for job in jobs {
                     let Some(index) = job.batch.filter(|batch| batch.id == id).and_then(|batch| batch.index)
@@ -319,12 +324,13 @@ impl Admin {
                 }
             }
         }
-        for worker in self.workers().await? {
-            for job in worker.record.running.iter().map(RawJob::of_run) {
-                let index = job.batch.filter(|batch| batch.id == id).and_then(|batch| batch.index);
-                let child = FoundChild { job: job.id, place: "running", queue: Some(job.queue), error: None };
-                places.extend(index.map(|index| (index, child)));
-            }
+        let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
+        let mut running: Vec<_> = running.map(|run| RawJob::of_run(&run)).collect();
+        Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
+        for job in running {
+            let index = job.batch.and_then(|batch| batch.index);
+            let child = FoundChild { job: job.id, place: "running", queue: Some(job.queue), error: None };
+            places.extend(index.map(|index| (index, child)));
         }
         Ok(FoundChildren { places, unread, dead_is_exact })
     }

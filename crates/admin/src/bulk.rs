@@ -2,90 +2,16 @@
 
 use std::time::SystemTime;
 
-use jobqueue::__internals::PassAction;
-use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions, RedriveReport};
+use jobqueue::__internals::{PassAction, PassListeners, SeenLetters};
+use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue::{Error, ErrorKind};
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::dead_letters::{DeadLetterFilter, selecting};
-use super::errors::{ErrorCounts, ErrorGroup};
+use super::errors::ErrorCounts;
 use super::event::{Changes, Deed};
-use super::text::exact_time_option;
-use super::{Action, Admin, DeadLetterPlan, JobReference, PlannedLetter, plan};
-
-/// The progress of a redrive or a purge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct BulkProgress {
-    /// The number of dead letters that were dealt with.
-    pub done: u64,
-    /// The number of dead letters of the plan; without one, about how many there were when it began, those included that the filter does
-    /// not select.
-    pub total: u64,
-}
-
-/// The result of a redrive or a purge.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[must_use]
-#[non_exhaustive]
-pub struct BulkReport {
-    /// The queue.
-    pub queue: String,
-    /// The time after which it left dead letters alone, by the storage's clock: its beginning, or that of the dry run of its plan.
-    #[serde(serialize_with = "exact_time_option")]
-    pub before: Option<SystemTime>,
-    /// True for a dry run: the jobs are the ones that would have been changed.
-    pub dry_run: bool,
-    /// The number of jobs that were put back, or whose dead letters were deleted.
-    pub count: u64,
-    /// These jobs.
-    pub jobs: Vec<JobReference>,
-    /// After a dry run, these by their errors, the largest group first: at most the 1,000 groups that were met first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub errors: Vec<ErrorGroup>,
-    /// The number of these in none of the groups, because there are more.
-    pub ungrouped: u64,
-    /// The dead letters that were selected and with which it failed.
-    pub skipped: Vec<SkippedJob>,
-    /// The number of dead letters that were deleted as copies, or after a dry run would be: of one that was dealt with, or of the same job in
-    /// another message.
-    pub copies: u64,
-    /// The number of deleted dead letters with a payload that could not be deleted: it stays until a sweep of drained queues.
-    pub payloads_left: u64,
-    /// The number of dead letters that were looked at and left.
-    pub left: u64,
-    /// The number of these that came after [`before`](Self::before), at least.
-    pub newer: u64,
-    /// The number of dead letters of its plan that it did not meet: they are gone, or other operations or programs hold them. 0 without a
-    /// plan, and if it ended early.
-    pub missing: u64,
-    /// About how many dead letters are there that it did not meet: other readers hold them for up to 10 minutes, they came meanwhile, or
-    /// it ended before. `None` if the storage did not return their number.
-    pub unseen: Option<u64>,
-    /// True if it met all that it was to take: as many as its limit or its plan has, or else every dead letter that is there. If not, others
-    /// may hold some that are selected, or some came meanwhile: run it again.
-    pub complete: bool,
-    /// The cause, if it ended before it had looked at all.
-    pub stopped: Option<String>,
-    #[serde(skip)]
-    pub(super) letters: Vec<PlannedLetter>,
-    /// The skipped jobs that it may have changed.
-    #[serde(skip)]
-    maybe_changed: Vec<JobReference>,
-}
-
-/// A dead letter that was selected and not dealt with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct SkippedJob {
-    /// The id of the job.
-    pub id: String,
-    /// The error with its causes, in one line.
-    pub error: String,
-    /// True if the job was put back, or perhaps was: then it is in both queues. In a purge, true if its dead letter may be deleted.
-    pub maybe_moved: bool,
-}
+use super::report::{BulkProgress, BulkReport};
+use super::{Action, Admin, DeadLetterPlan, PlannedLetter, plan};
 
 /// The dead letters that a redrive or a purge may take.
 #[derive(Debug)]
@@ -102,15 +28,18 @@ pub struct Bulk<'a> {
     purges: bool,
     pub(super) selection: Selection,
     pub(super) limit: Option<u64>,
-    /// The jobs of the canary, which were put back: their other letters are left alone.
-    pub(super) put_back: Vec<PlannedLetter>,
+    /// The letters that the canary has handled.
+    seen: Option<SeenLetters>,
+    /// Those that were deleted as copies.
+    pub(super) copies: Vec<PlannedLetter>,
     per_second: Option<u32>,
     canary: Option<u64>,
-    /// The number of dead letters of the canary, for the progress.
+    /// The number of dead letters of the canary, and of all that it may meet, for the progress.
     pub(super) done_before: u64,
+    pub(super) total: u64,
     dry_run: bool,
     pub(super) stop: CancellationToken,
-    progress: Box<dyn FnMut(BulkProgress) + Send + 'a>,
+    pub(super) progress: Box<dyn FnMut(BulkProgress) + Send + 'a>,
 }
 
 impl Admin {
@@ -133,10 +62,12 @@ impl Admin {
             purges,
             selection: Selection::Filter(DeadLetterFilter::new()),
             limit: None,
-            put_back: Vec::new(),
+            seen: None,
+            copies: Vec::new(),
             per_second: None,
             canary: None,
             done_before: 0,
+            total: 0,
             dry_run: false,
             stop: CancellationToken::new(),
             progress: Box::new(|_| {}),
@@ -257,10 +188,12 @@ impl<'a> Bulk<'a> {
             options = options.before(before);
         }
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
-        let total = match &self.selection {
-            Selection::Plan(plan) => plan.letters.len() as u64,
-            Selection::Filter(_) => letters.count().await?,
-        };
+        self.total = self.done_before
+            + match &self.selection {
+                Selection::Plan(plan) => plan.letters.len() as u64,
+                Selection::Filter(_) => letters.count().await?,
+            };
+        let total = self.total;
         if let Some(rate) = self.per_second {
             options = options.per_second(rate);
         }
@@ -277,10 +210,12 @@ impl<'a> Bulk<'a> {
             }
             told.push(PlannedLetter::of(&self.queue, letter));
             let done = self.done_before + told.len() as u64;
-            (self.progress)(BulkProgress { done, total: (self.done_before + total).max(done) });
+            (self.progress)(BulkProgress { done, total: total.max(done), waits: false });
         };
         let mut tell_copy = |letter: &DeadLetter| copies.push(PlannedLetter::of(&self.queue, letter));
-        let report = letters.pass_telling_copies(&options, action, &mut tell, &mut tell_copy).await?;
+        let seen = self.seen.get_or_insert_with(|| letters.none_seen());
+        let listeners = PassListeners { of_letters: &mut tell, of_copies: &mut tell_copy };
+        let report = letters.pass_telling_copies(seen, &options, action, listeners).await?;
         let copies = plan::beside(&told, copies);
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
         let mut report = BulkReport::of(self.queue.clone(), report, told, self.dry_run, stopped);
@@ -288,6 +223,8 @@ impl<'a> Bulk<'a> {
         self.complete(&mut report, copies.len() as u64);
         if self.dry_run {
             report.letters.extend(copies);
+        } else {
+            self.copies.extend(copies);
         }
         Ok(report)
     }
@@ -299,13 +236,12 @@ impl<'a> Bulk<'a> {
             Selection::Filter(_) => None,
         };
         let met = report.count + report.skipped.len() as u64;
-        let most = self.limit.into_iter().chain(planned).min();
-        if let (Some(_), Some(most), None) = (planned, most, &report.stopped) {
-            report.missing = most.saturating_sub(met + copies);
-        }
-        let has_met_all = report.unseen == Some(0)
-            || self.limit.is_some_and(|limit| met >= limit)
-            || planned.is_some_and(|planned| met + copies >= planned);
+        let is_full = self.limit.is_some_and(|limit| met >= limit);
+        // A limit ends it before it has looked for all.
+        let looked_for = planned.filter(|_| report.stopped.is_none());
+        report.missing = looked_for.map(|all| if is_full { 0 } else { all.saturating_sub(met + copies) });
+        let has_met_all =
+            report.unseen == Some(0) || is_full || planned.is_some_and(|planned| met + copies >= planned);
         report.complete = has_met_all && report.stopped.is_none();
     }
 
@@ -319,7 +255,7 @@ impl<'a> Bulk<'a> {
                 let text = format!("the plan is for the queue `{}` and not for `{}`", plan.queue, self.queue);
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            Selection::Filter(filter) => (selecting(filter, &self.put_back), None),
+            Selection::Filter(filter) => (selecting(filter), None),
             Selection::Plan(plan) => {
                 let options = DeadLetterOptions::new().filter(plan.selection()).before(plan.before);
                 (options, Some(plan.letters.len() as u64))
@@ -329,71 +265,6 @@ impl<'a> Bulk<'a> {
             options = options.limit(limit);
         }
         Ok(options)
-    }
-}
-
-impl BulkReport {
-    /// Returns the plan that takes exactly these dead letters, and what a redrive deletes as copies of them. After an empty dry run it takes
-    /// nothing.
-    pub fn plan(&self) -> DeadLetterPlan {
-        DeadLetterPlan { queue: self.queue.clone(), before: self.before, letters: self.letters.clone() }
-    }
-
-    /// Adds a later pass over the same dead letters.
-    pub(super) fn extend(&mut self, later: Self) {
-        self.count += later.count;
-        self.jobs.extend(later.jobs);
-        self.skipped.extend(later.skipped);
-        self.copies += later.copies;
-        self.payloads_left += later.payloads_left;
-        (self.left, self.newer, self.missing) = (later.left, later.newer, later.missing);
-        (self.unseen, self.complete, self.stopped) = (later.unseen, later.complete, later.stopped);
-        self.letters.extend(later.letters);
-        self.maybe_changed.extend(later.maybe_changed);
-    }
-
-    fn of(
-        queue: String,
-        report: RedriveReport,
-        letters: Vec<PlannedLetter>,
-        dry_run: bool,
-        stopped: Option<String>,
-    ) -> Self {
-        let RedriveReport {
-            skipped, left, newer, copies, payloads_left, unseen, began, stopped: failed, ..
-        } = report;
-        let maybe_changed = skipped.iter().filter(|skipped| skipped.maybe_moved);
-        let maybe_changed = maybe_changed
-            .map(|skipped| JobReference::new(&queue, &skipped.id).with_source(&skipped.source))
-            .collect();
-        let skipped = skipped.into_iter().map(|skipped| SkippedJob {
-            id: skipped.id,
-            error: skipped.why,
-            maybe_moved: skipped.maybe_moved,
-        });
-        let (count, skipped) = (letters.len() as u64, skipped.collect());
-        let jobs = letters.iter().map(|letter| letter.job.clone()).collect();
-        let (stopped, missing, complete) = (failed.or(stopped), 0, false);
-        Self {
-            queue,
-            before: began,
-            dry_run,
-            count,
-            jobs,
-            errors: Vec::new(),
-            ungrouped: 0,
-            skipped,
-            copies,
-            payloads_left,
-            left,
-            newer,
-            missing,
-            unseen,
-            complete,
-            stopped,
-            letters,
-            maybe_changed,
-        }
     }
 }
 

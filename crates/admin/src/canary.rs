@@ -7,8 +7,10 @@ use jobqueue_storage::text::chain;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::bulk::{Bulk, BulkReport, Selection};
-use super::{Admin, DeadLetterPlan, PlanOutcome, PlannedLetter};
+use super::bulk::{Bulk, Selection};
+use super::outcome::LookFor;
+use super::report::{BulkProgress, BulkReport};
+use super::{Admin, DeadLetterPlan, PlanOutcome};
 
 /// The time between the first two looks at the jobs of the canary. Each later one is twice as long, up to the maximum: a look reads jobs
 /// until it has found them.
@@ -24,21 +26,17 @@ impl Bulk<'_> {
         self.limit = Some(limit.map_or(jobs, |limit| limit.min(jobs)));
         let mut first = self.pass(None).await?;
         if !first.skipped.is_empty() && first.stopped.is_none() {
-            let why = "a job of the canary could not be put back; the others were left alone";
-            (first.stopped, first.complete) = (Some(why.to_owned()), false);
+            first.stop("a job of the canary could not be put back; the others were left alone".to_owned());
         }
         let is_over = first.stopped.is_some() || first.count < jobs;
         if is_over || limit.is_some_and(|limit| limit <= jobs) {
             return Ok(first);
         }
+        (self.progress)(BulkProgress { done: first.count, total: self.total, waits: true });
         let rest = match self.admin.wait_for_canary(&first.plan(), &self.stop).await {
             Ok(()) => {
-                // Another letter of a job that has just ended well would run it once more.
-                self.put_back.clone_from(&first.letters);
                 if let Selection::Plan(plan) = &mut self.selection {
-                    let is_done =
-                        |letter: &PlannedLetter| self.put_back.iter().any(|done| done.is_for_job(letter));
-                    plan.letters.retain(|letter| !is_done(letter));
+                    plan.remove(first.letters.iter().chain(&self.copies));
                 }
                 self.limit = limit.map(|limit| limit - first.count);
                 self.done_before = first.count;
@@ -49,7 +47,7 @@ impl Bulk<'_> {
         };
         match rest {
             Ok(rest) => first.extend(rest),
-            Err(why) => (first.stopped, first.complete) = (Some(why), false),
+            Err(why) => first.stop(why),
         }
         Ok(first)
     }
@@ -91,14 +89,14 @@ impl Admin {
     /// # Errors
     /// One of them is a dead letter, or they cannot be looked at.
     async fn look_at_canary(&self, plan: &DeadLetterPlan, receives: bool) -> Result<PlanOutcome, String> {
-        let outcome = self.outcome_with(plan, receives).await;
+        let outcome = self.outcome_with(plan, LookFor { receives, was_put_back: true }).await;
         let outcome = outcome.map_err(|error| format!("the canary cannot be watched: {}", chain(&error)))?;
         let (died, all) = (outcome.dead_again.len(), plan.letters.len());
         if let Some(first) = outcome.dead_again.first() {
             let error = first.error.as_deref().unwrap_or("no error is kept");
             return Err(format!("{died} of the {all} jobs of the canary died again: {error}"));
         }
-        // They were put back: a letter that is there is a later one, or that of another message of the job.
+        // They were put back: a letter that is there now is a later one.
         if outcome.left > 0 {
             return Err(format!("{} of the {all} jobs of the canary are dead letters", outcome.left));
         }

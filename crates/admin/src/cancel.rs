@@ -11,13 +11,17 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::event::Deed;
+use super::membership::Memberships;
 use super::text::time;
 use super::{Action, Admin, JobFilter, JobReference, JobState, RawJob};
 
 /// The most jobs of a plan.
 const MAX_PLANNED: usize = 10_000;
-/// The number of requests that are made at the same time.
+/// The most looks at all jobs until one finds no new one.
+const MAX_LOOKS: u32 = 8;
+/// The number of requests that are made at the same time, and of those that may fail in a row.
 const AT_ONCE: usize = 16;
+const MAX_FAILURES: usize = 3;
 
 /// The state of a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,7 +37,7 @@ pub enum Cancellation {
         /// The time of the request.
         at: String,
     },
-    /// The job did not run to its end: it is a dead letter with the reason `cancelled`.
+    /// The job did not run to its end: it is a dead letter with the reason `cancelled`, or its sender has cancelled it, which leaves none.
     Cancelled,
     /// The job was done before its worker noticed, or its handler succeeded all the same.
     Completed,
@@ -62,7 +66,9 @@ pub enum Cancellation {
 pub struct CancelPlan {
     /// The jobs.
     pub jobs: Vec<JobReference>,
-    /// True if these are certainly all that the filter selects.
+    /// True if these are all that the filter selects, as far as looks one after the other can say: the storage shows all jobs, and a second
+    /// look met no further one; or there were no more messages than were looked at. A job that begins and fails every second or two may be
+    /// missed by both looks.
     pub complete: bool,
 }
 
@@ -93,7 +99,7 @@ pub struct CancelReport {
     /// that starts, also for one that runs until it is idle, but not for one with
     /// [`presence(None)`](jobqueue::WorkerBuilder::presence).
     pub workers: u64,
-    /// True if these are certainly all jobs that were meant: [`CancelPlan::complete`].
+    /// True if these are all jobs that were meant: [`CancelPlan::complete`].
     pub complete: bool,
 }
 
@@ -106,7 +112,7 @@ impl Admin {
     /// runs finds its [token](jobqueue::Context::token) fired; what it returns within the cancel grace holds if it is a success, and
     /// otherwise the job is cancelled. A job that waits is cancelled when a worker next receives it: a paused queue or a delay holds the
     /// cancellation up as it does the job, and the job does not run. The request stands for 30 days, against each message of the job that a
-    /// repeated send may have left. Whether there is such a job is not
+    /// repeated send may have left; a job that no worker receives within them, because its queue is paused for longer, runs after them. Whether there is such a job is not
     /// checked. It does not concern a job that is sent under the same id after this call has returned: where the storage's times have no
     /// fractions of seconds, as on Azure, the call takes two seconds.
     ///
@@ -126,7 +132,8 @@ impl Admin {
     /// others once.
     ///
     /// # Errors
-    /// Those of [`cancel`](Self::cancel). If some requests were made and others failed, the text says how many; the plan can be executed again.
+    /// Those of [`cancel`](Self::cancel). It ends when three requests in a row have failed. If some were made, the text says how many; the
+    /// plan can be executed again.
     ///
     /// # Cancel safety
     /// If the future is dropped, some requests may be made.
@@ -135,36 +142,59 @@ impl Admin {
             // All are checked before the first is made.
             let requests: Vec<_> =
                 plan.jobs.iter().map(|job| self.cancel_request(job)).collect::<Result<_, _>>()?;
-            let make = |request: CancelRequest| async move { self.requests().make(&request).await };
-            let made = stream::iter(requests).map(make).buffer_unordered(AT_ONCE);
-            let made: Vec<Result<Duration, Error>> = made.collect().await;
-            let distinct = sleep(made.iter().flatten().copied().max().unwrap_or_default());
+            let all = requests.len();
+            let (made, wait, failure) = self.make_requests(requests).await;
+            let distinct = sleep(wait);
             let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
             let queues: BTreeSet<&str> = plan.jobs.iter().map(|job| job.queue.as_str()).collect();
             let listens = |record: &_| queues.iter().any(|queue| WorkerRecord::listens_to(record, queue));
-            let workers = records.notify(self.clock().now(), listens).await?;
+            let notified = records.notify(self.clock().now(), listens).await;
             // A job that is sent from now on has another time than the requests.
             distinct.await;
-            let (all, failed) = (made.len(), made.iter().filter(|made| made.is_err()).count());
-            match made.into_iter().find_map(Result::err) {
-                Some(error) if all > 1 => {
-                    let text = format!(
-                        "{} of {all} jobs: their cancellation was requested; for {failed} it may not be",
-                        all - failed
-                    );
-                    Err(Error::new(error.kind(), text).with_source(error))
+            let text = match failure {
+                Some(_) => format!(
+                    "{made} of {all} jobs: their cancellation was requested; for {} it may not be",
+                    all - made
+                ),
+                None => "the cancellation was requested, but workers that run were not notified".to_owned(),
+            };
+            let half_done = |error: Error| Error::new(error.kind(), text).with_source(error);
+            match (failure, notified) {
+                (Some(error), _) if all == 1 => Err(error),
+                (Some(error), _) | (None, Err(error)) => Err(half_done(error)),
+                (None, Ok(workers)) => {
+                    Ok(CancelReport { jobs: plan.jobs.clone(), workers, complete: plan.complete })
                 }
-                Some(error) => Err(error),
-                None => Ok(CancelReport { jobs: plan.jobs.clone(), workers, complete: plan.complete }),
             }
         };
         let summary = |report: &CancelReport| format!("requested from {} workers", report.workers);
         self.act(Action::Cancel, plan.deed(), work, summary).await
     }
 
+    /// Makes requests until too many fail in a row. Returns the number of those that were made, the time after which jobs that are sent are
+    /// distinct from them, and the first failure.
+    async fn make_requests(&self, requests: Vec<CancelRequest>) -> (usize, Duration, Option<Error>) {
+        let make = |request: CancelRequest| async move { self.requests().make(&request).await };
+        let mut answers = stream::iter(requests).map(make).buffer_unordered(AT_ONCE);
+        let (mut made, mut wait, mut failure, mut failed_in_a_row) = (0, Duration::ZERO, None, 0);
+        while failed_in_a_row < MAX_FAILURES
+            && let Some(answer) = answers.next().await
+        {
+            match answer {
+                Ok(distinct) => (made, wait, failed_in_a_row) = (made + 1, wait.max(distinct), 0),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                    failed_in_a_row += 1;
+                }
+            }
+        }
+        (made, wait, failure)
+    }
+
     /// Returns the waiting, delayed, backing-off and running jobs of a queue that a filter selects, without changing anything. Where the
     /// storage does not show all jobs, these are the first 32 visible ones and those in the records of workers, and the filter cannot select
-    /// running jobs by their errors. A plan has at most 10,000 jobs; limit and beginning of the filter do not count.
+    /// running jobs by their errors. A plan has at most 10,000 jobs, found among the first 100,000 messages of each state; limit and beginning
+    /// of the filter do not count.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue;
@@ -177,44 +207,53 @@ impl Admin {
             let text = "no jobs are selected: give the filter a condition";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let (mut found, mut complete) = (BTreeSet::new(), true);
+        let mut found = BTreeSet::new();
+        let mut complete;
         if self.shows_all_jobs() {
-            // A job that runs may begin to wait during the look, and one that waits may begin to run.
-            use JobState::{BackingOff, Delayed, Running, Waiting};
-            for state in [Running, BackingOff, Delayed, Waiting, Running] {
-                complete &= self.select(queue, state, filter, &mut found).await?;
-            }
+            complete = self.select_all(queue, filter, &mut found).await?;
         } else {
+            let ids =
+                |jobs: &[RawJob]| jobs.iter().map(|job| job.message_id.clone()).collect::<BTreeSet<_>>();
+            let before = ids(&self.peek_without_batches(queue).await?);
             let overview = self.queue(queue).await?;
             let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
             let running = running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run));
-            let peeked = self.peek(queue).await?;
-            complete = overview.length == Some(peeked.len() as u64);
-            let selected = running.chain(peeked).filter(|job| filter.selects(job));
-            found.extend(selected.map(|job| job.reference()));
+            let peeked = self.peek_without_batches(queue).await?;
+            // Messages that were there before and after the queue was counted are among those counted.
+            complete = overview.length == Some(peeked.len() as u64) && ids(&peeked) == before;
+            let (filter, mut memberships) = (filter.clone().without_batches(), Memberships::default());
+            let selected = filter.select(&self.storage, running.chain(peeked), &mut memberships).await?;
+            found.extend(selected.iter().map(RawJob::reference));
         }
         let jobs: Vec<_> = found.into_iter().take(MAX_PLANNED + 1).collect();
         complete &= jobs.len() <= MAX_PLANNED;
         Ok(CancelPlan { jobs: jobs.into_iter().take(MAX_PLANNED).collect(), complete })
     }
 
-    /// Adds the jobs of one state that a filter selects. Returns false if there are more than a plan has.
-    async fn select(
+    /// Adds the jobs that a filter selects, whatever their state. Returns whether these are all: two looks found the same.
+    async fn select_all(
         &self,
         queue: &str,
-        state: JobState,
         filter: &JobFilter,
         found: &mut BTreeSet<JobReference>,
     ) -> Result<bool, Error> {
-        let mut next = None;
-        loop {
-            let page = self.jobs(queue, state, &filter.clone().limit(1).from(next)).await?;
-            found.extend(page.jobs.iter().map(RawJob::reference));
-            next = page.next;
-            if next.is_none() || found.len() > MAX_PLANNED {
-                return Ok(next.is_none());
+        let filter = filter.clone().from(None).limit(MAX_PLANNED + 1).without_batches();
+        for look in 0..MAX_LOOKS {
+            let (known, mut all) = (found.len(), true);
+            for state in JobState::IN_QUEUE {
+                let page = self.jobs(queue, state, &filter).await?;
+                found.extend(page.jobs.iter().map(RawJob::reference));
+                all &= page.next.is_none();
+            }
+            if !all || found.len() > MAX_PLANNED {
+                return Ok(false);
+            }
+            // A job that begins, fails or becomes due during a look may be missed in every state. The next look finds it.
+            if look > 0 && found.len() == known {
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 
     fn cancel_request(&self, job: &JobReference) -> Result<CancelRequest, Error> {

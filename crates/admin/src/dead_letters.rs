@@ -4,18 +4,17 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use jobqueue::__internals::{DeadLetterQueue, PassAction};
-use jobqueue::Error;
+use jobqueue::__internals::{DeadLetterQueue, PassAction, storage_time};
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
-use jobqueue::storage::ContainerName;
+use jobqueue::storage::QueueName;
+use jobqueue::{Error, Storage};
 use jobqueue_message::envelope::{Parsed, Payload, parse};
-use jobqueue_storage::list_all;
 use serde::Serialize;
 
 use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
 use super::event::Deed;
 use super::job::Stored;
-use super::plan::PlannedLetter;
+use super::membership::Memberships;
 use super::short_duration;
 use super::{Action, Admin, JobState, RawJob};
 
@@ -220,7 +219,7 @@ pub struct DeadLetterPage {
 
 impl Admin {
     /// Looks at the first dead letters of a queue, at most 32, without changing anything. [`complete`](DeadLetterPage::complete) says
-    /// whether there are more. Costs two requests, and with an age a listing.
+    /// whether there are more. Costs two requests, one for each batch that the jobs name, and with an age another.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when its dead letters
@@ -235,14 +234,16 @@ impl Admin {
     ) -> Result<DeadLetterPage, Error> {
         let letters = self.dead_letter_queue(queue).await?;
         let (count, peeked) = (letters.count().await?, letters.peek().await?);
-        let (now, looked_at) = (self.now_for(filter).await?, peeked.len() as u64);
+        let (now, looked_at) = (self.now_for(queue, filter).await?, peeked.len() as u64);
         let mut found = Found::new(queue, usize::MAX);
         peeked.iter().filter(|letter| filter.selects(letter, now)).for_each(|letter| found.add(letter));
+        found.prove(&self.storage).await?;
         Ok(found.page(looked_at, looked_at >= count))
     }
 
     /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead letters are invisible to others while it
-    /// looks, for at most 10 minutes. Costs one request for 32 dead letters, and one for each to put it back.
+    /// looks, for at most 10 minutes. Costs one request for 32 dead letters, one for each to put it back, and one for each batch that the
+    /// returned ones name.
     ///
     /// # Errors
     /// [`Forbidden`](jobqueue::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as
@@ -259,8 +260,9 @@ impl Admin {
         let work = async {
             let letters = self.dead_letter_queue(queue).await?;
             let mut found = Found::new(queue, limit);
-            let options = selecting(filter, &[]).stop(self.stop.clone());
+            let options = selecting(filter).stop(self.stop.clone());
             let report = letters.pass(&options, PassAction::Tell, &mut |letter| found.add(letter)).await?;
+            found.prove(&self.storage).await?;
             let looked_at = found.matching + report.copies + report.left;
             let is_over = report.stopped.is_some() || self.stop.is_cancelled();
             Ok(found.page(looked_at, report.unseen == Some(0) && !is_over))
@@ -272,19 +274,20 @@ impl Admin {
     }
 
     /// Returns the time until which ages count in a look: that of the storage, if the filter has an age and the storage returns its own.
-    async fn now_for(&self, filter: &DeadLetterFilter) -> Result<SystemTime, Error> {
+    async fn now_for(&self, queue: &str, filter: &DeadLetterFilter) -> Result<SystemTime, Error> {
         match filter.older_than.is_some() || filter.younger_than.is_some() {
-            true => self.storage_time().await,
+            true => self.storage_time(&QueueName::new(queue)?).await,
             false => Ok(self.clock().now()),
         }
     }
 
-    /// Returns the time of the storage, or of this process if the storage does not return its own. Costs a listing.
-    pub(super) async fn storage_time(&self) -> Result<SystemTime, Error> {
-        let workers = ContainerName::new(jobqueue::__internals::WORKERS)?;
-        // A listing has the storage's time. There are few blobs of this name, mostly none.
-        let listed = list_all(&**self.storage.blobs(), &workers, "clock-").await?;
-        Ok(listed.now.unwrap_or_else(|| self.clock().now()))
+    /// Returns the time of the storage, or of this process if the storage does not return its own. Costs a request for a queue, or else a
+    /// listing.
+    pub(super) async fn storage_time(&self, queue: &QueueName) -> Result<SystemTime, Error> {
+        let properties = self.storage.queues().queue_properties(queue).await;
+        let answered = properties.ok().and_then(|properties| properties.now);
+        let now = storage_time(&self.storage, answered).await?;
+        Ok(now.unwrap_or_else(|| self.clock().now()))
     }
 
     pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {
@@ -294,11 +297,9 @@ impl Admin {
 
 /// Returns the options of a pass over the dead letters that a filter selects. Ages count until the pass begins, by the storage's clock: that of
 /// an operator's machine must not make dead letters old enough to be deleted.
-pub(super) fn selecting(filter: &DeadLetterFilter, put_back: &[PlannedLetter]) -> DeadLetterOptions {
-    let (filter, put_back) = (filter.clone(), put_back.to_vec());
-    let is_put_back = move |letter: &DeadLetter| put_back.iter().any(|one| one.is_of_job(letter));
-    DeadLetterOptions::new()
-        .filter_at(move |letter, began| filter.selects(letter, began) && !is_put_back(letter))
+pub(super) fn selecting(filter: &DeadLetterFilter) -> DeadLetterOptions {
+    let filter = filter.clone();
+    DeadLetterOptions::new().filter_at(move |letter, began| filter.selects(letter, began))
 }
 
 /// The dead letters that a look has found until now.
@@ -322,6 +323,10 @@ impl<'q> Found<'q> {
         if self.letters.len() < self.limit {
             self.letters.push(raw(self.queue, letter));
         }
+    }
+
+    async fn prove(&mut self, storage: &Storage) -> Result<(), Error> {
+        Memberships::default().prove(storage, &mut self.letters, None).await
     }
 
     fn page(self, looked_at: u64, complete: bool) -> DeadLetterPage {
@@ -351,12 +356,14 @@ fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
         job.id.clone_from(&letter.id);
     }
     job.inserted = letter.time_text();
-    job.dead.get_or_insert_with(|| super::RawDeadLetter {
+    let dead = job.dead.get_or_insert_with(|| super::RawDeadLetter {
         reason: letter.reason.to_string(),
         time: job.inserted.clone(),
         deliveries: letter.deliveries,
         worker: letter.worker.clone(),
         message: letter.message_id().map(str::to_owned),
+        inserted: None,
     });
+    dead.inserted = letter.inserted();
     job
 }

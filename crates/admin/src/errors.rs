@@ -105,12 +105,17 @@ pub(super) fn fingerprint(letter: &DeadLetter) -> String {
 /// Returns an error without what differs from job to job.
 fn shape(error: &str) -> String {
     let mut shape = String::new();
-    let mut rest = error;
+    let (mut rest, mut may_be_quoted) = (error, true);
     while let Some(first) = rest.chars().next() {
-        let quoted = || match first {
+        let mut quoted = || match first {
             '"' | '`' => rest[1..].find(first).map(|end| end + 2),
             // An apostrophe inside of a word quotes nothing.
-            '\'' if !error[..error.len() - rest.len()].ends_with(is_word) => quoted_by_apostrophes(rest),
+            '\'' if may_be_quoted && !error[..error.len() - rest.len()].ends_with(is_word) => {
+                let length = quoted_by_apostrophes(rest);
+                // Where no quotation ends behind one apostrophe, none ends behind a later one.
+                may_be_quoted = length.is_some();
+                length
+            }
             _ => None,
         };
         let length = if is_word(first) {
@@ -162,11 +167,13 @@ mod tests {
             ("can't connect to 'bob's host', or 'x'", "can't connect to \"…\", or \"…\""),
             ("the users' table", "the users' table"),
             ("\"never closed", "\"never closed"),
+            ("'a 'b 'c", "'a 'b 'c"),
             ("", ""),
         ];
         for (error, expected) in cases {
             assert_eq!(shape(error), expected);
         }
         assert_eq!(shape(&"x ".repeat(100_000)).chars().count(), 300);
+        assert_eq!(shape(&format!("{}'", " 'a".repeat(1_000))), " \"…\"");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use jobqueue::__internals::{BATCH_SOURCES, RunningJob, past_dead_letters, unwrap_unreadable};
+use jobqueue::__internals::{ClaimedChild, RunningJob, past_dead_letters, unwrap_unreadable};
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
 use jobqueue_message::envelope::{Envelope, Parsed, parse};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::payload::{RawCheckpoint, RawPayload};
-use super::text::time;
+use super::text::{exact_time_option, time};
 
 /// The state in which a message was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -55,6 +55,11 @@ impl JobReference {
     pub fn with_source(mut self, source: impl Into<String>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// Returns whether the job has the same id after a redrive: a text that is no event is put back as a message with another id.
+    pub(super) fn keeps_its_id(&self) -> bool {
+        self.source.as_deref() != Some(jobqueue::__internals::UNREADABLE_SOURCE)
     }
 
     /// Returns whether this is the job with these attributes.
@@ -117,8 +122,11 @@ pub struct RawJob {
     pub deferral: Option<RawDeferral>,
     /// True if the job runs in the order of its key.
     pub in_order: bool,
-    /// The batch that the job is a child of.
+    /// The batch that the job is a child of, if it can be read: the batch proves that it has made the job.
     pub batch: Option<RawBatch>,
+    /// The place in a batch that the job claims to have.
+    #[serde(skip)]
+    pub(super) claimed: Option<ClaimedChild>,
     /// The reason and the time of the death, for a dead letter.
     pub dead: Option<RawDeadLetter>,
     /// Earlier dead letters of the job, oldest first.
@@ -163,6 +171,9 @@ pub struct RawDeadLetter {
     pub worker: Option<String>,
     /// The message that died, by the storage's id: two dead letters of one job differ in it. `None` if the letter does not name it.
     pub message: Option<String>,
+    /// The time at which the letter came into the dead-letter queue, by the storage's clock.
+    #[serde(serialize_with = "exact_time_option")]
+    pub inserted: Option<SystemTime>,
 }
 
 /// A message as the storage shows it.
@@ -232,7 +243,6 @@ impl RawJob {
 
     /// Returns what the record of a worker shows of a job.
     pub(super) fn of_run(run: &RunningJob) -> Self {
-        let of_batch = || run.id.rsplit_once('/').filter(|_| run.source.starts_with(BATCH_SOURCES));
         Self {
             queue: run.queue.clone(),
             state: JobState::Running,
@@ -241,7 +251,7 @@ impl RawJob {
             kind: run.kind.clone(),
             key: run.key.clone(),
             trace: run.trace.clone(),
-            batch: of_batch().map(|(id, index)| RawBatch { id: id.to_owned(), index: index.parse().ok() }),
+            claimed: ClaimedChild::of_identity(&run.source, &run.id),
             ..Self::default()
         }
     }
@@ -261,14 +271,13 @@ impl RawJob {
         self.payload = RawPayload::of(&event.payload);
         self.checkpoint = history.checkpoint.as_ref().map(RawCheckpoint::of);
         self.headers = event.headers();
+        self.claimed = ClaimedChild::of_headers(&self.headers);
         jobqueue::__internals::remove_tokens(&mut self.headers);
         self.attributes = event.extensions.clone();
         jobqueue::__internals::remove_own(&mut self.attributes);
         self.attributes.remove("inorder");
         self.last_error = history.last_error.clone();
         self.in_order = jobqueue::__internals::is_in_order(event);
-        self.batch =
-            jobqueue::__internals::membership_of(&self.headers).map(|(id, index)| RawBatch { id, index });
         self.deferral = history.deferral.as_ref().map(|deferral| RawDeferral {
             cause: deferral.cause.clone(),
             since: deferral.since.clone(),
@@ -281,6 +290,7 @@ impl RawJob {
             deliveries: note.deliveries,
             worker: note.worker.clone(),
             message: note.message.clone(),
+            inserted: None,
         });
         if let RawPayload::Json(json) = &self.payload
             && let Some(text) =
@@ -289,6 +299,11 @@ impl RawJob {
             self.payload = RawPayload::Text(text);
             self.problem = Some("the text could not be read as a job; it was kept as it was".to_owned());
         }
+    }
+
+    /// Returns whether the job claims to be a child of this batch, which is not judged yet.
+    pub(super) fn claims(&self, batch: &str) -> bool {
+        self.claimed.as_ref().is_some_and(|claimed| claimed.batch == batch)
     }
 
     /// Returns the reference by which the job is found again.

@@ -1,11 +1,12 @@
 //! The jobs of a queue by state, where the storage shows every message.
 
 use jobqueue::storage::{MessageId, MessageIndex, MessageState, QueueName};
-use jobqueue::{Error, ErrorKind};
+use jobqueue::{Error, ErrorKind, Storage};
 use serde::Serialize;
 
 use super::event::Deed;
 use super::job::Stored;
+use super::membership::Memberships;
 use super::queues::not_found;
 use super::{Action, Admin, JobReference, JobState, RawJob};
 
@@ -30,6 +31,8 @@ pub struct JobFilter {
     limit: Option<usize>,
     /// The most messages that a search reads.
     most: Option<usize>,
+    /// True if it may stay open to which batches the jobs belong that it selects.
+    leaves_batches: bool,
 }
 
 impl JobFilter {
@@ -87,13 +90,19 @@ impl JobFilter {
         self
     }
 
+    /// Leaves open to which batches the jobs belong, unless one is wanted: their proof costs a request for each batch.
+    pub(super) fn without_batches(self) -> Self {
+        Self { leaves_batches: true, ..self }
+    }
+
     /// Returns a filter that selects one job, among `most` messages.
     pub(super) fn of(job: &JobReference, most: usize) -> Self {
         let (id, source) = (Some(job.id.clone()), job.source.clone());
         Self { id, source, limit: Some(1), most: Some(most), ..Self::default() }
     }
 
-    pub(super) fn selects(&self, job: &RawJob) -> bool {
+    /// Returns whether all conditions hold but the batch, which is [proven](Memberships) later.
+    fn selects_in_any_batch(&self, job: &RawJob) -> bool {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let fits = |wanted: &Option<String>, found: Option<&str>| {
@@ -104,8 +113,25 @@ impl JobFilter {
             && is(&self.source, &job.source)
             && is(&self.kind, &job.kind)
             && fits(&self.key, job.key.as_deref())
-            && fits(&self.batch, job.batch.as_ref().map(|batch| batch.id.as_str()))
             && self.error.as_deref().is_none_or(|text| error.contains(text))
+    }
+
+    /// Proves the batches of jobs, and returns the jobs for which all conditions hold.
+    pub(super) async fn select(
+        &self,
+        storage: &Storage,
+        jobs: impl Iterator<Item = RawJob>,
+        memberships: &mut Memberships,
+    ) -> Result<Vec<RawJob>, Error> {
+        let wanted = self.batch.as_deref();
+        let mut jobs: Vec<RawJob> = jobs.filter(|job| self.selects_in_any_batch(job)).collect();
+        if wanted.is_some() || !self.leaves_batches {
+            memberships.prove(storage, &mut jobs, wanted).await?;
+        }
+        jobs.retain(|job| {
+            wanted.is_none_or(|wanted| job.batch.as_ref().is_some_and(|batch| batch.id == wanted))
+        });
+        Ok(jobs)
     }
 
     pub(super) fn selects_all(&self) -> bool {
@@ -131,7 +157,8 @@ impl Admin {
         self.storage.queues().powers().index.is_some()
     }
 
-    /// Looks at the jobs of one state without changing anything. A search reads 1,000 messages at once, and stops after 100,000.
+    /// Looks at the jobs of one state without changing anything. A search reads 1,000 messages at once, and stops after 100,000. Each batch
+    /// that its jobs name costs a request.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -165,6 +192,7 @@ impl Admin {
         })?;
         let (limit, most) = (filter.limit.unwrap_or(DEFAULT_LIMIT), filter.most.unwrap_or(MAX_SEARCHED));
         let (mut page, mut searched) = (JobPage { jobs: Vec::new(), next: filter.from.clone() }, 0);
+        let mut memberships = Memberships::default();
         loop {
             let left = u32::try_from(limit.saturating_sub(page.jobs.len())).unwrap_or(u32::MAX);
             let count = if filter.selects_all() { left.clamp(1, PAGE) } else { PAGE };
@@ -174,7 +202,7 @@ impl Admin {
             let jobs = found.messages.iter().map(|(message, due)| {
                 RawJob::read(queue, state, Stored { due: Some(*due), ..Stored::from(message) })
             });
-            page.jobs.extend(jobs.filter(|job| filter.selects(job)));
+            page.jobs.extend(filter.select(&self.storage, jobs, &mut memberships).await?);
             page.next = found.next;
             if page.next.is_none() || page.jobs.len() >= limit || searched >= most {
                 return Ok(page);
@@ -228,6 +256,11 @@ impl Admin {
 }
 
 impl JobState {
+    /// The states of the jobs of a queue, in an order in which a look misses none that moves: a job that runs may begin to wait during the
+    /// look, and one that waits may begin to run.
+    pub(super) const IN_QUEUE: [Self; 5] =
+        [Self::Running, Self::BackingOff, Self::Delayed, Self::Waiting, Self::Running];
+
     fn of_messages(self) -> Option<MessageState> {
         match self {
             Self::Waiting => Some(MessageState::Waiting),

@@ -47,12 +47,14 @@ mod history;
 mod job;
 mod jobs;
 mod leaders;
+mod membership;
 mod outcome;
 mod pause;
 mod payload;
 mod peek;
 mod plan;
 mod queues;
+mod report;
 mod schedules;
 mod send;
 mod settings;
@@ -75,7 +77,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use access::{AccessLevel, Action};
 pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch};
-pub use bulk::{Bulk, BulkProgress, BulkReport, SkippedJob};
+pub use bulk::Bulk;
 pub use cancel::{CancelPlan, CancelReport, Cancellation};
 pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use errors::ErrorGroup;
@@ -92,6 +94,7 @@ pub use pause::{Pause, PauseOptions};
 pub use payload::{BlobReference, RawCheckpoint, RawPayload};
 pub use plan::{DeadLetterPlan, PlannedLetter};
 pub use queues::{EffectiveSetting, QueueOverview};
+pub use report::{BulkProgress, BulkReport, SkippedJob};
 pub use schedules::ScheduleOverview;
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
@@ -213,6 +216,26 @@ impl Admin {
     /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow it.
     pub fn require(&self, action: Action, subject: &str) -> Result<(), Error> {
         self.require_for(action, &subject.into())
+    }
+
+    /// Fires the token by which an action ends early, such as that of [`Bulk::stop_when`], and records who did so. For programs that run
+    /// actions in the background.
+    ///
+    /// # Errors
+    /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow `action`: whoever may take it may stop it.
+    /// [`Storage`](ErrorKind::Storage) if it cannot be recorded: the token is fired nevertheless.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the token may or may not be fired.
+    pub async fn stop(&self, action: Action, subject: &str, token: &CancellationToken) -> Result<(), Error> {
+        self.require(action, subject)?;
+        // A purge must not go on because the disk of the audit is full.
+        token.cancel();
+        let recorded = self.act(action, subject, async { Ok(()) }, |()| "asked for its end".to_owned()).await;
+        recorded.map_err(|error| {
+            Error::new(error.kind(), "the action was asked to end, but that could not be recorded")
+                .with_source(error)
+        })
     }
 
     fn require_for(&self, action: Action, deed: &Deed) -> Result<(), Error> {

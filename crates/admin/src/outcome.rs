@@ -8,18 +8,20 @@ use jobqueue::Error;
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use serde::Serialize;
 
-use super::{Admin, DeadLetterPlan, HistoryFilter, JobFilter, JobReference, JobState, PlannedLetter};
+use super::event::Deed;
+use super::{Action, Admin, DeadLetterPlan, HistoryFilter, JobFilter, JobReference, JobState, PlannedLetter};
 
 /// The most jobs of each state, and of the history, among which those of a plan are looked for.
 const MAX_LOOKED_AT: usize = 100_000;
 /// The number of jobs that are read at once.
 const PAGE: usize = 1_000;
 
-/// The outcome of a plan that was redriven: the number of its dead letters in each place.
+/// The outcome of a plan that was redriven: the number of its jobs in each place. A job counts once, however many of its dead letters the
+/// plan names: a redrive puts back one of them, and deletes the others as copies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct PlanOutcome {
-    /// The number of dead letters that were not put back or deleted.
+    /// The number of jobs whose dead letters were not put back or deleted.
     pub left: u64,
     /// The number of jobs that wait, are delayed, or run.
     pub open: u64,
@@ -52,12 +54,44 @@ enum Place {
     DeadAgain(Option<String>),
 }
 
+/// The ways in which a look is made.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LookFor {
+    /// True if it looks also behind the first 32 dead letters, which hides them from others meanwhile.
+    pub(super) receives: bool,
+    /// True if all jobs were put back: a letter that was there before is a copy of one that was.
+    pub(super) was_put_back: bool,
+}
+
+/// A job of a plan.
+struct Planned<'p> {
+    job: &'p JobReference,
+    /// The messages of its letters; `None` is any message.
+    messages: Vec<Option<&'p str>>,
+}
+
+impl<'p> Planned<'p> {
+    /// Returns the jobs of a plan, in its order.
+    fn all(plan: &'p DeadLetterPlan) -> Vec<Self> {
+        let (mut jobs, mut numbers) = (Vec::<Self>::new(), HashMap::new());
+        for PlannedLetter { job, message } in &plan.letters {
+            let number = *numbers.entry(job).or_insert(jobs.len());
+            if number == jobs.len() {
+                jobs.push(Self { job, messages: Vec::new() });
+            }
+            jobs[number].messages.push(message.as_deref());
+        }
+        jobs
+    }
+}
+
 /// A look for the jobs of a plan.
 struct Search<'p> {
-    letters: &'p [PlannedLetter],
+    jobs: Vec<&'p Planned<'p>>,
     /// The time before which a dead letter is not one of a job that was put back; `None` if the storage does not keep the times at which
     /// letters come.
     before: Option<SystemTime>,
+    was_put_back: bool,
     places: Vec<Place>,
     of_id: HashMap<&'p str, Vec<usize>>,
     /// True if a job that was not found is certainly in no queue.
@@ -65,20 +99,21 @@ struct Search<'p> {
 }
 
 impl<'p> Search<'p> {
-    fn new(letters: &'p [PlannedLetter], before: Option<SystemTime>) -> Self {
+    fn new(jobs: Vec<&'p Planned<'p>>, before: Option<SystemTime>, look: LookFor) -> Self {
         let mut of_id = HashMap::<_, Vec<_>>::new();
-        for (index, letter) in letters.iter().enumerate() {
-            of_id.entry(letter.job.id.as_str()).or_default().push(index);
+        for (index, planned) in jobs.iter().enumerate() {
+            of_id.entry(planned.job.id.as_str()).or_default().push(index);
         }
-        Self { letters, before, places: vec![Place::Nowhere; letters.len()], of_id, sees_all: true }
+        let places = vec![Place::Nowhere; jobs.len()];
+        Self { jobs, before, was_put_back: look.was_put_back, places, of_id, sees_all: true }
     }
 
     /// Takes note of a place of a job.
-    fn found(&mut self, source: &str, id: &str, place: impl Fn(&PlannedLetter) -> Place) {
+    fn found(&mut self, source: &str, id: &str, place: impl Fn(&Planned<'_>) -> Place) {
         for index in self.of_id.get(id).into_iter().flatten() {
-            let letter = &self.letters[*index];
-            if letter.job.is(source, id) {
-                let place = place(letter);
+            let planned = self.jobs[*index];
+            if planned.job.is(source, id) {
+                let place = place(planned);
                 self.places[*index] = self.places[*index].clone().max(place);
             }
         }
@@ -89,22 +124,29 @@ impl<'p> Search<'p> {
         // Times may be rounded to seconds: a letter of the same moment as the redrive may be a later one.
         let was_there = inserted.zip(self.before).is_some_and(|(inserted, before)| inserted < before);
         let is_later = inserted.zip(self.before).is_some_and(|(inserted, before)| inserted > before);
-        self.found(&letter.source, &letter.id, |planned| match planned.message.as_deref() {
-            Some(message) if letter.message_id() == Some(message) => Place::Left,
-            // Another message of the job, which died before.
-            Some(_) if was_there => Place::Nowhere,
-            Some(_) => Place::DeadAgain(letter.error.clone()),
-            None if is_later => Place::DeadAgain(letter.error.clone()),
-            None => Place::Left,
+        let was_put_back = self.was_put_back;
+        self.found(&letter.source, &letter.id, |planned| {
+            let is_any = planned.messages.contains(&None);
+            let is_planned = letter.message_id().is_some_and(|id| planned.messages.contains(&Some(id)));
+            match is_planned {
+                // A copy of the letter that was put back.
+                _ if was_there && was_put_back => Place::Nowhere,
+                true => Place::Left,
+                false if is_any && !is_later => Place::Left,
+                // Another message of the job, which died before.
+                false if was_there => Place::Nowhere,
+                false => Place::DeadAgain(letter.error.clone()),
+            }
         });
     }
 
     fn has_found_all(&self) -> bool {
-        self.missing().next().is_none()
+        !self.places.contains(&Place::Nowhere)
     }
 
-    fn missing(&self) -> impl Iterator<Item = usize> {
-        self.places.iter().enumerate().filter(|(_, place)| **place == Place::Nowhere).map(|(index, _)| index)
+    fn missing(&self) -> Vec<&'p Planned<'p>> {
+        let places = self.jobs.iter().zip(&self.places);
+        places.filter(|(_, place)| **place == Place::Nowhere).map(|(planned, _)| *planned).collect()
     }
 }
 
@@ -131,39 +173,54 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn outcome(&self, plan: &DeadLetterPlan) -> Result<PlanOutcome, Error> {
-        self.outcome_with(plan, false).await
+        self.outcome_with(plan, LookFor::default()).await
     }
 
-    /// Looks for the jobs of a plan, if it `receives` also behind the first 32 dead letters, which hides them from others meanwhile.
+    /// Looks for the jobs of a plan like [`outcome`](Self::outcome), also behind the first 32 dead letters, which are invisible to others
+    /// meanwhile. Costs one request for 32 dead letters, and one for each to put it back.
+    ///
+    /// # Errors
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as [`outcome`](Self::outcome).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, dead letters that it held come back after at most 10 minutes.
+    pub async fn search_outcome(&self, plan: &DeadLetterPlan) -> Result<PlanOutcome, Error> {
+        let work = self.outcome_with(plan, LookFor { receives: true, was_put_back: false });
+        let summary = |outcome: &PlanOutcome| format!("{} jobs have ended", outcome.ended);
+        let deed = Deed { jobs: plan.jobs(), ..format!("dead letters of {}", plan.queue).into() };
+        self.act(Action::Inspect, deed, work, summary).await
+    }
+
+    /// Looks for the jobs of a plan in one of several ways.
     pub(super) async fn outcome_with(
         &self,
         plan: &DeadLetterPlan,
-        receives: bool,
+        look: LookFor,
     ) -> Result<PlanOutcome, Error> {
-        let first = self.search(plan, &plan.letters, receives).await?;
-        let missing: Vec<_> = first.missing().map(|index| plan.letters[index].clone()).collect();
+        let jobs = Planned::all(plan);
+        let first = self.search(plan, jobs.iter().collect(), look).await?;
         // A job that moved meanwhile may have been missed in every place.
-        let again = self.search(plan, &missing, receives).await?;
+        let again = self.search(plan, first.missing(), look).await?;
         let is_certain = first.sees_all && again.sees_all;
-        let done = match is_certain || missing.is_empty() {
+        let done = match is_certain || again.has_found_all() {
             true => HashMap::new(),
             false => self.completed(plan).await?,
         };
         let mut outcome = PlanOutcome::default();
-        let found = first.places.iter().zip(&plan.letters).filter(|(place, _)| **place != Place::Nowhere);
-        for (place, letter) in found.chain(again.places.iter().zip(&missing)) {
+        let found = first.jobs.iter().zip(&first.places).filter(|(_, place)| **place != Place::Nowhere);
+        for (planned, place) in found.chain(again.jobs.iter().zip(&again.places)) {
+            let job = planned.job;
             match place {
                 Place::Left => outcome.left += 1,
                 Place::Open => outcome.open += 1,
                 Place::DeadAgain(error) => {
-                    outcome.dead_again.push(DeadAgain { job: letter.job.clone(), error: error.clone() });
+                    outcome.dead_again.push(DeadAgain { job: job.clone(), error: error.clone() });
                 }
-                Place::Nowhere if !letter.keeps_its_id() => outcome.unknown += 1,
+                Place::Nowhere if !job.keeps_its_id() => outcome.unknown += 1,
                 Place::Nowhere if is_certain => outcome.ended += 1,
                 Place::Nowhere => {
-                    let JobReference { id, .. } = &letter.job;
-                    let mut sources = done.get(id).into_iter().flatten();
-                    let is_done = sources.any(|source| letter.job.is(source, id));
+                    let mut sources = done.get(&job.id).into_iter().flatten();
+                    let is_done = sources.any(|source| job.is(source, &job.id));
                     *(if is_done { &mut outcome.ended } else { &mut outcome.unknown }) += 1;
                 }
             }
@@ -175,54 +232,61 @@ impl Admin {
     async fn search<'p>(
         &self,
         plan: &DeadLetterPlan,
-        letters: &'p [PlannedLetter],
-        receives: bool,
+        jobs: Vec<&'p Planned<'p>>,
+        look: LookFor,
     ) -> Result<Search<'p>, Error> {
         // Where the service moves letters itself, the time of a letter is that of its message, by the clock of whoever sent it.
         let arrivals_are_known = self.storage.queues().powers().dead_letters.is_none();
         let before = plan.before.filter(|_| arrivals_are_known);
-        let (queue, mut search) = (plan.queue.as_str(), Search::new(letters, before));
-        if letters.is_empty() {
+        let (queue, mut search) = (plan.queue.as_str(), Search::new(jobs, before, look));
+        if search.jobs.is_empty() {
             return Ok(search);
         }
-        for worker in self.workers().await? {
-            for run in worker.record.running.iter().filter(|run| run.queue == queue) {
-                search.found(&run.source, &run.id, |_| Place::Open);
-            }
-        }
-        if self.shows_all_jobs() {
-            use JobState::{BackingOff, Delayed, Running, Waiting};
-            for state in [Running, BackingOff, Delayed, Waiting, Running] {
-                if !search.has_found_all() {
-                    self.search_state(queue, state, &mut search).await?;
-                }
-            }
-        } else {
-            for job in self.peek(queue).await? {
-                search.found(&job.source, &job.id, |_| Place::Open);
-            }
-            search.sees_all = self.queue(queue).await?.length == Some(0);
-        }
+        self.search_queue(queue, &mut search).await?;
         let dead = self.dead_letter_queue(queue).await?;
         let (count, peeked) = (dead.count().await?, dead.peek().await?);
         peeked.iter().for_each(|letter| search.found_dead(letter));
         if peeked.len() as u64 >= count || search.has_found_all() {
             return Ok(search);
         }
-        if !receives {
+        if !look.receives {
             search.sees_all = false;
             return Ok(search);
         }
-        let options = DeadLetterOptions::new();
+        let options = DeadLetterOptions::new().stop(self.stop.clone());
         let report = dead.pass(&options, PassAction::Tell, &mut |letter| search.found_dead(letter)).await?;
-        search.sees_all &= report.unseen == Some(0) && report.stopped.is_none();
+        let is_over = report.stopped.is_some() || self.stop.is_cancelled();
+        search.sees_all &= report.unseen == Some(0) && !is_over;
         Ok(search)
+    }
+
+    /// Looks for jobs that wait or run.
+    async fn search_queue(&self, queue: &str, search: &mut Search<'_>) -> Result<(), Error> {
+        for worker in self.workers().await? {
+            for run in worker.record.running.iter().filter(|run| run.queue == queue) {
+                search.found(&run.source, &run.id, |_| Place::Open);
+            }
+        }
+        if self.shows_all_jobs() {
+            for state in JobState::IN_QUEUE {
+                if !search.has_found_all() {
+                    self.search_state(queue, state, search).await?;
+                }
+            }
+        } else {
+            for job in self.peek_without_batches(queue).await? {
+                search.found(&job.source, &job.id, |_| Place::Open);
+            }
+            search.sees_all = self.queue(queue).await?.length == Some(0);
+        }
+        Ok(())
     }
 
     async fn search_state(&self, queue: &str, state: JobState, search: &mut Search<'_>) -> Result<(), Error> {
         let (mut next, mut looked_at) = (None, 0);
         loop {
-            let page = self.jobs(queue, state, &JobFilter::new().limit(PAGE).from(next)).await?;
+            let page =
+                self.jobs(queue, state, &JobFilter::new().limit(PAGE).from(next).without_batches()).await?;
             page.jobs.iter().for_each(|job| search.found(&job.source, &job.id, |_| Place::Open));
             looked_at += page.jobs.len();
             next = page.next;

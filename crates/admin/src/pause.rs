@@ -9,6 +9,7 @@ use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_message::settings::{PAUSE_NOTE, PAUSED, PAUSED_BY, PAUSED_UNTIL};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use super::event::Deed;
 use super::text::{exact_time, rfc3339_option, time};
@@ -16,6 +17,8 @@ use super::{Action, Admin, resolve, short_duration};
 
 /// The most characters of a note: metadata is small on all storages.
 const MAX_NOTE: usize = 200;
+/// The longest wait for the time of the storage.
+const TIME_PATIENCE: Duration = Duration::from_secs(2);
 /// The characters that metadata cannot carry, and the one that begins an escape.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
@@ -55,7 +58,8 @@ impl PauseOptions {
         self
     }
 
-    /// Ends the pause after this time, counted by the storage's clock if the storage returns its time. It replaces [`until`](Self::until).
+    /// Ends the pause after this time, counted by the storage's clock, or by that of this process if the storage has none. It replaces
+    /// [`until`](Self::until).
     pub fn length(mut self, length: Duration) -> Self {
         self.length = Some(length);
         self
@@ -68,9 +72,9 @@ impl PauseOptions {
         self
     }
 
-    /// Sets the reason that other operators see, at most 200 characters. The default is none.
+    /// Sets the reason that other operators see, at most 200 characters, without blanks around it. The default is none.
     pub fn note(mut self, note: impl Into<String>) -> Self {
-        self.note = Some(note.into()).filter(|note| !note.is_empty());
+        self.note = Some(note.into().trim().to_owned()).filter(|note| !note.is_empty());
         self
     }
 }
@@ -80,6 +84,23 @@ impl Pause {
         let text =
             |name| metadata.get(name).map(|text| percent_decode_str(text).decode_utf8_lossy().into_owned());
         Self { by: text(PAUSED_BY), until: settings.paused_until, note: text(PAUSE_NOTE) }
+    }
+
+    /// Replaces the pause in the metadata.
+    fn write(&self, metadata: &mut Metadata) {
+        remove_pause(metadata);
+        let escaped = |text: &str| utf8_percent_encode(text, ESCAPED).to_string();
+        let texts = [
+            (PAUSED, Some("true".to_owned())),
+            (PAUSED_BY, self.by.as_deref().map(escaped)),
+            (PAUSED_UNTIL, self.until.map(exact_time)),
+            (PAUSE_NOTE, self.note.as_deref().map(escaped)),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                metadata.insert(name, text);
+            }
+        }
     }
 }
 
@@ -105,6 +126,7 @@ impl Admin {
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue;
+    /// [`Conflict`](ErrorKind::Conflict) if other programs keep changing the metadata of the queue;
     /// [`Storage`](ErrorKind::Storage) when the storage refuses.
     ///
     /// # Cancel safety
@@ -114,7 +136,7 @@ impl Admin {
     }
 
     /// Pauses the queue like [`pause`](Self::pause), until a time and with a note. Returns whether something was changed: a pause that holds
-    /// stays as it is if the options have neither.
+    /// stays as it is if the options have neither, or are those of that pause.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -160,24 +182,37 @@ impl Admin {
     /// If the future is dropped, the queue may or may not be paused.
     pub async fn resume(&self, queue: &str) -> Result<bool, Error> {
         let work = async {
-            let name = QueueName::new(queue)?;
-            let mut metadata = self.metadata(&name).await?;
             // Whether the pause has ended is not asked: workers of an older version, or with another clock, may still keep it.
-            let is_paused = resolve(&metadata).0.paused;
-            if remove_pause(&mut metadata) {
-                self.storage.queues().set_queue_metadata(&name, &metadata).await?;
-            }
-            Ok(is_paused)
+            let resume = |metadata: &mut Metadata| Ok((resolve(metadata).0.paused, remove_pause(metadata)));
+            self.change_metadata(&QueueName::new(queue)?, resume).await
         };
         let summary = |new: &bool| if *new { "resumed".to_owned() } else { "it was not paused".to_owned() };
         self.act(Action::Resume, format!("queue {queue}"), work, summary).await
     }
 
+    /// Returns the time by which the end of a pause is judged: that of the storage, or that of this process if no pause has an end, or if the
+    /// storage does not return its time and no length counts from it.
+    async fn time_of_pause(&self, queue: &QueueName, options: &PauseOptions) -> Result<SystemTime, Error> {
+        // Without a bound, because the first request of a process may have to wait for a token.
+        let metadata = self.metadata(queue).await?;
+        let has_end = options.until.is_some() || options.length.is_some();
+        if !has_end && metadata.get(PAUSED_UNTIL).is_none() {
+            return Ok(self.clock().now());
+        }
+        let no_answer =
+            |_| Error::new(ErrorKind::Storage, "the storage does not return its time").with_retryable(true);
+        match timeout(TIME_PATIENCE, self.storage_time(queue)).await.map_err(no_answer).and_then(|time| time)
+        {
+            Err(_) if options.length.is_none() => Ok(self.clock().now()),
+            time => time,
+        }
+    }
+
     async fn set_pause(&self, queue: &str, options: PauseOptions) -> Result<PauseMade, Error> {
         let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
         let outside = || invalid("the time at which the pause is to end is outside of the calendar");
-        // A queue can be paused also while the storage does not return its time.
-        let now = self.storage_time().await.unwrap_or_else(|_| self.clock().now());
+        let name = QueueName::new(queue)?;
+        let now = self.time_of_pause(&name, &options).await?;
         let mut until = options.until;
         if let Some(length) = options.length {
             until = Some(now.checked_add(length).ok_or_else(outside)?);
@@ -192,37 +227,27 @@ impl Admin {
             return Err(invalid(&format!("the note is too long: it may have {MAX_NOTE} characters")));
         }
         let pause = Pause { by: Some(self.operator.to_string()), until, note: options.note };
-        let name = QueueName::new(queue)?;
-        let mut metadata = self.metadata(&name).await?;
-        let settings = resolve(&metadata).0;
-        let holds = settings.is_paused(now).then(|| Pause::of(&metadata, &settings));
-        if let Some(holds) = &holds {
-            if pause.until.is_none() && pause.note.is_none() {
-                return Ok(PauseMade::Unneeded);
+        self.change_metadata(&name, |metadata| {
+            let settings = resolve(metadata).0;
+            let holds = settings.is_paused(now).then(|| Pause::of(metadata, &settings));
+            if let Some(holds) = &holds {
+                // A repeated request whose first answer was lost finds its own pause.
+                let is_same = *holds == pause && !options.replaces;
+                let says_nothing = pause.until.is_none() && pause.note.is_none();
+                if is_same || says_nothing && !options.replaces {
+                    return Ok((PauseMade::Unneeded, false));
+                }
+                if !options.replaces {
+                    let text = format!(
+                        "the queue `{name}` is paused already{holds}; replace that pause, or resume the queue first"
+                    );
+                    return Err(Error::new(ErrorKind::Conflict, text));
+                }
             }
-            if !options.replaces {
-                let text = format!(
-                    "the queue `{name}` is paused already{holds}; replace that pause, or resume the queue first"
-                );
-                return Err(Error::new(ErrorKind::Conflict, text));
-            }
-        }
-        remove_pause(&mut metadata);
-        metadata.insert(PAUSED, "true");
-        let escaped = |text: &str| utf8_percent_encode(text, ESCAPED).to_string();
-        let texts = [
-            (PAUSED_BY, pause.by.as_deref().map(escaped)),
-            (PAUSED_UNTIL, pause.until.map(exact_time)),
-            (PAUSE_NOTE, pause.note.as_deref().map(escaped)),
-        ];
-        for (name, text) in texts {
-            if let Some(text) = text {
-                metadata.insert(name, text);
-            }
-        }
-        metadata.check().map_err(|problem| Error::new(ErrorKind::Invalid, problem))?;
-        self.storage.queues().set_queue_metadata(&name, &metadata).await?;
-        Ok(holds.map_or(PauseMade::New, PauseMade::Instead))
+            pause.write(metadata);
+            Ok((holds.map_or(PauseMade::New, PauseMade::Instead), true))
+        })
+        .await
     }
 }
 

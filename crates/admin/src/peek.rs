@@ -7,6 +7,7 @@ use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::StoredReference;
 
 use super::job::Stored;
+use super::membership::Memberships;
 use super::queues::not_found;
 use super::{Action, Admin, JobState, RawCheckpoint, RawJob, RawPayload};
 
@@ -14,7 +15,8 @@ use super::{Action, Admin, JobState, RawCheckpoint, RawJob, RawPayload};
 const MAX_INSPECTED: usize = 10_000;
 
 impl Admin {
-    /// Looks at up to 32 visible messages of a queue without changing anything: more, no storage shows. Costs one request.
+    /// Looks at up to 32 visible messages of a queue without changing anything: more, no storage shows. Costs one request,
+    /// and one for each batch that the jobs name.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when it cannot be read.
@@ -22,20 +24,25 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn peek(&self, queue: &str) -> Result<Vec<RawJob>, Error> {
+        let mut jobs = self.peek_without_batches(queue).await?;
+        Memberships::default().prove(&self.storage, &mut jobs, None).await?;
+        Ok(jobs)
+    }
+
+    /// Does the same, and leaves open to which batches the jobs belong.
+    pub(super) async fn peek_without_batches(&self, queue: &str) -> Result<Vec<RawJob>, Error> {
         let name = QueueName::new(queue)?;
         let peeked = self.storage.queues().peek(&name, MAX_MESSAGES).await;
         let peeked = peeked.map_err(|error| not_found(error, &name))?;
-        Ok(peeked
-            .iter()
-            .map(|message| RawJob::read(queue, JobState::Waiting, Stored::from(message)))
-            .collect())
+        let read = |message| RawJob::read(queue, JobState::Waiting, Stored::from(message));
+        Ok(peeked.iter().map(read).collect())
     }
 
     /// Looks at up to `limit` visible messages, at most 10,000, by receiving them and putting them back: where a
     /// [`peek`](Self::peek) shows 32, this shows all. Workers do not see the messages meanwhile. Their dequeue count rises by one; the
     /// delivery is not counted as one of the job, so that no bound comes nearer; of a message that is not an event it is.
     ///
-    /// Costs one request for 32 messages, and one for each to put it back. [`stop_when`](Self::stop_when) ends it early.
+    /// Costs one request for 32 messages, one for each to put it back, and one for each batch that the jobs name. [`stop_when`](Self::stop_when) ends it early.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; [`NotFound`](ErrorKind::NotFound);
@@ -54,6 +61,7 @@ impl Admin {
         let look =
             |leased: &LeasedMessage| jobs.push(RawJob::read(queue, JobState::Waiting, Stored::from(leased)));
         self.open(queue).await?.inspect(limit.min(MAX_INSPECTED), &self.stop, look).await?;
+        Memberships::default().prove(&self.storage, &mut jobs, None).await?;
         Ok(jobs)
     }
 

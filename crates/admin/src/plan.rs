@@ -5,7 +5,6 @@
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
-use jobqueue::__internals::UNREADABLE_SOURCE;
 use jobqueue::dead_letters::DeadLetter;
 use jobqueue_message::times::parse_rfc3339;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -44,25 +43,10 @@ impl PlannedLetter {
         Self { job, message: letter.message_id().map(str::to_owned) }
     }
 
-    /// Returns whether the job has the same id after a redrive: a text that is no event is put back as a message with another id.
-    pub(super) fn keeps_its_id(&self) -> bool {
-        self.job.source.as_deref() != Some(UNREADABLE_SOURCE)
-    }
-
-    /// Returns whether both are letters of one job. `other` may leave the source open.
-    pub(super) fn is_for_job(&self, other: &Self) -> bool {
-        let source = self.job.source.as_deref();
-        self.job.id == other.job.id && (other.job.source.is_none() || other.job.source.as_deref() == source)
-    }
-
-    /// Returns whether this is a letter of the same job, perhaps of another message.
-    pub(super) fn is_of_job(&self, letter: &DeadLetter) -> bool {
-        self.job.is(&letter.source, &letter.id)
-    }
-
-    fn is(&self, letter: &DeadLetter) -> bool {
-        let names_message = self.message.is_none() || self.message.as_deref() == letter.message_id();
-        self.is_of_job(letter) && names_message
+    /// Returns whether this names a letter of that job and message.
+    fn names(&self, source: &str, id: &str, message: Option<&str>) -> bool {
+        let names_message = self.message.is_none() || self.message.as_deref() == message;
+        self.job.is(source, id) && names_message
     }
 }
 
@@ -108,6 +92,13 @@ impl DeadLetterPlan {
         Self { queue: queue.into(), before: None, letters }
     }
 
+    /// Leaves dead letters alone that have come after this time, by the storage's clock.
+    #[must_use]
+    pub fn before(mut self, time: SystemTime) -> Self {
+        self.before = Some(time);
+        self
+    }
+
     /// Returns the queue whose dead letters are meant.
     pub fn queue(&self) -> &str {
         &self.queue
@@ -129,7 +120,28 @@ impl DeadLetterPlan {
         for letter in &self.letters {
             planned.entry(letter.job.id.clone()).or_default().push(letter.clone());
         }
-        move |letter| planned.get(&letter.id).is_some_and(|of_id| of_id.iter().any(|one| one.is(letter)))
+        move |letter| {
+            let is = |one: &PlannedLetter| one.names(&letter.source, &letter.id, letter.message_id());
+            planned.get(&letter.id).is_some_and(|of_id| of_id.iter().any(is))
+        }
+    }
+
+    /// Removes the letters that were dealt with.
+    pub(super) fn remove<'l>(&mut self, done: impl Iterator<Item = &'l PlannedLetter>) {
+        let mut by_id = HashMap::<&str, Vec<&PlannedLetter>>::new();
+        for letter in done {
+            by_id.entry(&letter.job.id).or_default().push(letter);
+        }
+        self.letters.retain(|planned| {
+            let is = |done: &&PlannedLetter| {
+                planned.names(
+                    done.job.source.as_deref().unwrap_or_default(),
+                    &done.job.id,
+                    done.message.as_deref(),
+                )
+            };
+            !by_id.get(planned.job.id.as_str()).is_some_and(|of_id| of_id.iter().any(is))
+        });
     }
 }
 

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
+use jobqueue::__internals::storage_time;
 use jobqueue::settings::{Metadata, QueueSettings};
-use jobqueue::storage::{MAX_MESSAGES, MessageState, Queues, StateCounts, StoreErrorKind};
+use jobqueue::storage::{
+    MAX_MESSAGES, MessageState, QueueProperties, Queues, StateCounts, StoreError, StoreErrorKind,
+};
 use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
@@ -24,15 +27,16 @@ pub struct QueueOverview {
     pub name: String,
     /// About how many messages there are, invisible ones included; never 0 while there are some. `None` if it cannot be read.
     pub length: Option<u64>,
-    /// The number of visible messages that a peek showed: at most 32.
-    pub visible: u64,
+    /// The number of visible messages that a peek showed: at most 32. `None` if the queue cannot be read.
+    pub visible: Option<u64>,
     /// True if [`visible`](Self::visible) is exact. At 32 there may be more, and storages do not return their number.
     pub visible_is_exact: bool,
     /// The number of messages that wait, that are delayed, that back off and that run; `None` where the storage cannot tell.
     pub states: Option<StateCounts>,
     /// The time for which the oldest visible message has waited since it was due, where the storage shows every message; elsewhere the time
-    /// for which the oldest of the next 32 has been in the queue, delays and earlier attempts included. `None` if none is visible, and if a
-    /// peek shows none but does not reach all: then [`visible`](Self::visible) is not exact.
+    /// for which the oldest of the next 32 has been in the queue, delays and earlier attempts included: by the storage's clock. `None` if none is
+    /// visible, if a peek shows none but does not reach all, and if the storage does not return its time: [`visible`](Self::visible)
+    /// distinguishes these.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
     /// About how many dead letters there are; `None` if their queue cannot be read.
@@ -147,33 +151,57 @@ impl Admin {
             Ok(page.messages.first().map(|(_, due)| *due))
         };
         let (properties, peeked, dead, states, first_due) = futures_util::join!(
-            store.queue_properties(name),
+            properties(store, name),
             store.peek(name, MAX_MESSAGES),
             dead,
             store.counts_by_state(name),
             first_due
         );
-        let missing = |e: jobqueue::storage::StoreError| not_found(e, name);
-        let (properties, peeked) = (properties.map_err(missing)?, peeked.map_err(missing)?);
-        let now = self.clock().now();
+        let missing = |e: StoreError| not_found(e, name);
+        let (Counted { length, metadata, now }, peeked) =
+            (properties.map_err(missing)?, peeked.map_err(missing)?);
+        let now = storage_time(&self.storage, now).await.ok().flatten();
         let first_due = first_due.map_err(missing)?;
         let oldest = first_due.or(peeked.iter().map(|message| message.inserted).min());
         let visible = peeked.len() as u64;
+        let reach = store.powers().peek_reach;
+        let errors = [
+            length.as_ref().err().map(|error| format!("the messages cannot be counted: {}", chain(error))),
+            dead.as_ref().err().map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
+        ];
+        let errors: Vec<_> = errors.into_iter().flatten().collect();
+        let length = length.ok();
         Ok(QueueOverview {
-            length: Some(properties.approximate_count.max(visible)),
-            visible,
+            length: length.map(|length| length.max(visible)),
+            visible: Some(visible),
             visible_is_exact: visible < MAX_MESSAGES.into()
-                && store.powers().peek_reach.is_none_or(|reach| properties.approximate_count <= reach),
+                && reach.is_none_or(|reach| length.is_some_and(|length| length <= reach)),
             states: states.map_err(missing)?,
             // Two clocks may differ: what was inserted in the future is new.
-            oldest: oldest.map(|at| now.duration_since(at).unwrap_or_default()),
-            error: dead
-                .as_ref()
-                .err()
-                .map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
+            oldest: oldest.zip(now).map(|(at, now)| now.duration_since(at).unwrap_or_default()),
+            error: (!errors.is_empty()).then(|| errors.join("; ")),
             dead_letters: dead.ok(),
-            ..QueueOverview::unread(name).with_metadata(&properties.metadata, now)
+            ..QueueOverview::unread(name).with_metadata(&metadata, now.unwrap_or_else(|| self.clock().now()))
         })
+    }
+}
+
+/// The properties of a queue whose messages the storage may be unable to count.
+struct Counted {
+    length: Result<u64, StoreError>,
+    metadata: Metadata,
+    now: Option<SystemTime>,
+}
+
+async fn properties(store: &Queues, queue: &QueueName) -> Result<Counted, StoreError> {
+    match store.queue_properties(queue).await {
+        Ok(QueueProperties { metadata, approximate_count, now, .. }) => {
+            Ok(Counted { length: Ok(approximate_count), metadata, now })
+        }
+        Err(e) if e.kind() == StoreErrorKind::Unsupported => {
+            Ok(Counted { length: Err(e), metadata: store.queue_metadata(queue).await?, now: None })
+        }
+        Err(e) => Err(e),
     }
 }
 
@@ -209,7 +237,8 @@ impl QueueOverview {
     /// Returns whether jobs of the queue wait, and no present worker that writes records serves it.
     pub fn is_unserved(&self, workers: &[WorkerOverview]) -> bool {
         let mut present = workers.iter().filter(|worker| !worker.stale);
-        self.visible > 0 && !present.any(|worker| worker.record.listens_to(&self.name))
+        self.visible.is_some_and(|visible| visible > 0)
+            && !present.any(|worker| worker.record.listens_to(&self.name))
     }
 
     /// Returns all settings with their values; none if the queue could not be read. The [pause](Self::pause) is no setting.

@@ -87,8 +87,8 @@ impl Admin {
     }
 
     /// Pauses a schedule: its leader skips due slots until it is resumed, from 30 seconds later at the latest. Slots
-    /// that pass while the
-    /// schedule is paused and led are not sent later. Returns false if it was paused already.
+    /// that pass while the schedule is paused and led are not sent later; nor is one whose send had failed before, which the log of the
+    /// leader names. Returns false if it was paused already.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such schedule;

@@ -142,6 +142,13 @@ impl RawSend {
         self
     }
 
+    /// Sets the media type of the payload, which stays as it is.
+    #[must_use]
+    pub fn content_type(mut self, media_type: &str) -> Self {
+        self.envelope.content_type = Some(media_type.to_owned().into());
+        self
+    }
+
     /// Sets the id, instead of a new one.
     #[must_use]
     pub fn id(mut self, id: &str) -> Self {

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 
 use jobqueue::settings::{Metadata, QueueSettings};
+use jobqueue::storage::StoreErrorKind;
 use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
 use super::queues::not_found;
 use super::{Action, Admin, pause, resolve};
+
+/// The number of times that a change of the metadata is tried while other programs change it too.
+const ATTEMPTS: u32 = 5;
 
 /// The changes from the current to the wanted metadata of a queue, computed by [`Admin::plan_settings`]. A plan without
 /// changes means that there is no drift.
@@ -80,20 +84,23 @@ impl Admin {
         for (name, to) in wanted {
             let from = now.get(&name).map(str::to_owned);
             let warning = warning(&name, to.as_deref());
-            let change = SettingChange { name: name.clone(), from, to, warning };
-            if change.from != change.to {
-                changes.insert(name.to_ascii_lowercase(), change);
-            }
+            let key = name.to_ascii_lowercase();
+            // The last of several values of one name counts.
+            match from == to {
+                true => changes.remove(&key),
+                false => changes.insert(key, SettingChange { name, from, to, warning }),
+            };
         }
         let before = now.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Ok(SettingsPlan { queue: queue.to_owned(), changes: changes.into_values().collect(), before })
     }
 
-    /// Makes the changes of a plan. Costs two requests.
+    /// Makes the changes of a plan. Costs a request, and on a storage that replaces no metadata on condition two more.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) if the plan has a warning;
-    /// [`Conflict`](ErrorKind::Conflict) if the metadata has changed since the plan was made: plan again;
+    /// [`Conflict`](ErrorKind::Conflict) if the metadata has changed since the plan was made: plan again. Queues of Azure Storage cannot be
+    /// changed on condition: there, a change that another program makes within the last round trip may be lost;
     /// [`NotFound`](ErrorKind::NotFound), [`Storage`](ErrorKind::Storage).
     ///
     /// # Cancel safety
@@ -104,23 +111,20 @@ impl Admin {
                 return Err(Error::new(ErrorKind::Invalid, warning));
             }
             let name = QueueName::new(&plan.queue)?;
-            let mut metadata = self.metadata(&name).await?;
-            if metadata != plan.before.iter().map(|(name, value)| (name.clone(), value.clone())).collect() {
-                let text =
-                    format!("the settings of `{name}` have changed since the plan was made; plan again");
-                return Err(Error::new(ErrorKind::Conflict, text));
-            }
+            let before: Metadata =
+                plan.before.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+            let mut metadata = before.clone();
             for change in &plan.changes {
                 metadata.remove(&change.name);
                 if let Some(value) = &change.to {
                     metadata.insert(change.name.clone(), value.clone());
                 }
             }
-            metadata.check().map_err(|problem| Error::new(ErrorKind::Invalid, problem))?;
-            if !plan.is_empty() {
-                self.storage.queues().set_queue_metadata(&name, &metadata).await?;
+            if self.replace_metadata(&name, &before, &metadata).await? {
+                return Ok(());
             }
-            Ok(())
+            let text = format!("the settings of `{name}` have changed since the plan was made; plan again");
+            Err(Error::new(ErrorKind::Conflict, text))
         };
         let change = |change: &SettingChange| match &change.to {
             Some(value) => format!("{}={value}", change.name),
@@ -133,6 +137,40 @@ impl Admin {
     pub(super) async fn metadata(&self, name: &QueueName) -> Result<Metadata, Error> {
         let metadata = self.storage.queues().queue_metadata(name).await;
         metadata.map_err(|error| not_found(error, name))
+    }
+
+    /// Changes the metadata of a queue by `change`, which returns its result and whether there is something to write. It is called again if
+    /// another program has changed the metadata meanwhile.
+    pub(super) async fn change_metadata<T>(
+        &self,
+        name: &QueueName,
+        change: impl Fn(&mut Metadata) -> Result<(T, bool), Error>,
+    ) -> Result<T, Error> {
+        for _ in 0..ATTEMPTS {
+            let before = self.metadata(name).await?;
+            let mut metadata = before.clone();
+            let (result, writes) = change(&mut metadata)?;
+            if !writes || self.replace_metadata(name, &before, &metadata).await? {
+                return Ok(result);
+            }
+        }
+        let text = format!("other programs keep changing the metadata of `{name}`; try again");
+        Err(Error::new(ErrorKind::Conflict, text))
+    }
+
+    /// Replaces the metadata of a queue; returns false if it is not `before` any more.
+    async fn replace_metadata(
+        &self,
+        name: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<bool, Error> {
+        metadata.check().map_err(|problem| Error::new(ErrorKind::Invalid, problem))?;
+        match self.storage.queues().replace_queue_metadata(name, before, metadata).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == StoreErrorKind::ConditionNotMet => Ok(false),
+            Err(error) => Err(not_found(error, name)),
+        }
     }
 }
 

@@ -17,6 +17,8 @@ const VARIABLE: &str = "JOBQUEUE_STORAGE";
 pub(crate) enum Need {
     /// The command reads.
     Read,
+    /// The command reads, and records that others were refused a change.
+    Serve,
     /// The command receives messages and puts them back.
     Inspect,
     /// The command changes something.
@@ -58,13 +60,13 @@ impl Session {
         }
         let storage = Storage::connect(&choice.storage).await?;
         let access = match need {
-            Need::Read => AccessLevel::ReadOnly,
+            Need::Read | Need::Serve => AccessLevel::ReadOnly,
             Need::Inspect => choice.access.and(&AccessLevel::only([Action::Inspect])),
             Need::Change | Need::Create => choice.access,
         };
         let mut admin = Admin::builder(storage).access(access).operator(operator(global));
         if let Some(path) = &global.audit_file {
-            // A command that reads must not fail for a file that it does not write: only a refusal of `serve` would be in it.
+            // A command that reads must not fail for a file that it does not write.
             let audit = if need == Need::Read { AuditFile::new(path) } else { AuditFile::open(path)? };
             admin = admin.audit(move |event| Ok(audit.append(event)?));
         }

@@ -18,6 +18,10 @@ impl Broken {
     pub(super) fn new(problem: impl Into<String>) -> Self {
         Self { place: Location::caller(), problem: problem.into(), source: None }
     }
+
+    pub(super) fn begins_with(&self, text: &str) -> bool {
+        self.problem.starts_with(text)
+    }
 }
 
 impl fmt::Display for Broken {

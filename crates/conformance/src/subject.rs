@@ -107,7 +107,7 @@ impl Subject {
         self.deviations.contains(&deviation)
     }
 
-    /// Returns where the declared deviations break a promise: the texts of its expectations that may fail.
+    /// Returns where the declared deviations break a promise: the beginnings of the texts of its expectations that may fail.
     pub(super) fn breaks(&self, promise: &str) -> Vec<&'static str> {
         let all = self.deviations.iter().flat_map(|deviation| deviation.breaks());
         all.filter(|(name, _)| *name == promise).map(|(_, place)| *place).collect()

@@ -15,19 +15,24 @@ async fn arrives(subscription: &mut Subscription) -> Result<(), Broken> {
     wait.map_err(|_| Broken::new("no notification came"))
 }
 
-/// Drains the pending notifications of a subscription. A storage may notify a new subscription once without cause,
-/// which would hide a missed notification later.
-async fn heard_all(subscription: &mut Subscription, queue: &TestQueue) -> Result<(), Broken> {
+/// Returns a subscription without pending notifications. A storage may notify a new subscription once without cause, which would
+/// hide a missed notification later.
+async fn quiet_subscription(queue: &TestQueue) -> Result<Subscription, Broken> {
+    let mut subscription = subscription(queue)?;
     queue.put_with(PutMessage::new("before").with_visibility_delay(LONG)).await?;
-    arrives(subscription).await?;
+    arrives(&mut subscription).await?;
+    drain(&mut subscription).await;
+    Ok(subscription)
+}
+
+async fn drain(subscription: &mut Subscription) {
     while tokio::time::timeout(Duration::from_millis(200), subscription.wait()).await.is_ok() {}
-    Ok(())
 }
 
 promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_some();
     /// A put notifies the subscribers of the queue.
     async fn notify_of_a_put(subject, queue) {
-        let mut subscription = subscription(&queue)?;
+        let mut subscription = quiet_subscription(&queue).await?;
         let (notified, put) = futures_util::join!(arrives(&mut subscription), queue.put("text"));
         put?;
         notified?;
@@ -35,14 +40,14 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
 
     /// A put before the wait is remembered.
     async fn are_remembered(subject, queue) {
-        let mut subscription = subscription(&queue)?;
+        let mut subscription = quiet_subscription(&queue).await?;
         queue.put("text").await?;
         arrives(&mut subscription).await?;
     }
 
     /// Several messages put together notify the subscribers.
     async fn notify_of_a_batch(subject, queue) {
-        let mut subscription = subscription(&queue)?;
+        let mut subscription = quiet_subscription(&queue).await?;
         queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 3]).await;
         arrives(&mut subscription).await?;
     }
@@ -50,15 +55,14 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
     /// A release (an update to zero) notifies the subscribers.
     async fn notify_of_a_release(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
-        let mut subscription = subscription(&queue)?;
+        let mut subscription = quiet_subscription(&queue).await?;
         queue.update(&message, secs(0)).await?;
         arrives(&mut subscription).await?;
     }
 
     /// A put with a delay notifies the subscribers: they may wait for longer than the delay.
     async fn notify_of_a_delayed_put(subject, queue) {
-        let mut subscription = subscription(&queue)?;
-        heard_all(&mut subscription, &queue).await?;
+        let mut subscription = quiet_subscription(&queue).await?;
         let delayed = PutMessage::new("text").with_visibility_delay(secs(60));
         queue.store.put(&queue.name, delayed).await?;
         arrives(&mut subscription).await?;
@@ -67,8 +71,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
     /// An update that shortens a lease notifies the subscribers: they may wait for its former end.
     async fn notify_of_a_release_with_a_delay(subject, queue) {
         let message = queue.put_and_get("text", LONG).await?.message;
-        let mut subscription = subscription(&queue)?;
-        heard_all(&mut subscription, &queue).await?;
+        let mut subscription = quiet_subscription(&queue).await?;
         queue.update(&message, secs(60)).await?;
         arrives(&mut subscription).await?;
     }
@@ -77,13 +80,15 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
     async fn notify_in_a_queue_made_later(subject, queue: missing_queue) {
         let mut subscription = subscription(&queue)?;
         queue.store.create_queue(&queue.name, &Default::default()).await?;
+        drain(&mut subscription).await;
         queue.put("text").await?;
         arrives(&mut subscription).await?;
     }
 
     /// A put notifies all subscribers.
     async fn notify_every_subscriber(subject, queue) {
-        let both = [subscription(&queue)?, subscription(&queue)?];
+        let mut both = [subscription(&queue)?, quiet_subscription(&queue).await?];
+        drain(&mut both[0]).await;
         queue.put("text").await?;
         for mut subscription in both {
             arrives(&mut subscription).await?;
@@ -92,7 +97,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
 
     /// A wait that is given up loses no notification.
     async fn survive_a_wait_given_up(subject, queue) {
-        let mut subscription = subscription(&queue)?;
+        let mut subscription = quiet_subscription(&queue).await?;
         let given_up = tokio::time::timeout(Duration::ZERO, subscription.wait()).await;
         drop(given_up);
         queue.put("text").await?;

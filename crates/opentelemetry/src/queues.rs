@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::{StreamExt, stream};
+use jobqueue::__internals::storage_time;
 use jobqueue::message::MessageDefaults;
 use jobqueue::settings::{QueueSettings, SettingOverrides};
 use jobqueue::storage::{MAX_MESSAGES, StoreError, StoreErrorKind};
@@ -32,8 +33,9 @@ type Gauges = ([ObservableGauge<u64>; 3], ObservableGauge<f64>);
 
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    length: u64,
-    /// `None` if visible messages may lie behind those that a peek looks at.
+    /// `None` if the storage cannot count them.
+    length: Option<u64>,
+    /// `None` if visible messages may lie behind those that a peek looks at, or if the storage does not return its time.
     oldest: Option<Duration>,
     /// `None` if they could not be counted.
     dead_letters: Option<u64>,
@@ -45,7 +47,7 @@ impl Telemetry {
     /// Reads the length of these queues, the age of their oldest message, the number of their dead letters and whether they are paused at this
     /// interval, for the gauges `jobqueue.queue.length`, `jobqueue.queue.oldest_age`, `jobqueue.queue.dead_letters` and
     /// `jobqueue.queue.paused`, until the future is dropped. One process for all is enough. Each reading costs three requests for each
-    /// queue; the shortest interval is one second.
+    /// queue, and a listing where these do not return the storage's time; the shortest interval is one second.
     ///
     /// A queue that cannot be read keeps its last numbers for three intervals, and then has none: it never counts as empty.
     ///
@@ -118,7 +120,7 @@ impl Telemetry {
         let dead = "Approximate number of dead letters of a queue.";
         let paused = "1 while workers fetch nothing from a queue, because an operator has paused it.";
         let counts = [
-            count(QUEUE_LENGTH, "{message}", length, |reading| Some(reading.length)),
+            count(QUEUE_LENGTH, "{message}", length, |reading| reading.length),
             count(QUEUE_DEAD_LETTERS, "{message}", dead, |reading| reading.dead_letters),
             count(QUEUE_PAUSED, "1", paused, |reading| Some(reading.is_paused.into())),
         ];
@@ -154,22 +156,31 @@ async fn read(storage: &Storage, queue: &QueueName, every: Duration, readings: &
 }
 
 async fn look_at(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreError> {
-    let properties = storage.queues().queue_properties(queue).await?;
+    let (length, metadata, now) = match storage.queues().queue_properties(queue).await {
+        Ok(properties) => (Some(properties.approximate_count), properties.metadata, properties.now),
+        Err(error) if error.kind() == StoreErrorKind::Unsupported => {
+            (None, storage.queues().queue_metadata(queue).await?, None)
+        }
+        Err(error) => return Err(error),
+    };
     let peeked = storage.queues().peek(queue, MAX_MESSAGES).await?;
     let dead_letters = dead_letters(storage, queue).await;
     let oldest = peeked.iter().map(|message| message.inserted).min();
     let reach = storage.queues().powers().peek_reach;
-    let may_be_hidden = oldest.is_none() && reach.is_some_and(|reach| properties.approximate_count > reach);
-    let now = storage.runtime().clock().now();
+    let may_be_hidden =
+        oldest.is_none() && reach.is_some_and(|reach| length.is_none_or(|length| length > reach));
+    let now = storage_time(storage, now).await.ok().flatten();
+    let own = storage.runtime().clock().now();
     let (settings, _) =
-        QueueSettings::resolve(&properties.metadata, &MessageDefaults::new(), &SettingOverrides::default());
+        QueueSettings::resolve(&metadata, &MessageDefaults::new(), &SettingOverrides::default());
     Ok(Reading {
-        length: properties.approximate_count.max(peeked.len() as u64),
+        length: length.map(|length| length.max(peeked.len() as u64)),
         // Two clocks may differ: what was inserted in the future is new.
-        oldest: (!may_be_hidden)
-            .then(|| oldest.and_then(|at| now.duration_since(at).ok()).unwrap_or_default()),
+        oldest: now
+            .filter(|_| !may_be_hidden)
+            .map(|now| oldest.and_then(|at| now.duration_since(at).ok()).unwrap_or_default()),
         dead_letters,
-        is_paused: settings.is_paused(now),
+        is_paused: settings.is_paused(now.unwrap_or(own)),
         read: Instant::now(),
     })
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::texts::{Beside, metadata_blob};
+use super::texts::{Beside, is_conflict, metadata_blob};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::{
-    ETag, MAX_METADATA_BYTES, Metadata, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
+    Condition, ETag, MAX_METADATA_BYTES, Metadata, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
     get_if_present, put_creating,
 };
 
@@ -15,6 +15,11 @@ const MAX_BLOB: u64 = 16 * MAX_METADATA_BYTES as u64;
 impl Beside {
     /// Returns the metadata of a queue; `None` if none was ever written.
     pub(super) async fn metadata(&self, queue: &QueueName) -> Result<Option<Metadata>, StoreError> {
+        Ok(self.tagged_metadata(queue).await?.map(|(metadata, _)| metadata))
+    }
+
+    /// Returns the metadata of a queue with the tag of its blob.
+    async fn tagged_metadata(&self, queue: &QueueName) -> Result<Option<(Metadata, ETag)>, StoreError> {
         let name = metadata_blob(queue)?;
         let Some(blob) = get_if_present(&*self.blobs, &name, MAX_BLOB).await? else { return Ok(None) };
         let entries: BTreeMap<String, String> = serde_json::from_slice(&blob.data).map_err(|error| {
@@ -22,7 +27,32 @@ impl Beside {
                 .with_detail("the metadata in the blob is not JSON")
                 .with_source(error)
         })?;
-        Ok(Some(entries.into_iter().collect()))
+        Ok(Some((entries.into_iter().collect(), blob.properties.etag)))
+    }
+
+    /// Writes the metadata if it is still `before`.
+    ///
+    /// # Errors
+    /// `ConditionNotMet` if it is not; those of the blobs.
+    pub(super) async fn replace_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        let (present, condition) = match self.tagged_metadata(queue).await? {
+            Some((present, tag)) => (present, Condition::IfMatch(tag)),
+            None => (Metadata::new(), Condition::IfAbsent),
+        };
+        let changed = || StoreError::new(Kind::ConditionNotMet, Operation::SetQueueMetadata.as_str(), queue);
+        if present != *before {
+            return Err(changed());
+        }
+        let options = PutBlob::new().with_condition(condition);
+        match self.write_metadata(queue, metadata, options).await {
+            Err(error) if is_conflict(&error) => Err(changed()),
+            written => written,
+        }
     }
 
     /// Returns the tag of the metadata that are there.

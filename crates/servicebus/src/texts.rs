@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -25,6 +26,8 @@ use jobqueue_storage::{
 const CONTAINER: &str = "jobqueue-servicebus";
 /// A number of up to ten digits, perhaps a time, and a line break precede the text.
 const MAX_BLOB: u64 = MAX_TEXT_BYTES as u64 + 40;
+/// The time for which a note is believed that texts are saved. It is renewed while they are.
+const NOTE_TTL: Duration = Duration::from_secs(86_400);
 /// The most rounds against others who write the same blob.
 pub(super) const ROUNDS: u32 = 5;
 
@@ -87,12 +90,25 @@ impl Beside {
         Ok(saved.and_then(|saved| Some((saved.text?, saved.tag))))
     }
 
-    /// Returns whether there are texts of a queue's messages.
-    pub(super) async fn has_any(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let prefix = format!("texts/{queue}/");
-        match self.blobs.list_blobs(Self::blob("x")?.container(), &prefix, None).await {
-            Err(error) if error.kind() == Kind::ContainerNotFound => Ok(false),
-            page => Ok(!page?.blobs.is_empty()),
+    /// Notes for all processes that texts are saved for messages of a queue.
+    pub(super) async fn note_saving(&self, queue: &QueueName) -> Result<(), StoreError> {
+        put_creating(&*self.blobs, &note_of(queue)?, Bytes::new(), PutBlob::new()).await.map(drop)
+    }
+
+    /// Returns whether texts are saved for messages of a queue. A process that sees none at the moment may be too late for the next one, so a
+    /// note of it outlasts the texts.
+    pub(super) async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        let note = note_of(queue)?;
+        match self.blobs.blob_properties(&note).await {
+            Ok(noted) if self.runtime.now().duration_since(noted.modified).unwrap_or_default() < NOTE_TTL => {
+                Ok(true)
+            }
+            Ok(_) => {
+                let prefix = format!("texts/{}/", Place::of(queue).queue);
+                Ok(!self.blobs.list_blobs(note.container(), &prefix, None).await?.blobs.is_empty())
+            }
+            Err(error) if matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -162,6 +178,10 @@ impl Beside {
             log::debug!(queue = %held.queue, %error, "the saved text of a message was not removed");
         }
     }
+}
+
+fn note_of(queue: &QueueName) -> Result<BlobName, StoreError> {
+    Beside::blob(&format!("saves/{}", Place::of(queue).queue))
 }
 
 /// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and made again; ids do not.

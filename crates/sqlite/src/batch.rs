@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use rusqlite::{CachedStatement, Connection, params};
 
-use super::clock::StoreClock;
+use super::clock::{LEASED_TIME, StoreClock};
 use super::error::{Applied, Cause, Failure, from_sql};
 use super::known::{Known, QueueRow};
 use super::new_row::{self, Pending};
+use super::space::Reserve;
 use super::statements::Statements;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Operation, PutMessage, QueueName, StoreError, StoreErrorKind};
@@ -24,6 +25,9 @@ pub(super) struct Batch<'c> {
     /// synced each time.
     note: bool,
     changed: bool,
+    reserve: Reserve,
+    /// True if the file is full: what takes pages is done in another way.
+    saves_pages: bool,
     unmet: bool,
     /// The milliseconds by which leases were moved, since time has leapt ahead.
     moved: i64,
@@ -38,6 +42,8 @@ pub(super) struct Batch<'c> {
 pub(super) struct Finished {
     /// True if something was changed, so that there is something to commit.
     pub(super) changed: bool,
+    /// The part of the reserved pages that must be left.
+    pub(super) reserve: Reserve,
     /// The queues whose subscriptions are to be notified.
     pub(super) arrived: Vec<QueueName>,
     /// The file as it is after the commit.
@@ -78,6 +84,8 @@ impl<'c> Batch<'c> {
             known,
             note: false,
             changed: false,
+            reserve: Reserve::Nothing,
+            saves_pages: false,
             unmet: false,
             moved: 0,
             hides_time: false,
@@ -109,18 +117,19 @@ impl<'c> Batch<'c> {
         leap
     }
 
-    /// Moves the leases that were in force before time leapt ahead: their owners count how long they last.
+    /// Moves the leases that were in force before time leapt ahead: their owners count how long they last. This reads all leases, all blobs
+    /// and the index of times, some seconds for many millions, in which other operations wait. No index would be worth it.
     fn move_leases(&mut self, leap: i64) -> rusqlite::Result<()> {
         self.changed = true;
         self.note = true;
         self.moved += leap;
         for statement in [
-            "UPDATE jobqueue_lease SET until = until + ?1 WHERE until > ?2",
+            "UPDATE jobqueue_lease SET until = until + ?1 WHERE until > ?2 AND until < ?3",
             "UPDATE jobqueue_message SET visible_at = visible_at + ?1
-                WHERE waiting = 0 AND visible_at > ?2 AND visible_at <> 140737488355327 AND leased = 1",
-            "UPDATE jobqueue_blob SET lease_until = lease_until + ?1 WHERE lease_until > ?2",
+                WHERE waiting = 0 AND visible_at > ?2 AND visible_at < ?3 AND leased = 1",
+            "UPDATE jobqueue_blob SET lease_until = lease_until + ?1 WHERE lease_until > ?2 AND lease_until < ?3",
         ] {
-            self.connection.execute(statement, params![leap, self.now - leap])?;
+            self.connection.execute(statement, params![leap, self.now - leap, LEASED_TIME])?;
         }
         Ok(())
     }
@@ -159,6 +168,20 @@ impl<'c> Batch<'c> {
     /// Notes that something was written, so that the transaction is committed.
     pub(super) fn note_change(&mut self) {
         self.changed = true;
+    }
+
+    /// Notes that the operation may take pages, for which a part of the reserved ones is not available.
+    pub(super) fn leave(&mut self, reserve: Reserve) {
+        self.reserve = self.reserve.max(reserve);
+    }
+
+    /// Makes operations do without pages where they can, after a try for which the file was full.
+    pub(super) fn save_pages(&mut self) {
+        self.saves_pages = true;
+    }
+
+    pub(super) fn saves_pages(&self) -> bool {
+        self.saves_pages
     }
 
     /// Notes that the operation found nothing, and is applied again if messages arrive in its transaction.
@@ -214,11 +237,38 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
+    /// Returns the leases that have ended, and forgets them, and a time before which no other lease ends.
+    pub(super) fn take_ended(&mut self, name: &QueueName) -> rusqlite::Result<(Vec<i64>, i64)> {
+        let ended = self.row(name)?.map(|row| (std::mem::take(&mut row.ended), row.others_due));
+        Ok(ended.unwrap_or((Vec::new(), i64::MAX)))
+    }
+
+    pub(super) fn set_ended(
+        &mut self,
+        name: &QueueName,
+        leases: Vec<i64>,
+        others_due: i64,
+    ) -> rusqlite::Result<()> {
+        if let Some(row) = self.row(name)? {
+            (row.ended, row.others_due) = (leases, others_due);
+        }
+        Ok(())
+    }
+
+    /// Notes that a lease that had ended is gone, as those that ended before it.
+    pub(super) fn end_lease(&mut self, name: &QueueName, id: i64) -> rusqlite::Result<()> {
+        if let Some(row) = self.row(name)? {
+            while row.ended.pop().is_some_and(|ended| ended != id) {}
+        }
+        Ok(())
+    }
+
     /// Notes a lease that ends at `until`.
     pub(super) fn note_lease(&mut self, name: &QueueName, until: i64) -> rusqlite::Result<()> {
         self.changed = true;
         if let Some(row) = self.row(name)? {
             row.due = row.due.min(until);
+            row.others_due = row.others_due.min(until);
         }
         Ok(())
     }
@@ -237,7 +287,7 @@ impl<'c> Batch<'c> {
 
     /// Returns whether messages have become visible since [`wake`](Self::wake).
     pub(super) fn has_visible(&self) -> bool {
-        self.known.queues.iter().any(|(_, row)| row.is_some_and(|row| row.visible))
+        self.known.queues.iter().any(|(_, row)| row.as_ref().is_some_and(|row| row.visible))
     }
 
     /// Calls `wake` for each queue in which messages have become visible since the last call. Returns whether one of the calls returned true;
@@ -301,7 +351,13 @@ impl<'c> Batch<'c> {
         if self.known.queues.len() > MAX_KNOWN {
             self.known.queues.clear();
         }
-        Ok(Finished { changed: self.changed, arrived, known: self.known, moved: self.moved })
+        Ok(Finished {
+            changed: self.changed,
+            reserve: self.reserve,
+            arrived,
+            known: self.known,
+            moved: self.moved,
+        })
     }
 
     fn row(&mut self, name: &QueueName) -> rusqlite::Result<Option<&mut QueueRow>> {

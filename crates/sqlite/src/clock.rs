@@ -20,8 +20,11 @@ use jobqueue_storage::log::{debug, warn};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
-/// The end of the year 9999: no instant is later, so no sum overflows.
-pub(super) const LAST_INSTANT: i64 = 253_402_300_799_999;
+/// The time of visibility of a leased message in the index of times: behind all times, and as long as one of today.
+pub(super) const LEASED_TIME: i64 = (1 << 47) - 1;
+
+/// The last millisecond before, in the year 6429: no instant is later, so no sum overflows.
+pub(super) const LAST_INSTANT: i64 = LEASED_TIME - 1;
 
 #[derive(Debug)]
 pub(super) struct StoreClock {
@@ -56,7 +59,7 @@ const SLOWED: Duration = Duration::from_millis(100);
 impl State {
     /// Returns the time when the wall clock says `wall`. `present` is the monotonic time; `None` for clocks that are not watched.
     fn now(&mut self, wall: i64, seen: i64, present: Option<Instant>) -> i64 {
-        let floor = seen.max(self.last);
+        let floor = seen.max(self.last).min(LAST_INSTANT);
         let watched = self.at.zip(present).map(|(at, present)| {
             let passed = present.saturating_duration_since(at).as_millis();
             let expected = self.last.saturating_add(i64::try_from(passed).unwrap_or(LAST_INSTANT));

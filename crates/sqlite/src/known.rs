@@ -22,12 +22,11 @@ pub(super) struct Known {
     pub(super) sequence: i64,
     /// The reserved numbers that are left. They are the last ones of the file, so that numbers grow from commit to commit.
     pub(super) numbers: Range<i64>,
-    /// How many numbers were reserved at once.
+    /// The size of the last reservation.
     block: i64,
     pub(super) queues: Vec<(QueueName, Option<QueueRow>)>,
 }
 
-#[derive(Clone, Copy)]
 pub(super) struct QueueRow {
     pub(super) id: i64,
     /// No message of a lower row can still be received by its number. What the file says may lag behind.
@@ -36,6 +35,10 @@ pub(super) struct QueueRow {
     /// No lease ends before. What the file says may be earlier.
     pub(super) due: i64,
     stored_due: i64,
+    /// Leases that had ended when they were last read, the first ones last. Some may have been renewed or deleted since.
+    pub(super) ended: Vec<i64>,
+    /// No other lease ends before.
+    pub(super) others_due: i64,
     /// True if messages have become visible since this was last asked.
     pub(super) visible: bool,
     /// True if messages have arrived since the last notification, and true if some of the messages were not visible at once.
@@ -108,14 +111,18 @@ impl QueueRow {
             .prepare_cached("SELECT id, head, due, has_groups FROM jobqueue_queue WHERE name = ?1")?;
         let row = select.query_row([name.as_str()], |row| {
             let (id, stored_head, stored_due) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            let head =
-                known.filter(|known| known.id == id).map_or(stored_head, |known| known.head.max(stored_head));
+            let head = known
+                .as_ref()
+                .filter(|known| known.id == id)
+                .map_or(stored_head, |known| known.head.max(stored_head));
             Ok(Self {
                 id,
                 head,
                 stored_head,
                 due: stored_due,
                 stored_due,
+                ended: Vec::new(),
+                others_due: stored_due,
                 visible: false,
                 arrived: false,
                 delayed: false,

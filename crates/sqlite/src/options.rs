@@ -92,7 +92,9 @@ impl Options {
     }
 
     /// Sets the size in bytes up to which this handle may grow the file, without its log; by default it is limited only
-    /// by the disk. A larger write fails with `Full` and is not applied; deletions free space.
+    /// by the disk. A larger write fails with `Full` and is not applied; deletions free space. A sixteenth of it, 256 KiB to 2 MiB but a quarter at most, is left for
+    /// leases, renewals and messages that are put back. Once these have used it up, a longer text is refused, and messages that were put back are
+    /// given before others, until deletions have freed some space.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self

@@ -26,9 +26,9 @@ mod tests {
     #[test]
     fn pages_of_operators_scan_no_messages_and_sort_nothing() {
         for (sql, index) in [
-            (BY_TIME, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
+            (BY_TIME, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (EXPIRED, "COVERING INDEX jobqueue_message_expiry (expires_at<?)"),
-            (HIDDEN, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
+            (HIDDEN, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>? AND visible_at<?)"),
             (HIDDEN_EXPIRED, "INDEX jobqueue_message_expiry (expires_at<?)"),
             (RUNNING, "SEARCH l USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
             (SEEN, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),

@@ -9,33 +9,43 @@ use super::error::{Cause, from_sql};
 use super::groups::Removed;
 use super::known::Known;
 use super::schema;
-use jobqueue_storage::StoreErrorKind;
+use jobqueue_storage::QueueName;
 
 /// The number of messages removed in one transaction.
 const MESSAGES: usize = 500;
 
-/// The number of blobs removed in one transaction.
+/// The number of blobs removed in one transaction, and the bytes above which no further one is: SQLite reads each page of a blob.
 const BLOBS: usize = 16;
+const BYTES: i64 = 8 << 20;
 
 const OF_QUEUE: &str = "DELETE FROM jobqueue_message WHERE id IN
     (SELECT id FROM jobqueue_message WHERE id >= ?1 << 42 AND id < ?1 + 1 << 42 LIMIT ?2)";
 
 const LEASES_OF_QUEUE: &str = "DELETE FROM jobqueue_lease WHERE id >= ?1 << 42 AND id < ?1 + 1 << 42";
 
-const OF_CONTAINER: &str =
-    "DELETE FROM jobqueue_blob WHERE id IN (SELECT id FROM jobqueue_blob WHERE container = ?1 LIMIT ?2)";
+const OF_CONTAINER: &str = "DELETE FROM jobqueue_blob WHERE id IN
+    (SELECT id FROM
+        (SELECT id, sum(length) OVER (ROWS UNBOUNDED PRECEDING) - length AS before
+         FROM (SELECT id, length FROM jobqueue_blob WHERE container = ?1 LIMIT ?2))
+     WHERE before < ?3)";
 
-/// Runs one step; returns true if there is more to do. Does nothing while another process holds the write lock.
-pub(super) fn step(connection: &Connection, clock: &StoreClock, known: &mut Known) -> Result<bool, Cause> {
-    // The application may run `ANALYZE` at any time. On a full file they stay until there is room.
-    match schema::forget_statistics(connection) {
-        Ok(true) => schema::read_again(connection)?,
-        Ok(false) => {}
-        Err(cause) if matches!(cause.kind, StoreErrorKind::Full | StoreErrorKind::Timeout) => {}
-        Err(cause) => return Err(cause),
+/// The result of one step.
+#[derive(Default)]
+pub(super) struct Purged {
+    /// True if there is more to do.
+    pub(super) has_more: bool,
+    /// The queues whose subscriptions are to be notified: a message was removed that held up its group.
+    pub(super) arrived: Vec<QueueName>,
+}
+
+/// Runs one step. Does nothing while another process holds the write lock.
+pub(super) fn step(connection: &Connection, clock: &StoreClock, known: &mut Known) -> Result<Purged, Cause> {
+    // The application may run `ANALYZE` at any time.
+    if schema::forget_statistics(connection)? {
+        schema::read_again(connection)?;
     }
     if !is_needed(connection, clock).map_err(from_sql)? {
-        return Ok(false);
+        return Ok(Purged::default());
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(from_sql)?;
     let done = in_transaction(connection, clock, std::mem::take(known)).and_then(|done| {
@@ -45,10 +55,10 @@ pub(super) fn step(connection: &Connection, clock: &StoreClock, known: &mut Know
     if !connection.is_autocommit() {
         connection.execute_batch("ROLLBACK").map_err(from_sql)?;
     }
-    let (more, finished) = done?;
+    let (has_more, finished) = done?;
     *known = finished.known;
     clock.leases_were_moved(finished.moved);
-    Ok(more)
+    Ok(Purged { has_more, arrived: finished.arrived })
 }
 
 fn is_needed(connection: &Connection, clock: &StoreClock) -> rusqlite::Result<bool> {
@@ -87,9 +97,21 @@ fn expired(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
     for (id, queue, removed) in removed {
         batch.note_change();
         batch.statement("DELETE FROM jobqueue_lease WHERE id = ?1")?.execute([id])?;
-        removed.advance(batch, queue)?;
+        if let Some(visible_at) = removed.advance(batch, queue)? {
+            arrive(batch, queue, visible_at)?;
+        }
     }
     Ok(more)
+}
+
+/// Notes that the next message of a group is visible at `visible_at`, unless the queue is being removed.
+fn arrive(batch: &mut Batch<'_>, queue: i64, visible_at: i64) -> rusqlite::Result<()> {
+    let name = "SELECT name FROM jobqueue_queue WHERE id = ?1";
+    let name: Option<String> = batch.statement(name)?.query_row([queue], |row| row.get(0)).optional()?;
+    match name.and_then(|name| QueueName::new(&name).ok()) {
+        Some(name) => batch.arrive(&name, visible_at),
+        None => Ok(()),
+    }
 }
 
 fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
@@ -101,14 +123,67 @@ fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
         .optional()?;
     let Some((kind, owner)) = found else { return Ok(false) };
     batch.note_change();
-    let (sql, limit) = if kind == "queue" { (OF_QUEUE, MESSAGES) } else { (OF_CONTAINER, BLOBS) };
-    let connection = batch.connection();
-    if connection.execute(sql, params![owner, limit as i64])? == 0 {
-        if kind == "queue" {
+    let (connection, is_queue) = (batch.connection(), kind == "queue");
+    let removed = match is_queue {
+        true => connection.execute(OF_QUEUE, params![owner, MESSAGES as i64])?,
+        false => connection.execute(OF_CONTAINER, params![owner, BLOBS as i64, BYTES])?,
+    };
+    if removed == 0 {
+        if is_queue {
             connection.execute(LEASES_OF_QUEUE, [owner])?;
         }
         connection
             .execute("DELETE FROM jobqueue_garbage WHERE kind = ?1 AND owner = ?2", params![kind, owner])?;
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::tests::file;
+    use jobqueue_storage::clock::ManualClock;
+    use jobqueue_storage::runtime::Runtime;
+
+    fn removed(connection: &Connection) -> Purged {
+        let now = std::time::UNIX_EPOCH + Duration::from_secs(1_000);
+        let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::at(now))));
+        step(connection, &clock, &mut Known::default()).map_err(|cause| cause.kind).unwrap()
+    }
+
+    /// A worker would otherwise notice only by polling that the next message of the group can be received.
+    #[test]
+    fn removal_of_the_first_of_a_group_announces_the_next() {
+        for (visible_at, delayed) in [(0, 0), (2_000_000, 1)] {
+            let connection = file(&["queue"]);
+            for (waiting, expires_at) in [(0, Some(1)), (1, None)] {
+                let insert = "INSERT INTO jobqueue_message (queue, visible_at, inserted_at, dequeue_count, leased, waiting, receipt,
+                    text, group_name, turn, expires_at) VALUES (1, ?1, 0, 0, 0, ?2, x'', '', 'a', ?2, ?3)";
+                connection.execute(insert, params![visible_at, waiting, expires_at]).unwrap();
+            }
+            assert_eq!(removed(&connection).arrived, ["queue".parse().unwrap()]);
+            let count = "SELECT delayed FROM jobqueue_queue";
+            assert_eq!(connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), delayed);
+        }
+    }
+
+    #[test]
+    fn large_blobs_of_a_container_are_removed_a_few_at_a_time() {
+        let connection = file(&[]);
+        connection.execute("INSERT INTO jobqueue_garbage VALUES ('container', 1)", []).unwrap();
+        for name in 0..4 {
+            let insert = "INSERT INTO jobqueue_blob (container, name, etag, modified_at, metadata, length, lease_breaking, content)
+                VALUES (1, ?1, 1, 0, '', ?2, 0, zeroblob(?2))";
+            connection.execute(insert, params![name.to_string(), 5 << 20]).unwrap();
+        }
+        let count = || connection.query_row("SELECT count(*) FROM jobqueue_blob", [], |row| row.get(0));
+        for left in [2, 0, 0] {
+            assert!(removed(&connection).has_more);
+            assert_eq!(count(), Ok(left));
+        }
+        assert!(!removed(&connection).has_more);
+    }
 }

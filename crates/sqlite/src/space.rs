@@ -16,8 +16,27 @@ const CHECKPOINT_PAGES: u32 = 1_000;
 const FEWEST_PAGES: u32 = 16;
 /// The free bytes above which no room has to be reserved.
 const PLENTY: u64 = 256 << 20;
+/// The pages that only operations on messages that exist may take: the least and the greatest number, and the share of all allowed ones.
+const LEAST_RESERVE: i64 = 32;
+const MOST_RESERVE: i64 = 256;
+const RESERVE_SHARE: i64 = 16;
 /// SQLite's own limit on the number of pages.
 const ALL_PAGES: i64 = 0xffff_fffe;
+
+/// The part of the reserved pages that an operation must leave, in eighths.
+///
+/// Messages that are put back leave pages for leases, and new leases leave some for messages that are leased again: whatever is put back,
+/// a get finds messages, and their deletion frees pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reserve {
+    Nothing = 0,
+    /// For those that are leased again.
+    ForOldLeases = 1,
+    ForLeases = 2,
+    /// For texts that grow, and for leases.
+    ForTexts = 3,
+    All = 8,
+}
 
 #[derive(Debug)]
 pub(super) struct Space {
@@ -25,6 +44,8 @@ pub(super) struct Space {
     /// The greatest number of pages that the application allows.
     max_pages: i64,
     page: u64,
+    /// The number of pages that the file may have now.
+    limit: i64,
     /// The free bytes when last asked; `None` where they cannot be known.
     free: Option<u64>,
 }
@@ -40,7 +61,7 @@ impl Space {
         let page = u64::try_from(page).unwrap_or(0).max(512);
         let max_pages =
             max_bytes.map_or(ALL_PAGES, |bytes| i64::try_from(bytes / page).unwrap_or(ALL_PAGES).max(1));
-        let mut space = Self { folder, max_pages, page, free: None };
+        let mut space = Self { folder, max_pages, page, limit: ALL_PAGES, free: None };
         space.look(connection)?;
         Ok(space)
     }
@@ -53,12 +74,44 @@ impl Space {
             return Ok(());
         }
         let pages = self.allowed_pages(connection)?;
-        connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
+        let limit = format!("PRAGMA max_page_count = {pages}");
+        self.limit = connection.query_row(&limit, [], |row| row.get(0))?;
+        Ok(())
+    }
+
+    /// Returns the number of pages that the file has left; all of them if it is not limited.
+    pub(super) fn free_pages(&self, connection: &Connection) -> rusqlite::Result<i64> {
+        if self.limit >= ALL_PAGES {
+            return Ok(ALL_PAGES);
+        }
+        let pages = |pragma: &str| -> rusqlite::Result<i64> {
+            connection.prepare_cached(pragma)?.query_row([], |row| row.get(0))
+        };
+        Ok(self.limit - pages("PRAGMA page_count")? + pages("PRAGMA freelist_count")?)
+    }
+
+    /// Returns whether the open transaction has left `part` of the pages that leases, renewals and messages that are put back may need,
+    /// or has taken none of those that were `free` before: a full file would otherwise stop the work that frees it.
+    pub(super) fn has_reserve(
+        &self,
+        connection: &Connection,
+        part: Reserve,
+        free: i64,
+    ) -> rusqlite::Result<bool> {
+        let left = self.free_pages(connection)?;
+        let reserve = (self.limit / RESERVE_SHARE).clamp(LEAST_RESERVE, MOST_RESERVE).min(self.limit / 4);
+        Ok(left >= free || left >= reserve * part as i64 / Reserve::All as i64)
     }
 
     pub(super) fn checkpoint_pages(&self) -> u32 {
         let share = self.free.map_or(u64::MAX, |free| free / 16 / self.page);
         u32::try_from(share).unwrap_or(u32::MAX).clamp(FEWEST_PAGES, CHECKPOINT_PAGES)
+    }
+
+    /// Returns the number of bytes that a log has before it starts over, unless a reader uses an old state.
+    pub(super) fn log_bytes(&self) -> i64 {
+        let frame = self.page + 24;
+        i64::try_from(u64::from(self.checkpoint_pages()) * 2 * frame).unwrap_or(i64::MAX)
     }
 
     pub(super) fn has_plenty(&self) -> bool {
@@ -81,7 +134,7 @@ mod tests {
     use super::*;
 
     fn space(free: Option<u64>) -> Space {
-        Space { folder: PathBuf::new(), max_pages: ALL_PAGES, page: 8_192, free }
+        Space { folder: PathBuf::new(), max_pages: ALL_PAGES, page: 8_192, limit: ALL_PAGES, free }
     }
 
     #[test]
@@ -90,6 +143,14 @@ mod tests {
         assert_eq!(space(Some(1 << 40)).checkpoint_pages(), CHECKPOINT_PAGES);
         assert_eq!(space(Some(8 << 20)).checkpoint_pages(), 64);
         assert_eq!(space(Some(0)).checkpoint_pages(), FEWEST_PAGES);
+    }
+
+    #[test]
+    fn small_file_takes_messages_too() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE t (x)").unwrap();
+        let space = Space { limit: 32, ..space(None) };
+        assert!(space.has_reserve(&connection, Reserve::All, 31).unwrap());
     }
 
     #[test]

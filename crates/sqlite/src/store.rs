@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use tokio::sync::oneshot;
 
@@ -14,6 +13,7 @@ use super::clock::StoreClock;
 use super::error::{Applied, Cause, from_sql};
 use super::health::Health;
 use super::holders::Holders;
+use super::inbox::Inbox;
 use super::known::Known;
 use super::notifiers::Notifiers;
 use super::open::open_files::OpenFiles;
@@ -99,14 +99,16 @@ impl Store {
         let fail = |cause: Cause| cause.error(operation.as_str(), subject);
         self.health.check().map_err(fail)?;
         let (reply, answer) = oneshot::channel();
-        let (since, subject) = (Instant::now(), subject.clone());
-        let task = Task { operation, subject, weight, since, work, is_unmet: false, result: None, reply };
-        let send = |channels: &Channels| channels.tasks.send(Box::new(task)).is_ok();
-        let is_sent = self.channels.as_ref().is_some_and(send);
-        if !is_sent {
+        let task = Task::new(operation, subject.clone(), weight, work, reply);
+        if !self.request(Box::new(task)) {
             return Err(fail(gone()));
         }
         answer.await.unwrap_or_else(|_| Err(fail(gone().ambiguous(true))))
+    }
+
+    /// Hands a task to the writer. Returns false if the writer is gone.
+    pub(super) fn request(&self, task: Box<dyn Work>) -> bool {
+        self.channels.as_ref().is_some_and(|channels| channels.tasks.send(task).is_ok())
     }
 
     /// Reads from a snapshot. Counts, pages and searches may take long; the other reads do not wait for them.
@@ -234,9 +236,10 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
     let health = Arc::new(Health::new());
     let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
     let space = Space::new(&connection, folder, options.max_bytes).map_err(from_sql)?;
-    let upkeep = Upkeep::new(&connection, Arc::clone(&health), space).map_err(from_sql)?;
-    let clock = StoreClock::shared(options.runtime, &file);
     let notifiers = Arc::new(Notifiers::default());
+    let upkeep =
+        Upkeep::new(&connection, Arc::clone(&health), Arc::clone(&notifiers), space).map_err(from_sql)?;
+    let clock = StoreClock::shared(options.runtime, &file);
     let reader = |role| -> Result<_, Cause> {
         let (questions, asked) = mpsc::channel::<Question>();
         let reader = Reader {
@@ -249,7 +252,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
     };
     let (questions, reads) = reader("reader")?;
     let (searches, searching) = reader("searcher")?;
-    let (tasks, inbox) = mpsc::channel();
+    let (tasks, requested) = mpsc::channel();
     let files = OpenFiles::of(&file);
     let store = Store {
         holders: Holders::beside(&file),
@@ -265,7 +268,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
     };
     let writer = Writer {
         connection,
-        inbox,
+        inbox: Inbox::new(requested),
         clock,
         notifiers,
         health,

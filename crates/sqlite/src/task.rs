@@ -1,12 +1,13 @@
 //! An operation on its way to the writer: its work, its result, and the caller that waits for the answer.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::batch::Batch;
 use super::error::{Applied, Cause, Failure};
+use super::space::Reserve;
 use jobqueue_storage::{Operation, StoreError};
 
 /// A task whose answer's type the writer need not know.
@@ -17,12 +18,16 @@ pub(super) trait Work: Send {
     /// Returns whether the kept answer may become better: a get that found nothing, before messages arrived in the same transaction.
     fn is_unmet(&self) -> bool;
 
+    /// Returns whether the work adds messages, blobs or entries.
+    fn adds(&self) -> bool;
+
     /// Sends the kept answer, after the commit.
     fn answer(self: Box<Self>);
 
     fn fail(self: Box<Self>, cause: &Cause);
 
-    fn since(&self) -> Instant;
+    /// Returns for how long another process or transaction has kept the work waiting, at `now`: since the first call.
+    fn kept_waiting(&mut self, now: Instant) -> Duration;
 
     /// Returns the approximate number of bytes that the work writes.
     fn weight(&self) -> usize;
@@ -31,14 +36,27 @@ pub(super) trait Work: Send {
 }
 
 pub(super) struct Task<S, T, F> {
-    pub(super) operation: Operation,
-    pub(super) subject: S,
-    pub(super) weight: usize,
-    pub(super) since: Instant,
-    pub(super) work: F,
-    pub(super) is_unmet: bool,
-    pub(super) result: Option<Result<T, StoreError>>,
-    pub(super) reply: oneshot::Sender<Result<T, StoreError>>,
+    operation: Operation,
+    subject: S,
+    weight: usize,
+    /// The time at which it was first noticed that another process or transaction holds the lock.
+    waits_since: Option<Instant>,
+    work: F,
+    is_unmet: bool,
+    result: Option<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<S, T, F> Task<S, T, F> {
+    pub(super) fn new(
+        operation: Operation,
+        subject: S,
+        weight: usize,
+        work: F,
+        reply: oneshot::Sender<Result<T, StoreError>>,
+    ) -> Self {
+        Self { operation, subject, weight, waits_since: None, work, is_unmet: false, result: None, reply }
+    }
 }
 
 impl<S, T, F> Work for Task<S, T, F>
@@ -51,6 +69,9 @@ where
         if self.operation != Operation::Put {
             // Any other operation that reads the messages has to find the pending ones.
             batch.insert_pending()?;
+        }
+        if self.adds() {
+            batch.leave(Reserve::All);
         }
         self.result = Some(match (self.work)(batch, &self.subject) {
             Ok(value) => Ok(value),
@@ -65,6 +86,13 @@ where
         self.is_unmet
     }
 
+    fn adds(&self) -> bool {
+        matches!(
+            self.operation,
+            Operation::Put | Operation::PutAll | Operation::PutBlob | Operation::AppendJournal
+        )
+    }
+
     fn answer(self: Box<Self>) {
         if let Some(result) = self.result {
             // A caller that stopped waiting needs no answer.
@@ -76,8 +104,8 @@ where
         let _ = self.reply.send(Err(cause.error(self.operation.as_str(), &self.subject)));
     }
 
-    fn since(&self) -> Instant {
-        self.since
+    fn kept_waiting(&mut self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.waits_since.get_or_insert(now))
     }
 
     fn weight(&self) -> usize {
@@ -86,5 +114,20 @@ where
 
     fn is_abandoned(&self) -> bool {
         self.reply.is_closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An operation may have waited long behind others of its own process when it is tried first.
+    #[test]
+    fn patience_begins_when_the_lock_is_first_missed() {
+        let (reply, _answer) = oneshot::channel();
+        let mut task = Task::new(Operation::Put, "jobs", 1, |_: &mut Batch<'_>, _: &&str| Ok(()), reply);
+        let tried = Instant::now() + Duration::from_secs(10);
+        assert_eq!(task.kept_waiting(tried), Duration::ZERO);
+        assert_eq!(task.kept_waiting(tried + Duration::from_secs(3)), Duration::from_secs(3));
     }
 }

@@ -15,8 +15,9 @@ use super::clock::StoreClock;
 use super::error::from_sql;
 use super::health::Health;
 use super::known::Known;
+use super::notifiers::Notifiers;
 use super::purge;
-use super::space::Space;
+use super::space::{Reserve, Space};
 use jobqueue_storage::log::{debug, warn};
 
 /// The number of pages from which to warn that the log cannot be cut: 64 MiB.
@@ -41,9 +42,9 @@ const PURGE_SHARE: u32 = 9;
 const SLOW: Duration = Duration::from_secs(60);
 
 pub(super) struct Upkeep {
-    /// The number of pages in the log that the file lacked after the last commit.
-    uncopied: u32,
-    /// The number of those pages at which to checkpoint next.
+    /// The number of pages in the log after the last transaction.
+    logged: u32,
+    /// The number of pages in the log that the file lacks at which to checkpoint next.
     next_checkpoint: u32,
     next_warning: u32,
     next_purge: Instant,
@@ -52,21 +53,30 @@ pub(super) struct Upkeep {
     /// True if there is something to do as soon as no operation is requested.
     pending: bool,
     health: Arc<Health>,
+    notifiers: Arc<Notifiers>,
     space: Space,
 }
 
 impl Upkeep {
     /// Takes over the checkpointing of `connection`.
-    pub(super) fn new(connection: &Connection, health: Arc<Health>, space: Space) -> rusqlite::Result<Self> {
+    pub(super) fn new(
+        connection: &Connection,
+        health: Arc<Health>,
+        notifiers: Arc<Notifiers>,
+        space: Space,
+    ) -> rusqlite::Result<Self> {
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+        // Behind a long reader the log may have become long: whoever restarts it cuts the rest off.
+        connection.pragma_update(None, "journal_size_limit", space.log_bytes())?;
         Ok(Self {
-            uncopied: 0,
+            logged: 0,
             next_checkpoint: space.checkpoint_pages(),
             next_warning: WARN_PAGES,
             next_purge: Instant::now() + PURGE_EVERY,
             has_more: false,
             pending: true,
             health,
+            notifiers,
             space,
         })
     }
@@ -82,6 +92,20 @@ impl Upkeep {
         if let Err(error) = self.space.look(connection) {
             self.health.note(&from_sql(error));
         }
+    }
+
+    /// Returns whether a transaction leaves room for work on the messages that exist.
+    pub(super) fn has_reserve(
+        &self,
+        connection: &Connection,
+        part: Reserve,
+        free: i64,
+    ) -> rusqlite::Result<bool> {
+        self.space.has_reserve(connection, part, free)
+    }
+
+    pub(super) fn free_pages(&self, connection: &Connection) -> rusqlite::Result<i64> {
+        self.space.free_pages(connection)
     }
 
     /// Returns the time that the writer may sleep when no operation is requested.
@@ -103,15 +127,16 @@ impl Upkeep {
     ) {
         if idle && !self.has_more {
             self.pending = self.purge(connection, clock, known);
-            if self.uncopied > 0 && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|log| !log.busy) {
+            if self.logged > 0 && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|log| !log.busy) {
+                self.logged = 0;
                 self.cut(connection);
             }
             return;
         }
         self.pending = true;
-        self.uncopied = self.count_uncopied(connection);
-        if self.uncopied >= self.next_checkpoint {
-            self.checkpoint(connection);
+        let uncopied = self.count_uncopied(connection);
+        if uncopied >= self.next_checkpoint {
+            self.checkpoint(connection, uncopied);
         }
         if Instant::now() >= self.next_purge {
             self.purge(connection, clock, known);
@@ -122,12 +147,14 @@ impl Upkeep {
     ///
     /// A hook on commits would show the length of the log too. But each range of versions of `rusqlite` has another one,
     /// and the oldest that this crate accepts has none.
-    fn count_uncopied(&self, connection: &Connection) -> u32 {
+    fn count_uncopied(&mut self, connection: &Connection) -> u32 {
         let counted = connection
             .prepare_cached("PRAGMA wal_checkpoint(NOOP)")
             .and_then(|mut statement| statement.query_row([], progress));
         // The next checkpoint meets the same error and decides what it means.
-        counted.map_or(self.next_checkpoint, |log| log.pages.saturating_sub(log.copied))
+        let Ok(log) = counted else { return self.next_checkpoint };
+        self.logged = log.pages;
+        log.pages.saturating_sub(log.copied)
     }
 
     pub(super) fn at_end(&mut self, connection: &Connection) {
@@ -138,26 +165,35 @@ impl Upkeep {
     fn purge(&mut self, connection: &Connection, clock: &StoreClock, known: &mut Known) -> bool {
         let begun = Instant::now();
         let removed = purge::step(connection, clock, known);
-        self.has_more = removed.as_ref().is_ok_and(|more| *more);
+        self.has_more = removed.as_ref().is_ok_and(|removed| removed.has_more);
         self.next_purge =
             Instant::now() + if self.has_more { begun.elapsed() * PURGE_SHARE } else { PURGE_EVERY };
-        removed.unwrap_or_else(|cause| {
-            let error = cause.error("remove expired messages", "");
-            debug!(%error, "expired messages were not removed; the next round will try again");
-            self.health.note(&cause);
-            true
-        })
+        match removed {
+            Ok(removed) => {
+                self.notifiers.notify(&removed.arrived);
+                removed.has_more
+            }
+            Err(cause) => {
+                let error = cause.error("remove expired messages", "");
+                debug!(%error, "expired messages were not removed; the next round will try again");
+                self.health.note(&cause);
+                true
+            }
+        }
     }
 
-    fn checkpoint(&mut self, connection: &mut Connection) {
+    fn checkpoint(&mut self, connection: &mut Connection, uncopied: u32) {
+        let due = self.space.checkpoint_pages();
+        // If it fails or is not done, trying again at every commit would be useless.
+        self.next_checkpoint = uncopied.saturating_add(due);
         let Some(Progress { pages, copied, .. }) = self.try_checkpoint(connection, "PASSIVE") else { return };
-        let (left, due) = (pages.saturating_sub(copied), self.space.checkpoint_pages());
+        let left = pages.saturating_sub(copied);
         // Those who use a state that is not old are soon done.
         let is_done = if pages >= due * 2 && left < due { self.restart(connection) } else { left == 0 };
         if is_done {
             return self.cut(connection);
         }
-        // A reader still uses an old state. Trying again at every commit would be useless.
+        // A reader still uses an old state.
         self.next_checkpoint = left.saturating_add(due);
         if pages >= self.next_warning {
             self.next_warning = pages.saturating_mul(2);
@@ -194,7 +230,6 @@ impl Upkeep {
     }
 
     fn cut(&mut self, connection: &Connection) {
-        self.uncopied = 0;
         self.look_for_space(connection);
         self.next_checkpoint = self.space.checkpoint_pages();
         self.next_warning = WARN_PAGES;
@@ -202,164 +237,4 @@ impl Upkeep {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-    use std::sync::mpsc;
-
-    use jobqueue_storage::runtime::Runtime;
-
-    use super::*;
-    use crate::error::Cause;
-    use crate::schema::MIGRATIONS;
-    use jobqueue_storage::StoreErrorKind;
-
-    /// A file of small pages that another writer uses too.
-    struct Shared {
-        folder: tempfile::TempDir,
-        connection: Connection,
-        upkeep: Upkeep,
-    }
-
-    fn open(folder: &Path) -> Connection {
-        let connection = Connection::open(folder.join("jobs.db")).unwrap();
-        connection.busy_timeout(Duration::from_secs(10)).unwrap();
-        connection.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
-        connection
-    }
-
-    fn insert(connection: &Connection, rows: u32) {
-        let rows = format!(
-            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
-             INSERT INTO own SELECT zeroblob(400) FROM n"
-        );
-        connection.execute_batch(&rows).unwrap();
-    }
-
-    fn log(connection: &Connection) -> Progress {
-        connection.query_row("PRAGMA wal_checkpoint(NOOP)", [], progress).unwrap()
-    }
-
-    impl Shared {
-        fn new() -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let connection = open(folder.path());
-            connection.execute_batch("PRAGMA page_size = 512; PRAGMA journal_mode = wal").unwrap();
-            connection.execute_batch(&MIGRATIONS.concat()).unwrap();
-            connection.pragma_update(None, "user_version", MIGRATIONS.len() as i64).unwrap();
-            connection.execute_batch("CREATE TABLE own (x)").unwrap();
-            connection.busy_timeout(Duration::ZERO).unwrap();
-            let space = Space::new(&connection, folder.path().to_owned(), None).unwrap();
-            let upkeep = Upkeep::new(&connection, Arc::new(Health::new()), space).unwrap();
-            Self { folder, connection, upkeep }
-        }
-
-        fn commit(&mut self, rows: u32) {
-            insert(&self.connection, rows);
-            self.upkeep.run(
-                false,
-                &mut self.connection,
-                &StoreClock::new(Runtime::new()),
-                &mut Known::default(),
-            );
-        }
-
-        /// Commits, while another connection has a transaction open until the file has all pages of the log.
-        fn commit_beside_another(&mut self, rows: u32) {
-            insert(&self.connection, rows);
-            let (other, third) = (open(self.folder.path()), open(self.folder.path()));
-            let (began, beginning) = mpsc::channel();
-            let other = std::thread::spawn(move || {
-                other.execute_batch("BEGIN IMMEDIATE").unwrap();
-                insert(&other, 1);
-                began.send(()).unwrap();
-                while log(&third).copied < log(&third).pages {
-                    std::thread::yield_now();
-                }
-                other.execute_batch("COMMIT").unwrap();
-            });
-            beginning.recv().unwrap();
-            self.upkeep.run(
-                false,
-                &mut self.connection,
-                &StoreClock::new(Runtime::new()),
-                &mut Known::default(),
-            );
-            other.join().unwrap();
-        }
-    }
-
-    /// A time to live bounds a queue: what has expired goes faster than it can come.
-    #[test]
-    fn expired_messages_are_removed_without_a_pause_between() {
-        let mut shared = Shared::new();
-        let rows = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200) INSERT INTO jobqueue_message
-            (queue, visible_at, expires_at, inserted_at, dequeue_count, leased, waiting, receipt, text)
-            SELECT 1, 0, 1, 0, 0, 0, 0, x'', '' FROM n";
-        shared.connection.execute_batch(rows).unwrap();
-        let clock = StoreClock::new(Runtime::new());
-        let mut left = Vec::new();
-        for _ in 0..3 {
-            let begun = Instant::now();
-            shared.upkeep.next_purge = begun;
-            shared.upkeep.run(true, &mut shared.connection, &clock, &mut Known::default());
-            assert!(!shared.upkeep.has_more || shared.upkeep.pause() <= begun.elapsed() * PURGE_SHARE);
-            let count = "SELECT count(*) FROM jobqueue_message";
-            left.push(shared.connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap());
-            assert_eq!(shared.upkeep.has_more, left.len() < 3, "{left:?}");
-        }
-        assert_eq!(left, [700, 200, 0]);
-        assert!(shared.upkeep.pause() >= IDLE);
-    }
-
-    /// Another writer is in a transaction whenever a checkpoint ends, so that SQLite never begins the log anew by itself.
-    #[test]
-    fn log_of_two_writers_is_restarted() {
-        let mut shared = Shared::new();
-        let mut longest = 0;
-        for _ in 0..8 {
-            shared.commit_beside_another(1_100);
-            longest = longest.max(log(&shared.connection).pages);
-        }
-        assert!(longest < 3_600, "{longest} pages");
-    }
-
-    /// Some reader always has a recent state of the file, each for a moment.
-    #[test]
-    fn log_is_restarted_when_those_who_read_a_recent_state_are_done() {
-        let mut shared = Shared::new();
-        shared.commit_beside_another(1_100);
-        insert(&shared.connection, 1_100);
-        let (reader, third) = (open(shared.folder.path()), open(shared.folder.path()));
-        reader.execute_batch("BEGIN").unwrap();
-        let _: i64 = reader.query_row("SELECT count(*) FROM own", [], |row| row.get(0)).unwrap();
-        let seen = log(&third).pages;
-        let reader = std::thread::spawn(move || {
-            while log(&third).copied < seen {
-                std::thread::yield_now();
-            }
-            reader.execute_batch("COMMIT").unwrap();
-        });
-        shared.commit(10);
-        reader.join().unwrap();
-        shared.commit(10);
-        assert!(log(&shared.connection).pages < 1_000, "{} pages", log(&shared.connection).pages);
-    }
-
-    #[test]
-    fn stopped_store_sleeps_although_there_is_more_to_remove() {
-        let mut shared = Shared::new();
-        (shared.upkeep.has_more, shared.upkeep.next_purge) = (true, Instant::now());
-        assert!(shared.upkeep.pause().is_zero());
-        shared.upkeep.health.note(&Cause::new(StoreErrorKind::Corrupt, "damaged"));
-        assert!(shared.upkeep.pause() >= IDLE);
-    }
-
-    #[test]
-    fn few_pages_behind_a_long_log_cost_no_checkpoint() {
-        let mut shared = Shared::new();
-        shared.commit_beside_another(1_100);
-        shared.commit(1);
-        let Progress { pages, copied, .. } = log(&shared.connection);
-        assert!(pages > copied && copied > 1_000, "{copied} of {pages} pages");
-    }
-}
+mod tests;

@@ -2,29 +2,25 @@
 //! transaction, and answers after COMMIT.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, ffi};
 
 use super::batch::{Batch, Finished};
 use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
 use super::health::Health;
+use super::inbox::{Inbox, Tasks};
 use super::known::Known;
 use super::notifiers::Notifiers;
 use super::open::leave_log;
 use super::open::open_files::OpenFiles;
 use super::process_guard::ProcessGuard;
+use super::space::Reserve;
 use super::task::Work;
 use super::upkeep::Upkeep;
 use jobqueue_storage::StoreErrorKind;
-
-/// The greatest number of operations in one transaction: more would delay the first for little gain.
-const MAX_OPERATIONS: usize = 1024;
-
-/// The approximate number of bytes in one transaction above which no further operation is added.
-const MAX_BYTES: usize = 8 << 20;
 
 /// The time that a transaction in which messages become visible waits for the get of a subscription that it woke, if nothing else
 /// is requested: less than the sync of another transaction takes.
@@ -36,7 +32,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(4);
 
 pub(super) struct Writer {
     pub(super) connection: Connection,
-    pub(super) inbox: Receiver<Box<dyn Work>>,
+    pub(super) inbox: Inbox,
     pub(super) clock: Arc<StoreClock>,
     pub(super) notifiers: Arc<Notifiers>,
     pub(super) health: Arc<Health>,
@@ -54,6 +50,8 @@ pub(super) struct Writer {
 enum Joining {
     Allowed,
     Exclusive,
+    /// None may, and the operation does without pages where it can: the file is full.
+    Saving,
 }
 
 /// The reason why a transaction was not committed.
@@ -68,20 +66,20 @@ impl Writer {
     /// Works until no operation can be requested any more, then closes the file.
     pub(super) fn run(mut self) {
         loop {
-            let first = self.inbox.recv_timeout(self.upkeep.pause());
-            let idle = first.is_err();
-            match first {
-                Ok(first) => {
-                    let mut tasks = vec![first];
-                    self.gather(&mut tasks);
+            let mut tasks = Tasks::new();
+            let waited = self.inbox.wait(self.upkeep.pause(), &mut tasks);
+            match waited {
+                Ok(()) => {
                     self.serve(tasks, Joining::Allowed);
+                    let heavy = self.inbox.heavy();
+                    self.serve(heavy, Joining::Allowed);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             // Once the disk has failed, nothing more is written to the file.
             if self.health.poisoned().is_ok() {
-                self.upkeep.run(idle, &mut self.connection, &self.clock, &mut self.known);
+                self.upkeep.run(waited.is_err(), &mut self.connection, &self.clock, &mut self.known);
             }
         }
         if self.health.poisoned().is_ok() {
@@ -92,24 +90,10 @@ impl Writer {
         }
     }
 
-    /// Adds waiting operations to `tasks`, as far as there is room; returns true if there were any.
-    fn gather(&self, tasks: &mut Vec<Box<dyn Work>>) -> bool {
-        let before = tasks.len();
-        let mut weight: usize = tasks.iter().map(|task| task.weight()).sum();
-        while tasks.len() < MAX_OPERATIONS && weight < MAX_BYTES {
-            let Ok(task) = self.inbox.try_recv() else { break };
-            if !task.is_abandoned() {
-                weight += task.weight();
-                tasks.push(task);
-            }
-        }
-        tasks.len() > before
-    }
-
     /// Runs all tasks in one transaction. If `joining` allows it, operations that arrive before COMMIT join it. When
     /// the transaction fails for a reason that may lie with one task (a full disk), each task runs in a transaction of
-    /// its own, so that a small delete does not fail because of a large put.
-    fn serve(&mut self, mut tasks: Vec<Box<dyn Work>>, joining: Joining) {
+    /// its own, so that a small delete does not fail because of a large put. One for which the file is full runs once more, and saves pages.
+    fn serve(&mut self, mut tasks: Tasks, joining: Joining) {
         if let Err(cause) = self.health.poisoned() {
             return fail_all(tasks, &cause);
         }
@@ -119,18 +103,22 @@ impl Writer {
             Ok(()) => tasks.into_iter().for_each(|task| task.answer()),
             Err(cause) => {
                 self.health.note(&cause);
-                let alone = tasks.len() == 1 || cause.is_fatal() || cause.ambiguous;
-                if alone {
+                let can_save = joining != Joining::Saving && tasks.iter().any(|task| !task.adds());
+                if cause.is_fatal() || cause.ambiguous {
                     fail_all(tasks, &cause);
-                } else {
+                } else if tasks.len() > 1 {
                     tasks.into_iter().for_each(|task| self.serve(vec![task], Joining::Exclusive));
+                } else if cause.kind == StoreErrorKind::Full && can_save {
+                    self.serve(tasks, Joining::Saving);
+                } else {
+                    fail_all(tasks, &cause);
                 }
             }
         }
     }
 
     /// Tries for the write lock until each task's patience is over; fails and removes the tasks whose time is up.
-    fn try_until_deadline(&mut self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) -> Result<(), Cause> {
+    fn try_until_deadline(&mut self, tasks: &mut Tasks, joining: Joining) -> Result<(), Cause> {
         let mut pause = FIRST_PAUSE;
         loop {
             if tasks.is_empty() {
@@ -152,9 +140,9 @@ impl Writer {
         }
     }
 
-    fn expire(&self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) {
+    fn expire(&self, tasks: &mut Tasks, joining: Joining) {
         let now = Instant::now();
-        let expired = |task: &mut Box<dyn Work>| now.duration_since(task.since()) >= self.patience;
+        let expired = |task: &mut Box<dyn Work>| task.kept_waiting(now) >= self.patience;
         let cause = Cause::new(
             StoreErrorKind::Timeout,
             format!(
@@ -163,30 +151,37 @@ impl Writer {
             ),
         );
         tasks.extract_if(.., expired).for_each(|task| task.fail(&cause));
+        // Their turn comes after light ones, of which there may be some at any time.
+        self.inbox.take_heavy(expired).into_iter().for_each(|task| task.fail(&cause));
         // Tasks that arrive meanwhile have deadlines of their own.
         if joining == Joining::Allowed {
-            self.gather(tasks);
+            self.inbox.gather(tasks);
         }
     }
 
     /// Runs the tasks in one transaction. After one that failed nothing is known of the file: its commit may have happened.
-    fn transact(&mut self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) -> Result<Finished, Abort> {
+    fn transact(&mut self, tasks: &mut Tasks, joining: Joining) -> Result<Finished, Abort> {
         match self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
             Ok(_) => {}
             Err(error) if is_busy(&error) => return Err(Abort::Busy),
             Err(error) => return Err(Abort::Failed(from_sql(error))),
         }
         let known = std::mem::take(&mut self.known);
-        let applied = match Batch::begin(&self.connection, &self.clock, known) {
-            Ok(batch) => self.apply(batch, tasks, joining),
+        let free = self.upkeep.free_pages(&self.connection);
+        let begun = Batch::begin(&self.connection, &self.clock, known);
+        let applied = match begun.and_then(|batch| free.map(|free| (batch, free)).map_err(from_sql)) {
+            Ok((batch, free)) => self.apply(batch, tasks, joining).map(|finished| (finished, free)),
             Err(cause) => {
                 self.roll_back();
                 return Err(Abort::Failed(cause));
             }
         };
         match applied {
-            Ok(finished) if finished.changed => self.commit().map(|()| finished),
-            Ok(finished) => {
+            Ok((finished, free)) if finished.changed => {
+                self.require_reserve(&finished, free)?;
+                self.commit().map(|()| finished)
+            }
+            Ok((finished, _)) => {
                 self.roll_back();
                 Ok(finished)
             }
@@ -197,13 +192,25 @@ impl Writer {
         }
     }
 
-    fn apply(
-        &self,
-        mut batch: Batch<'_>,
-        tasks: &mut Vec<Box<dyn Work>>,
-        joining: Joining,
-    ) -> rusqlite::Result<Finished> {
+    /// Rolls a transaction back that would take the pages which are left for work on the messages that exist.
+    fn require_reserve(&self, finished: &Finished, free: i64) -> Result<(), Abort> {
+        let has_reserve = match finished.reserve {
+            Reserve::Nothing => Ok(true),
+            part => self.upkeep.has_reserve(&self.connection, part, free),
+        };
+        let full = || rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
+        let kept = has_reserve.and_then(|has_reserve| if has_reserve { Ok(()) } else { Err(full()) });
+        kept.map_err(|error| {
+            self.roll_back();
+            Abort::Failed(from_sql(error))
+        })
+    }
+
+    fn apply(&self, mut batch: Batch<'_>, tasks: &mut Tasks, joining: Joining) -> rusqlite::Result<Finished> {
         let mut applied = 0;
+        if joining == Joining::Saving {
+            batch.save_pages();
+        }
         loop {
             for task in &mut tasks[applied..] {
                 task.apply(&mut batch)?;
@@ -213,24 +220,17 @@ impl Writer {
             // Operations that arrived meanwhile need no sync of their own. Many of them were requested after the last
             // answer.
             let is_served = batch.has_visible() && try_again(tasks, &mut batch)?;
-            if joining == Joining::Exclusive {
+            if joining != Joining::Allowed {
                 return batch.finish();
             }
             // A get that is requested now leases messages in the transaction that makes them visible.
             let is_awaited = batch.wake(|queue| !is_served && self.notifiers.wake(queue));
-            let is_joined = self.gather(tasks) || is_awaited && self.wait_for_get(tasks);
+            let is_joined = self.inbox.gather(tasks) || is_awaited && self.inbox.wait(GET, tasks).is_ok();
             if !is_joined {
                 return batch.finish();
             }
             batch.look_at(&self.clock)?;
         }
-    }
-
-    fn wait_for_get(&self, tasks: &mut Vec<Box<dyn Work>>) -> bool {
-        let Ok(task) = self.inbox.recv_timeout(GET) else { return false };
-        tasks.push(task);
-        self.gather(tasks);
-        true
     }
 
     fn commit(&self) -> Result<(), Abort> {
@@ -267,7 +267,7 @@ fn try_again(tasks: &mut [Box<dyn Work>], batch: &mut Batch<'_>) -> rusqlite::Re
     Ok(is_served)
 }
 
-fn fail_all(tasks: Vec<Box<dyn Work>>, cause: &Cause) {
+fn fail_all(tasks: Tasks, cause: &Cause) {
     tasks.into_iter().for_each(|task| task.fail(cause));
 }
 

@@ -36,6 +36,7 @@ pub trait JournalStore: fmt::Debug + Send + Sync + 'static {
     async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError>;
 
     /// Removes all entries whose jobs ended longer ago than `kept`, by the storage's clock: that of the caller may be set wrong.
+    /// Where both are one, as on SQLite, a clock that stays wrong for more than a minute is believed.
     ///
     /// # Errors
     /// The kinds that any storage can return. Some of the entries may have been removed.

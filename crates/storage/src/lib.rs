@@ -67,7 +67,7 @@ pub use observer::{StorageObserver, StorageRequest};
 pub use operation::Operation;
 pub use powers::{
     Arrivals, Batches, BlobLeases, Detach, Guarantees, LeaseId, LeaseLinks, LeaseRevoked, MessageIndex,
-    MessagePage, MessageState, MetadataReader, NativeDeadLetters, OrderedGroups, Permissions, StateCounter,
+    MessagePage, MessageState, MetadataStore, NativeDeadLetters, OrderedGroups, Permissions, StateCounter,
     StateCounts, Upkeep, WarmUp,
 };
 pub use queue::{Created, QueuePowers, QueueProperties, QueueStore};

@@ -73,8 +73,8 @@ pub struct MessageRef {
 pub struct Received {
     /// The leased messages.
     pub messages: Vec<LeasedMessage>,
-    /// The time until the next message becomes visible, leased ones included; set when no or not enough messages were
-    /// visible and the storage knows it.
+    /// The time before which no further message becomes visible, leased ones included; set when no or not enough messages
+    /// were visible and the storage knows it. The next one may come later, since leases are renewed and messages deleted.
     pub next_visible_in: Option<Duration>,
     /// True if there may be visible messages although none came: the storage pushes them, and had not said in time that there is none. A worker that
     /// runs until it is idle asks again.

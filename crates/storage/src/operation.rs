@@ -34,9 +34,10 @@ operations! {
     ListQueues = "list queues",
     /// [`QueueStore::queue_properties`](super::QueueStore::queue_properties).
     QueueProperties = "read queue properties",
-    /// [`MetadataReader::queue_metadata`](super::MetadataReader::queue_metadata).
+    /// [`MetadataStore::queue_metadata`](super::MetadataStore::queue_metadata).
     QueueMetadata = "read queue metadata",
-    /// [`QueueStore::set_queue_metadata`](super::QueueStore::set_queue_metadata).
+    /// [`QueueStore::set_queue_metadata`](super::QueueStore::set_queue_metadata), and
+    /// [`MetadataStore::replace_queue_metadata`](super::MetadataStore::replace_queue_metadata).
     SetQueueMetadata = "set queue metadata",
     /// [`QueueStore::put`](super::QueueStore::put).
     Put = "put message",

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 
 use super::{
     Arrivals, Batches, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks, MessageIndex, MessageRef,
-    Metadata, MetadataReader, NativeDeadLetters, OrderedGroups, PeekedMessage, Permissions, PutMessage,
+    Metadata, MetadataStore, NativeDeadLetters, OrderedGroups, PeekedMessage, Permissions, PutMessage,
     PutOutcome, Received, StateCounter, StoreError, UpdateMessage, Updated, Upkeep,
 };
 use crate::name::QueueName;
@@ -147,8 +148,8 @@ pub struct QueuePowers {
     /// The number of messages, visible or not, at which a peek looks at most; `None` if it finds all that are visible. A store that is not
     /// asked for visible messages alone must not read a long queue for each look.
     pub peek_reach: Option<u64>,
-    /// Reads the metadata of a queue without counting its messages.
-    pub metadata: Option<Arc<dyn MetadataReader>>,
+    /// Reads the metadata of a queue without counting its messages, and replaces it on condition.
+    pub metadata: Option<Arc<dyn MetadataStore>>,
     /// Counts messages by state.
     pub counts: Option<Arc<dyn StateCounter>>,
     /// Shows every message, whatever its state.
@@ -194,11 +195,20 @@ pub struct QueueProperties {
     /// The number of messages, invisible ones included; never below the real number, unless the storage says that it
     /// estimates; and never zero while there are messages.
     pub approximate_count: u64,
+    /// The storage's time as it answered; `None` if it does not return it. Ages of messages are counted by it.
+    pub now: Option<SystemTime>,
 }
 
 impl QueueProperties {
-    /// Returns properties with the given values.
+    /// Returns properties with the given values, and without the storage's time.
     pub fn new(metadata: Metadata, approximate_count: u64) -> Self {
-        Self { metadata, approximate_count }
+        Self { metadata, approximate_count, now: None }
+    }
+
+    /// Sets the storage's time.
+    #[must_use]
+    pub fn at(mut self, now: impl Into<Option<SystemTime>>) -> Self {
+        self.now = now.into();
+        self
     }
 }

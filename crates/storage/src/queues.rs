@@ -50,6 +50,38 @@ impl Queues {
         }
     }
 
+    /// Replaces all metadata of a queue if it is `before`. Without [`MetadataStore`](super::MetadataStore) it is compared before the write,
+    /// and read again after it: of two programs that write within one round trip to the storage, the first may lose its change unnoticed.
+    ///
+    /// # Errors
+    /// `ConditionNotMet` if the metadata is not `before`, or another program has replaced it during the write; those of
+    /// [`set_queue_metadata`](QueueStore::set_queue_metadata).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the metadata is replaced or not.
+    pub async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        if let Some(power) = &self.powers.metadata {
+            return power.replace_queue_metadata(queue, before, metadata).await;
+        }
+        let is_other = async |expected: &Metadata| Ok(self.queue_metadata(queue).await? != *expected);
+        let changed =
+            || StoreError::new(StoreErrorKind::ConditionNotMet, Operation::SetQueueMetadata.as_str(), queue);
+        if is_other(before).await? {
+            return Err(changed());
+        }
+        self.store.set_queue_metadata(queue, metadata).await?;
+        match is_other(metadata).await {
+            Ok(true) => Err(changed()),
+            Ok(false) => Ok(()),
+            Err(error) => Err(StoreError::with_ambiguous(error, true)),
+        }
+    }
+
     /// Returns the number of messages in each state; `None` if the store does not count them.
     ///
     /// # Errors

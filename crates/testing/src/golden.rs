@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use jobqueue::QueueMessage;
-use jobqueue::codec::{Codec, decode_message, encode_message};
+use jobqueue::codec::{Codec, decode_any_version, encode_message};
 use jobqueue::message::{DecodeError, EncodeError};
 
 use file::Golden;
@@ -26,7 +26,9 @@ const BLESS: &str = "JOBQUEUE_BLESS";
 /// (`golden/thumbnail.request.v1.large.json`). Run the test once with `JOBQUEUE_BLESS=1` to create the file,
 /// and commit it. Later
 /// - a change of the wire form, of the queue or of the key fails the test, with the differences;
-/// - files of earlier versions, aliases and types named by `upgrade_from` must still decode and be valid.
+/// - files of earlier versions, aliases and types named by `upgrade_from` must still decode and be valid, under the media type that
+///   they name;
+/// - a file of the same Rust type under a former kind fails the test, unless `alias` names the kind.
 ///
 /// After `version` is raised, bless again: the file of the old version stays, and must stay readable.
 ///
@@ -96,7 +98,7 @@ pub fn check_in<M: QueueMessage>(
     let path = folder.join(file::name(M::KIND, M::VERSION, example));
     let payload = encode_message(message).map_err(GoldenError::Encode)?;
     let found = Golden::of(message, &payload);
-    let pinned = Golden::read(&path)?;
+    let pinned = Golden::read(&path)?.map(|pinned| pinned.with_type_of(&found));
     let unchanged = pinned.as_ref() == Some(&found);
     if !unchanged && !bless {
         return Err(match pinned {
@@ -111,15 +113,20 @@ pub fn check_in<M: QueueMessage>(
     // unreadable.
     check_readable::<M>(folder)?;
     round_trip(&path, message, &payload)?;
-    if unchanged { Ok(()) } else { found.write(&path) }
+    if bless { found.write(&path) } else { Ok(()) }
 }
 
-/// Checks that every file in the folder that was written as `M` or as one of its predecessors can still be read as `M`.
+/// Checks that every file in the folder that was written as `M` or as one of its predecessors can still be read as `M`, as a worker
+/// reads it.
 fn check_readable<M: QueueMessage>(folder: &Path) -> Result<(), GoldenError> {
     for (path, golden) in file::all(folder)? {
-        if M::accepts(&golden.kind) && golden.version <= M::VERSION {
+        if !M::accepts(&golden.kind) {
+            if golden.is_of::<M>() {
+                return Err(GoldenError::FormerKind { path, kind: golden.kind });
+            }
+        } else if golden.version <= M::VERSION {
             let payload = golden.payload_bytes(&path)?;
-            decode_message::<M>(golden.version, &payload)
+            decode_any_version::<M>(Some(golden.version), Some(&golden.datacontenttype), &payload)
                 .map_err(|source| GoldenError::Unreadable { path, source })?;
         }
     }
@@ -176,6 +183,19 @@ pub enum GoldenError {
         path: PathBuf,
         /// The reason why it cannot be read.
         source: DecodeError,
+    },
+    /// The type had another kind, and does not read messages of it any more.
+    #[error(
+        "{} is of this type under the kind `{kind}`, which it does not read any more. Messages of that kind may be waiting in \
+         queues: add `alias = \"{kind}\"`, or delete the file if no such message can be waiting. If another type has the kind now, \
+         run its test with {BLESS}=1 first",
+        path.display()
+    )]
+    FormerKind {
+        /// The golden file.
+        path: PathBuf,
+        /// The former kind.
+        kind: String,
     },
     /// A message that is read and written again is changed.
     #[error("reading {} and writing it again changes it:\n{differences}\nMake `Serialize` and `Deserialize` agree", path.display())]

@@ -20,7 +20,7 @@ const MAX_LETTERS: u64 = 10_000;
 /// The number of letters that are made visible again at once.
 const RELEASED_AT_ONCE: usize = 32;
 
-/// Returns the number of messages of a queue, never too low.
+/// Returns the number of messages of a queue as the storage counts them, 0 if the queue does not exist.
 pub(super) async fn count(store: &Queues, queue: &QueueName) -> Result<u64, StoreError> {
     match store.queue_properties(queue).await {
         Ok(properties) => Ok(properties.approximate_count),

@@ -17,9 +17,9 @@ pub(crate) enum LetterRole {
     Leave,
 }
 
-/// The letters that a pass has handled.
+/// The letters that a pass has handled, by which a pass that follows it recognises their copies.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub struct Seen {
     /// True if a letter may have copies: a worker that dies between storing it and deleting its message leaves the message to another.
     /// A storage that moves a message to its own dead letters leaves none.
     may_have_copies: bool,

@@ -3,11 +3,11 @@
 //! A dead letter is read, redriven or purged through [`DeadLetters`], which
 //! [`Queue::dead_letters`](crate::Queue::dead_letters) returns. The [guide](crate::guide::dead_letters) has the whole story.
 
-mod duplicates;
+pub(crate) mod duplicates;
 pub(crate) mod held;
 mod letter;
 mod options;
-mod pass;
+pub(crate) mod pass;
 mod revive;
 pub(crate) mod untyped;
 

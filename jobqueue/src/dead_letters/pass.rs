@@ -43,19 +43,22 @@ const UNCERTAIN_END: &str = "a part of the queue did not answer, so there may be
 /// Called for each letter that was handled.
 type Listener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
 
-struct Listeners<'l, 'f> {
-    of_letters: &'l mut Listener<'f>,
+/// The listeners of a pass.
+#[expect(missing_debug_implementations, reason = "functions")]
+pub struct Listeners<'l, 'f> {
+    /// Called for each letter that was handled.
+    pub of_letters: &'l mut Listener<'f>,
     /// Called for each letter that was deleted as a copy, or would be.
-    of_copies: &'l mut Listener<'f>,
+    pub of_copies: &'l mut Listener<'f>,
 }
 
 struct Pass<'p> {
+    seen: &'p mut Seen,
     options: &'p DeadLetterOptions,
     action: PassAction,
     /// The time at which the pass began, by the storage's clock. It leaves later dead letters alone.
     began: Option<SystemTime>,
     looked_at: HashSet<MessageId>,
-    seen: Seen,
     /// The earliest time for the next letter at the requested rate.
     next: Instant,
     /// The number of letters that are handled at the same time: twice as many after each success, one after a failure.
@@ -217,24 +220,30 @@ impl DeadLetterQueue {
         action: PassAction,
         tell: &mut Listener<'_>,
     ) -> Result<RedriveReport, Error> {
-        self.pass_telling_copies(options, action, tell, &mut |_| {}).await
+        let listeners = Listeners { of_letters: tell, of_copies: &mut |_| {} };
+        self.pass_telling_copies(&mut self.none_seen(), options, action, listeners).await
     }
 
-    /// Does the same, and calls `tell_copy` for each letter that it deletes as a copy, or would delete.
+    /// Returns what a first pass has seen before it begins.
+    pub fn none_seen(&self) -> Seen {
+        Seen::new(self.core.store().powers().dead_letters.is_none())
+    }
+
+    /// Does the same, and calls also for each letter that it deletes as a copy, or would delete: also of a letter that a former pass has
+    /// handled (`seen`).
     pub async fn pass_telling_copies(
         &self,
+        seen: &mut Seen,
         options: &DeadLetterOptions,
         action: PassAction,
-        tell: &mut Listener<'_>,
-        tell_copy: &mut Listener<'_>,
+        mut listeners: Listeners<'_, '_>,
     ) -> Result<RedriveReport, Error> {
-        let mut listeners = Listeners { of_letters: tell, of_copies: tell_copy };
         let mut pass = Pass {
+            seen,
             options,
             action,
             began: options.before,
             looked_at: HashSet::new(),
-            seen: Seen::new(self.core.store().powers().dead_letters.is_none()),
             next: Instant::now(),
             at_once: 1,
             failures: 0,

@@ -11,7 +11,7 @@ use super::untyped::DeadLetterQueue;
 use crate::delivery::{HistoryTrim, add_past_dead_letter, unwrap_unreadable};
 use crate::envelope::{DeadLetterNote, Envelope, StoredReference, UNREADABLE_KIND};
 use crate::error::{Error, ErrorKind};
-use crate::group_log::{forget_page, is_in_order, restamp};
+use crate::group_log::{forget_message, is_in_order, restamp};
 use crate::queue_core::{copy_blobs, fit, payload_error, remove_blobs};
 use crate::send::send_error;
 use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries};
@@ -186,8 +186,8 @@ impl DeadLetterQueue {
         envelope.fence_base = fence_base(dead.fence_base, note.deliveries, self.core.now());
         add_past_dead_letter(&mut envelope.history, note);
         // The new message must be distinguishable from the old one, which may still exist.
+        forget_message(&mut envelope);
         restamp(&mut envelope, self.core.runtime());
-        forget_page(&mut envelope);
         // The deliveries of the new message are counted from zero.
         envelope.history.attempts = 0;
         envelope.history.uncounted = 0;

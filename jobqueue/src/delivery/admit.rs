@@ -1,24 +1,34 @@
 //! Decides whether the handler of a message runs, and if not, the disposition of the message.
 
 use std::any::Any;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::context::HandlerOutput;
 use super::decode::{Decoded, Inspected, fetch};
-use super::deferral::{Cause, note_running};
+use super::deferral::{Cause, note_known, note_running};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::hook::Waiting;
 use super::leased_job::LeasedJob;
 use super::order_position::position_of;
-use super::progress::read_stored_checkpoint;
+use super::progress::{has_stored_checkpoint, read_stored_checkpoint};
 use super::registry::UNKNOWN_KIND;
 use super::rejection::Rejection;
+use super::slot::DeliverySlot;
 use crate::envelope::Payload;
 use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::{Reason, chain};
+use crate::message::DecodeError;
+
+/// The time for which a download keeps the place of a handler whose kind is limited: one that loses it may find none when it ends, and begins
+/// again later. A request for a blob on Azure fails when nothing comes for 30 seconds.
+const DOWNLOAD_IN_PLACE: Duration = Duration::from_secs(60);
 
 pub(super) struct RunnableJob<'e> {
     pub(super) info: Arc<JobInfo>,
@@ -72,30 +82,8 @@ impl Executor {
                 }
             }
         });
-        let admitted = match admitted {
-            Err(not_run) => Err(self.end_of_done(leased_job, &info, not_run).await),
-            admitted => admitted,
-        };
         report.job = Some(info);
         admitted
-    }
-
-    /// Ends what follows from the job if its message does not run because the job is done. It is no dead letter then, whatever this
-    /// message of it looks like.
-    async fn end_of_done(&self, leased_job: &LeasedJob, info: &JobInfo, mut not_run: NotRun) -> NotRun {
-        if matches!(*not_run, Disposition::DeadLetter(_)) {
-            match self.state.is_done(leased_job, info).await {
-                Ok(true) => not_run = Box::new(Disposition::Discard),
-                Ok(false) => {}
-                Err(failed) => return failed,
-            }
-        }
-        if matches!(*not_run, Disposition::Discard)
-            && let Err(failed) = self.state.discarding(leased_job, info).await
-        {
-            return failed;
-        }
-        not_run
     }
 
     fn over_limit(&self, wait: Duration) -> NotRun {
@@ -109,7 +97,7 @@ impl Executor {
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
     ) -> Result<Readable<'_>, NotRun> {
-        match self.read(leased_job, decoded, info).await {
+        match self.read(leased_job, decoded, info, waiting.slot).await {
             // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it. A handler that
             // has finished needs nothing of the message.
             Err(not_run)
@@ -137,23 +125,65 @@ impl Executor {
         waiting: Waiting<'_>,
     ) -> Result<Readable<'_>, NotRun> {
         let is_in_order = position_of(leased_job).is_some();
+        // A job that is over needs no place, and ends although its kind has none.
+        let is_over = self.is_remembered(leased_job, info) || self.state.cancelled(info).is_some();
+        if (is_in_order || is_over)
+            && let Some(not_run) = self.needs_no_run(leased_job, info).await
+        {
+            return Err(not_run);
+        }
         if is_in_order {
-            if let Some(not_run) = self.needs_no_run(leased_job, info).await {
-                return Err(not_run);
-            }
             self.ask_hooks(leased_job, info, waiting).await?;
         }
+        let newer = self.newer_version(leased_job, info);
         // A handler that has finished needs no place.
         if let Some(registration) = self.handlers.find(&info.kind)
+            && newer.is_none()
             && !HandlerOutput::is_kept(leased_job)
         {
+            note_known(leased_job);
             waiting.slot.reserve(registration.kind).map_err(|wait| self.over_limit(wait))?;
         }
-        match fetch(&leased_job.core, &payload).await {
+        let fetched = match newer {
+            Some(not_run) => Err(not_run),
+            None => self.download(waiting.slot, fetch(&leased_job.core, &payload)).await,
+        };
+        match fetched {
             decoded if !is_in_order => self.read_and_ask(leased_job, decoded, info, waiting).await,
-            Ok(data) => self.decode(leased_job, &data, info).await,
-            failed => self.read(leased_job, failed, info).await,
+            Ok(data) => self.decode(leased_job, &data, info, waiting.slot).await,
+            failed => self.read(leased_job, failed, info, waiting.slot).await,
         }
+    }
+
+    /// Downloads a blob of the message. Its slot keeps the place of its kind for a minute, and not at all while downloads hang: they
+    /// must not hold up jobs that could run.
+    async fn download<T, E>(
+        &self,
+        slot: &dyn DeliverySlot,
+        download: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let mut download = pin!(download);
+        if !self.downloads_hang.load(Ordering::Relaxed) {
+            if let Ok(downloaded) = timeout(DOWNLOAD_IN_PLACE, &mut download).await {
+                return downloaded;
+            }
+            self.downloads_hang.store(true, Ordering::Relaxed);
+        }
+        slot.give_back();
+        let downloaded = download.await;
+        if downloaded.is_ok() {
+            // The next keeps its place: slow downloads alone would otherwise take it from one another for ever.
+            self.downloads_hang.store(false, Ordering::Relaxed);
+        }
+        downloaded
+    }
+
+    /// Returns the deferral of a message whose version is newer than its handler's: that is known without its payload.
+    fn newer_version(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
+        let newest = self.handlers.find(&info.kind)?.newest;
+        let error =
+            DecodeError::unreadable_version(leased_job.with_envelope(|event| event.version)??, newest);
+        error.is_newer_version().then(|| defer(Cause::NewerVersion, chain(&error)))
     }
 
     /// Returns the end of a job that was done before or that an operator has cancelled: also before its time, and whether or not it
@@ -176,6 +206,7 @@ impl Executor {
         leased_job: &LeasedJob,
         decoded: Decoded,
         info: &mut Arc<JobInfo>,
+        slot: &dyn DeliverySlot,
     ) -> Result<Readable<'_>, NotRun> {
         let data = match decoded {
             Err(never) if matches!(*never, Disposition::DeadLetter(_)) => {
@@ -192,7 +223,7 @@ impl Executor {
                 None => decoded?,
             },
         };
-        self.decode(leased_job, &data, info).await
+        self.decode(leased_job, &data, info, slot).await
     }
 
     /// Decodes the handler's message. An upgraded message changes the version in `info`.
@@ -201,6 +232,7 @@ impl Executor {
         leased_job: &LeasedJob,
         data: &[u8],
         info: &mut Arc<JobInfo>,
+        slot: &dyn DeliverySlot,
     ) -> Result<Readable<'_>, NotRun> {
         let Some(registration) = self.handlers.find(&info.kind) else {
             return Err(defer(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
@@ -212,10 +244,12 @@ impl Executor {
                 if info.version != version {
                     Arc::make_mut(info).version = version;
                 }
-                match read_stored_checkpoint(leased_job).await {
-                    Ok(()) => Ok((registration, message)),
-                    Err(error) => Err(defer(Cause::PayloadUnreadable, chain(&error))),
+                if has_stored_checkpoint(leased_job) {
+                    // Boxed, because most checkpoints are inside their messages.
+                    let read = Box::pin(self.download(slot, read_stored_checkpoint(leased_job))).await;
+                    read.map_err(|error| defer(Cause::PayloadUnreadable, chain(&error)))?;
                 }
+                Ok((registration, message))
             }
             Err(error) if error.is_newer_version() => Err(defer(Cause::NewerVersion, chain(&error))),
             Err(error) => Err(reject(Rejection::undecodable(&error))),

@@ -143,12 +143,17 @@ impl Executor {
         }
     }
 
-    /// Returns whether the job was done in an earlier delivery, or through another message of it.
-    pub(super) async fn is_done(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
+    /// Returns whether this worker remembers that the job is done.
+    pub(super) fn is_remembered(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
         let completed = &self.state.completed;
         let remembered = leased_job
             .with_envelope(|event| completed.contains(&job.queue, &event.identity(), || event.digest()));
-        if remembered == Some(true) {
+        remembered == Some(true)
+    }
+
+    /// Returns whether the job was done in an earlier delivery, or through another message of it.
+    pub(super) async fn is_done(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
+        if self.is_remembered(leased_job, job) {
             return true;
         }
         // At the first delivery, only a job with blobs can have been done through another message.

@@ -11,7 +11,7 @@ use super::claimed_letter::is_letter_claimed;
 use super::dead_envelope::{DeathOf, dead_envelope, events};
 use super::leased_job::{Content, LeasedJob};
 use super::native_dead_letter::move_in_one_step;
-use super::order_position::{end_turn, position_of};
+use super::order_position::{end_position_of_done, end_turn, is_done_in_order, position_of};
 use super::rejection::Rejection;
 use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
@@ -69,9 +69,13 @@ async fn write_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Res
     Ok(())
 }
 
-/// Dead-letters a message that was received by hand, including the work of the worker's hooks.
+/// Dead-letters a message that was received by hand, including the work of the worker's hooks. Deletes one of a job in order that is done.
 pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejection) -> Result<(), Error> {
     if is_letter_claimed(job, &rejection).await? {
+        return Ok(job.complete().await?);
+    }
+    if is_done_in_order(job).await? {
+        end_position_of_done(job).await?;
         return Ok(job.complete().await?);
     }
     if position_of(job).is_some() {

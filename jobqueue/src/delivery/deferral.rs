@@ -69,10 +69,6 @@ impl Cause {
         }
     }
 
-    pub(super) fn longest_wait(self) -> Duration {
-        self.waits().1
-    }
-
     /// Returns the maximum duration of the wait; `None` for no limit.
     fn limit(self, settings: &QueueSettings) -> Option<Duration> {
         match self {
@@ -113,12 +109,22 @@ pub(crate) fn note_running(job: &LeasedJob) {
     }
 }
 
-/// Puts the message back because of `cause`, and returns for how long. If it has waited for that long enough, does
-/// nothing and returns the rejection. `detail` is for operators.
+/// Ends a wait for a worker that knows the message: this one does, whether or not the job runs now.
+pub(super) fn note_known(job: &LeasedJob) {
+    let is_unknown = |deferral: &Deferral| deferral.cause == Cause::UnknownKind.code();
+    let former = job.with_envelope(|envelope| envelope.history.deferral.as_ref().map(is_unknown));
+    if former.flatten() == Some(true) {
+        job.end_wait();
+    }
+}
+
+/// Puts the message back because of `cause`, and returns for how long; calls `before` with the time. If the message has waited for that
+/// long enough, does nothing and returns the rejection. `detail` is for operators.
 pub(crate) async fn defer(
     job: &LeasedJob,
     cause: Cause,
     detail: &str,
+    before: impl FnOnce(Duration),
 ) -> Result<Result<Duration, Rejection>, Error> {
     let (mut deferral, waited) = match former(job, cause) {
         Some(former) => former,
@@ -131,6 +137,7 @@ pub(crate) async fn defer(
     }
     deferral.count = deferral.count.saturating_add(1);
     let wait = cause.wait(deferral.count, job.core.runtime());
+    before(wait);
     Ok(Ok(job.release_deferred(wait, deferral).await?))
 }
 

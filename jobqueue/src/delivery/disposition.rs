@@ -16,8 +16,10 @@ use crate::trace::TraceContext;
 pub(crate) enum Disposition {
     /// It is deleted: its handler has finished.
     Complete,
-    /// It is deleted: its job was done before, or another message of the job replaces it.
+    /// It is deleted: its job was done before.
     Discard,
+    /// It is deleted: its job was cancelled, and no message of it runs.
+    DiscardCancelled,
     /// It is put back for `wait`, and its attempt counts as failed.
     Retry { wait: Duration, error: String },
     /// It moves to the dead-letter queue.
@@ -47,12 +49,11 @@ impl Disposition {
         }
     }
 
-    /// Returns the longest time for which the message is put back; `None` if it is not.
+    /// Returns the time for which the message is put back; `None` if it is not, or if the time is still to be decided.
     pub(super) fn delay(&self) -> Option<Duration> {
         match self {
             Self::Retry { wait, .. } | Self::Snooze { wait, .. } => Some(*wait),
             Self::Release(wait) | Self::OverLimit(wait) => Some(*wait),
-            Self::Defer { cause, .. } => Some(cause.longest_wait()),
             _ => None,
         }
     }
@@ -74,6 +75,8 @@ pub(crate) struct DeliveryReport {
     pub(crate) error: Option<String>,
     /// True if the lease ended before it was renewed.
     pub(crate) lease_expired: bool,
+    /// True if the message is deleted because the sender of its job has cancelled it.
+    pub(crate) cancelled_by_sender: bool,
     /// The job of a message that is still to be deleted, by [`delete_together`](super::delete_together).
     pub(crate) undeleted: Option<HeldJob>,
     /// The context in which the handler has run, if a tracer has made it.
@@ -91,6 +94,7 @@ impl DeliveryReport {
             waited,
             error: None,
             lease_expired: false,
+            cancelled_by_sender: false,
             undeleted: None,
             process: None,
         }

@@ -1,6 +1,7 @@
 //! One delivery from its message to its end: decode, admit, run, settle.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(crate) struct Executor {
     pub(crate) snooze: Arc<Snooze>,
     /// True if the worker runs until it is idle.
     pub(crate) until_idle: bool,
+    /// True from a download of a payload or checkpoint that takes long until one succeeds.
+    pub(crate) downloads_hang: AtomicBool,
 }
 
 impl Executor {
@@ -87,7 +90,10 @@ impl Executor {
                 }
                 disposition
             }
-            Err(disposition) => *disposition,
+            Err(disposition) => {
+                slot.give_back();
+                *disposition
+            }
         };
         if matches!(disposition, Disposition::TakenOver) {
             // The shutdown owns the lease.

@@ -59,7 +59,8 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
     /// Returns whether this hook applies to the job. Most jobs have no hooks.
     fn applies_to(&self, job: &JobInfo) -> bool;
 
-    /// Decides before the handler runs. `None` lets it run; [`Discard`](Disposition::Discard) says that the job is done already.
+    /// Decides before the handler runs. `None` lets it run; [`Discard`](Disposition::Discard) says that the job is done already,
+    /// [`DiscardCancelled`](Disposition::DiscardCancelled) that it never runs.
     async fn admit(
         &self,
         hook_context: HookContext<'_>,
@@ -80,12 +81,12 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns whether the job is done, as the hook has recorded it: a message of it that cannot run is no dead letter then.
+    /// Returns whether the job is done, as the hook has recorded it: no message of it becomes a dead letter then.
     async fn is_done(&self, _: HookContext<'_>) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// Called before the message is moved to the dead-letter queue.
+    /// Called before the message of a job that has failed for good leaves its queue: it becomes a dead letter, or the job was cancelled.
     async fn dead_lettering(
         &self,
         hook_context: HookContext<'_>,

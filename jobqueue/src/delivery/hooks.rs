@@ -16,8 +16,8 @@ impl DeliveryState {
         self.hooks_of(job).next().is_some()
     }
 
-    /// Asks the hooks whether the handler may run; `None` if it may. They are asked from the last to the first: the one whose end of a job
-    /// is the last decides first, so that no other takes a turn for a delivery that it puts back.
+    /// Asks the hooks whether the handler may run; `None` if it may. They are asked from the last to the first: a delivery may wait for its
+    /// turn in its key, and what the others answer holds when it has that.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
@@ -62,22 +62,25 @@ impl DeliveryState {
         Ok(())
     }
 
-    /// Returns whether a hook has recorded that the job is done.
+    /// Returns whether one of the hooks has recorded that the job is done. If none has and one of them fails, returns the disposition of
+    /// the message instead.
     pub(super) async fn is_done(
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
     ) -> Result<bool, Box<Disposition>> {
+        let mut unknown = Ok(false);
         for hook in self.hooks_of(job) {
-            let is_done = hook.is_done(self.hook_context(leased_job, job)).await;
-            if is_done.map_err(|error| failed(leased_job, &error))? {
-                return Ok(true);
+            match hook.is_done(self.hook_context(leased_job, job)).await {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => unknown = unknown.and(Err(failed(leased_job, &error))),
             }
         }
-        Ok(false)
+        unknown
     }
 
-    /// Calls the hooks because the message is about to be moved to the dead-letter queue.
+    /// Calls the hooks because the job has failed for good, and its message is about to leave its queue.
     pub(super) async fn dead_lettering(
         &self,
         leased_job: &LeasedJob,

@@ -65,6 +65,11 @@ impl LeasedJob {
         .await
     }
 
+    /// Does the same for a message that its receiver leaves to others: for less if its group log cannot be changed now.
+    pub(crate) async fn release_unread(&self, delay: Duration) -> Result<(), Error> {
+        self.put_back(delay, true, uncounted).await.map(drop)
+    }
+
     /// Records that the handler has finished, with its output (JSON), so that a later delivery does not run the
     /// handler again. The next change of the message writes the record.
     pub(crate) fn handler_has_finished(&self, output: String) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::leased_job::LeasedJob;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::group_log::{EndState, GRACE, InOrder, LogBlob, Millis};
 use crate::job::outcome::chain;
 use crate::lease::Lease;
@@ -35,7 +35,10 @@ pub(crate) fn position_of(job: &LeasedJob) -> Option<InOrder> {
     if job.core.orders_groups {
         return None;
     }
-    let read = || job.with_envelope(|envelope| InOrder::of(envelope, job.dequeue_count)).flatten();
+    let read = || {
+        let message = job.lease.message_id();
+        job.with_envelope(|envelope| InOrder::of(envelope, message, job.dequeue_count)).flatten()
+    };
     *job.in_order.get_or_init(read)
 }
 
@@ -46,6 +49,28 @@ pub(crate) fn position_of(job: &LeasedJob) -> Option<InOrder> {
 pub(crate) async fn end_turn(job: &LeasedJob, end: EndState) -> Result<(), Error> {
     let Some(position) = position_of(job) else { return Ok(()) };
     job.core.groups.end(position, end, job.core.now()).await
+}
+
+/// Ends the position that another send of a done job may have made. If another copy has the turn, that one ends the position.
+///
+/// # Errors
+/// The log cannot be changed.
+pub(super) async fn end_position_of_done(job: &LeasedJob) -> Result<(), Error> {
+    match end_turn(job, EndState::Done).await {
+        Err(error) if error.kind() == ErrorKind::LeaseLost => Ok(()),
+        ended => ended,
+    }
+}
+
+/// Returns whether the job belongs to a FIFO group whose log says that it is done.
+///
+/// # Errors
+/// The log cannot be read.
+pub(crate) async fn is_done_in_order(job: &LeasedJob) -> Result<bool, Error> {
+    match position_of(job) {
+        Some(position) => job.core.groups.is_done(position.entry).await,
+        None => Ok(false),
+    }
 }
 
 /// Confirms at intervals, from when the delivery has its turn until its lease ends, that the message exists: on the renewer's runtime,

@@ -36,13 +36,15 @@ pub(crate) fn load_saved(job: &LeasedJob) -> BoxFuture<'_, Result<Saved, Error>>
     })
 }
 
+/// Returns whether the checkpoint is in a blob.
+pub(super) fn has_stored_checkpoint(job: &LeasedJob) -> bool {
+    let is_stored = |envelope: &Envelope| matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)));
+    job.with_envelope(is_stored).unwrap_or(false)
+}
+
 /// Reads a checkpoint that is in a blob, so that a storage failure shows before the handler runs. The handler
 /// learns of any other problem when it reads the checkpoint.
-pub(crate) async fn read_stored_checkpoint(job: &LeasedJob) -> Result<(), Error> {
-    let is_stored = |envelope: &Envelope| matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)));
-    if !job.with_envelope(is_stored).unwrap_or(false) {
-        return Ok(());
-    }
+pub(super) async fn read_stored_checkpoint(job: &LeasedJob) -> Result<(), Error> {
     match load_saved(job).await {
         Err(error) if error.is_retryable() => Err(error),
         _ => Ok(()),

@@ -11,13 +11,12 @@ use super::deferral::{Cause, defer};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::leased_job::LeasedJob;
-use super::order_position::{end_turn, needs_note};
+use super::order_position::{end_position_of_done, needs_note};
 use super::rejection::Rejection;
 use super::slot::DeliverySlot;
 use crate::error::{Error, ErrorKind};
-use crate::group_log::EndState;
 use crate::job::JobInfo;
-use crate::job::outcome::{Outcome, chain};
+use crate::job::outcome::{Outcome, Reason, chain};
 use crate::lease::{LeaseError, Loss};
 use crate::storage::MAX_VISIBILITY;
 use crate::trace::{OpenSpan, Step};
@@ -36,15 +35,16 @@ impl Executor {
             Disposition::Abandon | Disposition::TakenOver => OpenSpan::none(),
             _ => self.settle_span(leased_job, &report),
         };
-        if disposition.delay().is_some_and(|wait| needs_note(leased_job, wait)) {
-            // It may have to wait until its group log can be changed.
-            slot.leave();
-        }
+        disposition.delay().into_iter().for_each(|wait| leave_before(wait, leased_job, slot));
         let settling = async {
             let job = report.job.clone();
             let settled = match disposition {
                 Disposition::Complete => self.complete(leased_job).await,
-                Disposition::Discard => Box::pin(discard_done(leased_job)).await,
+                Disposition::Discard => Box::pin(self.discard_done(leased_job, job, slot)).await,
+                Disposition::DiscardCancelled => {
+                    report.cancelled_by_sender = true;
+                    Box::pin(self.discard_cancelled(leased_job, job, slot)).await
+                }
                 // The rare ends are boxed, so that they do not enlarge the future of every delivery.
                 Disposition::Retry { wait, error } => {
                     Box::pin(leased_job.retry(wait, &error)).await.map(|()| Outcome::Retried(wait))
@@ -102,16 +102,14 @@ impl Executor {
         detail: &str,
         slot: &dyn DeliverySlot,
     ) -> Result<Outcome, Error> {
-        match defer(leased_job, cause, detail).await? {
+        match defer(leased_job, cause, detail, |wait| leave_before(wait, leased_job, slot)).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
-            // The hook has failed for long enough.
-            Err(rejection) if cause == Cause::BrokenHook => self.give_up(leased_job, job, rejection).await,
             Err(rejection) => self.reject(leased_job, job, rejection, slot).await,
         }
     }
 
-    /// Dead-letters a message: records the attempt if there was one, calls the hooks, and moves the message. The rate
-    /// bounds the dead letters of messages that did not run.
+    /// Dead-letters a message: records the attempt if there was one, calls the hooks, and moves the message. If its job is done, deletes
+    /// it instead, whatever this message of the job looks like. The rate bounds the dead letters of messages that did not run.
     async fn reject(
         &self,
         leased_job: &LeasedJob,
@@ -135,17 +133,68 @@ impl Executor {
         if let Err(error) = record_before_hooks(leased_job, &mut rejection).await {
             return stay(leased_job, error).await;
         }
-        if let Err(disposition) = self.state.dead_lettering(leased_job, hooked, &rejection).await {
-            let Disposition::Defer { cause, detail } = *disposition else {
-                leased_job.lease.abandon();
-                return Ok(Outcome::LeaseLost);
-            };
-            if let Ok(wait) = defer(leased_job, cause, &detail).await? {
-                return Ok(Outcome::Released(wait));
-            }
-            return self.give_up(leased_job, job, rejection).await;
+        let called = match self.state.is_done(leased_job, hooked).await {
+            Ok(true) => return self.discard_done(leased_job, job, slot).await,
+            Ok(false) => self.state.dead_lettering(leased_job, hooked, &rejection).await,
+            Err(failed) => Err(failed),
+        };
+        match called {
+            Ok(()) => self.dead_letter(leased_job, job, rejection).await,
+            Err(failed) => self.after_failed_hook(leased_job, job, *failed, Some(rejection), slot).await,
         }
-        self.dead_letter(leased_job, job, rejection).await
+    }
+
+    /// Deletes the message of a job that is done, after what follows from the job.
+    async fn discard_done(
+        &self,
+        leased_job: &LeasedJob,
+        job: Option<Arc<JobInfo>>,
+        slot: &dyn DeliverySlot,
+    ) -> Result<Outcome, Error> {
+        if let Some(done) = &job
+            && let Err(failed) = self.state.discarding(leased_job, done).await
+        {
+            return self.after_failed_hook(leased_job, job, *failed, None, slot).await;
+        }
+        end_position_of_done(leased_job).await?;
+        discard(leased_job).await
+    }
+
+    /// Deletes the message of a job that was cancelled, after what follows from its end.
+    async fn discard_cancelled(
+        &self,
+        leased_job: &LeasedJob,
+        job: Option<Arc<JobInfo>>,
+        slot: &dyn DeliverySlot,
+    ) -> Result<Outcome, Error> {
+        let rejection = Rejection::new(Reason::CANCELLED, "cancelled by its sender");
+        if let Some(cancelled) = &job
+            && let Err(failed) = self.state.dead_lettering(leased_job, cancelled, &rejection).await
+        {
+            return self.after_failed_hook(leased_job, job, *failed, None, slot).await;
+        }
+        discard(leased_job).await
+    }
+
+    /// Puts a message back whose hook has failed. One whose hook has failed for long enough becomes a dead letter all the same: with
+    /// `rejection`, or because of the hook. A redrive calls the hook again, and does not run a job that is done.
+    #[allow(clippy::too_many_arguments, reason = "the failure of a hook, and what a dead letter needs")]
+    async fn after_failed_hook(
+        &self,
+        leased_job: &LeasedJob,
+        job: Option<Arc<JobInfo>>,
+        failed: Disposition,
+        rejection: Option<Rejection>,
+        slot: &dyn DeliverySlot,
+    ) -> Result<Outcome, Error> {
+        let Disposition::Defer { cause, detail } = failed else {
+            leased_job.lease.abandon();
+            return Ok(Outcome::LeaseLost);
+        };
+        match defer(leased_job, cause, &detail, |wait| leave_before(wait, leased_job, slot)).await? {
+            Ok(wait) => Ok(Outcome::Released(wait)),
+            Err(of_hook) => self.give_up(leased_job, job, rejection.unwrap_or(of_hook)).await,
+        }
     }
 
     /// Dead-letters a message although a hook of its job has failed for long.
@@ -206,12 +255,10 @@ async fn record_before_hooks(leased_job: &LeasedJob, rejection: &mut Rejection) 
     }
 }
 
-/// Deletes the message of a job that was done before, and ends the position that another send of the job may have made.
-async fn discard_done(leased_job: &LeasedJob) -> Result<Outcome, Error> {
-    match end_turn(leased_job, EndState::Done).await {
-        Err(error) if error.kind() != ErrorKind::LeaseLost => Err(error),
-        // Another copy may have the turn, which ends the position.
-        _ => discard(leased_job).await,
+/// Frees the slot of a delivery that is put back for this time if it may have to wait until its group log can be changed.
+fn leave_before(wait: Duration, leased_job: &LeasedJob, slot: &dyn DeliverySlot) {
+    if needs_note(leased_job, wait) {
+        slot.leave();
     }
 }
 

@@ -18,9 +18,12 @@ pub(crate) enum MessageClass {
 pub(crate) trait DeliverySlot: Send + Sync {
     fn classify(&self, class: MessageClass);
 
-    /// Keeps the place of a handler of `kind` until [`admit`](Self::admit) or the end of the delivery. Returns the time for which the
-    /// message is put back if there is none.
+    /// Keeps the place of a handler of `kind` until [`admit`](Self::admit), [`give_back`](Self::give_back) or the end of the delivery.
+    /// Returns the time for which the message is put back if there is none.
     fn reserve(&self, kind: &str) -> Result<(), Duration>;
+
+    /// Gives the place of a handler to other deliveries of its kind. [`admit`](Self::admit) takes one again.
+    fn give_back(&self);
 
     /// Returns `Ok` if the handler of `kind` may begin now, else the time for which the message is put back.
     fn admit(&self, kind: &str) -> Result<(), Duration>;

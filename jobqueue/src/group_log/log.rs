@@ -82,8 +82,8 @@ pub(crate) enum Position {
     Behind { ahead: usize, overdue: bool },
     /// The job is the first of its group, but another message of it has the turn.
     OtherCopy { overdue: bool },
-    /// The job was completed or cancelled: this message is a duplicate.
-    Ended,
+    /// The job was completed or cancelled: this message does not run.
+    Ended(EndState),
     /// A newer delivery of the message has the turn.
     Superseded,
     /// The message has no position, and the log is full.
@@ -272,6 +272,11 @@ impl GroupLog {
         (head, before().map(|(_, other)| other.jobs()).sum())
     }
 
+    /// Returns whether the log remembers that a job is done.
+    pub(super) fn is_done(&self, entry: &EntryRef) -> bool {
+        self.ended(entry) == Some(EndState::Done)
+    }
+
     fn ended(&self, entry: &EntryRef) -> Option<EndState> {
         self.ended.iter().rev().find(|ended| ended.0 == entry.job).map(|ended| ended.1)
     }
@@ -282,7 +287,8 @@ impl GroupLog {
     }
 
     fn note_ended(&mut self, entry: &EntryRef, how: EndState) {
-        if self.ended(entry) == Some(how) {
+        // A done job stays done, whatever ends its other messages.
+        if self.is_done(entry) || self.ended(entry) == Some(how) {
             return;
         }
         self.forget_ended(entry);

@@ -47,8 +47,6 @@ pub(crate) struct LogBlob {
     /// The time of the next read, and the interval before it.
     next_read: Mutex<(Instant, Duration)>,
     reads_sooner: Notify,
-    /// The first job of each group whose messages are put back, and the time since when this process has seen it in this place.
-    firsts: Mutex<BTreeMap<KeyHash, (KeyHash, Instant)>>,
     /// Locked by the one delivery that takes over pages.
     pub(super) refilling: tokio::sync::Mutex<()>,
 }
@@ -64,7 +62,6 @@ impl LogBlob {
             reading: Arc::default(),
             next_read: Mutex::new((Instant::now(), LOG_POLL.0)),
             reads_sooner: Notify::new(),
-            firsts: Mutex::default(),
             refilling: tokio::sync::Mutex::default(),
         }
     }
@@ -228,15 +225,6 @@ impl LogBlob {
             *lock(&self.next_read) = (Instant::now() + LOG_POLL.0, LOG_POLL.0);
             self.reads_sooner.notify_one();
         }
-    }
-
-    /// Returns for how long the first job of an entry's group has been the same, as far as this process knows: since the first call.
-    pub(crate) fn stands_still(&self, entry: &EntryRef) -> Duration {
-        let latest = self.latest();
-        let mut firsts = lock(&self.firsts);
-        firsts.retain(|key, (job, _)| latest.first(*key) == Some(*job));
-        let Some(first) = latest.first(entry.key) else { return Duration::ZERO };
-        firsts.entry(entry.key).or_insert_with(|| (first, Instant::now())).1.elapsed()
     }
 
     /// Returns the notifier that fires when an entry has come into the head, or become the first of its group, as far as this process knows.

@@ -1,13 +1,16 @@
 //! The attributes by which the messages of a FIFO group are known.
 
 use super::entry::{EntryRef, Turn};
-use crate::envelope::{Envelope, EnvelopeError};
+use crate::envelope::{Envelope, EnvelopeError, Sha256Digest};
 use crate::runtime::Runtime;
+use crate::storage::MessageId;
 
 /// The attribute that marks events of a FIFO group.
 pub(crate) const HEADER: &str = "inorder";
 /// The attribute that distinguishes several messages of one job.
 const COPY: &str = "fifocopy";
+/// Leaves 53 bits of a random number: every JSON reader keeps all their digits.
+const COPY_SHIFT: u32 = 11;
 /// The attribute that names the page in which a send has entered the job.
 const PAGE: &str = "fifopage";
 /// All attributes of the order.
@@ -21,8 +24,9 @@ pub(crate) struct InOrder {
 }
 
 impl InOrder {
-    /// Returns the group, job and turn of a delivery; `None` if the event belongs to no FIFO group.
-    pub(crate) fn of(envelope: &Envelope, delivery: u32) -> Option<Self> {
+    /// Returns the group, job and turn of a delivery; `None` if the event belongs to no FIFO group. A message without a copy number, which
+    /// another producer has put, has one by its id in the storage: two such messages are two copies.
+    pub(crate) fn of(envelope: &Envelope, message: &MessageId, delivery: u32) -> Option<Self> {
         if !is_in_order(envelope) {
             return None;
         }
@@ -32,8 +36,14 @@ impl InOrder {
             u64::from_str_radix(&text, 16).ok()
         };
         let entry = EntryRef { page: number(PAGE).filter(|page| *page != 0), ..entry };
-        Some(Self { entry, turn: Turn { copy: number(COPY).unwrap_or(0), delivery } })
+        let copy = number(COPY).unwrap_or_else(|| copy_of(message));
+        Some(Self { entry, turn: Turn { copy, delivery } })
     }
+}
+
+fn copy_of(message: &MessageId) -> u64 {
+    let digest = Sha256Digest::of(message.as_str().as_bytes());
+    digest.as_bytes().iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) >> COPY_SHIFT
 }
 
 /// Gives a FIFO event a copy number of its own before it is stored as a message. Returns the number.
@@ -41,8 +51,7 @@ pub(crate) fn restamp(envelope: &mut Envelope, runtime: &Runtime) -> Option<u64>
     if !is_marked(envelope) {
         return None;
     }
-    // 53 bits: every JSON reader keeps all their digits.
-    let copy = runtime.random_u64() >> 11;
+    let copy = runtime.random_u64() >> COPY_SHIFT;
     envelope.insert_header(COPY, &format!("{copy:014x}")).ok()?;
     Some(copy)
 }
@@ -52,8 +61,9 @@ pub(crate) fn stamp_page(envelope: &mut Envelope, page: u64) -> Result<(), Envel
     envelope.insert_header(PAGE, &format!("{page:014x}"))
 }
 
-/// Removes the page from the event of a job that is about to join its group anew.
-pub(crate) fn forget_page(envelope: &mut Envelope) {
+/// Removes the copy number and the page from an event that becomes another message, whose job is about to join its group anew.
+pub(crate) fn forget_message(envelope: &mut Envelope) {
+    envelope.extensions.remove(COPY);
     envelope.extensions.remove(PAGE);
 }
 
@@ -82,7 +92,14 @@ mod tests {
             );
             let Ok(Parsed::Event(event)) = parse(&text) else { panic!("{text}") };
             assert_eq!(is_in_order(&event), asks, "{value}");
-            assert_eq!(InOrder::of(&event, 1).is_some(), asks, "{value}");
+            let position = |id: &str| InOrder::of(&event, &MessageId::new(id), 1);
+            assert_eq!(position("1").is_some(), asks, "{value}");
+            assert_eq!(position("1").map(|own| own.turn), position("1").map(|own| own.turn), "{value}");
+            assert_eq!(
+                position("1").map(|own| own.turn) != position("2").map(|own| own.turn),
+                asks,
+                "{value}"
+            );
             assert_eq!(event.headers().get(HEADER).is_some_and(|header| header == "true"), asks, "{value}");
         }
     }

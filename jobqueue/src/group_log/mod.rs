@@ -41,8 +41,8 @@
 //!   its number follows that of the last page, or is random if there is none.
 //! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record of it.
 //!   Every other delivery records its copy number and its dequeue count; an older delivery can then end nothing. A
-//!   number in the message distinguishes copies. The storage's id cannot, because it differs between handles. A copy
-//!   without the turn waits.
+//!   number in the message distinguishes copies. The storage's id, which may differ between handles, distinguishes those of other producers,
+//!   which have no number: under another id the message is another copy, and late. A copy without the turn waits.
 //!
 //! # Recovery
 //! | what happened | who continues, and how |
@@ -87,7 +87,7 @@ pub(crate) use entry::{Announcement, EndState, EntryRef};
 pub(crate) use log::{Announced, GRACE, Millis, Position};
 pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
-pub(crate) use message::{HEADER, HEADERS, InOrder, forget_page, restamp, stamp_page};
+pub(crate) use message::{HEADER, HEADERS, InOrder, forget_message, restamp, stamp_page};
 pub use overview::{groups, position_names};
 pub(crate) use send::{Confirmation, announce, confirm, retract};
 pub(crate) use store::{GroupLogs, superseded};

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use super::entry::{EndState, Entry, EntryRef, LOGS};
+use tokio::time::Instant;
+
+use super::entry::{EndState, Entry, EntryRef, KeyHash, LOGS};
 use super::log::{GroupLog, Millis};
 use super::log_blob::LogBlob;
 use super::message::InOrder;
@@ -27,6 +29,20 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The number of cached logs above which unused ones are forgotten.
 const MANY: usize = 64;
 
+/// The number of groups above which those are forgotten whose messages were not put back for [`STILL`].
+const MANY_GROUPS: usize = 4_096;
+/// Longer than a message is put back that finds no room in memory.
+const STILL: Duration = Duration::from_secs(120);
+
+/// The first job of a group whose messages are put back.
+#[derive(Debug)]
+struct First {
+    job: KeyHash,
+    /// The time since when this process has seen it in this place, and the last time.
+    since: Instant,
+    seen: Instant,
+}
+
 /// The number of a log, and that of a page unless it is the head.
 type Document = (u16, Option<u64>);
 
@@ -43,18 +59,21 @@ pub(crate) struct GroupLogs {
     pub(super) runtime: Runtime,
     pub(super) queue: QueueName,
     known: Mutex<BTreeMap<Document, Arc<LogBlob>>>,
+    /// Apart from the logs, which are forgotten when they are many.
+    firsts: Mutex<BTreeMap<KeyHash, First>>,
 }
 
 impl GroupLogs {
     pub(crate) fn new(storage: &Storage, queue: QueueName) -> Self {
         let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
-        Self { blobs, runtime, queue, known: Mutex::default() }
+        Self { blobs, runtime, queue, known: Mutex::default(), firsts: Mutex::default() }
     }
 
     /// Returns the same logs for the renewer's runtime: with connections of their own, and no lock that a task of the worker may hold.
     pub(crate) fn apart(&self, storage: &Storage) -> Self {
         let (blobs, runtime) = (storage.blobs_apart(), storage.runtime().clone());
-        Self { blobs, runtime, queue: self.queue.clone(), known: Mutex::default() }
+        let queue = self.queue.clone();
+        Self { blobs, runtime, queue, known: Mutex::default(), firsts: Mutex::default() }
     }
 
     /// Returns the head of the log that has an entry's group.
@@ -78,6 +97,19 @@ impl GroupLogs {
         Ok(log)
     }
 
+    /// Returns for how long the first job of an entry's group has been the same, as far as this process knows: since the first call.
+    pub(crate) fn stands_still(&self, log: &LogBlob, entry: &EntryRef) -> Duration {
+        let Some(job) = log.latest().first(entry.key) else { return Duration::ZERO };
+        let (now, mut firsts) = (Instant::now(), lock(&self.firsts));
+        if firsts.len() >= MANY_GROUPS {
+            firsts.retain(|_, first| first.seen.elapsed() < STILL);
+        }
+        let first = firsts.entry(entry.key).or_insert(First { job, since: now, seen: now });
+        let since = if first.job == job { first.since } else { now };
+        *first = First { job, since, seen: now };
+        since.elapsed()
+    }
+
     /// Deletes a page whose entries the head has, or whose entries do not count. A page that stays costs its bytes and nothing else.
     pub(super) async fn delete_page(&self, entry: &EntryRef, page: u64) -> Result<(), NameError> {
         let blob = self.blob(entry, Some(page))?;
@@ -97,6 +129,27 @@ impl GroupLogs {
         let now = Millis::from(now);
         let ended = self.change(&entry, move |log| log.end(&entry, turn, end, now)).await?;
         ended.then_some(()).ok_or_else(superseded)
+    }
+
+    /// Returns whether no other message of the job has its turn. None has if the log is damaged: no delivery can confirm one.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(crate) async fn may_end(&self, position: InOrder) -> Result<bool, Error> {
+        let InOrder { entry, turn } = position;
+        match self.of(&entry)?.ask(move |log| log.may_end(&entry, turn)).await {
+            Err(error) if error.kind() == ErrorKind::Undecodable => Ok(true),
+            may_end => may_end,
+        }
+    }
+
+    /// Returns whether the log says that a job is done. Reads it unless this process has read that already.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(crate) async fn is_done(&self, entry: EntryRef) -> Result<bool, Error> {
+        let head = self.of(&entry)?;
+        Ok(head.latest().is_done(&entry) || head.ask(move |log| log.is_done(&entry)).await?)
     }
 
     fn document(&self, name: BlobName) -> JsonBlob<GroupLog> {
@@ -212,4 +265,32 @@ impl GroupLogs {
 /// Returns the error of a delivery that a newer one has replaced.
 pub(crate) fn superseded() -> Error {
     Error::new(ErrorKind::LeaseLost, "superseded by a newer delivery of the same message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::Identity;
+
+    #[tokio::test(start_paused = true)]
+    async fn standstill_of_a_group_is_known_when_its_log_was_forgotten() {
+        let logs = GroupLogs::new(&Storage::memory(), QueueName::new("steps").unwrap());
+        let entry = |key: &str| EntryRef::new(key, &Identity::new("/shop", key));
+        let read = async |key: &str| {
+            let log = logs.of(&entry(key)).unwrap();
+            log.ask(|_| ()).await.unwrap();
+            log
+        };
+        let own = entry("still");
+        let now = Millis::from(SystemTime::now());
+        let announced = read("still").await.change(move |log| log.announce(&own, 1, now)).await.unwrap();
+        assert_eq!(announced, super::super::Announced::Entered);
+        assert_eq!(logs.stands_still(&*read("still").await, &own), Duration::ZERO);
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        for key in 0..2 * MANY {
+            drop(read(&key.to_string()).await);
+        }
+        let again = read("still").await;
+        assert!(logs.stands_still(&again, &own) >= Duration::from_secs(50));
+    }
 }

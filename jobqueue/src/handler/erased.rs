@@ -24,6 +24,8 @@ pub(crate) struct Registration {
     pub(crate) defaults: MessageDefaults,
     pub(crate) accepts: fn(&str) -> bool,
     pub(crate) aliases: &'static [&'static str],
+    /// The newest version that `decode` reads.
+    pub(crate) newest: u32,
     pub(crate) decode: Decode,
     pub(crate) check: fn(&States) -> Result<(), ExtractError>,
     pub(crate) service: JobService,
@@ -51,6 +53,7 @@ impl Registration {
             defaults: H::Message::DEFAULTS,
             accepts: H::Message::accepts,
             aliases: H::Message::ALIASES,
+            newest: H::Message::VERSION,
             decode: |version, media_type, data| {
                 decode_any_version::<H::Message>(version, media_type, data)
                     .map(|(version, message)| (version, Box::new(message) as Box<dyn Any + Send>))

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use super::parking::{Parking, patience, put_back, put_back_meanwhile};
 use crate::delivery::{
-    Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, keep_expected, position_of,
+    Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, is_done_in_order, keep_expected,
+    position_of,
 };
 use crate::error::Error;
 use crate::group_log::{EndState, HEADER, InOrder, LogBlob, Millis, Position, superseded};
@@ -85,6 +86,10 @@ impl Hook for OrderHook {
 
     async fn completing(&self, context: HookContext<'_>, _: Option<&RawValue>, _: bool) -> Result<(), Error> {
         end_turn(context.leased_job, EndState::Done).await
+    }
+
+    async fn is_done(&self, context: HookContext<'_>) -> Result<bool, Error> {
+        is_done_in_order(context.leased_job).await
     }
 
     async fn dead_lettering(&self, context: HookContext<'_>, _: &str, _: &str) -> Result<(), Error> {
@@ -158,8 +163,9 @@ impl Delivery<'_> {
         if self.log.read_if_due().await {
             return Ok(Next::Ask);
         }
+        let core = &self.leased_job.core;
         let near = put_back(ahead, self.own.turn.delivery);
-        let delay = near.max(put_back_meanwhile(self.log.stands_still(&self.own.entry)));
+        let delay = near.max(put_back_meanwhile(core.groups.stands_still(&self.log, &self.own.entry)));
         Ok(Next::Decide(Some(Disposition::Release(delay))))
     }
 
@@ -188,7 +194,8 @@ impl Delivery<'_> {
         }
         Ok(match core.groups.position(&self.log, self.own, now).await? {
             Position::First => Next::Decide(None),
-            Position::Ended => Next::Decide(Some(Disposition::Discard)),
+            Position::Ended(EndState::Cancelled) => Next::Decide(Some(Disposition::DiscardCancelled)),
+            Position::Ended(_) => Next::Decide(Some(Disposition::Discard)),
             Position::Superseded => return Err(superseded()),
             Position::Full => Next::Decide(Some(Disposition::Release(RETRY_DELAY))),
             // The other copy may run for hours: it is asked ever less often.

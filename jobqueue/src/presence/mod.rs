@@ -23,6 +23,6 @@ pub use record::{
 };
 
 pub use requests::{Answer, CancelRequest, Requests, StoredRequest};
-pub use store::{CONTAINER, FoundWorker, Records};
+pub use store::{CONTAINER, FoundWorker, Records, storage_time};
 pub(crate) use tracker::{Run, Tracker};
 pub(crate) use writer::{About, keep, read_once};

@@ -32,9 +32,10 @@ pub struct WorkerRecord {
     pub slots: u32,
     /// True if the worker is stopping: it finishes its running jobs and starts no others.
     pub draining: bool,
-    /// The running jobs, in the order in which they started; at most 1,000.
+    /// The running jobs, in the order in which they started; at most 1,000, and fewer if their ids and keys are so long that the record
+    /// would have more than 8 MiB.
     pub running: Vec<RunningJob>,
-    /// The number of running jobs, including those beyond the first 1,000.
+    /// The number of running jobs, including those that are left out.
     pub running_total: u64,
     /// The counters since the start, by queue and kind.
     pub counters: Vec<Counters>,

@@ -29,7 +29,8 @@ const BY: &str = "by";
 const MAX_OPERATOR_CHARS: usize = 200;
 /// The most listings, answers or removals at the same time.
 pub(super) const AT_ONCE: usize = 32;
-/// The time after which a request and its answer expire. It is longer than a message can be delayed without a hop.
+/// The time after which a request and its answer expire. It is longer than a message can be delayed without a hop, and bounds the requests
+/// for jobs that do not exist: a paused queue may outlast it.
 const LIFE: Duration = Duration::from_secs(30 * 86_400);
 
 /// A request to cancel a job.
@@ -71,7 +72,7 @@ pub struct StoredRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// The job is a dead letter with the reason `cancelled`.
+    /// The job is a dead letter with the reason `cancelled`, or was cancelled by its sender.
     Cancelled,
     /// The job completed before it noticed the request, or in spite of it.
     Completed,

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::runtime::Runtime;
 use crate::storage::{BlobName, ContainerName};
-use crate::storage::{BlobStore, Listed, StoreError, StoreErrorKind as Kind, list_all};
+use crate::storage::{BlobStore, Listed, Storage, StoreError, StoreErrorKind as Kind, list_all};
 
 /// The container of the records.
 pub const CONTAINER: &str = "jobqueue-workers";
@@ -181,6 +181,21 @@ pub(super) fn name(id: &str) -> Result<BlobName, Error> {
 pub(super) fn time(time: SystemTime) -> String {
     let timestamp = Timestamp::try_from(time).unwrap_or_default();
     jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3)).timestamp_to_string(&timestamp)
+}
+
+/// Returns the time of the storage: `answered`, which came with an answer about a queue, or else that of a listing. `None` if neither has one.
+///
+/// # Errors
+/// The blobs cannot be listed.
+pub async fn storage_time(
+    storage: &Storage,
+    answered: Option<SystemTime>,
+) -> Result<Option<SystemTime>, Error> {
+    if answered.is_some() {
+        return Ok(answered);
+    }
+    // There are few blobs of this name, mostly none.
+    Ok(list_all(&**storage.blobs(), &ContainerName::new(CONTAINER)?, "clock-").await?.now)
 }
 
 #[cfg(test)]

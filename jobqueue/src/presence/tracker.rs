@@ -1,9 +1,7 @@
 //! Tracks the state of a worker in memory: its running jobs, its counters, and the jobs to cancel.
-
 //!
-//! Called three times per job: on start, on end and when the outcome is counted. These paths allocate one run, and
-//! neither ask for the time nor copy
-//! texts; what the record shows is made when it is written.
+//! Called for each job when it starts, when it ends, and when its outcome is counted and may be an answer. These paths allocate one run,
+//! and neither ask for the time nor copy texts; what the record shows is made when it is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,11 +149,19 @@ impl Tracker {
         }
     }
 
-    /// Counts a delivery that has ended, and answers the request to cancel its job if there is one.
+    /// Counts a delivery that has ended.
     pub(crate) fn count(&self, queue: &str, job: Option<&JobInfo>, outcome: &Outcome, ran: Duration) {
+        lock(&self.state).count(queue, job.map_or("", |job| &job.kind), outcome, ran);
+    }
+
+    /// Answers the request to cancel a job, if there is one and this is the job's end.
+    pub(crate) fn answer(&self, job: &JobInfo, outcome: &Outcome, cancelled_by_sender: bool) {
+        let answer = match outcome {
+            Outcome::Duplicate if cancelled_by_sender => Some(Answer::Cancelled),
+            outcome => Answer::of(outcome),
+        };
+        let Some(answer) = answer else { return };
         let mut state = lock(&self.state);
-        state.count(queue, job.map_or("", |job| &job.kind), outcome, ran);
-        let (Some(answer), Some(job)) = (Answer::of(outcome), job) else { return };
         let Some((key, _)) = state.request(job) else { return };
         let known = state.answers.entry((job.queue.to_string(), key)).or_insert(answer);
         // The end of another message of the job replaces no completion.

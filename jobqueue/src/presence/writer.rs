@@ -208,16 +208,19 @@ impl Writer {
         written.map(drop)
     }
 
-    /// Writes the record. Returns the number of notifications.
+    /// Writes the record, with as many of its jobs as it has room for beside the counters, whose kinds are bounded. Returns the number of
+    /// notifications.
     async fn write(&mut self) -> Result<u64, Error> {
-        let known = std::mem::replace(&mut self.known, Known::Nothing);
+        let (mut known, mut record) = (std::mem::replace(&mut self.known, Known::Nothing), self.record());
         let begun = Instant::now();
-        let written = match self.change(known, self.record()).await {
-            Err(error) if error.kind() == StoreErrorKind::TooLarge => {
-                let (running, counters) = (Vec::new(), Vec::new());
-                self.change(Known::Nothing, WorkerRecord { running, counters, ..self.record() }).await?
+        let written = loop {
+            match self.change(known, &record).await {
+                Err(error) if error.kind() == StoreErrorKind::TooLarge && !record.running.is_empty() => {
+                    known = Known::Nothing;
+                    record.running.truncate(record.running.len() / 2);
+                }
+                written => break written?,
             }
-            written => written?,
         };
         let is_new = written.result.is_none();
         let notifications = written.result.unwrap_or_default();
@@ -234,7 +237,7 @@ impl Writer {
     async fn change(
         &self,
         known: Known<Document>,
-        record: WorkerRecord,
+        record: &WorkerRecord,
     ) -> Result<Changed<Document, Option<u64>>, StoreError> {
         let change = |before: Option<Document>| {
             let before = before.map(|before| before.notifications);
@@ -270,5 +273,38 @@ impl Writer {
             running_total,
             counters,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::{Envelope, Payload};
+    use crate::job::TraceContext;
+    use crate::job::outcome::Outcome;
+    use crate::memory;
+    use crate::storage::QueueName;
+
+    #[tokio::test(start_paused = true)]
+    async fn record_has_the_first_jobs_that_fit_and_all_counters() {
+        let (storage, tracker) = (memory::open_on(Runtime::paused()), Arc::<Tracker>::default());
+        for number in 0..1_000 {
+            // JSON has six characters for each of them.
+            let long = "\u{1}".repeat(1_000);
+            let mut event = Envelope::new(format!("{number}{long}"), long.as_str(), "letter", Payload::None);
+            event.key = Some(long);
+            let job = event.job(QueueName::new("letters").unwrap(), TraceContext::new(1, 1, 1).unwrap());
+            tracker.count("letters", Some(&job), &Outcome::Completed, Duration::ZERO);
+            let _ = tracker.begin(&Arc::new(job), Instant::now(), Duration::from_secs(30));
+        }
+        let about =
+            About { name: "w".into(), queues: Vec::new(), slots: 1_000, interval: Duration::from_secs(15) };
+        let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
+        let kept = keep(Arc::clone(&blobs), runtime.clone(), about, tracker, CancellationToken::new());
+        let _ = timeout(Duration::from_secs(1), kept).await;
+        let record = Records::new(blobs, runtime).all().await.unwrap().0.remove(0).record;
+        assert_eq!((record.running.len(), record.running_total), (250, 1_000));
+        assert!(record.running[0].id.starts_with('0'));
+        assert_eq!(record.counters[0].completed, 1_000);
     }
 }

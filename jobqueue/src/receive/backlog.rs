@@ -22,7 +22,7 @@ pub struct Backlog {
 
 impl<M: QueueMessage> Queue<M> {
     /// Returns the approximate number of messages, invisible ones included; never 0 while there are some. SQLite
-    /// counts them on a thread of its own; more than some 65,000 that can be received at once are estimated, mostly a little too high.
+    /// counts them on a thread of its own; more than some 65,000 that can be received at once are estimated, as a rule to a tenth.
     /// The other storages count, and are never below the real number.
     ///
     /// # Errors

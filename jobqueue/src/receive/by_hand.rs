@@ -27,7 +27,8 @@ const NOT_MINE: Duration = Duration::from_secs(300);
 
 impl<M: QueueMessage> Queue<M> {
     /// Waits up to `wait` for a message and leases it. Returns `None` if none arrived. Dead-letters unreadable
-    /// messages that it meets.
+    /// messages that it meets, and puts back those of other kinds or from before their time. The requests for one message that it has
+    /// begun are not cut short: the call takes longer than `wait` by as much as they do.
     ///
     /// Use it for work that does not fit a handler. Messages arrive in any order, even if they were sent [in
     /// order](crate::SendOptions::in_order); they give up their positions when they are completed or dead-lettered.
@@ -109,7 +110,7 @@ fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<
     Box::pin(async move {
         match disposition {
             Disposition::DeadLetter(rejection) => dead_letter_by_hand(leased_job, rejection).await,
-            Disposition::Release(wait) => leased_job.release_uncounted(wait).await,
+            Disposition::Release(wait) => leased_job.release_unread(wait).await,
             Disposition::Defer { cause, detail } => leave(leased_job, cause, &detail).await,
             // Decoding decides nothing else.
             _ => Ok(()),
@@ -119,12 +120,12 @@ fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<
 
 /// Leaves a message to other programs, or to a time when it can be read.
 async fn leave(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(), Error> {
-    match defer(leased_job, cause, detail).await? {
+    match defer(leased_job, cause, detail, |_| {}).await? {
         Ok(_) => Ok(()),
         // Only workers decide that a message has no handler: a program that receives by hand may handle one kind
         // of many.
         Err(_) if matches!(cause, Cause::UnknownKind | Cause::NewerVersion) => {
-            leased_job.release_uncounted(NOT_MINE).await
+            leased_job.release_unread(NOT_MINE).await
         }
         Err(rejection) => dead_letter_by_hand(leased_job, rejection).await,
     }

@@ -115,7 +115,8 @@ impl<M> Delivery<M> {
         }
     }
 
-    /// Moves the message to the dead-letter queue with this reason.
+    /// Moves the message to the dead-letter queue with this reason. If the job is [in order](crate::SendOptions::in_order) and done through
+    /// another message, deletes this one instead.
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost) if another worker may have the message,

@@ -1,7 +1,7 @@
 //! Sends many messages with as few requests and commits as the storage allows.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use futures_util::StreamExt;
@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::group_log::{self, Announced, Confirmation};
 use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
+use crate::sync::lock;
 use crate::trace::{OpenSpan, Step};
 
 /// The maximum number of messages in a chunk. While the storage stores one chunk, the next is written.
@@ -28,8 +29,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 const IN_FLIGHT: usize = 2;
 /// The number of concurrent chunks on storages where operations share a commit.
 const IN_FLIGHT_TOGETHER: usize = 8;
-/// The number of payloads of a chunk that are stored in blobs at the same time: one budget of time holds for all of them.
-const UPLOADS: usize = 8;
+/// The number of payloads of a chunk that are stored in blobs at the same time. Eight share a line to a service, where two chunks are in
+/// flight.
+const UPLOADS: usize = 4;
 
 /// A message in a list to send: `M`, `&M`, or one of them with its own [`SendOptions`].
 #[diagnostic::on_unimplemented(
@@ -183,7 +185,7 @@ async fn store_all(
     mut prepared: Vec<Result<Prepared, Error>>,
     started: Instant,
 ) -> Vec<Result<Sent, Error>> {
-    store_blobs(core, &mut prepared, started).await;
+    let started = store_blobs(core, &mut prepared, started).await;
     if prepared.iter().flatten().any(|one| one.announcement.is_some()) {
         return Box::pin(dispatch_all_in_order(core, prepared, started)).await;
     }
@@ -200,23 +202,37 @@ async fn store_all(
     answers.collect()
 }
 
-/// Stores the blobs of messages. A message must not be stored without its blob: its error takes its place.
-async fn store_blobs(core: &QueueCore, prepared: &mut [Result<Prepared, Error>], started: Instant) {
+/// Stores the blobs of messages. A message must not be stored without its blob: its error takes its place. Each blob that is stored gives
+/// the next ones and the messages the time of a send anew, so that an outage ends a list as soon as one message, and a slow line does not.
+/// Returns the beginning of that time.
+async fn store_blobs(
+    core: &QueueCore,
+    prepared: &mut [Result<Prepared, Error>],
+    started: Instant,
+) -> Instant {
+    let started = Mutex::new(started);
     let with_blobs = prepared.iter().enumerate().filter_map(|(place, one)| Some((place, one.as_ref().ok()?)));
     let with_blobs: Vec<_> = with_blobs.filter(|(_, one)| one.blob.is_some()).collect();
-    let uploads = with_blobs.into_iter().map(|(place, one)| async move {
-        let stored = store_blob(core, one, started).await;
-        Some((place, stored.err()?))
+    let uploads = with_blobs.into_iter().map(|(place, one)| {
+        let started = &started;
+        async move {
+            let begun = *lock(started);
+            let stored = store_blob(core, one, begun).await;
+            if stored.is_ok() {
+                *lock(started) = Instant::now();
+            }
+            Some((place, stored.err()?))
+        }
     });
     let uploads: Vec<_> = uploads.collect();
-    if uploads.is_empty() {
-        return;
+    if !uploads.is_empty() {
+        let uploads = stream::iter(uploads).buffer_unordered(UPLOADS);
+        let failed: Vec<_> = uploads.filter_map(std::future::ready).collect().await;
+        for (place, error) in failed {
+            prepared[place] = Err(error);
+        }
     }
-    let failed: Vec<_> =
-        stream::iter(uploads).buffer_unordered(UPLOADS).filter_map(std::future::ready).collect().await;
-    for (place, error) in failed {
-        prepared[place] = Err(error);
-    }
+    *lock(&started)
 }
 
 /// Like [`dispatch_all`], for a list with messages of FIFO groups: their positions are

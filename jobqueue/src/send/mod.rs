@@ -7,6 +7,7 @@
 //! `request` collects the options, `prepare` writes the text, `dispatch` and `many` store one message or a list, and `put` repeats what
 //! was throttled or got no answer. `unique` sends one message for a key in a window of time.
 
+pub(crate) mod batch_headers;
 mod cancel;
 mod dispatch;
 mod errors;
@@ -28,11 +29,11 @@ pub(crate) use dispatch::sent_in_transaction;
 pub(crate) use errors::send_error;
 pub use many::SendItem;
 pub(crate) use many::dispatch_all;
-pub use options::SendOptions;
+pub use options::{SendOptions, is_own_header};
 pub(crate) use prepare::{Draft, Prepared, Purpose, Render, new_id, prepare, prepare_envelope, render_draft};
 pub(crate) use request::ready_to_send;
 pub use request::{All, One, SendFuture, SendRequest, Unique};
-pub(crate) use resend::COPY;
+pub(crate) use resend::mark_copy;
 pub use sent::Sent;
 pub(crate) use stored_text::message_of;
 pub use unique::SendUniqueOutcome;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::COPY;
+use super::batch_headers::BATCH_HEADERS;
 use crate::group_log::HEADERS;
 
 /// The options of a send, as data. [`SendRequest`](super::SendRequest) has the same methods;
@@ -133,12 +133,12 @@ impl SendOptions {
     /// Adds an attribute to the event: a name of 1–20 lower-case letters and digits, and a text. Handlers read it
     /// from [`JobInfo::headers`](crate::JobInfo::headers).
     ///
-    /// `inorder`, `fifocopy`, `fifopage` and `batchcopy` belong to one message, and are left out: a handler can pass on all headers of
-    /// its job. Those of the job's batch have no effect in another job.
+    /// Those of the order (`inorder`, `fifocopy`, `fifopage`) and of batches (`batchid`, `batchindex`, `batchtoken`, `batchondead`,
+    /// `batchcopy`, `batchof`, `batchoftoken`) belong to one job, and are left out: a handler can pass on all headers of its job.
     #[must_use]
     pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let name = name.into();
-        if name == COPY || HEADERS.contains(&&*name) {
+        if is_own_header(&name) {
             return self;
         }
         self.own_header(name, value)
@@ -149,4 +149,9 @@ impl SendOptions {
         self.headers.insert(name.into(), value.into());
         self
     }
+}
+
+/// Returns whether a header is one of the order or of batches, which [`SendOptions::header`] leaves out.
+pub fn is_own_header(name: &str) -> bool {
+    HEADERS.contains(&name) || BATCH_HEADERS.contains(&name)
 }

@@ -9,9 +9,10 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use super::batch_headers::COPY;
 use super::history_reserve::reserve_history_space;
 use super::options::SendOptions;
-use super::resend::{COPY, mark_copy};
+use super::resend::mark_copy;
 use super::sent::Sent;
 use crate::codec::{Codec, Json, encode_message, is_json};
 use crate::envelope::{

@@ -226,13 +226,18 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
     /// there are two messages with one id, and effects that are idempotent by id happen once. Each key keeps one
     /// small blob, which is used again.
     ///
+    /// The call waits for up to 90 seconds for another sender that holds the key. While blobs are throttled or out of reach, it goes on
+    /// for up to 45 seconds after the message is stored, to record that.
+    ///
     /// # Errors
     /// Those of [`send`](Queue::send). Also [`Invalid`](crate::ErrorKind::Invalid) if the message has no key or the
     /// window is empty, and [`Conflict`](crate::ErrorKind::Conflict), retryable, if another sender holds the key and
     /// does not finish.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may or may not be stored, and the key may be held for up to 45 seconds.
+    /// If the future is dropped, the message may or may not be stored, and the key may be held for up to 45 seconds. If it is dropped after
+    /// the message was stored and before that was recorded, the next sender sends a second one under the same id, as after a crash: a
+    /// timeout around the call should be longer than its record takes.
     pub fn unique_for(self, window: Duration) -> SendRequest<Unique<'a, M>> {
         self.map_target(|one| Unique { one, window })
     }

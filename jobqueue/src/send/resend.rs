@@ -6,6 +6,7 @@
 
 use tokio::time::Instant;
 
+use super::batch_headers::COPY;
 use super::errors::send_error;
 use super::prepare::Prepared;
 use crate::envelope::{Envelope, EnvelopeError, Parsed, Payload, encoding_of, parse, to_wire};
@@ -14,11 +15,8 @@ use crate::group_log::restamp;
 use crate::queue_core::{QueueCore, remove_blobs};
 use crate::storage::{Certainty, PutMessage};
 
-/// The attribute of a child of a batch that says whether an earlier message of it may exist: `0` or `1`.
-pub(crate) const COPY: &str = "batchcopy";
-
 /// Notes in a child of a batch that an earlier message of it may exist. Returns whether the event is one.
-pub(super) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
+pub(crate) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
     let is_child = event.extensions.contains_key(COPY);
     if is_child {
         event.insert_header(COPY, "1")?;

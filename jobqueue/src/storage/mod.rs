@@ -19,7 +19,7 @@ pub use jobqueue_storage::{
     Detach, ETag, ExpiredReceipt, GetMessages, Guarantees, Intercepted, Interceptor, JournalEntry,
     JournalPage, JournalQuery, JournalStore, LeaseId, LeaseLinks, LeaseRevoked, LeasedMessage,
     MAX_JOURNAL_SEARCH, MAX_MESSAGES, MAX_METADATA_BYTES, MAX_TEXT_BYTES, MAX_VISIBILITY, MessageId,
-    MessageIndex, MessagePage, MessageRef, MessageState, Metadata, MetadataReader, NameError,
+    MessageIndex, MessagePage, MessageRef, MessageState, Metadata, MetadataStore, NameError,
     NativeDeadLetters, Notifier, OpenStores, Operation, OrderedGroups, PeekedMessage, Permissions,
     PopReceipt, PutBlob, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Queues,
     Received, StateCounter, StateCounts, StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores,

@@ -4,7 +4,6 @@
 //! be.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::completions::Completions;
 use super::pacing::Change;
@@ -81,9 +80,11 @@ impl Deliveries {
             error,
         });
         // The end of a message that did not run says nothing about the handlers.
-        let unsaid = Outcome::Released(Duration::ZERO);
-        let said = if attempted || outcome == Outcome::Completed { &outcome } else { &unsaid };
-        match pacing.record(job.as_ref().map(|job| &job.id), said, guard.probe()) {
+        let change = match attempted {
+            true => pacing.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe()),
+            false => None,
+        };
+        match change {
             Some(Change::Opened(retry_in)) => {
                 crate::log::warn!(%queue, ?retry_in, "all jobs of this queue fail; fetching pauses");
                 state.show_circuit(queue, true);

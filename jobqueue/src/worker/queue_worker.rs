@@ -55,6 +55,12 @@ impl DeliverySlot for DeliveryGuard {
         self.slot.as_ref().map_or(Ok(()), |slot| slot.reserve(kind))
     }
 
+    fn give_back(&self) {
+        if let Some(slot) = &self.slot {
+            slot.give_back();
+        }
+    }
+
     fn admit(&self, kind: &str) -> Result<(), Duration> {
         self.slot.as_ref().map_or(Ok(()), |slot| slot.admit(kind))
     }

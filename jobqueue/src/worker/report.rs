@@ -25,12 +25,13 @@ pub struct Report {
     pub lease_lost: u64,
     /// Jobs that were completed, but whose message may not be deleted.
     pub uncertain: u64,
-    /// Messages deleted because their job had been done before.
+    /// Messages deleted because their job had been done before, or, of a job in order, because its sender had cancelled it.
     pub duplicates: u64,
     /// Handlers that were cancelled by the shutdown and ended within the grace.
     pub cancelled: u64,
-    /// Deliveries that did not end within the grace. Those whose handlers were running are released; the messages of the others become
-    /// visible again when their leases run out.
+    /// Deliveries that had not ended when the grace was over: their handlers were running, or their messages were about to be deleted,
+    /// put back or moved. The messages of those whose handlers were running are released; the others become visible again when their
+    /// leases run out, unless the storage makes the change after all. None of them counts elsewhere in this report.
     pub abandoned: u64,
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -119,7 +120,7 @@ impl Worker {
         let running = tokio::select! {
             biased;
             running = self.start(false) => running?,
-            () = &mut shutdown => return stopped(&state),
+            () = &mut shutdown => return stopped(&state, Report::default()),
         };
         tokio::select! {
             biased;
@@ -215,8 +216,14 @@ impl Running {
             let snooze = Arc::<Snooze>::default();
             let pacing = Arc::new(Pacing::new(state.options.circuit, &state.rejections, &snooze));
             let deliveries = Arc::clone(&state.deliveries);
-            let executor =
-                Executor { state: deliveries, core, handlers, snooze, until_idle: self.until_idle };
+            let executor = Executor {
+                state: deliveries,
+                core,
+                handlers,
+                snooze,
+                until_idle: self.until_idle,
+                downloads_hang: AtomicBool::new(false),
+            };
             let worker = QueueWorker {
                 state: Arc::clone(state),
                 executor,
@@ -253,10 +260,10 @@ impl Running {
             // A request that hangs must not use up the time of the running handlers.
             let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
             tasks.close();
-            end_handlers(state, tasks).await;
+            let report = end_handlers(state, tasks, &self.activity).await;
             let state = Arc::clone(state);
             end_records(self.record, self.journal).await;
-            stopped(&state)
+            stopped(&state, report)
         })
     }
 }
@@ -280,9 +287,7 @@ async fn end_records(record: Option<Record>, journal: Option<RunningJournal>) {
 }
 
 /// Returns the report of a worker that has ended, or the error that ended it.
-fn stopped(state: &WorkerState) -> Result<Report, Error> {
-    let mut report = state.report().clone();
-    report.cancelled = state.deliveries.cancelled_handlers();
+fn stopped(state: &WorkerState, report: Report) -> Result<Report, Error> {
     crate::log::info!(?report, "worker stopped");
     state.take_failure().map_or(Ok(report), |error| Err(error.into()))
 }
@@ -338,28 +343,34 @@ impl Drop for EndLeases {
     }
 }
 
-/// Waits for running handlers, then cancels them, then releases the messages of the remaining ones.
-async fn end_handlers(state: &WorkerState, tasks: &TaskTracker) {
+/// Waits for running handlers, then cancels them, then releases the messages of the remaining ones. Returns the report, which counts each
+/// delivery once: one that has not ended by then is abandoned, also if its end is on its way.
+async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activity) -> Report {
+    let report = || {
+        let (report, cancelled) = (state.report().clone(), state.deliveries.cancelled_handlers());
+        Report { cancelled, ..report }
+    };
     if tokio::time::timeout(state.options.shutdown_timeout, tasks.wait()).await.is_ok() {
-        return;
+        return report();
     }
     state.deliveries.cancel.cancel();
     // The grace of each handler, plus time to settle.
     let rest = state.deliveries.options.cancel_grace + Duration::from_secs(2);
     if tokio::time::timeout(rest, tasks.wait()).await.is_ok() {
-        return;
+        return report();
     }
-    let abandoned = state.deliveries.take_running();
+    let report = Report { abandoned: activity.in_flight() as u64, ..report() };
     // The others settle or wait. They are dropped, and their messages become visible again when their leases run out.
-    state.report().abandoned += tasks.len().max(abandoned.len()) as u64;
+    let running = state.deliveries.take_running();
     let release = |leased_job: Arc<LeasedJob>| async move {
         if let Err(error) = leased_job.release_uncounted(Duration::ZERO).await {
             crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");
         }
     };
-    let released = futures_util::future::join_all(abandoned.into_iter().map(release));
+    let released = futures_util::future::join_all(running.into_iter().map(release));
     // A message that is not released by then becomes visible again when its lease runs out.
     let _ = tokio::time::timeout(LAST_ROUND, released).await;
+    report
 }
 
 /// Sweeps at the configured interval until `stop` fires.

@@ -220,3 +220,34 @@ async fn jobs_that_an_operator_cancelled_do_not_run_however_many_they_are() {
     assert_eq!(ran.load(Ordering::SeqCst), 0);
     assert_eq!(report.dead_lettered, 100, "{report:?}");
 }
+
+// An operator wants to cancel it too, while a second message of it waits behind another job of its key. It never ran.
+#[tokio::test(start_paused = true)]
+async fn job_in_order_that_its_sender_cancelled_is_not_called_completed() {
+    let faulty = Faulty::new(&in_memory());
+    let (storage, queue) = (faulty.storage(), tasks(&faulty).await);
+    let _ = queue.send(&task("a")).in_order().await.unwrap();
+    faulty.plan(Operation::Put, 1, LOST_ANSWER);
+    let sent = queue.send(&task("a")).in_order().await.unwrap();
+    faulty.on(Operation::Get, |call| (call.nth > 1).then_some(Fault::Refuse(StoreErrorKind::Unavailable)));
+    let handler = async |_: Task| {
+        after(60).await;
+        Ok::<_, JobError>(())
+    };
+    let built =
+        worker(&storage).concurrency(2).presence(Duration::from_secs(1)).handle(handler).build().unwrap();
+    let (admin, job) = (
+        Admin::builder(storage.clone()).access(AccessLevel::Operate).build(),
+        JobReference::new("tasks", sent.id()),
+    );
+    let cancelling = async {
+        after(10).await;
+        assert_eq!(admin.cancel(&job).await.unwrap().workers, 1);
+        after(5).await;
+        assert!(queue.cancel(&sent).await.unwrap_err().is_outcome_unknown(), "it was stored twice");
+        after(100).await;
+    };
+    let report = built.run_until(cancelling).await.unwrap();
+    assert_eq!((report.completed, report.duplicates), (1, 1), "{report:?}");
+    assert_eq!(admin.cancellation(&job).await.unwrap(), Cancellation::Cancelled);
+}

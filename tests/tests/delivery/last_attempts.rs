@@ -10,7 +10,7 @@ use jobqueue::handler::Handler;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::worker::CircuitBreaker;
-use jobqueue::{Event, JobError, QueueMessage, Storage};
+use jobqueue::{Event, JobError, Outcome, QueueMessage, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use serde::{Deserialize, Serialize};
@@ -180,4 +180,47 @@ async fn jobs_without_an_attempt_left_open_no_circuit() {
     let _ = built.run_until(after(900)).await.unwrap();
     assert_eq!(counts(&storage).await, (0, 30));
     assert_eq!(opened.load(Ordering::Relaxed), 0);
+}
+
+/// The continuation of a batch.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "joins", kind = "join")]
+struct Join {}
+
+// Its handler succeeded before all others began to fail, and its batch could not be written then.
+#[tokio::test(start_paused = true)]
+async fn job_that_ends_without_a_run_closes_no_circuit() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.send(&task("child")).await.unwrap();
+    batch.then(&Join {}).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..10 {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    let healing = faulty.clone();
+    let healed = tokio::spawn(async move {
+        after(50).await;
+        healing.heal();
+    });
+    let (log, closed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (ended, counted) = (Arc::clone(&log), Arc::clone(&closed));
+    let listener = move |event: &Event| match event {
+        Event::Finished { outcome: Outcome::Completed, .. } => drop(ended.fetch_add(1, Ordering::Relaxed)),
+        Event::CircuitClosed { .. } => drop(counted.fetch_add(1, Ordering::Relaxed)),
+        _ => {}
+    };
+    let handler = async |task: Task| match task.name.as_str() {
+        "child" => Ok(()),
+        _ => Err(JobError::retry_after(Duration::from_secs(3_600), "planted")),
+    };
+    let minute = Duration::from_secs(60);
+    let circuit = CircuitBreaker::new().failures(5).jobs(2).pause(minute, minute);
+    let built = worker(&storage).circuit_breaker(circuit).on_event(listener).handle(handler).build().unwrap();
+    let _ = built.run_until(after(300)).await.unwrap();
+    healed.await.unwrap();
+    assert_eq!(log.load(Ordering::Relaxed), 1, "the child");
+    assert_eq!(closed.load(Ordering::Relaxed), 0);
 }

@@ -206,13 +206,11 @@ async fn a_delivery_that_panicked_and_was_not_put_back_is_abandoned_once() {
     assert_eq!(report.abandoned, 1);
 }
 
-/// Makes the next common deletions panic. Each panic takes its hook with it.
+/// Makes the next common deletions panic.
 fn panic_in_deletions(faulty: &Faulty, times: u32) {
-    let next = faulty.clone();
+    let mut left = times;
     faulty.on(Operation::DeleteAll, move |_| {
-        if times > 1 {
-            panic_in_deletions(&next, times - 1);
-        }
+        left = left.checked_sub(1)?;
         panic!("boom")
     });
 }

@@ -285,3 +285,36 @@ async fn payloads_of_a_list_are_tried_again_however_many_they_are() {
     assert_eq!(refused, 0);
     assert_eq!(queue.approximate_len().await.unwrap(), 64);
 }
+
+// A slow line: the list takes longer than a send, and each payload has its own time.
+#[tokio::test(start_paused = true)]
+async fn payload_that_comes_late_in_a_list_is_tried_again() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let mut uploads = 0;
+    faulty.on(Operation::PutBlob, move |_| {
+        uploads += 1;
+        Some(match uploads {
+            39 => Fault::Refuse(StoreErrorKind::Unavailable),
+            _ => Fault::DelayBefore(Duration::from_secs(10)),
+        })
+    });
+    faulty.plan(Operation::PutAll, 1, Fault::Refuse(StoreErrorKind::Unavailable));
+    let tasks: Vec<_> = (0..40).map(|n| Task { name: n.to_string(), data: "x".repeat(70_000) }).collect();
+    let refused = queue.send_all(&tasks).await.unwrap().into_iter().find_map(Result::err);
+    assert!(refused.is_none(), "{refused:?}");
+}
+
+// Each that fails takes none of the time of the others: an outage does not last as many sends as the list has payloads.
+#[tokio::test(start_paused = true)]
+async fn list_of_payloads_is_given_up_in_the_time_of_a_send() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    faulty.plan_always(Operation::PutBlob, Fault::Throttle(Duration::from_secs(1)));
+    let began = tokio::time::Instant::now();
+    let tasks: Vec<_> = (0..40).map(|n| Task { name: n.to_string(), data: "x".repeat(70_000) }).collect();
+    assert!(queue.send_all(&tasks).await.unwrap().iter().all(Result::is_err));
+    assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
+}

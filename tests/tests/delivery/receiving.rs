@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use jobqueue::QueueMessage;
-use jobqueue_testing::faults::Faulty;
-use jobqueue_tests::jobs::{Task, in_memory};
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 
@@ -48,4 +49,26 @@ async fn a_wait_for_ever_is_one() {
     let tasks = in_memory().queue::<Task>().await.unwrap();
     let wait = tasks.receive(Duration::MAX);
     assert!(tokio::time::timeout(Duration::from_secs(3_600), wait).await.is_err());
+}
+
+// A delay that is longer than the storage's: the message comes before its time and is put back, of which the log of its key must know.
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_although_the_log_of_a_key_cannot_be_changed() {
+    let faulty = Faulty::new(&in_memory());
+    let tasks = faulty.storage().queue::<Task>().await.unwrap();
+    let eight_days = Duration::from_secs(8 * 86_400);
+    let _ = tasks.send(&task("a")).in_order().delay(eight_days).await.unwrap();
+    after(7 * 86_400 + 60).await;
+    for operation in [Operation::GetBlob, Operation::PutBlob] {
+        faulty.plan_always(operation, Fault::Refuse(StoreErrorKind::Unavailable));
+    }
+    // Another process, which has not read the log yet.
+    let tasks = faulty.storage().queue::<Task>().await.unwrap();
+    let began = Instant::now();
+    assert!(tasks.receive(Duration::from_secs(1)).await.unwrap().is_none());
+    assert!(began.elapsed() <= Duration::from_secs(60), "{:?}", began.elapsed());
+    faulty.heal();
+    let delivery = tasks.receive(2 * eight_days).await.unwrap().unwrap();
+    assert!(began.elapsed() > Duration::from_secs(86_000), "not before its time");
+    delivery.complete().await.unwrap();
 }

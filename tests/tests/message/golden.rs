@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use jobqueue::QueueMessage;
+use jobqueue::codec::{Codec, CodecError, Json};
 use jobqueue_testing::golden::{GoldenError, check_in};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
@@ -82,6 +84,34 @@ struct Wide {
     note: String,
 }
 
+/// JSON under a media type of its own, before and after that was registered.
+struct SheetCodec<const REGISTERED: bool>;
+
+impl<const REGISTERED: bool> Codec for SheetCodec<REGISTERED> {
+    const CONTENT_TYPE: &'static str =
+        if REGISTERED { "application/vnd.sheet" } else { "application/x-sheet" };
+
+    fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
+        Json::encode(value)
+    }
+
+    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+        Json::decode(bytes)
+    }
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "sheets", kind = "sheet", codec = SheetCodec<false>)]
+struct Sheet {
+    rows: u32,
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "sheets", kind = "sheet", codec = SheetCodec<true>)]
+struct SheetOfVendor {
+    rows: u32,
+}
+
 #[test]
 fn another_key_or_queue_is_a_change() {
     let folder = blessed();
@@ -156,6 +186,36 @@ fn old_files_stay_readable_through_the_chain() {
     fs::write(&old, text).unwrap();
     let error = check_in(folder.path(), "", &V2 { size: 3 }, false).unwrap_err();
     assert!(matches!(&error, GoldenError::Unreadable { path, .. } if *path == old), "{error:?}");
+}
+
+// audit 4, D6
+#[test]
+fn another_media_type_cannot_be_blessed() {
+    let folder = tempfile::tempdir().unwrap();
+    check_in(folder.path(), "", &Sheet { rows: 1 }, true).unwrap();
+    let error = check_in(folder.path(), "", &SheetOfVendor { rows: 1 }, true).unwrap_err();
+    assert!(matches!(error, GoldenError::Unreadable { .. }), "{error:?}");
+    assert!(error.report().contains("`application/x-sheet`"), "{}", error.report());
+}
+
+// audit 4, D6
+#[test]
+fn former_kind_without_alias_cannot_be_blessed() {
+    let folder = blessed();
+    let current = folder.path().join(FILE);
+    let former = folder.path().join("former.v1.json");
+    let text = fs::read_to_string(&current).unwrap().replace("thumbnail/request", "former");
+    fs::write(&former, text).unwrap();
+    fs::remove_file(current).unwrap();
+    check_in(folder.path(), "", &Sheet { rows: 1 }, true).unwrap();
+    for bless in [true, false] {
+        let error = check_in(folder.path(), "", &v1(), bless).unwrap_err();
+        let is_missing = matches!(error, GoldenError::Missing { .. });
+        assert_eq!(is_missing, !bless, "{error:?}");
+        assert!(is_missing || error.to_string().contains("alias = \"former\""), "{error}");
+    }
+    fs::remove_file(former).unwrap();
+    check_in(folder.path(), "", &v1(), true).unwrap();
 }
 
 #[test]

@@ -48,6 +48,27 @@ async fn length_of_a_lock_that_is_read_late_bounds_it() {
     assert!(granted < Duration::from_secs(25), "{granted:?}");
 }
 
+// It was asked for at the beginning only, and once for all sessions.
+#[tokio::test]
+async fn length_of_a_lock_that_cannot_be_read_at_first_bounds_it_later() {
+    for sessions in [false, true] {
+        let bench = Bench::with(json!({ "LockDuration": "PT20S", "RequiresSession": sessions }), &[]);
+        let behind = bench.at(SystemTime::now() - MINUTE / 2);
+        let fault = bench.emulator.plant_with("http-get", "error", json!({ "status": 503, "times": null }));
+        let granted = async || {
+            // After so long without a frame the connection may be given up.
+            while behind.queues().put(&bench.queue, PutMessage::new("job")).await.is_err() {}
+            bench.get_from(&behind).await.unwrap().granted.unwrap()
+        };
+        assert!(granted().await > MINUTE / 2, "sessions: {sessions}");
+        fault.remove();
+        pass(MINUTE).await;
+        // Asked for beside the gets.
+        let bounded = async { while granted().await > MINUTE / 2 {} };
+        timeout(MINUTE / 2, bounded).await.unwrap_or_else(|_| panic!("not bounded, sessions: {sessions}"));
+    }
+}
+
 // What the first message had used of the lock was granted to the second one again.
 #[tokio::test]
 async fn rest_of_a_session_is_no_longer_for_a_clock_that_is_behind() {

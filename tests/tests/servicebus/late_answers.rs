@@ -2,18 +2,13 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::http::Request;
 use jobqueue::storage::{GetMessages, Operation, PutMessage, UpdateMessage};
 use jobqueue::{QueueName, Storage};
-use jobqueue_admin::Admin;
-use jobqueue_dashboard::metrics;
 use jobqueue_test_support::servicebus::is_excluded;
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::{advance, pause, resume, sleep, timeout};
-use tower::ServiceExt as _;
 
 use super::{Bench, MINUTE, options};
 
@@ -126,6 +121,58 @@ async fn answer_to_a_request_comes_after_the_end_of_another_without_an_outcome()
     assert_eq!(bench.store().peek(&bench.queue, 1).await.unwrap().len(), 1);
 }
 
+// It was read when the other request had its credit, or none in half a minute.
+#[tokio::test]
+async fn answer_to_a_request_is_told_while_another_waits_for_credit() {
+    if is_excluded("late_answers::outcome_of_a_send_is_told_while_another_waits_for_credit") {
+        return;
+    }
+    let bench = Bench::new();
+    bench.another().queues().put(&bench.queue, PutMessage::new("job")).await.unwrap();
+    bench.emulator.plant_with("attach-sender", "starve", json!({ "entity": "work", "credits": 1 }));
+    let peek = bench.emulator.plant("peek-message", "hold");
+    let peeking = |count| {
+        let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
+        tokio::spawn(async move { storage.queues().peek(&queue, count).await })
+    };
+    let first = peeking(1);
+    until(|| peek.hits() == 1).await;
+    let second = peeking(2);
+    sleep(Duration::from_millis(200)).await;
+    peek.release();
+    let answer = timeout(SOON, first).await.expect("it waits for the other one");
+    assert_eq!(answer.unwrap().unwrap().len(), 1);
+    second.abort();
+}
+
+// It was used until the other request had its credit, or none in half a minute: all that came were refused then.
+#[tokio::test]
+async fn node_that_is_given_up_takes_no_request_while_another_waits_for_credit() {
+    let needed = [
+        "outcome_of_a_send_is_told_while_another_waits_for_credit",
+        "request_without_an_outcome_holds_up_no_other",
+    ];
+    if needed.iter().any(|name| is_excluded(&format!("late_answers::{name}"))) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.another().queues().put(&bench.queue, PutMessage::new("job")).await.unwrap();
+    bench.emulator.plant_with("attach-sender", "starve", json!({ "entity": "work", "credits": 1 }));
+    let fault = bench.emulator.plant_with("accept", "drop", json!({ "entity": "work" }));
+    bench.store().peek(&bench.queue, 1).await.unwrap();
+    assert_eq!(fault.hits(), 1);
+    pass(LATE - Duration::from_secs(3)).await;
+    let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
+    let waiting = tokio::spawn(async move { storage.queues().peek(&queue, 2).await.is_ok() });
+    sleep(Duration::from_millis(200)).await;
+    pass(Duration::from_secs(5)).await;
+    sleep(Duration::from_millis(100)).await;
+    let peeked =
+        timeout(SOON, bench.store().peek(&bench.queue, 1)).await.expect("it waits for the other one");
+    assert_eq!(peeked.unwrap().len(), 1);
+    waiting.abort();
+}
+
 // The connection was closed under its deliveries, although the token of their queue was good.
 #[tokio::test]
 async fn link_for_tokens_that_is_not_attached_costs_no_connection_while_a_token_is_good() {
@@ -193,7 +240,7 @@ async fn session_whose_holder_does_not_answer_is_renewed_over_another_connection
 // Messages waited for the blobs one after the other, without a limit, until their locks were over.
 #[tokio::test]
 async fn blobs_that_do_not_answer_cost_no_delivery() {
-    for (sessions, operation) in [(false, Operation::ListBlobs), (true, Operation::PutBlob)] {
+    for (sessions, operation) in [(false, Operation::BlobProperties), (true, Operation::PutBlob)] {
         let bench = Bench::with(json!({ "RequiresSession": sessions, "MaxDeliveryCount": 3 }), &[]);
         // Quiet: the emulator is asked in real time.
         let blobs = Faulty::quiet(&bench.blobs);
@@ -222,59 +269,4 @@ async fn blobs_that_do_not_answer_cost_no_delivery() {
         assert_eq!(bench.emulator.queue("work")["messages"][0]["deliveries"], 0, "sessions: {sessions}");
         storage.queues().delete(&bench.queue, &again.message, Default::default()).await.unwrap();
     }
-}
-
-// It read the whole queue, with all bodies, for each look at it.
-#[tokio::test]
-async fn peek_behind_many_delayed_messages_is_bounded() {
-    let bench = Bench::new();
-    let delayed = |number: u32| PutMessage::new(number.to_string()).with_visibility_delay(MINUTE);
-    for put in bench.store().put_all(&bench.queue, (0..600).map(delayed).collect()).await {
-        put.unwrap();
-    }
-    assert!(bench.store().peek(&bench.queue, 1).await.unwrap().is_empty());
-    assert_eq!(bench.emulator.calls("peek-message", "work", 0), 4);
-}
-
-// The age of the oldest counted as 0, also while jobs waited behind those that are delayed.
-#[tokio::test]
-async fn age_that_a_peek_cannot_show_is_not_told_as_none() {
-    let bench = Bench::new();
-    let scraped = async || {
-        let router = metrics::router(Admin::builder(bench.storage.clone()).build());
-        let request = Request::get("/metrics").body(Body::empty()).unwrap();
-        let body = router.oneshot(request).await.unwrap().into_body();
-        String::from_utf8(to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap()
-    };
-    let age = r#"jobqueue_queue_oldest_age_seconds{queue="work"}"#;
-    let text = scraped().await;
-    assert!(text.contains(&format!("{age} 0.0")), "{text}");
-    let delayed = |number: u32| PutMessage::new(number.to_string()).with_visibility_delay(MINUTE);
-    for put in bench.store().put_all(&bench.queue, (0..500).map(delayed).collect()).await {
-        put.unwrap();
-    }
-    bench.put(PutMessage::new("job")).await.unwrap();
-    let text = scraped().await;
-    assert!(text.contains(r#"jobqueue_queue_length{queue="work"} 501"#) && !text.contains(age), "{text}");
-}
-
-// Without the claim Manage, each caller had all messages sent for a count.
-#[tokio::test]
-async fn count_that_took_long_is_good_for_a_while() {
-    let bench = Bench::new();
-    bench.put(PutMessage::new("job")).await.unwrap();
-    bench.emulator.plant_with("http-get", "error", json!({ "status": 401, "times": null }));
-    let fault = bench.emulator.plant("peek-message", "hold");
-    let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
-    let counting = tokio::spawn(async move { storage.queues().queue_properties(&queue).await });
-    until(|| fault.hits() == 1).await;
-    pass(Duration::from_secs(3)).await;
-    fault.release();
-    assert_eq!(counting.await.unwrap().unwrap().approximate_count, 1);
-    let peeks = bench.emulator.calls("peek-message", "work", 0);
-    bench.put(PutMessage::new("another")).await.unwrap();
-    assert_eq!(bench.store().queue_properties(&bench.queue).await.unwrap().approximate_count, 1);
-    assert_eq!(bench.emulator.calls("peek-message", "work", 0), peeks);
-    pass(MINUTE).await;
-    assert_eq!(bench.store().queue_properties(&bench.queue).await.unwrap().approximate_count, 2);
 }

@@ -197,6 +197,31 @@ async fn a_delivery_that_the_service_does_not_count_finds_the_saved_text() {
     assert!(stale.unwrap_err().is_lease_lost());
 }
 
+// A process that had met no saved text for a minute gave the message out as it was sent, under the fence of the run before.
+#[tokio::test]
+async fn a_text_that_another_process_saves_is_found_in_a_queue_that_has_had_some() {
+    if is_excluded("locks::a_delivery_that_the_service_does_not_count_finds_the_saved_text") {
+        return;
+    }
+    let uncounted = ["--locks-end-with-links", "true", "--counts-dropped-locks", "false"];
+    let bench = Bench::with(json!({}), &uncounted);
+    let save = || UpdateMessage::new(MINUTE).with_text("step 1".to_owned());
+    let (first, second) = (bench.another(), bench.another());
+    bench.put(PutMessage::new("before")).await.unwrap();
+    let before = bench.get_from(&first).await.unwrap();
+    first.queues().update(&bench.queue, &before.message, save()).await.unwrap();
+    first.queues().delete(&bench.queue, &before.message, Default::default()).await.unwrap();
+    // This process asks whether texts are saved.
+    let leased = bench.leased("other").await;
+    bench.delete(&leased.message).await.unwrap();
+    bench.put(PutMessage::new("job")).await.unwrap();
+    let job = bench.get_from(&second).await.unwrap();
+    second.queues().update(&bench.queue, &job.message, save()).await.unwrap();
+    assert!(bench.emulator.strike("abort", None) > 0);
+    let again = bench.get().await.unwrap();
+    assert_eq!((again.text.as_deref(), again.dequeue_count), (Ok("step 1"), 2));
+}
+
 // It was taken for an outage: the message came again and again, and never ran.
 #[tokio::test]
 async fn a_saved_text_that_is_damaged_is_told_as_such() {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod clears;
 mod clocks;
 mod cuts;
 mod dead_letters;
@@ -20,9 +21,11 @@ mod long_held;
 mod made_anew;
 mod many_queues;
 mod namespace;
+mod nested;
 mod opening;
 mod outages;
 mod partitions;
+mod peeks;
 mod push;
 mod put_backs;
 mod python;

@@ -1,6 +1,7 @@
 //! Partitioned queues: the adapter works on them as far as they allow, and names what they cannot do.
 
 use jobqueue::storage::{PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue_admin::Admin;
 use serde_json::json;
 
 use super::{Bench, MINUTE};
@@ -50,4 +51,9 @@ async fn a_length_that_peeks_cannot_show_is_not_guessed() {
     bench.emulator.plant_with("http-get", "error", json!({ "status": 401, "times": null }));
     let error = bench.store().queue_properties(&bench.queue).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unsupported, "{error:?}");
+    // All else was lost with it.
+    let shown = Admin::builder(bench.storage.clone()).build().queue("work").await.unwrap();
+    assert_eq!((shown.length, shown.paused), (None, Some(false)));
+    assert!(shown.visible.is_some_and(|visible| visible > 0) && !shown.visible_is_exact, "{shown:?}");
+    assert!(shown.error.is_some_and(|error| error.contains("only the claim Manage shows")));
 }

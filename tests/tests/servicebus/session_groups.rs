@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::dead_letters::DeadLetterOptions;
-use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
+use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, PutMessage, StoreErrorKind};
 use jobqueue::{JobError, QueueName, Worker};
 use jobqueue_admin::Admin;
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -174,4 +174,16 @@ async fn an_operator_sees_who_waits_for_whom() {
         .collect();
     assert_eq!(seen, [("a", vec!["1", "3"]), ("b", vec!["2"])]);
     drop(running);
+}
+
+// Each asked for the settings of the queue by itself, and was sent when its own answer came.
+#[tokio::test]
+async fn messages_that_are_put_together_over_a_new_link_keep_their_order() {
+    let bench = Bench::of_sessions();
+    bench.emulator.plant_with("http-get", "delay", json!({ "milliseconds": 300 }));
+    let messages = ["1", "2"].map(|text| PutMessage::new(text).with_group("a".to_owned()));
+    for put in bench.store().put_all(&bench.queue, messages.to_vec()).await {
+        put.unwrap();
+    }
+    assert_eq!(bench.next().await.text.as_deref(), Ok("1"));
 }

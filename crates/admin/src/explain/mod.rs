@@ -26,6 +26,9 @@ pub struct Explanation {
     pub job: JobReference,
     /// The place in which it was found.
     pub place: JobPlace,
+    /// True if certainly no message of the job waits or runs: it has ended, or never existed. A request to cancel it has no effect. A dead
+    /// letter alone does not prove it: a job that was sent twice may have one, and a message that waits.
+    pub has_ended: bool,
     /// A one-sentence summary.
     pub summary: String,
     /// The message, if it waits or is dead.
@@ -64,6 +67,18 @@ pub enum JobPlace {
     Unseen,
 }
 
+impl From<JobState> for JobPlace {
+    fn from(state: JobState) -> Self {
+        match state {
+            JobState::Waiting => Self::Waiting,
+            JobState::Delayed => Self::Delayed,
+            JobState::BackingOff => Self::BackingOff,
+            JobState::Running => Self::Running,
+            JobState::Dead => Self::Dead,
+        }
+    }
+}
+
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
     /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs up to
@@ -76,17 +91,13 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
-        match self.look_for(job).await? {
-            // A job that moved meanwhile may have been missed in every place.
-            (found, true) if matches!(found.place, JobPlace::Unseen | JobPlace::Ended) => {
-                Ok(self.look_for(job).await?.0)
-            }
-            (found, _) => Ok(found),
-        }
+        let found = self.look_for(job).await?;
+        // A job that moved meanwhile may have been missed in every place.
+        if found.has_ended { self.look_for(job).await } else { Ok(found) }
     }
 
-    /// Looks once, in the order in which a job moves. Also returns whether a job that was not found is certainly in no queue.
-    async fn look_for(&self, job: &JobReference) -> Result<(Explanation, bool), Error> {
+    /// Looks once, in the order in which a job moves.
+    async fn look_for(&self, job: &JobReference) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
         let (workers, now) = self.workers_at().await?;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
@@ -94,7 +105,7 @@ impl Admin {
         let mut found = Explanation::new(job, cancellation);
         found.find_run(&workers);
         if found.place == JobPlace::Unseen {
-            found.find_message(self.peek(&job.queue).await?, JobPlace::Waiting);
+            found.find_message(self.peek(&job.queue).await?);
         }
         let sees_jobs = found.place == JobPlace::Unseen && self.find_by_state(&mut found, &queue).await?;
         let sees_dead = found.place == JobPlace::Unseen && self.find_dead(&mut found, &queue).await?;
@@ -128,8 +139,13 @@ impl Admin {
             };
             found.reasons.push(unseen(&queue, self.shows_all_jobs(), looked));
         }
+        found.has_ended = match found.place {
+            JobPlace::Dead => sees_jobs,
+            JobPlace::Ended => is_certain,
+            _ => found.reasons.iter().any(|reason| reason.code == "not_found"),
+        };
         found.summarise();
-        Ok((found, is_certain))
+        Ok(found)
     }
 
     /// Finds a job among all messages of its queue, if the storage shows them. Returns whether it is certainly not there.
@@ -137,19 +153,11 @@ impl Admin {
         if !self.shows_all_jobs() {
             return Ok(queue.length == Some(0));
         }
-        // A job that runs may begin to wait during the look, and one that waits may begin to run.
-        let states = [
-            (JobState::Running, JobPlace::Running),
-            (JobState::BackingOff, JobPlace::BackingOff),
-            (JobState::Delayed, JobPlace::Delayed),
-            (JobState::Waiting, JobPlace::Waiting),
-            (JobState::Running, JobPlace::Running),
-        ];
         let filter = JobFilter::of(&found.job, SEARCHED);
         let mut sees_all = true;
-        for (state, place) in states {
+        for state in JobState::IN_QUEUE {
             let page = self.jobs(&found.job.queue, state, &filter).await?;
-            found.find_message(page.jobs, place);
+            found.find_message(page.jobs);
             if found.place != JobPlace::Unseen {
                 return Ok(false);
             }
@@ -165,7 +173,7 @@ impl Admin {
             return Ok(false);
         }
         let dead = self.dead_letters(&found.job.queue, &DeadLetterFilter::new()).await?;
-        found.find_message(dead.letters, JobPlace::Dead);
+        found.find_message(dead.letters);
         Ok(dead.complete)
     }
 
@@ -253,6 +261,7 @@ impl Explanation {
         Self {
             job: job.clone(),
             place: JobPlace::Unseen,
+            has_ended: false,
             summary: String::new(),
             message: None,
             ended: None,
@@ -309,10 +318,10 @@ impl Explanation {
         }
     }
 
-    fn find_message(&mut self, messages: Vec<RawJob>, place: JobPlace) {
+    fn find_message(&mut self, messages: Vec<RawJob>) {
         let found = messages.into_iter().find(|message| self.job.is(&message.source, &message.id));
         if let Some(message) = found {
-            self.place = place;
+            self.place = message.state.into();
             if let Some(end) = &message.dead {
                 let error = message.last_error.as_deref().unwrap_or("no error is kept");
                 self.reasons.push(Obstacle::new("dead_letter", format!("{}: {error}", end.reason)));

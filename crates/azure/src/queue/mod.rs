@@ -19,7 +19,7 @@ use futures_util::StreamExt as _;
 
 use super::call::{Call, limited, with_limit, with_receipt};
 use super::connection::Connection;
-use super::convert::{self, from_headers, to_headers};
+use super::convert::{self, from_headers, http_date, to_headers};
 use super::pipeline::{PLACEHOLDER, RECEIPT};
 use super::{probe, xml};
 use jobqueue_storage::rules::limits;
@@ -132,7 +132,8 @@ impl QueueStore for AzureQueues {
             .get_optional_str(&"x-ms-approximate-messages-count".into())
             .and_then(|count| count.parse().ok())
             .ok_or_else(|| call.unreadable("the answer has no x-ms-approximate-messages-count"))?;
-        Ok(QueueProperties::new(from_headers(answer.headers()), count))
+        let now = answer.headers().get_optional_str(&"date".into()).and_then(http_date);
+        Ok(QueueProperties::new(from_headers(answer.headers()), count).at(now))
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {

@@ -80,6 +80,7 @@ pub(crate) async fn run(
         .on_progress(move |progress| {
             shown.set_length(progress.total);
             shown.set_position(progress.done);
+            shown.set_message(if progress.waits { "waits until these have ended" } else { "" });
         })
         .run()
         .await;
@@ -151,7 +152,7 @@ async fn ask(
 /// Returns a bar on standard error, hidden unless that is a terminal.
 fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-    match ProgressStyle::with_template("{wide_bar} {pos}/{len} {per_sec} {eta}") {
+    match ProgressStyle::with_template("{wide_bar} {pos}/{len} {per_sec} {eta} {msg}") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
@@ -169,11 +170,8 @@ fn text(report: &BulkReport, purges: bool) -> String {
         text.push_str(&format!(", of which {} or more are newer", report.newer));
     }
     text.push('\n');
-    if report.missing > 0 {
-        text.push_str(&format!(
-            "  {} of the plan were not met: they are gone, or held by others\n",
-            report.missing
-        ));
+    if let Some(missing) = report.missing.filter(|missing| *missing > 0) {
+        text.push_str(&format!("  {missing} of the plan were not met: they are gone, or held by others\n"));
     }
     if report.copies > 0 {
         let verb = if report.dry_run { "would be deleted" } else { "deleted" };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use jobqueue_admin::{CancelPlan, Cancellation, JobFilter, JobPlace, JobReference};
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +14,9 @@ use crate::exit::Failure;
 use crate::output::say;
 use crate::session::{Need, Session};
 use crate::text::{clean, things};
+
+/// The number of jobs that are looked for at the same time: each costs some twenty requests.
+const CHECKS_AT_ONCE: usize = 8;
 
 #[derive(Args)]
 pub(crate) struct CancelArguments {
@@ -85,9 +89,7 @@ pub(crate) async fn run(
     };
     let plan = plan(&session, &arguments).await?;
     if !plan.complete {
-        say(
-            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers, and a plan has at most 10,000",
-        );
+        say(why_incomplete(&arguments, &session));
     }
     if plan.jobs.is_empty() && plan.complete {
         return Err(Failure::NothingMatched("no job matches".to_owned()));
@@ -95,6 +97,9 @@ pub(crate) async fn run(
     if arguments.dry_run {
         let written = arguments.plan.as_deref().map_or(Ok(()), |path| write_plan(path, &plan));
         return written.and(global.output.value(&plan, || preview(&plan)));
+    }
+    if plan.jobs.is_empty() {
+        return Err(Failure::Failed("no job was found that matches, and nothing was changed".to_owned()));
     }
     let report = session.admin.cancel_all(&plan).await?;
     let printed = global.output.value(&report, || {
@@ -112,6 +117,19 @@ pub(crate) async fn run(
     match report.complete {
         true => printed,
         false => printed.and(Err(Failure::Failed("more jobs may match than were cancelled".to_owned()))),
+    }
+}
+
+/// Returns why a plan may not have all jobs.
+fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static str {
+    match (arguments.filter(), session.admin.shows_all_jobs()) {
+        (None, _) => "the plan names not all jobs that matched",
+        (Some(_), true) => {
+            "more jobs may match: some came meanwhile, or they are more than a plan has: 10,000, found among the first 100,000 of each state"
+        }
+        (Some(_), false) => {
+            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers"
+        }
     }
 }
 
@@ -133,9 +151,8 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
         }
         (None, None, false) => {
             let jobs = arguments.references();
-            for job in &jobs {
-                require(session, job).await?;
-            }
+            let checks = jobs.iter().map(|job| require(session, job));
+            stream::iter(checks).buffered(CHECKS_AT_ONCE).try_for_each(|()| async { Ok(()) }).await?;
             Ok(CancelPlan::of_jobs(jobs))
         }
         (None, None, true) => {
@@ -148,11 +165,7 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
 /// Fails if there is certainly no such job, or if it has ended: its request would stand for 30 days.
 async fn require(session: &Session, job: &JobReference) -> Result<(), Failure> {
     let found = session.admin.explain(job).await?;
-    let has = |code: &str| found.reasons.iter().any(|reason| reason.code == code);
-    // Where not all jobs are shown, a dead letter does not prove that no other message of the job waits.
-    let is_dead = found.place == JobPlace::Dead && session.admin.shows_all_jobs();
-    let has_ended = is_dead || found.place == JobPlace::Ended && !has("ended_once");
-    if has_ended || has("not_found") {
+    if found.has_ended {
         return Err(Failure::NothingMatched(format!("nothing was changed: `{}`: {}", job.id, found.summary)));
     }
     if matches!(found.place, JobPlace::Unseen | JobPlace::Dead) {

@@ -31,7 +31,7 @@ pub(crate) enum DeadCommand {
     Stats(StatsArguments),
     /// Shows one dead letter, with its history
     Show(ShowArguments),
-    /// Counts what became of the dead letters of a plan after a redrive
+    /// Counts what became of the jobs of a plan after a redrive; succeeds if all have ended
     Outcome(OutcomeArguments),
     /// Puts dead letters back into their queue, with their full number of attempts
     Redrive(bulk::BulkArguments),
@@ -68,6 +68,9 @@ pub(crate) struct OutcomeArguments {
     /// The plan that was redriven
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
+    /// Looks behind the first 32 dead letters too; meanwhile they are invisible to others
+    #[arg(long)]
+    deep: bool,
 }
 
 #[derive(Args)]
@@ -159,10 +162,13 @@ async fn outcome(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let plan: DeadLetterPlan = bulk::read_plan(&arguments.plan)?;
-    let session = Session::open(global, Need::Read).await?;
-    let look = async { Ok(session.admin.outcome(&plan).await?) };
-    let outcome = or_stop(look, stop, "interrupted").await?;
-    global.output.value(&outcome, || {
+    let session = Session::open(global, if arguments.deep { Need::Inspect } else { Need::Read }).await?;
+    let outcome = match arguments.deep {
+        // It holds dead letters: it is not dropped.
+        true => session.admin.stop_when(stop.clone()).search_outcome(&plan).await?,
+        false => or_stop(async { Ok(session.admin.outcome(&plan).await?) }, stop, "interrupted").await?,
+    };
+    let printed = global.output.value(&outcome, || {
         let PlanOutcome { left, open, ended, dead_again, unknown, .. } = &outcome;
         let mut text = format!(
             "{ended} ended, {open} wait or run, {} died again, {left} were not put back, {unknown} unknown\n",
@@ -173,7 +179,14 @@ async fn outcome(
             text.push_str(&format!("  died again: {}: {error}\n", clean(&died.job.id)));
         }
         text
-    })
+    });
+    let others = outcome.left + outcome.open + outcome.unknown + outcome.dead_again.len() as u64;
+    match others {
+        0 => printed,
+        others => {
+            printed.and(Err(Failure::Failed(format!("{others} jobs have not ended, or it is not known"))))
+        }
+    }
 }
 
 /// Looks at the first dead letters, or at all of them if there is a limit.

@@ -12,7 +12,7 @@ use crate::confirm;
 use crate::exit::Failure;
 use crate::output::fields;
 use crate::session::{Need, Session};
-use crate::text::{age, clean, duration, moment};
+use crate::text::{clean, duration, moment};
 
 #[derive(Subcommand)]
 pub(crate) enum QueueCommand {
@@ -113,7 +113,7 @@ fn show(queue: &QueueOverview) -> String {
         ("length", queues::known(queue.length)),
         ("visible", queues::visible(queue)),
         ("states", states),
-        ("oldest", queue.oldest.map_or_else(|| "-".to_owned(), age)),
+        ("oldest", queues::oldest(queue)),
         ("dead letters", queues::known(queue.dead_letters)),
         ("paused", paused),
     ]);

@@ -71,8 +71,8 @@ fn overview(queues: &[QueueOverview], workers: Option<&[WorkerOverview]>) -> Tab
         rows.add_row([
             cell(&queue.name),
             known(queue.length),
-            queue.length.map_or_else(|| "?".to_owned(), |_| visible(queue)),
-            queue.oldest.map_or_else(|| "-".to_owned(), age),
+            visible(queue),
+            oldest(queue),
             known(queue.dead_letters),
             state(queue, workers),
         ]);
@@ -87,7 +87,17 @@ pub(crate) fn known(number: Option<u64>) -> String {
 
 /// Returns the number of visible messages; `32+` where the storage shows no more.
 pub(crate) fn visible(queue: &QueueOverview) -> String {
-    format!("{}{}", queue.visible, if queue.visible_is_exact { "" } else { "+" })
+    let more = if queue.visible_is_exact { "" } else { "+" };
+    queue.visible.map_or_else(|| "?".to_owned(), |visible| format!("{visible}{more}"))
+}
+
+/// Returns the age of the oldest visible job; a question mark if there may be one.
+pub(crate) fn oldest(queue: &QueueOverview) -> String {
+    match queue.oldest {
+        Some(oldest) => age(oldest),
+        None if queue.visible == Some(0) && queue.visible_is_exact => "-".to_owned(),
+        None => "?".to_owned(),
+    }
 }
 
 fn state(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {

@@ -73,7 +73,10 @@ struct Options {
 
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, for example tenant=blue")?;
-    Ok((name.to_owned(), value.to_owned()))
+    match jobqueue::__internals::is_own_header(name) {
+        true => Err("the framework sets this header; an order is kept with --in-order".to_owned()),
+        false => Ok((name.to_owned(), value.to_owned())),
+    }
 }
 
 pub(crate) async fn run(

@@ -47,7 +47,7 @@ pub(crate) async fn run(
             arguments.listen
         )));
     }
-    let session = Session::open(global, if arguments.read_only { Need::Read } else { Need::Change }).await?;
+    let session = Session::open(global, if arguments.read_only { Need::Serve } else { Need::Change }).await?;
     let Session { admin, production, .. } = session;
     let snapshots = Snapshots::new(admin);
     let tasks = TaskTracker::new();

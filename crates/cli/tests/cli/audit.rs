@@ -133,10 +133,31 @@ fn refusals_of_a_read_only_dashboard_are_recorded() {
 }
 
 #[test]
+fn dashboard_is_not_served_if_its_audit_file_cannot_be_written() {
+    let place = Place::with_mails(0, 0);
+    for form in [&["--read-only"][..], &[]] {
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--audit-file", "/no/such/folder/audit"];
+        let mut server = place.command(&[&arguments, form].concat());
+        let mut server = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut address = String::new();
+        let _ = BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        let _ = server.kill();
+        let code = server.wait().unwrap().code();
+        assert_eq!((address.as_str(), code), ("", Some(4)), "{form:?}");
+    }
+}
+
+#[test]
 fn audit_file_is_not_readable_by_everybody() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::with_mails(0, 0);
     let file = place.path("audit.ndjson");
-    place.ok(&["queue", "pause", "mails", "--audit-file", file.to_str().unwrap()]);
+    let pause = place.command(&["queue", "pause", "mails", "--audit-file", file.to_str().unwrap()]);
+    // Where the mask of new files lets everybody read them.
+    let mut shell = std::process::Command::new("sh");
+    let shell =
+        shell.args(["-c", "umask 0; exec \"$0\" \"$@\""]).arg(pause.get_program()).args(pause.get_args());
+    let variables = pause.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    assert!(shell.envs(variables).status().unwrap().success());
     assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o007, 0);
 }

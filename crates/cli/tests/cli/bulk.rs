@@ -133,16 +133,41 @@ fn what_became_of_a_plan_is_counted() {
     let file = place.path("plan.json");
     let path = file.to_str().unwrap();
     place.ok(&["dead", "redrive", "mails", "--all", "--dry-run", "--plan", path]);
-    assert_eq!(place.json(&["dead", "outcome", "--plan", path])["left"], 3);
+    let outcome = || {
+        let output = place.run(&["dead", "outcome", "--plan", path, "--output", "json"]);
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), found)
+    };
+    let (code, found) = outcome();
+    assert_eq!((code, &found["left"]), (Some(1), &3.into()));
     let purge = ["dead", "purge", "mails", "--plan", path, "--yes", "--canary", "1"];
     assert_eq!(place.run(&purge).status.code(), Some(2), "a purge has no canary");
     place.ok(&["dead", "redrive", "mails", "--plan", path, "--limit", "2"]);
     crate::support::reject_all(&place.storage);
-    let outcome = place.json(&["dead", "outcome", "--plan", path]);
-    crate::shape::check("plan_outcome", &outcome);
-    assert_eq!((outcome["left"].as_u64(), outcome["dead_again"].as_array().unwrap().len()), (Some(1), 2));
-    let text = place.ok(&["dead", "outcome", "--plan", path]);
+    let (code, found) = outcome();
+    crate::shape::check("plan_outcome", &found);
+    assert_eq!((found["left"].as_u64(), found["dead_again"].as_array().unwrap().len()), (Some(1), 2));
+    assert_eq!(code, Some(1), "not all have ended");
+    let output = place.run(&["dead", "outcome", "--plan", path]);
+    let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("2 died again") && text.contains("no such address"), "{text}");
+    place.ok(&["dead", "purge", "mails", "--all", "--yes"]);
+    assert_eq!(outcome().0, Some(0), "all have ended");
+}
+
+#[test]
+fn deep_outcome_looks_behind_the_first_dead_letters() {
+    let place = Place::with_mails(0, 40);
+    let file = place.path("plan.json");
+    let path = file.to_str().unwrap();
+    place.ok(&["dead", "redrive", "mails", "--all", "--dry-run", "--plan", path]);
+    let look = |deep: &[&str]| {
+        let output = place.run(&[&["dead", "outcome", "--plan", path, "--output", "json"], deep].concat());
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (found["left"].as_u64(), found["unknown"].as_u64())
+    };
+    assert_eq!(look(&[]), (Some(32), Some(8)));
+    assert_eq!(look(&["--deep"]), (Some(40), Some(0)));
 }
 
 #[test]

@@ -97,6 +97,19 @@ fn events_keep_their_identity() {
 }
 
 #[test]
+fn headers_of_the_framework_are_refused() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    for header in ["inorder=true", "batchid=b"] {
+        let refused = send(&place, &["--kind", "mail", "--header", header], r#"{"to":"a"}"#);
+        assert_eq!(refused.status.code(), Some(2), "{header}");
+        assert!(error_text(&refused).contains("--in-order"), "{}", error_text(&refused));
+    }
+    assert!(send(&place, &["--kind", "mail", "--header", "tenant=blue"], r#"{"to":"a"}"#).status.success());
+    assert_eq!(place.counts().0, 1);
+}
+
+#[test]
 fn many_lines_are_sent_together_and_a_single_job_of_many_lines_is_explained() {
     let place = Place::new();
     place.ok(&["queue", "create", "mails"]);

@@ -88,6 +88,22 @@ fn many_jobs_are_cancelled_by_a_plan_and_none_that_does_not_exist() {
     assert_eq!(place.json(&["cancel", "mails", id, "--status"])["state"], "requested");
 }
 
+// The letter proves nothing of a message that is not among those that were looked at.
+#[test]
+fn job_with_a_dead_letter_is_cancelled_if_another_message_of_it_may_wait() {
+    let place = Place::with_mails(0, 1);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mails = Storage::connect(&place.storage).await.unwrap().queue::<Mail>().await.unwrap();
+        let mail = |number: u32| Mail { to: format!("{number}@example.org") };
+        let sent = mails.send_all((0..10_001).map(mail)).delay(Duration::from_secs(3_600)).await.unwrap();
+        assert!(sent.iter().all(Result::is_ok));
+        mails.send(&mail(0)).id("dead-0").delay(Duration::from_secs(7_200)).await.unwrap();
+    });
+    place.ok(&["cancel", "mails", "dead-0"]);
+    assert_eq!(place.json(&["cancel", "mails", "dead-0", "--status"])["state"], "requested");
+}
+
 #[test]
 fn doctor_tells_what_stands_out() {
     let place = Place::with_mails(1, 2);

@@ -4,6 +4,20 @@ use std::collections::HashSet;
 
 use crate::prelude::*;
 
+async fn next_comes_in_100_seconds(subject: &Subject, queue: &TestQueue) -> Result<(), Broken> {
+    let received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
+    ensure!(received.messages.is_empty(), "it is visible");
+    match received.next_visible_in {
+        None => ensure!(subject.deviates(Deviation::NextVisibleUnknown), "the answer does not tell"),
+        Some(wait) => {
+            ensure!(!subject.deviates(Deviation::NextVisibleUnknown), "it does: no deviation any more");
+            let tolerance = subject.tolerance();
+            ensure!(wait <= secs(100) && wait + tolerance >= secs(100), "{wait:?} instead of 100 s");
+        }
+    }
+    Ok(())
+}
+
 promises! { "get";
     /// A get returns at most as many messages as asked for.
     async fn returns_no_more_than_asked_for(subject, queue) {
@@ -115,17 +129,13 @@ promises! { "get";
     async fn tells_when_the_next_becomes_visible(subject, queue) {
         queue.put_with(PutMessage::new("second").with_visibility_delay(secs(200))).await?;
         queue.put_with(PutMessage::new("first").with_visibility_delay(secs(100))).await?;
-        let received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
-        match received.next_visible_in {
-            None => ensure!(subject.deviates(Deviation::NextVisibleUnknown), "it does not"),
-            Some(wait) => {
-                ensure!(!subject.deviates(Deviation::NextVisibleUnknown), "it does: no deviation any more");
-                ensure!(
-                    wait <= secs(100) && wait + subject.tolerance() >= secs(100),
-                    "{wait:?} instead of 100 s"
-                );
-            }
-        }
+        next_comes_in_100_seconds(subject, &queue).await?;
+    }
+
+    /// The answer contains the time until a leased message becomes visible, if none does before.
+    async fn tells_when_a_leased_message_becomes_visible(subject, queue) {
+        queue.put_and_get("leased", secs(100)).await?;
+        next_comes_in_100_seconds(subject, &queue).await?;
     }
 
     /// An empty queue gives no messages, and no time of a next one.

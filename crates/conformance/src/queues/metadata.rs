@@ -19,6 +19,22 @@ promises! { "metadata";
         ensure_eq!(queue.store.queue_metadata(&queue.name).await?, second, "metadata alone");
     }
 
+    /// Metadata is replaced on condition only if it is what the caller has read.
+    async fn is_replaced_on_condition(subject, queue) {
+        let (none, a) = (Metadata::new(), |value| Metadata::new().with("a", value));
+        let (first, second, third) = (a("1"), a("2"), a("3"));
+        let replace = |before, metadata| queue.store.replace_queue_metadata(&queue.name, before, metadata);
+        replace(&none, &first).await?;
+        replace(&first, &second).await?;
+        for former in [&none, &first] {
+            refused(replace(former, &third).await, &[K::ConditionNotMet])?;
+        }
+        ensure_eq!(queue.store.queue_metadata(&queue.name).await?, second, "metadata");
+        replace(&second, &none).await?;
+        replace(&none, &third).await?;
+        ensure_eq!(queue.store.queue_metadata(&queue.name).await?, third, "metadata");
+    }
+
     /// Setting no metadata removes it.
     async fn can_be_removed(subject, queue) {
         queue.store.set_queue_metadata(&queue.name, &Metadata::new().with("a", "1")).await?;

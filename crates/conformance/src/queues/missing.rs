@@ -34,6 +34,8 @@ promises! { "missing";
         refused(queue.store.queue_metadata(&queue.name).await, &[K::QueueNotFound])?;
         let metadata = Metadata::new().with("a", "1");
         refused(queue.store.set_queue_metadata(&queue.name, &metadata).await, &[K::QueueNotFound])?;
+        let replaced = queue.store.replace_queue_metadata(&queue.name, &Metadata::new(), &metadata).await;
+        refused(replaced, &[K::QueueNotFound])?;
         refused(queue.store.delete_queue(&queue.name).await, &[K::QueueNotFound])?;
     }
 

@@ -80,7 +80,10 @@ promises! { "update";
     async fn tells_the_time_of_return(subject, queue) {
         let put = queue.put("text").await?;
         let updated = queue.update(&put.message, secs(500)).await?;
-        ensure!(near(updated.next_visible, put.inserted + secs(500), subject.tolerance()), "{updated:?}");
+        ensure!(near(updated.next_visible, put.inserted + secs(500), subject.tolerance()), "put: {updated:?}");
+        let leased = queue.put_and_get("text", LONG).await?;
+        let updated = queue.update(&leased.message, secs(500)).await?;
+        ensure!(near(updated.next_visible, leased.inserted + secs(500), subject.tolerance()), "leased: {updated:?}");
     }
 
     /// A timeout of 7 days and a text of 65,536 bytes are taken.
@@ -92,9 +95,14 @@ promises! { "update";
 
     /// A timeout that ends after the message's life is refused.
     async fn does_not_hide_beyond_expiry(subject, queue) {
-        let put = queue.put_with(PutMessage::new("text").with_ttl(Some(secs(100)))).await?;
-        let deviates = subject.deviates(Deviation::VisibilityBeyondExpiryAccepted);
-        refused_unless(deviates, queue.update(&put.message, secs(200)).await, &[K::InvalidInput])?;
+        let living = || PutMessage::new("text").with_ttl(Some(secs(100)));
+        queue.put_with(living()).await?;
+        let leased = queue.get_one(LONG).await?.message;
+        let put = queue.put_with(living()).await?.message;
+        for message in [put, leased] {
+            let deviates = subject.deviates(Deviation::VisibilityBeyondExpiryAccepted);
+            refused_unless(deviates, queue.update(&message, secs(200)).await, &[K::InvalidInput])?;
+        }
     }
 
     /// A timeout that ends with the message's life, or before, is taken.

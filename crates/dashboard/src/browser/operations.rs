@@ -46,6 +46,8 @@ pub(crate) struct Order {
 pub(crate) struct Progress {
     pub(crate) done: u64,
     pub(crate) total: u64,
+    /// True while it waits until those that it has done have ended.
+    pub(crate) waits: bool,
     /// The report, or the reason why there is none.
     pub(crate) ended: Option<Result<Arc<BulkReport>, String>>,
 }
@@ -79,9 +81,10 @@ impl Operation {
         self.progress.borrow().ended.iter().flatten().map(|report| report.count).sum()
     }
 
-    /// Ends it before the next dead letter.
-    pub(crate) fn stop(&self) {
-        self.stop.cancel();
+    /// Ends it before the next dead letter, for an operator who may start one of its sort.
+    pub(crate) async fn stop(&self, admin: &Admin) -> Result<(), jobqueue::Error> {
+        let subject = format!("operation {} on dead letters of {}", self.id, self.order.queue);
+        admin.stop(self.order.verb.action(), &subject, &self.stop).await
     }
 
     async fn run(&self, admin: &Admin) -> Result<BulkReport, jobqueue::Error> {
@@ -92,7 +95,9 @@ impl Operation {
             Verb::Purge(plan) => admin.purge(queue).plan(plan.clone()),
         };
         let bulk = bulk.stop_when(self.stop.clone()).given(*per_second, Bulk::per_second).on_progress(|at| {
-            self.progress.send_modify(|progress| (progress.done, progress.total) = (at.done, at.total));
+            self.progress.send_modify(|progress| {
+                (progress.done, progress.total, progress.waits) = (at.done, at.total, at.waits);
+            });
         });
         bulk.run().await
     }

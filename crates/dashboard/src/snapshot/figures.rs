@@ -70,11 +70,11 @@ impl QueueFigures {
         let recorded = present.iter().map(|worker| running(worker, name)).sum();
         let in_flight = overview.states.map_or(recorded, |states| states.running);
         let slots: u64 = staying.iter().map(|worker| worker.record.slots_for(name)).sum();
-        let rest = length.saturating_sub(in_flight);
+        let (rest, visible) = (length.saturating_sub(in_flight), overview.visible.unwrap_or_default());
         let waiting = match overview.states {
             Some(states) => states.waiting,
-            None if overview.visible_is_exact => overview.visible,
-            None => rest.max(overview.visible),
+            None if overview.visible_is_exact => visible,
+            None => rest.max(visible),
         };
         Some(Self {
             length,

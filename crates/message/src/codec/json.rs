@@ -168,6 +168,29 @@ mod tests {
         }
     }
 
+    // audit 4, D1
+    #[test]
+    fn nesting_of_any_depth_does_not_overflow_the_stack() {
+        for (depth, inner) in [(100, "1"), (100_000, "1"), (100_000, "")] {
+            let junk = format!("{}{inner}{}", r#"[{"a":"#.repeat(depth), "}]".repeat(depth));
+            let text = format!(r#"{{"junk":{junk},"number":"x"}}"#);
+            let thread = std::thread::Builder::new().stack_size(256 * 1024);
+            let decoded =
+                thread.spawn(move || Json::decode::<Order>(text.as_bytes())).unwrap().join().unwrap();
+            let said = decoded.unwrap_err().to_string();
+            let is_json = !inner.is_empty();
+            assert_eq!(said.contains("the field `number`"), is_json, "{depth} {inner:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_no_longer_than_values_are_deep() {
+        let text = format!(r#"{}"{}":"#, "[".repeat(1_000), "a".repeat(1_000));
+        assert_eq!(path_at(&text, 1, text.len()), "[0]".repeat(128));
+        let key = path_at(&format!(r#"{{"{}":1}}"#, "a".repeat(1_000)), 1, 1_005);
+        assert_eq!(key, format!("[\"{}\"]", "a".repeat(64)));
+    }
+
     #[test]
     fn numbers_that_are_not_finite_are_refused() {
         #[derive(Debug, Serialize)]

@@ -1,129 +1,107 @@
 //! Finds the field at a position of a JSON text. Errors name the field, because line and column are useless without the
 //! text.
 //!
-//! The text is read a second time for it, but only after an error, and in no code that is compiled for each type.
+//! The text is read a second time for it, but only after an error, and in no code that is compiled for each type. A producer
+//! wrote the text and chooses its depth: it is read in a loop, not by functions that call each other.
 
 /// The maximum number of characters of a key that are shown.
 const MAX_KEY: usize = 64;
+/// The depth to which `serde_json` reads values. What lies deeper is skipped there, and no error is about a field in it.
+const MAX_DEPTH: usize = 128;
 
 /// Returns the path of the value that ends at, or begins at or after, a position: `lines[0].cents`. It is empty for the whole
 /// text. `line` and `column` count from 1, as in an error of `serde_json`.
 pub(super) fn path_at(text: &str, line: usize, column: usize) -> String {
     let lines = text.split_inclusive('\n').take(line.saturating_sub(1));
     let target = lines.map(str::len).sum::<usize>() + column;
-    let mut reader = Reader { bytes: text.as_bytes(), at: 0, target, path: String::new() };
-    if reader.value() { reader.path } else { String::new() }
+    let mut reader = Reader { bytes: text.as_bytes(), at: 0, open: Vec::new(), deeper: 0 };
+    while reader.at < target {
+        if reader.token().is_none() {
+            return String::new();
+        }
+    }
+    let mut path = String::new();
+    for place in &reader.open {
+        place.append_to(&mut path);
+    }
+    path
 }
 
 struct Reader<'t> {
     bytes: &'t [u8],
     at: usize,
-    target: usize,
-    path: String,
+    /// The place within each list and object that is open, the outermost first.
+    open: Vec<Place<'t>>,
+    /// The number of lists and objects that are open below [`MAX_DEPTH`].
+    deeper: usize,
 }
 
-impl Reader<'_> {
-    /// Reads a value. Returns true if the position is at this value or within it; the path is then complete.
-    ///
-    /// It recurses no deeper than `serde_json`, which has come to the position.
-    fn value(&mut self) -> bool {
-        self.spaces();
-        if self.at >= self.target {
-            return true;
-        }
-        match self.peek() {
-            Some(b'{') => self.members(),
-            Some(b'[') => self.items(),
-            Some(b'"') => drop(self.string()),
-            _ => {
-                while self.peek().is_some_and(|byte| !b" \t\r\n,]}".contains(&byte)) {
-                    self.at += 1;
-                }
-            }
-        }
-        self.at >= self.target
-    }
+enum Place<'t> {
+    /// The index of an item.
+    Item(usize),
+    /// A key in quotes, or nothing before the first key of an object and behind a comma.
+    Member(Option<&'t [u8]>),
+}
 
-    fn members(&mut self) {
+impl<'t> Reader<'t> {
+    /// Passes over a string or another character. Returns `None` at the end of the text.
+    fn token(&mut self) -> Option<()> {
+        let byte = *self.bytes.get(self.at)?;
+        if byte == b'"' {
+            let string = self.string();
+            if self.deeper == 0
+                && let Some(Place::Member(key @ None)) = self.open.last_mut()
+            {
+                *key = Some(string);
+            }
+            return Some(());
+        }
         self.at += 1;
-        loop {
-            self.spaces();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b'"') => {
-                    let (length, key) = (self.path.len(), self.string());
-                    self.spaces();
-                    if self.peek() == Some(b':') {
-                        self.at += 1;
-                    }
-                    self.enter(&key);
-                    if self.value() {
-                        return;
-                    }
-                    self.path.truncate(length);
-                }
-                // The end of the object, or of what can be read.
-                _ => return self.at += 1,
-            }
+        match byte {
+            b'{' | b'[' if self.open.len() == MAX_DEPTH => self.deeper += 1,
+            b'{' => self.open.push(Place::Member(None)),
+            b'[' => self.open.push(Place::Item(0)),
+            b'}' | b']' if self.deeper > 0 => self.deeper -= 1,
+            b'}' | b']' => drop(self.open.pop()),
+            b',' if self.deeper == 0 => match self.open.last_mut() {
+                Some(Place::Item(index)) => *index += 1,
+                Some(Place::Member(key)) => *key = None,
+                None => {}
+            },
+            _ => {}
         }
+        Some(())
     }
 
-    fn items(&mut self) {
-        self.at += 1;
-        let (length, mut index) = (self.path.len(), 0_usize);
-        loop {
-            self.spaces();
-            match self.peek() {
-                Some(b',') => (self.at, index) = (self.at + 1, index + 1),
-                Some(b']') | None => return self.at += 1,
-                Some(_) => {
-                    let before = self.at;
-                    self.path.push_str(&format!("[{index}]"));
-                    if self.value() {
-                        return;
-                    }
-                    self.path.truncate(length);
-                    // What is no value is passed over.
-                    self.at += usize::from(self.at == before);
-                }
-            }
-        }
-    }
-
-    fn enter(&mut self, key: &str) {
-        let plain = |c: char| c.is_alphanumeric() || "_-".contains(c);
-        if key.is_empty() || key.len() > MAX_KEY || !key.chars().all(plain) {
-            let shown: String = key.chars().take(MAX_KEY).collect();
-            self.path.push_str(&format!("[{shown:?}]"));
-            return;
-        }
-        if !self.path.is_empty() {
-            self.path.push('.');
-        }
-        self.path.push_str(key);
-    }
-
-    /// Passes over a string and returns its text.
-    fn string(&mut self) -> String {
+    /// Passes over a string and returns it with its quotes.
+    fn string(&mut self) -> &'t [u8] {
         let start = self.at;
         self.at += 1;
-        while let Some(byte) = self.peek() {
-            self.at += if byte == b'\\' { 2 } else { 1 };
-            if byte == b'"' {
+        while let Some(byte) = self.bytes.get(self.at) {
+            self.at += if *byte == b'\\' { 2 } else { 1 };
+            if *byte == b'"' {
                 break;
             }
         }
-        let raw = self.bytes.get(start..self.at).unwrap_or_default();
-        serde_json::from_slice(raw).unwrap_or_default()
+        self.bytes.get(start..self.at).unwrap_or_default()
     }
+}
 
-    fn spaces(&mut self) {
-        while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
-            self.at += 1;
+impl Place<'_> {
+    fn append_to(&self, path: &mut String) {
+        let key: String = match self {
+            Self::Item(index) => return path.push_str(&format!("[{index}]")),
+            Self::Member(None) => return,
+            Self::Member(Some(key)) => serde_json::from_slice(key).unwrap_or_default(),
+        };
+        let plain = |c: char| c.is_alphanumeric() || "_-".contains(c);
+        if key.is_empty() || key.len() > MAX_KEY || !key.chars().all(plain) {
+            let shown: String = key.chars().take(MAX_KEY).collect();
+            return path.push_str(&format!("[{shown:?}]"));
         }
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(&key);
     }
 }

@@ -94,7 +94,8 @@ pub enum Parsed {
 /// [`EnvelopeError`]; the message can then never be read.
 pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     let json = text::from_wire(wire)?;
-    let json = json.trim_end();
+    // In base64, too, a producer may begin with a line break or a byte order mark.
+    let json = text::trimmed(&json);
     let json = only_event(json)?.unwrap_or(json);
     if !json.starts_with('{') {
         return bare(json);

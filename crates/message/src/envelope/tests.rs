@@ -121,6 +121,20 @@ fn base64_is_read_in_every_common_form() {
     assert!(matches!(parse("/////w=="), Err(EnvelopeError::Text(TextError::NotUtf8))));
 }
 
+// audit 4, D4
+#[test]
+fn an_event_is_found_behind_white_space_in_every_form() {
+    let plain = r#"{"specversion":"1.0","id":"1","source":"s","type":"t"}"#;
+    for before in ["", " ", "\r\n\t", "\u{feff}", "\u{feff}\n"] {
+        for text in [format!("{before}{plain}\n"), format!("{before}[{plain}]\n")] {
+            for encoding in [MessageEncoding::Plain, MessageEncoding::Base64] {
+                assert_eq!(&*event(&to_wire(text.clone(), encoding)).id, "1", "{text:?}, {encoding:?}");
+            }
+            assert_eq!(encoding_of(&text), MessageEncoding::Plain, "{text:?}");
+        }
+    }
+}
+
 #[test]
 fn malformed_events_give_distinct_reasons() {
     let cases = [

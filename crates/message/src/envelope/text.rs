@@ -36,10 +36,20 @@ pub fn to_wire(json: String, encoding: MessageEncoding) -> String {
 
 /// Returns the encoding that a message's text is written in.
 pub fn encoding_of(text: &str) -> MessageEncoding {
-    match text.trim_start().starts_with('{') {
+    match is_plain(trimmed(text)) {
         true => MessageEncoding::Plain,
         false => MessageEncoding::Base64,
     }
+}
+
+/// Returns whether a text begins with a character with which JSON can begin and base64 cannot.
+fn is_plain(text: &str) -> bool {
+    text.starts_with(['{', '[', '"', '-'])
+}
+
+/// Returns a text without the white space and the byte order marks at its ends.
+pub(super) fn trimmed(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}')
 }
 
 /// Reads the text of a message, plain or base64. Accepted base64: standard or URL-safe alphabet, padded or not, with
@@ -48,18 +58,15 @@ pub fn encoding_of(text: &str) -> MessageEncoding {
 /// # Errors
 /// [`TextError`] if the text is neither JSON nor base64 of UTF-8 text.
 pub(super) fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
-    // All characters with which JSON can begin and base64 cannot.
-    let trimmed = text.trim_start_matches([' ', '\t', '\r', '\n', '\u{feff}']);
-    match trimmed.bytes().next() {
-        Some(b'{' | b'[' | b'"' | b'-') => return Ok(Cow::Borrowed(trimmed)),
-        None => return Err(TextError::NeitherJsonNorBase64),
-        Some(_) => {}
+    let text = trimmed(text);
+    if text.is_empty() {
+        return Err(TextError::NeitherJsonNorBase64);
     }
     // Numbers and `true`, `false`, `null` are base64 as well as JSON; their decoded bytes are never UTF-8 JSON.
-    if serde_json::from_str::<serde::de::IgnoredAny>(trimmed).is_ok() {
-        return Ok(Cow::Borrowed(trimmed));
+    if is_plain(text) || serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
+        return Ok(Cow::Borrowed(text));
     }
-    let packed: String = trimmed.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    let packed: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let bytes = STANDARD.decode(&packed).or_else(|_| URL_SAFE.decode(&packed));
     let bytes = bytes.map_err(|_| TextError::NeitherJsonNorBase64)?;
     String::from_utf8(bytes).map(Cow::Owned).map_err(|_| TextError::NotUtf8)

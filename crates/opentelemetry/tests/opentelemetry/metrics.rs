@@ -1,11 +1,13 @@
 //! The metrics of queues, workers and storages, and the bounds of their attributes.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use jobqueue::clock::Clock;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage};
-use jobqueue::{Context, JobError, Storage};
+use jobqueue::{Context, JobError, Runtime, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 
 use crate::support::{Invoice, Kept, Order, value, worker};
@@ -172,6 +174,24 @@ async fn gauges_tell_length_and_age_and_never_an_unread_queue_as_empty() {
     watch.abort();
 }
 
+// Nothing was told of the queue.
+#[tokio::test(start_paused = true)]
+async fn queue_that_cannot_be_counted_still_says_whether_it_is_paused() {
+    let kept = Kept::new();
+    let faults = Faulty::new(&Storage::memory());
+    let telemetry = kept.builder().build();
+    let storage = telemetry.observe(faults.storage());
+    storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).await.unwrap();
+    faults.on(Operation::QueueProperties, |_| {
+        Some(Fault::Refuse(jobqueue::storage::StoreErrorKind::Unsupported))
+    });
+    let watch = tokio::spawn(telemetry.watch_queues(&storage, &["orders"], Duration::from_secs(10)).unwrap());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(kept.points("jobqueue.queue.length").is_empty(), "unknown is not zero");
+    assert_eq!(kept.points("jobqueue.queue.paused").len(), 1);
+    watch.abort();
+}
+
 // K46
 #[tokio::test(start_paused = true)]
 async fn gauges_of_a_storage_that_hangs_end_together() {
@@ -233,4 +253,30 @@ async fn strangers_cannot_make_series() {
     }
     assert!(kept.points("jobqueue.job.dead_letters").len() <= 2);
     assert!(kept.points("jobqueue.job.attempts").len() <= 4);
+}
+
+/// The clock of a machine that is two hours ahead.
+#[derive(Debug)]
+struct Ahead;
+
+impl Clock for Ahead {
+    fn now(&self) -> SystemTime {
+        SystemTime::now() + Duration::from_secs(7_200)
+    }
+}
+
+#[tokio::test]
+async fn age_of_the_oldest_job_is_that_by_the_clock_of_the_storage() {
+    let kept = Kept::new();
+    let telemetry = kept.builder().build();
+    let storage = Storage::memory();
+    storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).await.unwrap();
+    let ahead = storage.with_runtime(Runtime::new().with_clock(Arc::new(Ahead)));
+    let watch = tokio::spawn(telemetry.watch_queues(&ahead, &["orders"], Duration::from_secs(10)).unwrap());
+    while kept.points("jobqueue.queue.oldest_age").is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let age = sum(&kept, "jobqueue.queue.oldest_age", &[]);
+    assert!(age < 3_600.0, "{age}");
+    watch.abort();
 }

@@ -20,6 +20,9 @@ const LIST: &str = "SELECT name FROM jobqueue.queue WHERE starts_with(name, $1) 
 
 const SET_METADATA: &str = "UPDATE jobqueue.queue SET metadata = $2 WHERE name = $1 RETURNING id";
 
+const SWAP_METADATA: &str =
+    "UPDATE jobqueue.queue SET metadata = $2 WHERE name = $1 AND metadata = $3 RETURNING id";
+
 const LAST: &str = "SELECT q.id, (SELECT max(m.id) FROM jobqueue.message m WHERE m.queue = q.id) FROM jobqueue.queue q WHERE q.name = $1";
 
 /// Removes some messages of a queue up to a number. The scan waits for the locks of others: what was there at the beginning is gone at the end.
@@ -64,6 +67,31 @@ impl Store {
         let values = [(&name as _, Type::TEXT), (&text as _, Type::TEXT)];
         let rows = self.database.query(call, SET_METADATA, &values).await?;
         rows.first().map(drop).ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))
+    }
+
+    /// Replaces the metadata if it is `before`. The texts of two equal ones may differ, in the case of a name for example.
+    pub(super) async fn swap_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        new: &Metadata,
+    ) -> Result<(), StoreError> {
+        let (look, call) =
+            (Call::new(Operation::QueueMetadata, queue), Call::new(Operation::SetQueueMetadata, queue));
+        let (name, text) = (queue.as_str(), metadata::to_text(new));
+        for _ in 0..ATTEMPTS {
+            let rows = self.database.query(look, METADATA, &[(&name, Type::TEXT)]).await?;
+            let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
+            let found: &str = look.get(row, 0)?;
+            if metadata::from_text(look, found)? != *before {
+                break;
+            }
+            let values = [(&name as _, Type::TEXT), (&text as _, Type::TEXT), (&found as _, Type::TEXT)];
+            if !self.database.query(call, SWAP_METADATA, &values).await?.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(call.refuse(StoreErrorKind::ConditionNotMet))
     }
 
     pub(super) async fn remove(&self, queue: &QueueName) -> Result<(), StoreError> {

@@ -5,10 +5,11 @@ use tokio_postgres::types::Type;
 use crate::database::Call;
 use crate::metadata;
 use crate::store::Store;
+use crate::time::to_instant;
 use jobqueue_storage::{Operation, QueueName, QueueProperties, StateCounts, StoreError, StoreErrorKind};
 
 const LENGTH: &str = "SELECT q.metadata, (SELECT count(*) FROM jobqueue.message m
-        WHERE m.queue = q.id AND (m.expires_at IS NULL OR m.expires_at > statement_time.now))
+        WHERE m.queue = q.id AND (m.expires_at IS NULL OR m.expires_at > statement_time.now)), statement_time.now
     FROM jobqueue.queue q, (SELECT jobqueue.now() AS now) AS statement_time WHERE q.name = $1";
 
 /// The states are those of `MessageState`. A message that waits for another of its group is waiting, whatever its time.
@@ -28,7 +29,8 @@ impl Store {
         let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
         let length: i64 = call.get(row, 1)?;
         let metadata = metadata::from_text(call, call.get(row, 0)?)?;
-        Ok(QueueProperties::new(metadata, u64::try_from(length).unwrap_or(0)))
+        let now = to_instant(call.get(row, 2)?);
+        Ok(QueueProperties::new(metadata, u64::try_from(length).unwrap_or(0)).at(now))
     }
 
     pub(super) async fn counts(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {

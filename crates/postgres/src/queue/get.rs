@@ -91,7 +91,8 @@ impl Store {
         let is_full = found.messages.len() == options.count as usize;
         let stopped_at = found.scan.stopped_at.filter(|_| is_full);
         attempt.end(&Scan { stopped_at, ..found.scan });
-        if is_far {
+        // A full get has not looked: the turn stays due.
+        if is_far && !is_full {
             state.far.end(began.elapsed());
         }
         // What is not near was not looked for.

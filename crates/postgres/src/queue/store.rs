@@ -14,7 +14,7 @@ use jobqueue_storage::rules::limits;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
     Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
-    MessagePage, MessageRef, MessageState, Metadata, MetadataReader, Operation, OrderedGroups, PeekedMessage,
+    MessagePage, MessageRef, MessageState, Metadata, MetadataStore, Operation, OrderedGroups, PeekedMessage,
     PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StateCounter,
     StateCounts, StoreError, Subscription, UpdateMessage, Updated,
 };
@@ -178,9 +178,19 @@ impl Shared {
 }
 
 #[async_trait]
-impl MetadataReader for Store {
+impl MetadataStore for Store {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         self.read_metadata(queue).await
+    }
+
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
+        self.swap_metadata(queue, before, metadata).await
     }
 }
 

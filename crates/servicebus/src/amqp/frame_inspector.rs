@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -26,6 +26,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::super::error::Fault;
 use super::close_detector::CloseDetector;
+use super::nesting::{NO_TYPE, Nesting, payload_start};
 use super::settlement::{Settled, settled};
 use super::values::{IDLE_TIMEOUT, MAX_FRAME, instant};
 use jobqueue_storage::sync::lock;
@@ -53,6 +54,8 @@ struct Inner {
     /// The waiters by channel and delivery: the numbers of deliveries count in each channel.
     waiting: HashMap<(u16, u32), oneshot::Sender<Result<(), Fault>>>,
     links: HashMap<(u16, u32), LinkStats>,
+    /// The deliveries whose values are nested too deeply, by channel.
+    too_deep: HashSet<(u16, u32)>,
 }
 
 /// The numbers of one link, from its attach on.
@@ -71,6 +74,9 @@ pub(super) struct LinkStats {
     pub(super) drained: u32,
     /// The delivery count and the deliveries at the end of the last drain.
     drained_at: Option<(u32, u64)>,
+    /// The number of the delivery under way, and its message as far as it has come.
+    delivery: Option<u32>,
+    message: Nesting,
 }
 
 impl LinkStats {
@@ -108,6 +114,11 @@ impl FrameEvents {
         lock(&self.inner).links.values().find(|stats| stats.name == name).cloned().unwrap_or_default()
     }
 
+    /// Returns, once, whether the values of a delivery are nested too deeply: the client could not decode it for that reason.
+    pub(super) fn was_too_deep(&self, delivery: (u16, u32)) -> bool {
+        lock(&self.inner).too_deep.remove(&delivery)
+    }
+
     pub(super) fn flows(&self) -> watch::Receiver<u64> {
         self.flows.subscribe()
     }
@@ -121,16 +132,9 @@ impl FrameEvents {
                 let mut inner = lock(&self.inner);
                 inner.waiting.retain(|(of, _), _| *of != channel);
                 inner.links.retain(|(of, _), _| *of != channel);
+                inner.too_deep.retain(|(of, _)| *of != channel);
             }
-            TRANSFER => {
-                let transfer: Transfer = serde_amqp::from_slice(body).ok()?;
-                if !transfer.more && !transfer.aborted {
-                    let mut inner = lock(&self.inner);
-                    let link = inner.links.entry((channel, transfer.handle.0)).or_default();
-                    link.deliveries += 1;
-                    link.count = link.count.wrapping_add(1);
-                }
-            }
+            TRANSFER => return self.transfer(channel, body),
             ATTACH => {
                 let attach: Attach = serde_amqp::from_slice(body).ok()?;
                 let count = attach.initial_delivery_count.unwrap_or_default();
@@ -143,6 +147,28 @@ impl FrameEvents {
             _ => {}
         }
         None
+    }
+
+    /// Counts a delivery. Where its values are nested too deeply, the client finds a type that it cannot decode.
+    fn transfer(&self, channel: u16, body: &[u8]) -> Option<Vec<u8>> {
+        let transfer: Transfer = serde_amqp::from_slice(body).ok()?;
+        let start = payload_start(body).unwrap_or(body.len()).min(body.len());
+        let mut inner = lock(&self.inner);
+        let link = inner.links.entry((channel, transfer.handle.0)).or_default();
+        link.delivery = transfer.delivery_id.or(link.delivery);
+        let too_deep = link.message.take(&body[start..]);
+        if !transfer.more || transfer.aborted {
+            link.message = Nesting::default();
+        }
+        if !transfer.more && !transfer.aborted {
+            link.deliveries += 1;
+            link.count = link.count.wrapping_add(1);
+        }
+        let (too_deep, delivery) = (start + too_deep?, link.delivery?);
+        inner.too_deep.insert((channel, delivery));
+        let mut shown = body.to_vec();
+        shown[too_deep] = NO_TYPE;
+        Some(shown)
     }
 
     fn disposition(&self, channel: u16, disposition: Disposition) {

@@ -7,6 +7,7 @@ pub(super) mod connection;
 mod credit;
 mod frame_inspector;
 mod links;
+pub(super) mod nesting;
 mod receive_task;
 pub(super) mod receiver;
 pub(super) mod requests;

@@ -20,6 +20,7 @@ use super::super::error::Fault;
 use super::super::place::DEAD_LETTERS;
 use super::channel::Channel;
 use super::credit::{Asked, Getting, Listening};
+use super::nesting::TOO_DEEP;
 use super::receiver::{Command, Taken};
 use super::settlement::{DeadLetterOutcome, Settlement, Unsent, abandoned};
 use super::values::{CLOSE_TIMEOUT, condition_of, guid};
@@ -195,11 +196,13 @@ impl ReceiveTask {
         let delivery = match delivery {
             Ok(delivery) => Some(delivery.into_parts()),
             Err(RecvError::MessageDecode(error)) => {
-                log::warn!(error = %error.source, "a message of Service Bus cannot be decoded");
+                let is_too_deep = self.channel.events.was_too_deep((self.number, error.info.delivery_id()));
+                let reason = if is_too_deep { TOO_DEEP.to_owned() } else { error.source.to_string() };
+                log::warn!(error = %reason, "a message of Service Bus cannot be decoded");
                 // It becomes a dead letter, which other tools can read. One that is there stays until its lock is over.
                 let address = self.receiver.source().as_ref().and_then(|source| source.address.as_deref());
                 if !address.is_some_and(|address| address.ends_with(DEAD_LETTERS)) {
-                    let _ = self.receiver.reject(error.info, undecodable(&error.source).rejection()).await;
+                    let _ = self.receiver.reject(error.info, undecodable(reason).rejection()).await;
                 }
                 None
             }
@@ -215,9 +218,8 @@ impl ReceiveTask {
     }
 }
 
-fn undecodable(error: &impl ToString) -> DeadLetterOutcome {
-    let (reason, description) = ("undecodable".to_owned(), error.to_string());
-    DeadLetterOutcome { reason, description, properties: Vec::new() }
+fn undecodable(description: String) -> DeadLetterOutcome {
+    DeadLetterOutcome { reason: "undecodable".to_owned(), description, properties: Vec::new() }
 }
 
 fn of_recv(error: RecvError) -> Fault {

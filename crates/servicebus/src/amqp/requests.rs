@@ -1,20 +1,24 @@
 //! Requests and their answers over a pair of links, as `$cbs` and `$management` take them.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 
+use fe2o3_amqp::link::{RecvError, SendError};
 use fe2o3_amqp::types::messaging::{
     AmqpValue, ApplicationProperties, Body, Message, MessageId, Outcome, Properties,
 };
 use fe2o3_amqp::types::primitives::{SimpleValue, Value};
 use fe2o3_amqp::types::transaction::TransactionId;
-use fe2o3_amqp::{Receiver, Sender};
+use fe2o3_amqp::{Delivery, Receiver, Sender};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::super::error::Fault;
 use super::cache::Perishable;
@@ -44,6 +48,10 @@ struct Asked {
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     requests: mpsc::Sender<Asked>,
+    /// A number that is good as long as the links, which end with their queue.
+    pub(crate) bookmark: Arc<AtomicI64>,
+    /// Such a number, too: where a walk through the queue ended that found too few.
+    pub(crate) reached: Arc<AtomicI64>,
 }
 
 impl Node {
@@ -57,16 +65,10 @@ impl Node {
         let receiver = attaching.await?;
         let sender = channel.sender(address).await?;
         let (requests, commands) = mpsc::channel(64);
-        let links = Links {
-            sender,
-            receiver,
-            answers_to,
-            waiting: HashMap::new(),
-            sent: FuturesUnordered::new(),
-            next: 0,
-        };
-        drop(channel.runtime.spawn(links.run(commands, Arc::clone(&channel))));
-        Ok(Self { requests })
+        let answers =
+            Answers { receiver, waiting: HashMap::new(), sent: FuturesUnordered::new(), leaving: None };
+        drop(channel.runtime.spawn(run(sender, answers, answers_to, commands, Arc::clone(&channel))));
+        Ok(Self { requests, bookmark: Arc::default(), reached: Arc::default() })
     }
 
     /// Sends a request and waits for its answer. If the future is dropped, the request may have been sent.
@@ -89,108 +91,182 @@ impl Perishable for Node {
     }
 }
 
-struct Links {
-    sender: Sender,
+/// What the requests that were sent wait for.
+struct Answers {
     receiver: Receiver,
-    answers_to: String,
     waiting: HashMap<u64, oneshot::Sender<Answer>>,
     /// The requests whose outcome has not come.
     sent: FuturesUnordered<Sent>,
-    next: u64,
+    /// The time at which the links are given up because a request got no credit or no outcome; others have their answers before.
+    leaving: Option<Instant>,
 }
 
 type Sent = BoxFuture<'static, (u64, Result<sender::Answer, Elapsed>)>;
 
-impl Links {
-    /// Owns the links, and keeps their channel as long as they last.
-    async fn run(mut self, mut requests: mpsc::Receiver<Asked>, channel: Arc<Channel>) {
-        let gone = || Fault::lost("the connection has ended");
-        // The time at which the link is given up because a request got no outcome; others have their answers before.
-        let mut leaving: Option<Instant> = None;
-        let end = loop {
-            if leaving.is_some() && self.waiting.is_empty() {
+enum Event {
+    Answer(Result<Box<Delivery<Body<Value>>>, RecvError>),
+    Outcome(u64, Result<sender::Answer, Elapsed>),
+    Late,
+}
+
+/// Owns the links, and keeps their channel as long as they last.
+async fn run(
+    mut sender: Sender,
+    mut answers: Answers,
+    answers_to: String,
+    mut requests: mpsc::Receiver<Asked>,
+    channel: Arc<Channel>,
+) {
+    let mut next = 0;
+    let end = loop {
+        if answers.leaving.is_some() {
+            if answers.waiting.is_empty() {
                 break Fault::Late;
             }
+            refuse_all(&mut requests);
+        }
+        let Asked { request, transaction, answer } = tokio::select! {
+            biased;
+            () = channel.dead.cancelled() => break gone(),
+            event = answers.event() => match answers.take(event).await {
+                Ok(()) => continue,
+                Err(end) => break end,
+            },
+            // The service detaches idle links, and those of a queue that is deleted.
+            end = sender.on_detach() => break fault_of_end(&end),
+            request = requests.recv(), if answers.leaving.is_none() => match request {
+                Some(asked) => asked,
+                None => return,
+            },
+        };
+        // Callers that have given up need no answer.
+        answers.waiting.retain(|_, waiting| !waiting.is_closed());
+        if answer.is_closed() {
+            continue;
+        }
+        answers.waiting.insert(next, answer);
+        let sending = begin(&mut sender, message(next, request, &answers_to), transaction);
+        if let Err(end) = answers.send(next, sending, &channel.dead, &mut requests).await {
+            break end;
+        }
+        next += 1;
+    };
+    refuse_all(&mut requests);
+    answers.end(&end).await;
+}
+
+fn gone() -> Fault {
+    Fault::lost("the connection has ended")
+}
+
+/// Takes no more requests: those that wait were not sent.
+fn refuse_all(requests: &mut mpsc::Receiver<Asked>) {
+    requests.close();
+    while let Ok(Asked { answer, .. }) = requests.try_recv() {
+        let _ = answer.send(Err(Fault::not_sent("the management link has ended")));
+    }
+}
+
+fn message(number: u64, request: Request, answers_to: &str) -> Message<AmqpValue<Value>> {
+    let properties = Properties::builder().message_id(number).reply_to(answers_to.to_owned()).build();
+    let mut fields = ApplicationProperties::builder().insert("operation", request.operation.to_owned());
+    for (name, value) in request.properties {
+        fields = fields.insert(name, value);
+    }
+    Message::builder()
+        .properties(properties)
+        .application_properties(fields.build())
+        .body(AmqpValue(request.body))
+        .build()
+}
+
+impl Answers {
+    /// Waits for the next answer or outcome.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the event comes again.
+    async fn event(&mut self) -> Event {
+        tokio::select! {
+            biased;
+            answer = self.receiver.recv::<Body<Value>>() => Event::Answer(answer.map(Box::new)),
+            Some((number, outcome)) = self.sent.next(), if !self.sent.is_empty() => Event::Outcome(number, outcome),
+            () = sleep_until(self.leaving.unwrap_or_else(Instant::now)), if self.leaving.is_some() => Event::Late,
+        }
+    }
+
+    /// Takes an event in; fails when the links are of no more use.
+    async fn take(&mut self, event: Event) -> Result<(), Fault> {
+        match event {
+            Event::Answer(Ok(delivery)) => {
+                // Settled by the service; otherwise there is no caller.
+                let _ = self.receiver.accept(&*delivery).await;
+                self.answered((*delivery).into_message());
+            }
+            Event::Answer(Err(error)) if error.recovery().link_is_usable() => {
+                log::debug!(%error, "an answer of Service Bus could not be read");
+            }
+            Event::Answer(Err(error)) => return Err(Fault::lost(error)),
+            Event::Outcome(number, Ok(outcome)) => return self.accepted(number, outcome),
+            Event::Outcome(number, Err(_)) => self.late(number),
+            Event::Late => return Err(Fault::Late),
+        }
+        Ok(())
+    }
+
+    /// Sends a request. It may wait for credit: answers to others are taken in meanwhile, and no more requests once the links are given up.
+    /// Fails when they are of no more use.
+    async fn send(
+        &mut self,
+        number: u64,
+        sending: impl Future<Output = Result<BoxFuture<'static, sender::Answer>, SendError>>,
+        dead: &CancellationToken,
+        requests: &mut mpsc::Receiver<Asked>,
+    ) -> Result<(), Fault> {
+        let mut sending = pin!(timeout(REQUEST_TIMEOUT, sending));
+        let sent = loop {
             tokio::select! {
                 biased;
-                () = channel.dead.cancelled() => break gone(),
-                answer = self.receiver.recv::<Body<Value>>() => match answer {
-                    Ok(delivery) => {
-                        // Settled by the service; otherwise there is no caller.
-                        let _ = self.receiver.accept(&delivery).await;
-                        self.answered(delivery.into_message());
-                    }
-                    Err(error) if error.recovery().link_is_usable() => {
-                        log::debug!(%error, "an answer of Service Bus could not be read");
-                    }
-                    Err(error) => break Fault::lost(error),
-                },
-                Some((number, outcome)) = self.sent.next(), if !self.sent.is_empty() => {
-                    match outcome.map(|outcome| self.accepted(number, outcome)) {
-                        Ok(Ok(())) => {}
-                        Ok(Err(end)) => break end,
-                        Err(_) => {
-                            self.answer(number, Err(Fault::Late));
-                            requests.close();
-                            leaving.get_or_insert_with(|| Instant::now() + REQUEST_TIMEOUT);
-                        }
+                () = dead.cancelled() => return Err(gone()),
+                event = self.event() => {
+                    self.take(event).await?;
+                    if self.leaving.is_some() {
+                        refuse_all(requests);
                     }
                 }
-                () = sleep_until(leaving.unwrap_or_else(Instant::now)), if leaving.is_some() => break Fault::Late,
-                // The service detaches idle links, and those of a queue that is deleted.
-                end = self.sender.on_detach() => break fault_of_end(&end),
-                request = requests.recv(), if leaving.is_none() => match request {
-                    Some(asked) => tokio::select! {
-                        biased;
-                        () = channel.dead.cancelled() => break gone(),
-                        sent = self.send(asked) => if let Err(end) = sent { break end },
-                    },
-                    None => return,
-                },
+                sent = &mut sending => break sent,
             }
         };
-        self.end(&end, requests, leaving.is_some()).await;
+        match sent {
+            Ok(Ok(outcome)) => {
+                let outcome = timeout(REQUEST_TIMEOUT, outcome).map(move |outcome| (number, outcome));
+                self.sent.push(outcome.boxed());
+            }
+            Ok(Err(error)) => return self.accepted(number, Err(error)),
+            // Without credit for so long; the link does not report whether it has sent the request.
+            Err(_) => self.late(number),
+        }
+        Ok(())
+    }
+
+    /// Notes that the service gave a request no credit, or no outcome, in time.
+    fn late(&mut self, number: u64) {
+        self.answer(number, Err(Fault::Late));
+        self.leaving.get_or_insert_with(|| Instant::now() + REQUEST_TIMEOUT);
     }
 
     /// Answers all who wait when the links are of no more use, and detaches them if the service has not.
-    async fn end(mut self, end: &Fault, mut requests: mpsc::Receiver<Asked>, is_attached: bool) {
+    async fn end(mut self, end: &Fault) {
         log::debug!(error = %end, "a link for requests to Service Bus has ended");
-        requests.close();
         for (_, waiting) in self.waiting.drain() {
             let _ = waiting.send(Err(end.clone()));
         }
-        while let Ok(Asked { answer, .. }) = requests.try_recv() {
-            let _ = answer.send(Err(Fault::not_sent("the management link has ended")));
-        }
-        if is_attached {
+        if self.leaving.is_some() {
             // A link that is dropped ends the session of AMQP when an answer comes for it.
             let _ = timeout(CLOSE_TIMEOUT, self.receiver.close()).await;
         }
     }
 
-    /// Sends a request; fails when the link is of no more use.
-    async fn send(&mut self, Asked { request, transaction, answer }: Asked) -> Result<(), Fault> {
-        // Callers that have given up need no answer.
-        self.waiting.retain(|_, waiting| !waiting.is_closed());
-        if answer.is_closed() {
-            return Ok(());
-        }
-        let number = self.next;
-        self.next += 1;
-        let message = self.message(number, request);
-        self.waiting.insert(number, answer);
-        match timeout(REQUEST_TIMEOUT, begin(&mut self.sender, message, transaction)).await {
-            Ok(Ok(outcome)) => {
-                self.sent
-                    .push(timeout(REQUEST_TIMEOUT, outcome).map(move |outcome| (number, outcome)).boxed());
-                Ok(())
-            }
-            Ok(Err(error)) => self.accepted(number, Err(error)),
-            Err(_) => Err(Fault::Late),
-        }
-    }
-
-    /// Takes the outcome of a request in; fails when the link is of no more use.
+    /// Takes the outcome of a request in; fails when the links are of no more use.
     fn accepted(&mut self, number: u64, outcome: sender::Answer) -> Result<(), Fault> {
         let fault = match outcome {
             Ok(Outcome::Accepted(_)) => return Ok(()),
@@ -210,19 +286,6 @@ impl Links {
         if let Some(waiting) = self.waiting.remove(&number) {
             let _ = waiting.send(answer);
         }
-    }
-
-    fn message(&self, number: u64, request: Request) -> Message<AmqpValue<Value>> {
-        let properties = Properties::builder().message_id(number).reply_to(self.answers_to.clone()).build();
-        let mut fields = ApplicationProperties::builder().insert("operation", request.operation.to_owned());
-        for (name, value) in request.properties {
-            fields = fields.insert(name, value);
-        }
-        Message::builder()
-            .properties(properties)
-            .application_properties(fields.build())
-            .body(AmqpValue(request.body))
-            .build()
     }
 
     fn answered(&mut self, message: Incoming) {

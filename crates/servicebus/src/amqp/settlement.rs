@@ -40,9 +40,8 @@ impl DeadLetterOutcome {
     pub(super) fn rejection(&self) -> AmqpError {
         let mut info = Fields::new();
         let known = [("DeadLetterReason", &self.reason), ("DeadLetterErrorDescription", &self.description)];
-        for (name, value) in
-            known.into_iter().chain(self.properties.iter().map(|(name, value)| (*name, value)))
-        {
+        let known = known.into_iter().filter(|(_, value)| !value.is_empty());
+        for (name, value) in known.chain(self.properties.iter().map(|(name, value)| (*name, value))) {
             info.insert(Symbol::from(name), Value::String(value.clone()));
         }
         AmqpError {

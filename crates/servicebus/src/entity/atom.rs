@@ -1,6 +1,6 @@
 //! Reads and writes the Atom documents of the management API.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::{Span, SpanRelativeTo};
 use quick_xml::events::Event;
@@ -28,6 +28,8 @@ pub(crate) struct Description {
     /// Active and scheduled messages, leased ones included; `None` if the document does not say.
     pub(crate) messages: Option<u64>,
     pub(crate) dead_letters: Option<u64>,
+    /// The service's time as it answered.
+    pub(crate) now: Option<SystemTime>,
 }
 
 /// Returns the queues of an entry or a feed; `None` if the text is no such document.
@@ -164,6 +166,7 @@ mod tests {
                 is_express: true,
                 messages: Some(5),
                 dead_letters: Some(4),
+                now: None,
             }]
         );
         assert_eq!(super::read(b"<feed></feed>"), Some(Vec::new()));

@@ -4,8 +4,10 @@ mod atom;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use jiff::fmt::rfc2822;
+use reqwest::header::DATE;
 use reqwest::{Client, Method, StatusCode};
 
 pub(crate) use self::atom::Description;
@@ -64,7 +66,7 @@ impl Entities {
     /// not each has a code.
     pub(crate) async fn create(&self, queue: &str) -> Result<bool, Fault> {
         let document = atom::new_queue(&self.new, MAX_DELIVERY_COUNT);
-        let (status, body) = self.send(Method::PUT, queue, &[], Some(document)).await?;
+        let (status, body, _) = self.send(Method::PUT, queue, &[], Some(document)).await?;
         let is_conflict = status == StatusCode::CONFLICT && !detail(&body).contains(UNDER_WAY);
         if is_conflict && self.describe(queue).await?.is_some() {
             return Ok(false);
@@ -75,18 +77,21 @@ impl Entities {
     /// Deletes a queue; false if there is none.
     pub(crate) async fn delete(&self, queue: &str) -> Result<bool, Fault> {
         match self.send(Method::DELETE, queue, &[], None).await? {
-            (status, _) if status.is_success() => Ok(true),
-            (StatusCode::NOT_FOUND, _) => Ok(false),
-            (status, body) => Err(refused(status, &body)),
+            (status, ..) if status.is_success() => Ok(true),
+            (StatusCode::NOT_FOUND, ..) => Ok(false),
+            (status, body, _) => Err(refused(status, &body)),
         }
     }
 
     /// Describes a queue; `None` if there is none.
     pub(crate) async fn describe(&self, queue: &str) -> Result<Option<Description>, Fault> {
         match self.send(Method::GET, queue, &[], None).await? {
-            (status, body) if status.is_success() => Ok(read(&body)?.into_iter().next()),
-            (StatusCode::NOT_FOUND, _) => Ok(None),
-            (status, body) => Err(refused(status, &body)),
+            (status, body, now) if status.is_success() => {
+                let description = read(&body)?.into_iter().next();
+                Ok(description.map(|description| Description { now, ..description }))
+            }
+            (StatusCode::NOT_FOUND, ..) => Ok(None),
+            (status, body, _) => Err(refused(status, &body)),
         }
     }
 
@@ -94,7 +99,7 @@ impl Entities {
         let mut all = Vec::new();
         loop {
             let page = [("$skip", all.len().to_string()), ("$top", PAGE.to_string())];
-            let (status, body) = self.send(Method::GET, "$Resources/queues", &page, None).await?;
+            let (status, body, _) = self.send(Method::GET, "$Resources/queues", &page, None).await?;
             if !status.is_success() {
                 return Err(refused(status, &body));
             }
@@ -107,13 +112,14 @@ impl Entities {
         }
     }
 
+    /// Sends a request; returns the status, the body and the time of the answer.
     async fn send(
         &self,
         method: Method,
         path: &str,
         query: &[(&str, String)],
         document: Option<String>,
-    ) -> Result<(StatusCode, Vec<u8>), Fault> {
+    ) -> Result<(StatusCode, Vec<u8>, Option<SystemTime>), Fault> {
         let base = self.namespace.http();
         let mut url = url::Url::parse(&format!("{base}/{path}")).map_err(Fault::not_sent)?;
         url.query_pairs_mut().append_pair("api-version", API_VERSION).extend_pairs(query);
@@ -123,7 +129,7 @@ impl Entities {
             let request =
                 Request { method: method.as_str(), target, token: &token, body: document.as_deref() };
             let Answer { status, body } = network.request(&request).map_err(Fault::not_sent)?;
-            return Ok((StatusCode::from_u16(status).map_err(Fault::not_sent)?, body));
+            return Ok((StatusCode::from_u16(status).map_err(Fault::not_sent)?, body, None));
         }
         let request =
             self.client().await?.request(method, url).header("authorization", token).timeout(HTTP_TIMEOUT);
@@ -139,7 +145,8 @@ impl Entities {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok((answer.status(), body))
+        let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+        Ok((answer.status(), body, date.and_then(http_date)))
     }
 
     async fn client(&self) -> Result<&Client, Fault> {
@@ -168,6 +175,10 @@ impl Entities {
 
 fn read(body: &[u8]) -> Result<Vec<Description>, Fault> {
     atom::read(body).ok_or_else(|| Fault::unreadable("the answer is not an Atom document"))
+}
+
+fn http_date(text: &str) -> Option<SystemTime> {
+    rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok().map(Into::into)
 }
 
 fn refused(status: StatusCode, body: &[u8]) -> Fault {

@@ -1,6 +1,7 @@
 //! Gets messages under locks, and peeks at them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
@@ -14,11 +15,11 @@ use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::manage::Pages;
+use super::manage::{PAGE, Pages};
 use super::message::{Content, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
-use super::{Count, Facts, ServiceBusQueues, advice, in_session, lost_locks, replaced};
+use super::{Count, Facts, ServiceBusQueues, advice, in_session, lost_locks, manage, replaced};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::log;
 use jobqueue_storage::rules::limits;
@@ -33,6 +34,10 @@ const MAX_LOCK: Duration = Duration::from_secs(300);
 pub(super) const PEEK_REACH: u64 = 400;
 /// The interval at which a process asks whether others save texts for messages of a queue.
 const TEXTS_CHECK: Duration = Duration::from_secs(60);
+/// The interval at which a process that saves texts notes that, and one that looks for them asks whether that was noted.
+const NOTE_PERIOD: Duration = Duration::from_secs(3600);
+/// The pause before the length of locks is asked for again.
+const LENGTH_PAUSE: Duration = Duration::from_secs(60);
 /// The time of a count that may be made again at once.
 const CHEAP: Duration = Duration::from_secs(1);
 /// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
@@ -155,6 +160,9 @@ fn release_later(queues: &ServiceBusQueues, link: OpenLink, lock: Uuid, pause: D
     }));
 }
 
+/// Returns messages that are visible. The walk begins at the first message that the last one found active, or where that ended: the service
+/// gives a delayed message another number when its delay is over, so that none before it becomes active. Behind the page with the first one,
+/// it goes on where a walk ended that found too few.
 pub(super) async fn peek(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -162,16 +170,29 @@ pub(super) async fn peek(
 ) -> Result<Vec<PeekedMessage>, StoreError> {
     let failed = |fault: Fault| fault.of_read(Operation::Peek.as_str(), queue);
     limits::check_peek(queue, wanted)?;
-    let mut pages = Pages::of(queues.node(queue).await.map_err(failed)?);
+    let node = queues.node(queue).await.map_err(failed)?;
+    let (mut from, mut is_seeking) = (node.bookmark.load(Ordering::Relaxed), true);
+    let (mut reached, mut is_partitioned) = (node.reached.load(Ordering::Relaxed), false);
     let (mut found, mut seen) = (Vec::new(), 0);
+    let is_dead = Place::of(queue).is_dead_letters;
     while found.len() < wanted as usize && seen < PEEK_REACH {
-        let page = pages.next().await.map_err(failed)?;
+        let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
         seen += page.len() as u64;
-        if page.is_empty() {
+        let Some(last) = page.last() else {
+            reached = 0;
             break;
+        };
+        from = last.sequence.saturating_add(1);
+        is_partitioned |= page.iter().any(|content| is_of_partition(content.sequence));
+        if is_seeking && !is_partitioned {
+            let active = page.iter().find(|content| is_dead || content.is_active);
+            is_seeking = active.is_none();
+            node.bookmark.store(active.map_or(from, |active| active.sequence), Ordering::Relaxed);
+        }
+        if !is_seeking {
+            from = from.max(reached);
         }
         let now = queues.links.now();
-        let is_dead = Place::of(queue).is_dead_letters;
         let visible = page.into_iter().filter(|content| {
             is_dead || content.is_active && content.expires.is_none_or(|expires| now < expires)
         });
@@ -179,6 +200,12 @@ pub(super) async fn peek(
             replaced::count(&queues.beside, queue, &mut content).await?;
             found.push(peeked(queues, queue, content).await?);
         }
+    }
+    if seen >= PEEK_REACH && found.len() < wanted as usize {
+        reached = from;
+    }
+    if !is_partitioned {
+        node.reached.store(reached, Ordering::Relaxed);
     }
     Ok(found)
 }
@@ -208,7 +235,7 @@ async fn peeked(
 }
 
 /// Returns the number of messages of a queue in any state, counted by peeks: for callers without the claim Manage. Callers share a count, which is
-/// good for ten times as long as it took, but for the first second.
+/// good for ten times as long as it took, but for the first second; a count of 0 is not shared.
 ///
 /// # Errors
 /// `Unsupported` for a partitioned queue, of which peeks need not meet all messages; those of the peeks.
@@ -234,7 +261,8 @@ pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
         messages += page.len() as u64;
     }
     let good_for = begun.elapsed().saturating_sub(CHEAP) * 10;
-    *counted = Some(Count { messages, good_until: Instant::now() + good_for });
+    // An empty queue may be deleted, and its payloads: a 0 is true of its moment only.
+    *counted = (messages > 0).then(|| Count { messages, good_until: Instant::now() + good_for });
     Ok(messages)
 }
 
@@ -269,30 +297,58 @@ impl Held {
 }
 
 impl ServiceBusQueues {
-    /// Returns the length of the locks in a queue, or the longest one if the settings could not be read. A clock that is behind the service's
-    /// would take them for longer.
+    /// Returns the length of the locks in a queue. A clock that is behind the service's would take them for longer. While the settings could not
+    /// be read, it returns the longest length there is, and asks for them now and then.
     pub(super) fn lock_length(&self, queue: &QueueName) -> Duration {
-        self.facts(queue, |facts| facts.lock_length).unwrap_or(MAX_LOCK)
+        let (known, is_due) = self.facts(queue, |facts| {
+            let is_due = facts.length_asked.is_none_or(|asked| asked.elapsed() >= LENGTH_PAUSE);
+            if is_due && facts.lock_length.is_none() {
+                facts.length_asked = Some(Instant::now());
+            }
+            (facts.lock_length, is_due)
+        });
+        if known.is_none() && is_due {
+            let (entities, facts) = (Arc::clone(&self.entities), Arc::clone(&self.facts));
+            let name = Place::of(queue).queue.to_owned();
+            drop(self.links.runtime().spawn(async move {
+                if let Ok(Some(description)) = entities.describe(&name).await {
+                    lock(&facts).entry(name).or_default().lock_length = description.lock_duration;
+                }
+            }));
+        }
+        known.unwrap_or(MAX_LOCK)
     }
 
     /// Returns whether a text may have been saved for a message of the queue that comes for the first time by the service's count.
     async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let known = self.facts(queue, |facts| facts.saves_texts);
-        match known {
-            Some((true, _)) => return Ok(true),
-            Some((false, asked)) if asked.elapsed() < TEXTS_CHECK => return Ok(false),
-            _ => {}
+        let good_for = |saves| if saves { NOTE_PERIOD } else { TEXTS_CHECK };
+        if let Some((saves, _)) = known.filter(|(saves, asked)| asked.elapsed() < good_for(*saves)) {
+            return Ok(saves);
         }
         let asked = Instant::now();
-        let has_any = match self.beside.has_any(queue).await {
+        let saves = match (self.beside.saves_texts(queue).await, known) {
             // While the blobs cannot be reached, nothing is saved there.
-            Err(_) if known.is_some() => false,
-            found => found?,
+            (Err(_), Some((saves, _))) => saves,
+            (found, _) => found?,
         };
         self.facts(queue, |facts| {
-            let is_noted = facts.saves_texts.is_some_and(|(saves, _)| saves);
-            facts.saves_texts = Some((has_any || is_noted, asked));
+            // This process may have noted that meanwhile.
+            if facts.saves_texts.is_none_or(|(_, known)| known <= asked) {
+                facts.saves_texts = Some((saves, asked));
+            }
         });
-        Ok(has_any)
+        Ok(saves)
+    }
+
+    /// Notes that a text is about to be saved for a message of the queue, so that all processes look for texts.
+    pub(super) async fn note_saving(&self, queue: &QueueName) -> Result<(), StoreError> {
+        let noted = self.facts(queue, |facts| facts.noted);
+        if noted.is_none_or(|noted| noted.elapsed() >= NOTE_PERIOD) {
+            self.beside.note_saving(queue).await.map_err(|error| error.with_ambiguous(false))?;
+            let now = Instant::now();
+            self.facts(queue, |facts| (facts.noted, facts.saves_texts) = (Some(now), Some((true, now))));
+        }
+        Ok(())
     }
 }

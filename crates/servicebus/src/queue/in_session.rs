@@ -38,7 +38,7 @@ pub(super) async fn get(
 ) -> Result<Received, StoreError> {
     let requested = Instant::now();
     let GetResult { claimed, confirmed_empty } =
-        queues.pool(queue).get(options.count).await.map_err(|fault| {
+        queues.pool(queue).get(options.count, queues.lock_length(queue)).await.map_err(|fault| {
             if fault.is_not_allowed() || fault.is_missing_entity() {
                 queues.forget_sessions(queue);
             }
@@ -107,8 +107,7 @@ impl ServiceBusQueues {
             return Arc::clone(pool);
         }
         let address = Place::of(queue).address();
-        let pool = Pool::new(&address, &self.links, self.wait, self.lock_length(queue));
-        let pool = Arc::new(pool);
+        let pool = Arc::new(Pool::new(&address, &self.links, self.wait));
         pools.insert(queue.clone(), Arc::clone(&pool));
         pool
     }

@@ -11,6 +11,7 @@ use serde_amqp::read::SliceReader;
 use serde_amqp::serde::Deserialize as _;
 use uuid::Uuid;
 
+use super::super::amqp::nesting::{Nesting, TOO_DEEP};
 use super::super::amqp::receiver::ReceiveLink;
 use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::settlement::Settlement;
@@ -18,7 +19,7 @@ use super::super::amqp::{encode, field, instant, map, millis};
 use super::super::error::Fault;
 use super::message::Content;
 
-const PAGE: i32 = 100;
+pub(super) const PAGE: i32 = 100;
 const PEEK: &str = "com.microsoft:peek-message";
 /// The codes of two sections of a message.
 const ANNOTATIONS: u64 = 0x72;
@@ -125,17 +126,24 @@ pub(super) async fn peek(node: &Node, from: i64, count: i32) -> Result<Vec<Conte
         return Err(unreadable("messages"));
     };
     let read = |entry| match field(entry, "message") {
-        Some(Value::Binary(bytes)) => match Body::decode_message_from_reader(SliceReader::new(bytes)) {
-            Ok(message) => Ok(Content::read(message)),
-            Err(error) => undecodable(bytes, &error),
-        },
+        Some(Value::Binary(bytes)) => content(bytes),
         _ => Err(unreadable("a message")),
     };
     entries.iter().map(read).collect()
 }
 
+fn content(bytes: &[u8]) -> Result<Content, Fault> {
+    if let Some(end) = Nesting::default().take(bytes) {
+        return undecodable(&bytes[..end], TOO_DEEP);
+    }
+    match Body::decode_message_from_reader(SliceReader::new(bytes)) {
+        Ok(message) => Ok(Content::read(message)),
+        Err(error) => undecodable(bytes, &error.to_string()),
+    }
+}
+
 /// Reads as much of a message as can be decoded: the service writes its annotations before the content.
-fn undecodable(bytes: &[u8], error: &serde_amqp::Error) -> Result<Content, Fault> {
+fn undecodable(bytes: &[u8], reason: &str) -> Result<Content, Fault> {
     let (mut annotations, mut properties) = (MessageAnnotations::builder(), ApplicationProperties::builder());
     let mut sections = Deserializer::new(SliceReader::new(bytes));
     while let Ok(Value::Described(section)) = Value::deserialize(&mut sections) {
@@ -154,37 +162,75 @@ fn undecodable(bytes: &[u8], error: &serde_amqp::Error) -> Result<Content, Fault
     }
     let message = Message::builder().message_annotations(annotations.build());
     let message = message.application_properties(properties.build()).body(Body::Empty).build();
-    let content = Content { text: Err(error.to_string()), is_whole: false, ..Content::read(message) };
+    let content = Content { text: Err(reason.to_owned()), is_whole: false, ..Content::read(message) };
     // Without a number the next page would begin anywhere.
-    if content.sequence == 0 { Err(Fault::unreadable(error)) } else { Ok(content) }
+    if content.sequence == 0 { Err(Fault::unreadable(reason)) } else { Ok(content) }
 }
 
-/// The messages of a queue in every state, a page at a time.
+/// The messages of a queue in every state, a page at a time: those that are there when the first page has come, and perhaps some that come
+/// later. So the pages end although messages come all the time.
 pub(super) struct Pages {
     node: Node,
     from: i64,
+    /// The number of the last message.
+    end: Option<i64>,
 }
 
 impl Pages {
     pub(super) fn of(node: Node) -> Self {
-        Self { node, from: 0 }
+        Self { node, from: 0, end: None }
     }
 
     /// Returns the next page; an empty one after the last.
     pub(super) async fn next(&mut self) -> Result<Vec<Content>, Fault> {
+        if self.end.is_some_and(|end| end < self.from) {
+            return Ok(Vec::new());
+        }
         let page = peek(&self.node, self.from, PAGE).await?;
-        self.from = page.last().map_or(self.from, |last| last.sequence.saturating_add(1));
+        if let Some(Content { sequence, .. }) = page.last() {
+            self.from = sequence.saturating_add(1);
+            if self.end.is_none() {
+                let last = last_from(&self.node, self.from).await?;
+                self.end = Some(last.map_or(*sequence, |last| last.sequence));
+            }
+        }
         Ok(page)
     }
 }
 
-/// Deletes messages that are active and not locked; false if there were none.
-pub(super) async fn delete_batch(node: &Node, count: i32, before: SystemTime) -> Result<bool, Fault> {
+/// Returns the last message of a queue, if there is one from that number on: by peeks at single messages, at distances that double until no
+/// message is found, and halve from there on.
+pub(super) async fn last_from(node: &Node, mut from: i64) -> Result<Option<Content>, Fault> {
+    let (mut last, mut distance, mut is_growing) = (None, 0, true);
+    loop {
+        let found = peek(node, from.saturating_add(distance), 1).await?.pop();
+        // A partitioned queue may answer with the message of another partition.
+        match found.filter(|found| found.sequence >= from) {
+            Some(found) => {
+                from = found.sequence.saturating_add(1);
+                last = Some(found);
+            }
+            None => is_growing = false,
+        }
+        if !is_growing && distance == 0 {
+            return Ok(last);
+        }
+        distance = if is_growing { distance.saturating_mul(2).max(1) } else { distance / 2 };
+    }
+}
+
+/// Deletes messages that are active and not locked; returns how many.
+pub(super) async fn delete_batch(node: &Node, count: i32, before: SystemTime) -> Result<i64, Fault> {
     let before = Value::Timestamp(Timestamp::from_milliseconds(millis(before)));
     let body = map([("message-count", Value::Int(count)), ("enqueued-time-utc", before)]);
     let Some(answer) = node.call(request("com.microsoft:batch-delete-messages", body)).await? else {
-        return Ok(false);
+        return Ok(0);
     };
-    let deleted = field(&answer, "message-count");
-    Ok(!matches!(deleted, Some(Value::Int(0) | Value::Uint(0) | Value::Long(0) | Value::Ulong(0))))
+    match field(&answer, "message-count") {
+        Some(Value::Int(deleted)) => Ok((*deleted).into()),
+        Some(Value::Uint(deleted)) => Ok((*deleted).into()),
+        Some(Value::Long(deleted)) => Ok(*deleted),
+        Some(Value::Ulong(deleted)) => Ok(i64::try_from(*deleted).unwrap_or(i64::MAX)),
+        _ => Err(unreadable("the number of messages that were deleted")),
+    }
 }

@@ -38,8 +38,8 @@ pub(super) const TEXT: &str = "jobqueue-text";
 pub(super) const BODY: &str = "jobqueue-body";
 
 /// Application properties that the service sets on a dead letter.
-const REASON: &str = "DeadLetterReason";
-const DESCRIPTION: &str = "DeadLetterErrorDescription";
+pub(super) const REASON: &str = "DeadLetterReason";
+pub(super) const DESCRIPTION: &str = "DeadLetterErrorDescription";
 
 #[derive(Debug, Clone)]
 pub(super) struct Outgoing<'t> {
@@ -131,6 +131,8 @@ pub(super) struct Content {
     /// False if only a part of the message can be decoded.
     pub(super) is_whole: bool,
     pub(super) inserted: SystemTime,
+    /// The time at which it came, by the service's clock.
+    pub(super) enqueued: SystemTime,
     pub(super) expires: Option<SystemTime>,
     /// The earlier deliveries; those of the replaced messages too, once they are
     /// [counted](super::replaced::count).
@@ -193,6 +195,7 @@ impl Content {
             is_whole: true,
             // The sender's clock may be ahead.
             inserted: property(INSERTED).map(instant).filter(|at| *at <= enqueued + SKEW).unwrap_or(enqueued),
+            enqueued,
             // By the service's clock, which removes it then. The sender's own word is more exact, unless its clock is behind, and nothing without
             // a time to live: a tool that sends the message again sends the property along.
             expires: end

@@ -66,10 +66,14 @@ struct Facts {
     is_checked: bool,
     requires_session: Option<bool>,
     lock_length: Option<Duration>,
+    /// The time at which that was last asked for.
+    length_asked: Option<Instant>,
     /// True once the service has said that the queue takes part in no transactions.
     lacks_transactions: bool,
     /// True if texts are saved for its messages, and when that was asked.
     saves_texts: Option<(bool, Instant)>,
+    /// The time at which this process has last noted that it saves some.
+    noted: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -192,6 +196,7 @@ impl Batches for ServiceBusQueues {
         queue: &QueueName,
         messages: Vec<PutMessage>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
+        put::prepare(self, queue, &messages).await;
         futures_util::stream::iter(messages)
             .map(|message| self.put(queue, message))
             .buffered(PARALLEL)

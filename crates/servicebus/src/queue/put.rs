@@ -53,6 +53,25 @@ pub(super) async fn put(
     Ok(PutOutcome::new(message, inserted, visible).with_expires(expires))
 }
 
+/// Opens what the puts of some messages need that are made at once: those of a group would lose their order if each opened it for itself.
+/// A put that fails says why.
+pub(super) async fn prepare(queues: &ServiceBusQueues, queue: &QueueName, messages: &[PutMessage]) {
+    let place = Place::of(queue);
+    for is_delayed in [false, true] {
+        let is_wanted = messages.iter().any(|message| message.visibility_delay.is_zero() != is_delayed);
+        if !is_wanted || place.is_dead_letters || queues.links.can_put(&place.address(), is_delayed) {
+            continue;
+        }
+        queues.forget_sessions(queue);
+        drop(queues.requires_session(queue, Operation::Put).await);
+        if is_delayed {
+            drop(queues.node(queue).await);
+        } else {
+            drop(queues.sender(queue).await);
+        }
+    }
+}
+
 /// Sends a message. A delayed message is sent by a management request, which returns the number needed to cancel it.
 async fn send(
     queues: &ServiceBusQueues,

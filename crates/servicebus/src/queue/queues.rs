@@ -1,8 +1,9 @@
 //! The operations on whole queues.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 
 use super::super::amqp::requests::Node;
 use super::super::amqp::settlement::Settlement;
@@ -16,15 +17,17 @@ use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
-    Access, Condition, Created, Metadata, MetadataReader, Operation, Permissions, PutBlob, QueueProperties,
+    Access, Condition, Created, Metadata, MetadataStore, Operation, Permissions, PutBlob, QueueProperties,
     StoreError, StoreErrorKind as Kind,
 };
 
 /// The messages that one request deletes at most: the tier Standard allows no more.
 const BATCH: i32 = 500;
 const TAKEN: u32 = 32;
-/// A difference to the service's clock that none has: a message that is there must not stay because the clock of this machine is behind.
-const SKEW: Duration = Duration::from_secs(86_400);
+/// More than the clocks of the service and of this machine differ.
+const DAY: Duration = Duration::from_secs(86_400);
+/// The most walks through a partitioned queue, which meet a partition each.
+const WALKS: u32 = 60;
 
 pub(super) async fn create(
     queues: &ServiceBusQueues,
@@ -132,8 +135,10 @@ pub(super) async fn properties(
 ) -> Result<QueueProperties, StoreError> {
     let operation = Operation::QueueProperties.as_str();
     let Place { queue: name, is_dead_letters } = Place::of(queue);
+    let mut now = None;
     let count = match queues.entities.describe(name).await {
         Ok(Some(description)) => {
+            now = description.now;
             let count = if is_dead_letters { description.dead_letters } else { description.messages };
             let unknown = || Fault::unreadable("the description of a queue has no counts");
             count.ok_or_else(unknown).map_err(|fault| fault.of_read(operation, queue))?
@@ -148,14 +153,25 @@ pub(super) async fn properties(
         }
     };
     let metadata = queues.beside.metadata(queue).await?.unwrap_or_default();
-    Ok(QueueProperties::new(metadata, count))
+    Ok(QueueProperties::new(metadata, count).at(now))
 }
 
 #[async_trait]
-impl MetadataReader for ServiceBusQueues {
+impl MetadataStore for ServiceBusQueues {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         must_exist(self, queue, Operation::QueueMetadata).await?;
         Ok(self.beside.metadata(queue).await?.unwrap_or_default())
+    }
+
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
+        must_exist(self, queue, Operation::SetQueueMetadata).await?;
+        self.beside.replace_metadata(queue, before, metadata).await
     }
 }
 
@@ -180,26 +196,59 @@ async fn must_exist(
     Err(StoreError::new(Kind::QueueNotFound, operation.as_str(), queue))
 }
 
-/// Deletes the messages that are visible or delayed. Those under locks stay.
+/// Deletes the messages that are visible or delayed when the call begins, and perhaps some that come later. Those under locks stay.
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
     let node = queues.node(queue).await.map_err(before(failed))?;
-    let end = queues.links.now() + SKEW;
+    let now = queues.links.now();
+    // First of all, because a refusal says that there are partitions, of which an empty one may answer a peek.
+    match manage::delete_batch(&node, BATCH, now + DAY).await {
+        Ok(_) => {}
+        Err(fault) if fault.is_unsupported() => return clear_partitions(queues, queue, &node).await,
+        Err(fault) => return Err(failed(fault)),
+    }
+    delete_active(&node, now).await.map_err(failed)?;
+    cancel_delayed(&node).await.map_err(failed)?;
+    // Those whose delay has ended meanwhile: they have other numbers since.
+    delete_active(&node, now).await.map_err(failed)
+}
+
+/// Deletes the messages that are active and not locked: those that are there when the call begins, and perhaps some that come later. Their
+/// numbers bound it. The times at which they came do not: a dead letter has that of its job, whose number was another.
+async fn delete_active(node: &Node, now: SystemTime) -> Result<(), Fault> {
+    let Some(last) = manage::last_from(node, 0).await? else { return Ok(()) };
+    let end = last.enqueued.max(now) + DAY;
+    // No more than there are numbers: others may come all the time, and the first of them stays if it is locked.
+    let mut most = i64::MAX;
     loop {
-        match manage::delete_batch(&node, BATCH, end).await {
-            Ok(false) => break,
-            Ok(true) => {}
-            // Partitioned queues.
-            Err(fault) if fault.is_unsupported() => {
-                complete_all(queues, queue).await?;
-                break;
-            }
-            Err(fault) => return Err(failed(fault)),
+        let Some(first) = manage::peek(node, 0, 1).await?.pop() else { return Ok(()) };
+        most = most.min(last.sequence.saturating_sub(first.sequence).saturating_add(1));
+        if most <= 0 {
+            return Ok(());
+        }
+        match manage::delete_batch(node, BATCH, end).await? {
+            0 => return Ok(()),
+            deleted => most -= deleted,
         }
     }
-    // A walk through a partitioned queue may meet the messages of one partition only.
-    while cancel_delayed(&node).await.map_err(failed)? {}
-    Ok(())
+}
+
+/// Clears a partitioned queue, of which the service deletes no batches.
+async fn clear_partitions(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    node: &Node,
+) -> Result<(), StoreError> {
+    complete_all(queues, queue).await?;
+    let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
+    for _ in 0..WALKS {
+        // Each may meet the messages of one partition only.
+        if !cancel_delayed(node).await.map_err(failed)? {
+            break;
+        }
+    }
+    // Those whose delay has ended meanwhile.
+    complete_all(queues, queue).await
 }
 
 /// Cancels the delayed messages that a walk through a queue meets; false if there were none.
@@ -210,9 +259,10 @@ async fn cancel_delayed(node: &Node) -> Result<bool, Fault> {
         if page.is_empty() {
             return Ok(has_cancelled);
         }
-        for delayed in page.iter().filter(|content| !content.is_active) {
-            // One by one: a delay that has ended meanwhile must not keep the others.
-            match manage::cancel(node, delayed.sequence).await {
+        let delayed = page.iter().filter(|content| !content.is_active);
+        // Each by a request of its own: a delay that has ended meanwhile must not keep the others.
+        for cancelled in join_all(delayed.map(|content| manage::cancel(node, content.sequence))).await {
+            match cancelled {
                 Ok(()) => has_cancelled = true,
                 Err(fault) if fault.is_missing_message() => {}
                 Err(fault) => return Err(fault),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::messaging::{Data, Message};
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::super::amqp::settlement::Settlement;
@@ -132,11 +131,11 @@ impl Lock<'_> {
         self.queues.held.change(self.token, |held| held.locked_until = until);
         // The lock is held: any later receiver reads this text.
         if let Some(text) = text {
+            self.queues.note_saving(self.queue).await?;
             let saved = format!("{}\n{text}", self.held.fence);
             let tag = self.queues.beside.write(&self.held, &saved).await?;
             let text = Arc::new(Ok(text.to_owned()));
             self.queues.held.change(self.token, |held| (held.text, held.saved) = (text, Some(tag)));
-            self.queues.facts(self.queue, |facts| facts.saves_texts = Some((true, Instant::now())));
         }
         let left = until.duration_since(renewed).unwrap_or_default();
         let granted = left.min(self.queues.lock_length(self.queue));

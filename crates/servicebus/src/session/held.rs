@@ -71,7 +71,7 @@ impl Session {
         let now = shared.links.now();
         let until = locked_until.unwrap_or(now + USUAL_LOCK);
         // To a clock that is behind it seems longer than a lock lasts; what renewals add is exact.
-        let left = until.duration_since(now).unwrap_or_default().min(shared.longest_lock);
+        let left = until.duration_since(now).unwrap_or_default().min(lock(&shared.state).longest_lock);
         let ends = Mutex::new((until, Instant::now() + left));
         let (queue, lost) = (shared.queue.clone(), CancellationToken::new());
         let shared = Arc::downgrade(shared);

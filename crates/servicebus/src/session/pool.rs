@@ -61,7 +61,6 @@ pub(super) struct Shared {
     pub(super) links: Arc<Links>,
     /// The time that a get and a session wait for a message.
     pub(super) wait: Duration,
-    pub(super) longest_lock: Duration,
     /// Notified when a message comes that no get waits for.
     pub(super) arrivals: Arc<Notifier>,
     pub(super) state: Mutex<State>,
@@ -73,6 +72,8 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
+    /// The length of a lock as the last get knew it.
+    pub(super) longest_lock: Duration,
     pub(super) offers: VecDeque<Claimed>,
     pub(super) phases: HashMap<u64, Phase>,
     pub(super) last_session: u64,
@@ -111,14 +112,13 @@ pub(super) struct Demand {
 }
 
 impl Pool {
-    pub(crate) fn new(queue: &str, links: &Arc<Links>, wait: Duration, longest_lock: Duration) -> Self {
+    pub(crate) fn new(queue: &str, links: &Arc<Links>, wait: Duration) -> Self {
         let arrivals = links.arrivals(queue);
         let stop = CancellationToken::new();
         let shared = Shared {
             queue: queue.to_owned(),
             links: Arc::clone(links),
             wait,
-            longest_lock,
             arrivals,
             state: Mutex::default(),
             changed: Notify::new(),
@@ -135,16 +135,16 @@ impl Pool {
         self.shared.stop.is_cancelled()
     }
 
-    /// Takes up to `count` messages, each of another session. Waits for the first message until the service reports
+    /// Takes up to `count` messages, each of another session, whose lock lasts for `longest_lock` at most. Waits for the first message until the service reports
     /// that no session with messages is free. While the service waits for long on behalf of a subscription, this call
     /// waits for the time of a get only. An empty answer says which of the two happened.
     ///
     /// # Cancel safety
     /// A message that comes for a future that was dropped goes to the next get, or back. One that was returned, and is not settled,
     /// comes again when the lock of its session is over.
-    pub(crate) async fn get(&self, count: u32) -> Result<GetResult, Fault> {
+    pub(crate) async fn get(&self, count: u32, longest_lock: Duration) -> Result<GetResult, Fault> {
         let shared = &*self.shared;
-        let get = Get::begin(shared, count);
+        let get = Get::begin(shared, count, longest_lock);
         let (begun, mut is_late) = (Instant::now(), false);
         let (mut claimed, mut confirmed_empty) = (Vec::new(), false);
         loop {
@@ -195,8 +195,9 @@ struct Get<'s> {
 }
 
 impl<'s> Get<'s> {
-    fn begin(shared: &'s Shared, count: u32) -> Self {
+    fn begin(shared: &'s Shared, count: u32, longest_lock: Duration) -> Self {
         let mut state = lock(&shared.state);
+        state.longest_lock = longest_lock;
         state.last_get += 1;
         let number = state.last_get;
         state.gets.push((number, count));

@@ -10,13 +10,14 @@
 //!
 //! A correct log may be in the system's memory alone: a process wrote it and was killed before it synced, or its sync
 //! failed, after which the system believes pages written that are not. SQLite would build on them, and the next power
-//! cut would lose the result. So the log is written again, byte by byte, before it is synced.
+//! cut would lose the result. So the log is written again, frame by frame, before it is synced. What is left behind the
+//! last frame that SQLite would read, of a log that was longer once, stays as it is.
 //!
 //! The format is described in SQLite's [file format, section 4](https://www.sqlite.org/fileformat2.html#the_write_ahead_log).
 //! SQLite keeps no locks on the log itself, so opening it here ends none.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -30,7 +31,7 @@ const MAX_BYTES: u64 = 256 << 20;
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 
-/// The amount of the log that is written again at once, in bytes.
+/// The amount of the log that is read and written at once, in bytes.
 const CHUNK: usize = 1 << 20;
 
 /// Checks the log at `path` if it was written with `synchronous=FULL`, and writes it again, while `connection` keeps
@@ -39,15 +40,29 @@ const CHUNK: usize = 1 << 20;
 /// # Errors
 /// `Corrupt` when committed work was lost; `Unavailable` or `Full` when it cannot be written.
 pub(super) fn secure(connection: &Connection, path: &Path, is_full: bool) -> Result<bool, Cause> {
-    let bytes = path.metadata().map_or(0, |metadata| metadata.len());
-    if bytes < HEADER as u64 {
+    if length(path) < HEADER as u64 {
         return Ok(false);
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(from_sql)?;
-    let done = if is_full && bytes <= MAX_BYTES { check(path) } else { Ok(()) };
-    let done = done.and_then(|()| write_again(path).map_err(cannot_write));
+    let done = secure_locked(path, is_full);
     connection.execute_batch("ROLLBACK").map_err(from_sql)?;
-    done.map(|()| true)
+    done
+}
+
+fn secure_locked(path: &Path, is_full: bool) -> Result<bool, Cause> {
+    // Another process may have emptied the log while this one waited for the lock.
+    let bytes = length(path);
+    if bytes < HEADER as u64 {
+        return Ok(false);
+    }
+    if is_full && bytes <= MAX_BYTES {
+        check(path)?;
+    }
+    write_again(path).map(|_| true).map_err(cannot_write)
+}
+
+fn length(path: &Path) -> u64 {
+    path.metadata().map_or(0, |metadata| metadata.len())
 }
 
 fn check(path: &Path) -> Result<(), Cause> {
@@ -63,19 +78,26 @@ fn check(path: &Path) -> Result<(), Cause> {
     }
 }
 
-fn write_again(path: &Path) -> io::Result<()> {
-    let mut log = OpenOptions::new().read(true).write(true).open(path)?;
-    let mut chunk = vec![0; CHUNK];
-    let mut at = 0;
+/// Writes the header and the frames again that SQLite would read. Returns their number of bytes.
+fn write_again(path: &Path) -> io::Result<usize> {
+    let mut log = BufReader::with_capacity(CHUNK, File::open(path)?);
+    let mut header = [0; HEADER];
+    log.read_exact(&mut header)?;
+    let Ok(Some(mut frames)) = Frames::behind(&header) else { return Ok(0) };
+    let mut again = BufWriter::with_capacity(CHUNK, OpenOptions::new().write(true).open(path)?);
+    again.write_all(&header)?;
+    let (mut frame, mut written) = (vec![0; frames.size()], HEADER);
     loop {
-        let size = log.read(&mut chunk)?;
-        if size == 0 {
-            return Ok(());
+        match log.read_exact(&mut frame) {
+            Ok(()) if frames.accept(&frame) => {}
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
+            _ => break,
         }
-        log.seek(SeekFrom::Start(at))?;
-        log.write_all(&chunk[..size])?;
-        at += size as u64;
+        again.write_all(&frame)?;
+        written += frame.len();
     }
+    again.flush()?;
+    Ok(written)
 }
 
 fn cannot_write(error: io::Error) -> Cause {
@@ -88,27 +110,13 @@ fn cannot_write(error: io::Error) -> Cause {
 
 fn find_damage(log: &[u8]) -> Option<String> {
     let header = log.get(..HEADER)?;
-    if header.iter().all(|byte| *byte == 0) {
-        return None;
-    }
-    let order = match word(header, 0) {
-        0x377f_0682 => u32::from_le_bytes,
-        0x377f_0683 => u32::from_be_bytes,
-        _ => return Some("its header is not that of a write-ahead log".to_owned()),
+    let mut frames = match Frames::behind(header) {
+        Ok(frames) => frames?,
+        Err(what) => return Some(what.to_owned()),
     };
-    let sum = checksum(order, [0, 0], &header[..24]);
-    if sum != [word(header, 24), word(header, 28)] {
-        return Some("its header's checksum is wrong".to_owned());
-    }
-    let salts = header.get(16..24)?;
-    let page = usize::try_from(word(header, 8)).ok().filter(|size| size.is_power_of_two())?;
-    let mut before = sum;
     let (mut wrong, mut after_lost_commit) = (None, false);
-    for (number, frame) in log[HEADER..].chunks_exact(FRAME_HEADER + page).enumerate() {
-        let stored = [word(frame, 16), word(frame, 20)];
-        let ours = &frame[8..16] == salts;
-        let sum = checksum(order, checksum(order, before, &frame[..8]), &frame[FRAME_HEADER..]);
-        let right = ours && sum == stored;
+    for (number, frame) in log[HEADER..].chunks_exact(frames.size()).enumerate() {
+        let right = frames.accept(frame);
         if !right && wrong.is_none() {
             wrong = Some(number);
         }
@@ -116,10 +124,56 @@ fn find_damage(log: &[u8]) -> Option<String> {
             return wrong.map(|number| format!("frame {number} is wrong, and transactions follow it"));
         }
         // A commit behind the wrong frame: correct by itself, or itself the wrong frame.
-        after_lost_commit = wrong.is_some() && ours && word(frame, 4) != 0;
-        before = stored;
+        after_lost_commit = wrong.is_some() && frames.is_ours(frame) && word(frame, 4) != 0;
     }
     None
+}
+
+/// The frames of a log, one after the other.
+struct Frames {
+    order: fn([u8; 4]) -> u32,
+    salts: [u8; 8],
+    page: usize,
+    /// The checksum of the frame before, or of the header.
+    before: [u32; 2],
+}
+
+impl Frames {
+    /// Reads the header of a log. Returns `None` for one that SQLite takes for empty, and the reason why a header is wrong.
+    fn behind(header: &[u8]) -> Result<Option<Self>, &'static str> {
+        if header.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let order = match word(header, 0) {
+            0x377f_0682 => u32::from_le_bytes,
+            0x377f_0683 => u32::from_be_bytes,
+            _ => return Err("its header is not that of a write-ahead log"),
+        };
+        let before = checksum(order, [0, 0], &header[..24]);
+        if before != [word(header, 24), word(header, 28)] {
+            return Err("its header's checksum is wrong");
+        }
+        let page = usize::try_from(word(header, 8)).ok().filter(|size| size.is_power_of_two());
+        let salts = header[16..24].try_into().ok();
+        Ok(page.zip(salts).map(|(page, salts)| Self { order, salts, page, before }))
+    }
+
+    fn size(&self) -> usize {
+        FRAME_HEADER + self.page
+    }
+
+    /// Returns whether the frame was written as the successor of the one before, and goes on to the next.
+    fn accept(&mut self, frame: &[u8]) -> bool {
+        let stored = [word(frame, 16), word(frame, 20)];
+        let sum =
+            checksum(self.order, checksum(self.order, self.before, &frame[..8]), &frame[FRAME_HEADER..]);
+        self.before = stored;
+        self.is_ours(frame) && sum == stored
+    }
+
+    fn is_ours(&self, frame: &[u8]) -> bool {
+        frame[8..16] == self.salts
+    }
 }
 
 /// Computes SQLite's checksum over words in the order that the log's header names, beginning at `sum`.
@@ -140,6 +194,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     const PAGE: usize = 512;
@@ -190,6 +246,49 @@ mod tests {
         assert_eq!(find_damage(&twice), None);
         let whole = written(&[(0, b"ab", all), (2, b"cdefgh", but_first), (2, b"ijk", all)]);
         assert_eq!(find_damage(&whole), None);
+    }
+
+    /// A log stays as long as it was once, for a reader of minutes.
+    #[test]
+    fn remains_behind_the_end_of_a_log_are_not_written_again() {
+        let all = |_| true;
+        let log = written(&[(0, b"ab", all), (2, b"cde", all)]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut remains = written(&[(0, b"fghij", all)])[HEADER..].to_vec();
+        remains.iter_mut().for_each(|byte| *byte ^= 1);
+        for (before, again) in
+            [(log.clone(), log.len()), ([&*log, &remains].concat(), log.len()), (vec![0; 5_000], 0)]
+        {
+            fs::write(file.path(), &before).unwrap();
+            assert_eq!(write_again(file.path()).unwrap(), again);
+            assert_eq!(fs::read(file.path()).unwrap(), before);
+        }
+    }
+
+    thread_local! {
+        static HOLDER: RefCell<Option<Connection>> = const { RefCell::new(None) };
+    }
+
+    /// Processes that start at once look at the same log, and the first of them empties it.
+    #[test]
+    fn log_that_another_process_empties_meanwhile_is_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("jobs.db");
+        let holder = Connection::open(&file).unwrap();
+        holder.pragma_update(None, "journal_mode", "WAL").unwrap();
+        let mut opener = Connection::open(&file).unwrap();
+        opener.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).unwrap();
+        holder.execute_batch("CREATE TABLE t (x); BEGIN IMMEDIATE").unwrap();
+        let log = folder.path().join("jobs.db-wal");
+        assert!(length(&log) > 0);
+        HOLDER.set(Some(holder));
+        let empty_log = |_| {
+            let ends = "ROLLBACK; PRAGMA wal_checkpoint(TRUNCATE)";
+            HOLDER.take().is_some_and(|holder| holder.execute_batch(ends).is_ok())
+        };
+        opener.busy_handler(Some(empty_log)).unwrap();
+        assert!(matches!(secure(&opener, &log, true), Ok(false)));
+        assert_eq!(length(&log), 0);
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Re
         // The file alone, without its log, then shows that it is a store.
         retry(patience, || checkpoint(connection, "TRUNCATE"))?;
     }
-    retry(patience, || schema::forget_statistics(connection))?;
+    schema::forget_statistics(connection)?;
     retry(patience, || schema::read_again(connection))?;
     // The writer waits for locks itself, so that it can answer operations that have waited too long.
     connection.busy_timeout(Duration::ZERO).map_err(from_sql)

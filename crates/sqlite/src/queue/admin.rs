@@ -69,6 +69,24 @@ pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &M
     Ok(())
 }
 
+/// Sets the metadata if it is still `before`.
+pub(super) fn replace_metadata(
+    batch: &mut Batch<'_>,
+    name: &QueueName,
+    before: &Metadata,
+    metadata: &Metadata,
+) -> Applied<()> {
+    let id = batch.queue(Operation::SetQueueMetadata, name)?;
+    let text: String =
+        batch
+            .connection()
+            .query_row("SELECT metadata FROM jobqueue_queue WHERE id = ?1", [id], |row| row.get(0))?;
+    match metadata::from_text(&text)? == *before {
+        true => set_metadata(batch, name, metadata),
+        false => Err(refuse(StoreErrorKind::ConditionNotMet, Operation::SetQueueMetadata, name)),
+    }
+}
+
 pub(crate) const NAMES: &str = "SELECT name FROM jobqueue_queue WHERE name >= ?1 ORDER BY name";
 
 pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {

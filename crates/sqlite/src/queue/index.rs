@@ -5,7 +5,7 @@ use rusqlite::params;
 use super::admin::find;
 use super::ready::{BY_NUMBER, Found, LEASED, Source, merge};
 use crate::batch::{Batch, refuse};
-use crate::clock::to_instant;
+use crate::clock::{LAST_INSTANT, LEASED_TIME, to_instant};
 use crate::error::Applied;
 use crate::reader::View;
 use crate::receipt::message_id;
@@ -18,7 +18,7 @@ use jobqueue_storage::{
 pub(crate) const BY_TIME: &str =
     "SELECT id, text, dequeue_count, inserted_at, expires_at, visible_at FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND (visible_at, id & 2199023255551) > (?3, ?4) AND visible_at <= ?5
-        AND visible_at <> 140737488355327 AND leased BETWEEN ?6 AND ?7 AND (expires_at IS NULL OR expires_at > ?2)
+        AND leased BETWEEN ?6 AND ?7 AND (expires_at IS NULL OR expires_at > ?2)
     ORDER BY visible_at, id & 2199023255551 LIMIT ?8";
 
 /// The leased messages, by the ends of their leases.
@@ -36,7 +36,7 @@ pub(crate) const BY_GROUP: &str =
     ORDER BY group_name, turn LIMIT ?5";
 
 const MAKE_VISIBLE: &str = "UPDATE jobqueue_message SET visible_at = ?2
-    WHERE id = ?1 AND visible_at > ?2 AND visible_at <> 140737488355327 AND leased <> 1
+    WHERE id = ?1 AND visible_at > ?2 AND visible_at < ?3 AND leased <> 1
         AND (expires_at IS NULL OR expires_at > ?2)
     RETURNING waiting";
 
@@ -153,9 +153,9 @@ fn by_time(
 ) -> rusqlite::Result<Vec<Found>> {
     let (after, until, least, most) = match state {
         MessageState::Waiting => (i64::MIN, view.now, 0, 2),
-        MessageState::Delayed => (view.now, i64::MAX, 0, 0),
-        MessageState::Running => (view.now, i64::MAX, 1, 1),
-        MessageState::BackingOff => (view.now, i64::MAX, 2, 2),
+        MessageState::Delayed => (view.now, LAST_INSTANT, 0, 0),
+        MessageState::Running => (view.now, LAST_INSTANT, 1, 1),
+        MessageState::BackingOff => (view.now, LAST_INSTANT, 2, 2),
     };
     let (visible_at, number) = (place.visible_at, place.number).max((after, i64::MAX));
     let values = params![queue.id, view.now, visible_at, number, until, least, most, count as i64];
@@ -194,7 +194,7 @@ pub(super) fn make_visible(batch: &mut Batch<'_>, name: &QueueName, message: &Me
     let now = batch.now();
     let Some(shown) = row_id::parse(message.as_str()) else { return Ok(false) };
     let mut statement = batch.connection().prepare_cached(MAKE_VISIBLE)?;
-    let mut rows = statement.query(params![row_id::of_shown(queue, shown), now])?;
+    let mut rows = statement.query(params![row_id::of_shown(queue, shown), now, LEASED_TIME])?;
     let Some(row) = rows.next()? else { return Ok(false) };
     let waits: bool = row.get(0)?;
     batch.note_change();

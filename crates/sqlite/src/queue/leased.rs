@@ -8,6 +8,7 @@ use crate::error::{Applied, Failure};
 use crate::groups::Removed;
 use crate::receipt::{Presented, Receipt};
 use crate::row_id;
+use crate::space::Reserve;
 use jobqueue_storage::rules::limits::check_before_expiry;
 use jobqueue_storage::{
     ExpiredReceipt, Operation, QueueName, StoreError, StoreErrorKind, UpdateMessage, Updated,
@@ -90,15 +91,18 @@ pub(super) fn update(
     let visible_at = after(now, change.visibility);
     check_before_expiry(name, to_instant(visible_at), held.expires_at.map(to_instant))?;
     let (receipt, hidden_until) = (Receipt::random(batch.runtime()), held.visible_at);
-    if held.has_lease && !change.ends_lease {
+    // In a full file a message that is put back stays leased until it is to become visible: a row of the same length.
+    if held.has_lease && (!change.ends_lease || batch.saves_pages()) {
         batch.statement(RENEW)?.execute(params![id, visible_at, receipt])?;
         batch.note_lease(name, visible_at)?;
         if let Some(text) = &change.text {
+            batch.leave(Reserve::ForLeases);
             batch.statement(CHANGE_TEXT)?.execute(params![id, text])?;
         }
     } else {
         let leased = if change.ends_lease { PUT_BACK } else { LEASED };
         let values = params![id, visible_at, receipt, leased, held.dequeue_count, change.text];
+        batch.leave(Reserve::ForTexts);
         batch.statement(HIDE)?.execute(values)?;
         batch.statement(END)?.execute([id])?;
         batch.note_change();

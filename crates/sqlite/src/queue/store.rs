@@ -13,7 +13,7 @@ use crate::store::Store;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
     Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
-    MessagePage, MessageRef, MessageState, Metadata, MetadataReader, Operation, OrderedGroups, PeekedMessage,
+    MessagePage, MessageRef, MessageState, Metadata, MetadataStore, Operation, OrderedGroups, PeekedMessage,
     PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StateCounter,
     StateCounts, StoreError, Subscription, UpdateMessage, Updated,
 };
@@ -130,10 +130,24 @@ impl QueueStore for Store {
 }
 
 #[async_trait]
-impl MetadataReader for Store {
+impl MetadataStore for Store {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         self.read(Operation::QueueMetadata, queue, |view, name| {
             Ok(metadata::from_text(&admin::find(view, Operation::QueueMetadata, name)?.metadata)?)
+        })
+        .await
+    }
+
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
+        let (before, metadata) = (before.clone(), metadata.clone());
+        self.write(Operation::SetQueueMetadata, queue, ROW, move |batch, name| {
+            admin::replace_metadata(batch, name, &before, &metadata)
         })
         .await
     }

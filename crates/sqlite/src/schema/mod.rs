@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::error::{Cause, from_sql};
 use jobqueue_storage::StoreErrorKind;
@@ -21,6 +24,15 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("v4.sql"),
     include_str!("v5.sql"),
 ];
+
+/// The last version that kept the order of jobs in a log beside the queue.
+const BEFORE_GROUPS: usize = 2;
+
+/// Base64 of both alphabets, with or without padding.
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, PADDED_OR_NOT);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, PADDED_OR_NOT);
+const PADDED_OR_NOT: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 
 /// Returns the version of the file's schema: zero for a file without tables.
 ///
@@ -111,7 +123,10 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
     let transaction =
         connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(from_sql)?;
     let from = version(&transaction)?;
-    for step in &MIGRATIONS[from..] {
+    for (version, step) in MIGRATIONS.iter().enumerate().skip(from) {
+        if version == BEFORE_GROUPS {
+            decode_texts(&transaction).map_err(from_sql)?;
+        }
         transaction.execute_batch(step).map_err(from_sql)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(from_sql)?;
@@ -120,10 +135,29 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
     Ok(from < MIGRATIONS.len())
 }
 
+/// Decodes the texts in base64 for the migration that reads the key of an event.
+fn decode_texts(connection: &Connection) -> rusqlite::Result<()> {
+    let table = "CREATE TEMP TABLE jobqueue_decoded (id INTEGER PRIMARY KEY, text TEXT NOT NULL)";
+    connection.execute_batch(table)?;
+    let mut insert = connection.prepare("INSERT INTO temp.jobqueue_decoded VALUES (?1, ?2)")?;
+    let mut texts = connection.prepare("SELECT id, text FROM jobqueue_message WHERE NOT json_valid(text)")?;
+    let mut texts = texts.query([])?;
+    while let Some(row) = texts.next()? {
+        let text: String = row.get(1)?;
+        let packed: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+        let bytes = STANDARD.decode(&packed).or_else(|_| URL_SAFE.decode(&packed));
+        if let Some(decoded) = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()) {
+            insert.execute(params![row.get::<_, i64>(0)?, decoded])?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes what `ANALYZE` has noted about jobqueue's tables, at whatever moment: after a quiet one, SQLite would take tables for empty and
 /// read all of them instead of searching. Other connections read the schema again at their next transaction.
 ///
-/// Returns whether there was something.
+/// Returns whether there was something that was removed. On a full file, or while another process writes, it stays until the next time: without
+/// this the work goes on, only slower.
 pub(super) fn forget_statistics(connection: &Connection) -> Result<bool, Cause> {
     let forget = || {
         let tables = "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_stat1', 'sqlite_stat4')";
@@ -147,7 +181,10 @@ pub(super) fn forget_statistics(connection: &Connection) -> Result<bool, Cause> 
         }
         Ok(is_found)
     };
-    forget().map_err(from_sql)
+    match forget().map_err(from_sql) {
+        Err(cause) if matches!(cause.kind, StoreErrorKind::Full | StoreErrorKind::Timeout) => Ok(false),
+        done => done,
+    }
 }
 
 /// Makes the connection forget the statistics that it has read with the schema, also those that another has removed since.

@@ -23,6 +23,7 @@ fn older_file_is_migrated_and_keeps_its_messages() {
              INSERT INTO jobqueue_message VALUES (7, 1, 0, NULL, 0, 3, 0, x'00', 'text');
              INSERT INTO jobqueue_message SELECT id, 1, 0, NULL, 0, 0, 0, x'00', json_object('key', key, 'inorder', 'true')
                  FROM (SELECT 11 AS id, 'a' AS key UNION SELECT 12, 'a' UNION SELECT 13, 'b' UNION SELECT 14, 'a');
+             INSERT INTO jobqueue_message VALUES (15, 1, 0, NULL, 0, 0, 0, x'00', 'eyJrZXkiOiJhIiwiaW5vcmRlciI6InRydWUifQ==');
              INSERT INTO jobqueue_message VALUES (20, 2, 0, NULL, 0, 3, 0, x'00', '{\"key\":\"a\",\"inorder\":\"true\"}');
              INSERT INTO jobqueue_container (id, name) VALUES (4, 'payloads'), (5, 'jobqueue-history'), (6, 'jobqueue-fifo');",
         )
@@ -42,7 +43,7 @@ fn older_file_is_migrated_and_keeps_its_messages() {
     );
     assert_eq!(
         text("SELECT group_concat((id & 255) || group_name || waiting, ' ') FROM jobqueue_message"),
-        "11a0 12a1 13b0 14a1",
+        "11a0 12a1 13b0 14a1 15a1",
         "what was sent in order keeps it, but not among dead letters"
     );
     assert_eq!(text("SELECT '' || count(*) FROM jobqueue_journal"), "0");
@@ -99,6 +100,26 @@ fn file_in_creation_is_not_another_programs_file() {
             looks.join().unwrap();
         });
     }
+}
+
+/// A worker that makes room must be able to start.
+#[test]
+fn statistics_of_a_full_or_locked_file_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Connection::open(folder.path().join("jobs.db")).unwrap();
+    let (mut connection, other) = (open(), open());
+    connection.pragma_update(None, "journal_mode", "wal").unwrap();
+    prepare(&mut connection).unwrap();
+    connection.execute_batch("INSERT INTO jobqueue_garbage VALUES ('queue', 3); ANALYZE").unwrap();
+    connection.busy_timeout(Duration::ZERO).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(!forget_statistics(&connection).unwrap(), "locked");
+    other.execute_batch("ROLLBACK").unwrap();
+    let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    connection.pragma_update(None, "max_page_count", pages).unwrap();
+    assert!(!forget_statistics(&connection).unwrap(), "full");
+    connection.pragma_update(None, "max_page_count", pages + 9).unwrap();
+    assert!(forget_statistics(&connection).unwrap());
 }
 
 /// The time at which the next test opens the file, in milliseconds.

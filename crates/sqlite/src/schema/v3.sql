@@ -21,13 +21,18 @@ CREATE TABLE jobqueue_message_v3 (
     text          TEXT    NOT NULL
 ) STRICT;
 
+-- The texts that are in base64, as the program has read them: SQLite cannot.
+CREATE TEMP TABLE IF NOT EXISTS jobqueue_decoded (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+
 -- Messages that were sent in order before this version had their order in a log beside the queue. It is that of their ids.
 INSERT INTO jobqueue_message_v3
     (id, queue, visible_at, expires_at, inserted_at, dequeue_count, leased, waiting, group_name, receipt, text)
     SELECT m.id, queue, visible_at, expires_at, inserted_at, dequeue_count, leased, 0,
-        CASE WHEN q.name NOT LIKE '%-poison' AND json_valid(text) AND json_type(text, '$.inorder') = 'text'
-            THEN json_extract(text, '$.key') END, receipt, text
-    FROM jobqueue_message m LEFT JOIN jobqueue_queue q ON q.id = m.queue;
+        CASE WHEN q.name NOT LIKE '%-poison' AND json_valid(event) AND json_type(event, '$.inorder') = 'text'
+            THEN json_extract(event, '$.key') END, receipt, text
+    FROM (SELECT m.*, coalesce(d.text, m.text) AS event FROM jobqueue_message m LEFT JOIN temp.jobqueue_decoded d ON d.id = m.id) m
+        LEFT JOIN jobqueue_queue q ON q.id = m.queue;
+DROP TABLE temp.jobqueue_decoded;
 DROP TABLE jobqueue_message;
 ALTER TABLE jobqueue_message_v3 RENAME TO jobqueue_message;
 UPDATE jobqueue_message SET turn = id WHERE group_name IS NOT NULL;

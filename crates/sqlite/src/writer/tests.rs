@@ -1,8 +1,8 @@
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use futures_util::FutureExt;
-use rusqlite::ffi;
 use tempfile::TempDir;
 
 use super::*;
@@ -100,6 +100,91 @@ async fn who_is_tried_alone_stays_alone() {
     assert!(first.await.is_ok());
     assert_eq!(second.await.unwrap_err().kind(), StoreErrorKind::Full);
     assert!(third.await.is_err());
+}
+
+/// Renewals and ends of leases do not wait behind large payloads, and these do not wait for ever.
+#[tokio::test]
+async fn light_operations_overtake_heavy_ones() {
+    let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
+    let (held, first) = Held::new(mark);
+    let mut first = pin!(write(&store, first));
+    assert!(first.as_mut().now_or_never().is_none());
+    held.running.recv().unwrap();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let request = |name: &'static str, weight| {
+        let order = Arc::clone(&order);
+        store.write(Operation::PutBlob, &"", weight, move |_, _| {
+            order.lock().unwrap().push(name);
+            Ok(())
+        })
+    };
+    let mut heavy = pin!(request("heavy", 40 << 20));
+    assert!(heavy.as_mut().now_or_never().is_none());
+    let mut light = pin!(request("light", 100));
+    assert!(light.as_mut().now_or_never().is_none());
+    held.go_on.send(()).unwrap();
+    let (first, heavy, light) = tokio::join!(first, heavy, light);
+    first.and(heavy).and(light).unwrap();
+    assert_eq!(*order.lock().unwrap(), ["light", "heavy"]);
+}
+
+/// An operation that waits for the lock until it may stop, as many that come one after the other.
+struct Waits {
+    tries: u32,
+    may_stop: Arc<AtomicBool>,
+    has_failed: Arc<AtomicBool>,
+}
+
+impl Work for Waits {
+    fn apply(&mut self, _: &mut Batch<'_>) -> rusqlite::Result<()> {
+        Ok(())
+    }
+
+    fn is_unmet(&self) -> bool {
+        false
+    }
+
+    fn adds(&self) -> bool {
+        false
+    }
+
+    fn answer(self: Box<Self>) {}
+
+    fn fail(self: Box<Self>, _: &Cause) {
+        self.has_failed.store(true, Ordering::SeqCst);
+    }
+
+    fn kept_waiting(&mut self, _: Instant) -> Duration {
+        self.tries += 1;
+        let stops = self.tries > 1_000 || self.may_stop.load(Ordering::SeqCst);
+        if stops { Duration::MAX } else { Duration::ZERO }
+    }
+
+    fn weight(&self) -> usize {
+        1
+    }
+
+    fn is_abandoned(&self) -> bool {
+        false
+    }
+}
+
+/// A large payload waits for the lock no longer than other operations, although some of these are always before it.
+#[tokio::test]
+async fn heavy_operation_fails_in_time_while_light_ones_wait_for_the_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.db");
+    let patience = Duration::from_millis(1);
+    let store = Store::open(Options::new(&file).busy_timeout(patience)).await.unwrap();
+    let other = Connection::open(&file).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (may_stop, has_failed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let light = Waits { tries: 0, may_stop: Arc::clone(&may_stop), has_failed: Arc::clone(&has_failed) };
+    assert!(store.request(Box::new(light)));
+    let heavy = store.write(Operation::PutBlob, &"", 40 << 20, |_, _| Ok(())).await;
+    assert_eq!(heavy.unwrap_err().kind(), StoreErrorKind::Timeout);
+    assert!(!has_failed.load(Ordering::SeqCst), "the light one was first");
+    may_stop.store(true, Ordering::SeqCst);
 }
 
 /// A get that found nothing is served by a put, or by the end of a job that held up its group, in the same transaction.

@@ -13,9 +13,9 @@ use crate::{
     Access, Batches, Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, Created,
     DeadLetterMessage, Detach, ExpiredReceipt, GetMessages, JournalEntry, JournalPage, JournalQuery,
     JournalStore, LeaseId, MessageId, MessageIndex, MessagePage, MessageRef, MessageState, Metadata,
-    MetadataReader, NativeDeadLetters, Operation, PeekedMessage, Permissions, PutBlob, PutMessage,
-    PutOutcome, QueuePowers, QueueProperties, QueueStore, Received, StateCounter, StateCounts, StoreError,
-    UpdateMessage, Updated,
+    MetadataStore, NativeDeadLetters, Operation, PeekedMessage, Permissions, PutBlob, PutMessage, PutOutcome,
+    QueuePowers, QueueProperties, QueueStore, Received, StateCounter, StateCounts, StoreError, UpdateMessage,
+    Updated,
 };
 
 /// Implements a trait by a table: the kind of the subject, which is the first argument, the operation, and the method.
@@ -137,8 +137,9 @@ forward! {
 }
 
 forward! {
-    MetadataReader {
+    MetadataStore {
         Queue QueueMetadata: queue_metadata(queue: &QueueName) -> Metadata;
+        Queue SetQueueMetadata: replace_queue_metadata(queue: &QueueName, before: &Metadata, metadata: &Metadata) -> ();
     }
 }
 

@@ -13,7 +13,7 @@ use crate::rules::limits;
 use crate::sync::lock;
 use crate::{
     Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
-    MessagePage, MessageRef, MessageState, Metadata, MetadataReader, Notifier, Operation, OrderedGroups,
+    MessagePage, MessageRef, MessageState, Metadata, MetadataStore, Notifier, Operation, OrderedGroups,
     PeekedMessage, PutMessage, PutOutcome, QueuePowers, QueueProperties, QueueStore, Received, StateCounter,
     StateCounts, StoreError, StoreErrorKind, Subscription, UpdateMessage, Updated,
 };
@@ -122,8 +122,8 @@ impl QueueStore for MemoryQueues {
     }
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
-        self.with_queue(Operation::QueueProperties, queue, |queue, _| {
-            Ok(QueueProperties::new(queue.metadata.clone(), queue.message_table.len() as u64))
+        self.with_queue(Operation::QueueProperties, queue, |queue, now| {
+            Ok(QueueProperties::new(queue.metadata.clone(), queue.message_table.len() as u64).at(now))
         })
     }
 
@@ -216,9 +216,26 @@ impl QueueStore for MemoryQueues {
 }
 
 #[async_trait]
-impl MetadataReader for MemoryQueues {
+impl MetadataStore for MemoryQueues {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         self.with_queue(Operation::QueueMetadata, queue, |queue, _| Ok(queue.metadata.clone()))
+    }
+
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        let operation = Operation::SetQueueMetadata;
+        limits::check_metadata(operation, queue, metadata)?;
+        self.with_queue(operation, queue, |found, _| {
+            if found.metadata != *before {
+                return Err(error(StoreErrorKind::ConditionNotMet, operation, queue));
+            }
+            found.metadata = metadata.clone();
+            Ok(())
+        })
     }
 }
 

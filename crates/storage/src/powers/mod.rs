@@ -18,7 +18,7 @@ use async_trait::async_trait;
 pub use self::blobs::{BlobLeases, LeaseId};
 pub use self::index::{MessageIndex, MessagePage, MessageState};
 pub use self::queues::{
-    Arrivals, Batches, LeaseLinks, LeaseRevoked, MetadataReader, NativeDeadLetters, OrderedGroups,
+    Arrivals, Batches, LeaseLinks, LeaseRevoked, MetadataStore, NativeDeadLetters, OrderedGroups,
     StateCounter, StateCounts, Upkeep, WarmUp,
 };
 use super::{Access, StoreError};

@@ -17,18 +17,30 @@ pub type LeaseRevoked = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A future that resolves when changes of leased messages can be made without delay.
 pub type WarmUp = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A storage that reads metadata more cheaply than [`queue_properties`](crate::QueueStore::queue_properties).
+/// A storage that reads metadata more cheaply than [`queue_properties`](crate::QueueStore::queue_properties), and replaces it on condition.
 ///
 /// # Contract
-/// The answer is the `metadata` that `queue_properties` would return. The framework reads settings when it opens a queue, and
-/// then twice a minute. Without this power it calls `queue_properties`.
+/// A read returns the `metadata` that `queue_properties` would return. A replacement compares and writes in one step. The framework reads
+/// settings when it opens a queue, and then twice a minute; operators replace them. Without this power it calls `queue_properties`, and
+/// compares before and after the write, so that two operators who write in the same moment may both succeed.
 #[async_trait]
-pub trait MetadataReader: fmt::Debug + Send + Sync + 'static {
+pub trait MetadataStore: fmt::Debug + Send + Sync + 'static {
     /// Returns the metadata of a queue.
     ///
     /// # Errors
     /// Those of `queue_properties`.
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError>;
+
+    /// Replaces all metadata if it is `before`.
+    ///
+    /// # Errors
+    /// `ConditionNotMet` if it is not; those of [`set_queue_metadata`](crate::QueueStore::set_queue_metadata).
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError>;
 }
 
 /// A storage that counts messages by state.

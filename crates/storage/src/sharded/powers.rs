@@ -11,9 +11,9 @@ use super::store::{ShardedQueues, WIDE_WAVE};
 use crate::name::QueueName;
 use crate::{
     Access, Advice, Arrivals, Batches, DeadLetterMessage, Detach, ExpiredReceipt, Guarantees, LeaseLinks,
-    LeaseRevoked, MessageRef, Metadata, MetadataReader, NativeDeadLetters, Operation, Permissions,
-    PutMessage, PutOutcome, QueuePowers, QueueStore, Queues, StateCounter, StateCounts, StoreError,
-    Subscription, SweepLeftovers, SweptLeftovers, Upkeep, WarmUp,
+    LeaseRevoked, MessageRef, Metadata, MetadataStore, NativeDeadLetters, Operation, Permissions, PutMessage,
+    PutOutcome, QueuePowers, QueueStore, Queues, StateCounter, StateCounts, StoreError, Subscription,
+    SweepLeftovers, SweptLeftovers, Upkeep, WarmUp,
 };
 
 impl ShardedQueues {
@@ -51,9 +51,18 @@ impl ShardedQueues {
 }
 
 #[async_trait]
-impl MetadataReader for ShardedQueues {
+impl MetadataStore for ShardedQueues {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         self.home().queues.queue_metadata(queue).await
+    }
+
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        self.home().queues.replace_queue_metadata(queue, before, metadata).await
     }
 }
 

@@ -172,8 +172,9 @@ impl QueueStore for ShardedQueues {
         let all = self.ask_all(queue, ask).await?;
         let count = all.iter().map(|(_, properties)| properties.approximate_count).sum();
         // The first is the home queue, which holds the metadata.
-        let metadata = all.into_iter().next().map(|(_, home)| home.metadata).unwrap_or_default();
-        Ok(QueueProperties::new(metadata, count))
+        let home = all.into_iter().next().map(|(_, home)| (home.metadata, home.now));
+        let (metadata, now) = home.unwrap_or_default();
+        Ok(QueueProperties::new(metadata, count).at(now))
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {

@@ -26,7 +26,7 @@ mod azure_like;
 mod plan;
 mod still;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use jobqueue::storage::{Guarantees, Operation, Storage, Stores};
 
@@ -148,7 +148,7 @@ impl Faulty {
 
     /// Calls `hook` before each call of an operation, to signal a test or to choose a fault by the call.
     pub fn on(&self, operation: Operation, hook: impl FnMut(&Call) -> Option<Fault> + Send + 'static) {
-        self.plan.lock().hooks.entry(operation).or_default().push(Box::new(hook));
+        self.plan.lock().hooks.entry(operation).or_default().push(Arc::new(Mutex::new(hook)));
     }
 
     /// Calls `behaviour` for each call and applies the faults that it returns, in order. A planned fault replaces all

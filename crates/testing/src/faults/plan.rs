@@ -57,7 +57,7 @@ pub struct Call {
     pub nth: u64,
 }
 
-pub(super) type Hook = Box<dyn FnMut(&Call) -> Option<Fault> + Send>;
+pub(super) type Hook = Arc<Mutex<dyn FnMut(&Call) -> Option<Fault> + Send>>;
 /// The fault of each call, unless something else is planned for it.
 pub(super) type Behaviour = Arc<dyn Fn(&Call) -> Vec<Fault> + Send + Sync>;
 
@@ -103,13 +103,12 @@ impl Plan {
         *count += 1;
         let call = Call { operation, subject, at: Instant::now(), nth: *count };
         script.calls.push(call.clone());
-        let mut hooks = script.hooks.remove(&operation).unwrap_or_default();
+        let hooks = script.hooks.get(&operation).cloned().unwrap_or_default();
         let behaviour = script.behaviour.clone();
         // A hook may use the plan, which must not be locked then.
         drop(script);
-        let mut faults: Vec<_> = hooks.iter_mut().filter_map(|hook| hook(&call)).collect();
+        let mut faults: Vec<_> = hooks.iter().filter_map(|hook| lock(hook)(&call)).collect();
         let mut script = self.lock();
-        script.hooks.entry(operation).or_default().splice(0..0, hooks);
         faults.extend(script.faults.remove(&(operation, call.nth)).unwrap_or_default());
         if faults.is_empty() {
             faults.extend(script.always.get(&operation));
@@ -225,4 +224,43 @@ async fn after(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) -
 
 fn throttled_in_doubt(error: impl Fn(StoreErrorKind) -> StoreError, retry_after: Duration) -> StoreError {
     error(StoreErrorKind::Throttled).with_ambiguous(true).with_retry_after(Some(retry_after))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use jobqueue::memory;
+
+    use super::super::Faulty;
+    use super::*;
+
+    // audit 4, E5
+    #[test]
+    fn a_hook_strikes_a_call_that_begins_while_it_is_asked_about_another() {
+        let faulty = Faulty::quiet(&memory::open());
+        let (asked, (go, wait)) = (Arc::new(AtomicU32::new(0)), mpsc::channel());
+        let count = Arc::clone(&asked);
+        faulty.on(Operation::Put, move |_| {
+            if count.fetch_add(1, Ordering::SeqCst) == 0 {
+                wait.recv().unwrap();
+            }
+            None
+        });
+        let enter = || drop(faulty.plan.enter(Operation::Put, "jobs".to_owned()));
+        thread::scope(|threads| {
+            threads.spawn(enter);
+            while asked.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            threads.spawn(enter);
+            while faulty.calls_of(Operation::Put) < 2 {
+                thread::yield_now();
+            }
+            go.send(()).unwrap();
+        });
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
 }

@@ -142,6 +142,8 @@ pub enum Fact {
         /// The operation that removed it.
         why: &'static str,
     },
+    /// A removal certainly did not take place: one earlier [`TakenAway`](Self::TakenAway) of the job does not count.
+    Kept,
     /// A storage call failed, or was slow to fail.
     Fault {
         /// The operation.

@@ -187,9 +187,15 @@ impl Node {
         self.note(id, Fact::Redriven);
     }
 
-    /// Records that a job is removed on purpose, so that it may be gone without having run.
+    /// Records that a job is removed on purpose, so that it may be gone without having run. Is recorded before the removal, whose answer its
+    /// process may not live to see.
     pub fn account_for(&self, id: &str, why: &'static str) {
         self.note(id, Fact::TakenAway { why });
+    }
+
+    /// Records that a removal that was [accounted for](Self::account_for) did certainly not take place.
+    pub fn kept(&self, id: &str) {
+        self.note(id, Fact::Kept);
     }
 
     /// Records the answer that the sender of a message received.

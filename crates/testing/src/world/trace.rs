@@ -72,6 +72,7 @@ fn line(entry: &Entry) -> String {
         Fact::Effect { name, .. } => format!("effect {name} of {id}"),
         Fact::Redriven => format!("{id} redriven"),
         Fact::TakenAway { why } => format!("{id} {why}"),
+        Fact::Kept => format!("{id} is kept"),
         Fact::Fault { operation, subject, fault } => format!("  ! {operation} {subject}: {fault:?}"),
         Fact::Incident(text) => format!("  ! {text}"),
         Fact::Noted(text) => format!("  {text}"),

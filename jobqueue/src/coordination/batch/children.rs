@@ -145,19 +145,19 @@ impl Batch {
     fn child_options(&self, index: u64, secret: &str, options: SendOptions) -> SendOptions {
         let own_id = format!("{}/{index}", self.id.as_str());
         let policy = match self.on_dead {
-            OnDeadLetters::Wait => SendOptions::new().header(ON_DEAD, "wait").own_header(COPY, "0"),
+            OnDeadLetters::Wait => SendOptions::new().own_header(ON_DEAD, "wait").own_header(COPY, "0"),
             // Only a message that has the turn can fail such a child: each makes its claim at once.
-            OnDeadLetters::Continue => SendOptions::new().header(ON_DEAD, "continue"),
+            OnDeadLetters::Continue => SendOptions::new().own_header(ON_DEAD, "continue"),
         };
         // The batch's own headers have priority over those of the caller, and the caller's id over that of the batch.
         let index = index.to_string();
         let options = policy
-            .header(BATCH, self.id.as_str())
-            .header(INDEX, &*index)
+            .own_header(BATCH, self.id.as_str())
+            .own_header(INDEX, &*index)
             .or(options)
             .or(SendOptions::new().source(source(secret)).id(own_id));
         let (id, source, _) = options.identity();
         let token = token(secret, &index, &source.unwrap_or_default(), id.unwrap_or_default());
-        options.header(TOKEN, token)
+        options.own_header(TOKEN, token)
     }
 }

@@ -13,6 +13,9 @@
 //! turn over in the same time. A first message that is delivered only then loses its lease at its first sign of life. Children whose dead
 //! letters count as ended have no such header, and all of their messages make their claims at once: only the one that has the turn can fail
 //! the child.
+//!
+//! The messages of a job in order make no claims where a log keeps the order: the log gives the turn to one of them, and takes it away. Two
+//! records of one turn would hold each other up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +24,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{Ledger, MAX_BYTES};
-use crate::delivery::HookContext;
+use crate::delivery::{HookContext, position_of};
 use crate::error::Error;
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::storage::{BlobStore, MessageId, StoreError, StoreErrorKind as K};
@@ -82,6 +85,9 @@ impl Ledger<'_> {
         delivery: HookContext<'_>,
         is_copy: bool,
     ) -> Result<Turn, Error> {
+        if position_of(delivery.leased_job).is_some() {
+            return Ok(Turn::Again);
+        }
         let turn = self.take_turn(who, delivery.message, delivery.job.dequeue_count, is_copy).await?;
         if !matches!(turn, Turn::Wait(_)) {
             self.keep_turn(who, delivery, true)?;
@@ -97,6 +103,9 @@ impl Ledger<'_> {
         delivery: HookContext<'_>,
         mut is_claimed: bool,
     ) -> Result<(), Error> {
+        if position_of(delivery.leased_job).is_some() {
+            return Ok(());
+        }
         let (claim, own) =
             (self.claim(who, &self.storage.blobs_apart())?, Claim::of(delivery.message.as_str()));
         let message = delivery.message.clone();
@@ -170,15 +179,21 @@ impl Ledger<'_> {
     }
 
     /// Returns whether no other copy has the turn of `who`.
-    pub(super) async fn may_end(&self, who: &str, message: &MessageId) -> Result<bool, Error> {
+    pub(super) async fn may_end(&self, who: &str, delivery: HookContext<'_>) -> Result<bool, Error> {
+        if let Some(position) = position_of(delivery.leased_job) {
+            return delivery.leased_job.core.groups.may_end(position).await;
+        }
         let claim = self.claim(who, self.storage.blobs())?.read().await?;
-        Ok(claim.is_none_or(|claim| claim.value.is_free_for(message, false)))
+        Ok(claim.is_none_or(|claim| claim.value.is_free_for(delivery.message, false)))
     }
 
-    /// Ends the turn of `message`, which is being dead-lettered and would return as another message.
-    pub(super) async fn end_turn(&self, who: &str, message: &MessageId) -> Result<(), Error> {
+    /// Ends the turn of a message that is being dead-lettered and would return as another message.
+    pub(super) async fn end_turn(&self, who: &str, delivery: HookContext<'_>) -> Result<(), Error> {
+        if position_of(delivery.leased_job).is_some() {
+            return Ok(());
+        }
         let end = |claim: Option<Claim>| match claim.and_then(|claim| claim.message) {
-            Some(holder) if holder == message.as_str() => Edit::Write(Claim::default(), ()),
+            Some(holder) if holder == delivery.message.as_str() => Edit::Write(Claim::default(), ()),
             _ => Edit::Keep(()),
         };
         self.claim(who, self.storage.blobs())?.change(Known::Nothing, end).await?;

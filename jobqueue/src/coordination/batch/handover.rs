@@ -79,14 +79,15 @@ impl Ledger<'_> {
     /// Ends child `index`, whose own message does not run: another job does its work, or has done it. A child that has handed over to a
     /// batch ends with that.
     pub(super) async fn end_elsewhere(&self, index: u64) -> Result<(), Error> {
-        let marker = self.id.marker(0, index)?;
-        if self.read::<Marker>(&marker).await?.is_none() {
-            if !self.handovers(index).await?.is_empty() {
-                return Ok(());
-            }
-            self.create(&marker, &Marker::Done(None)).await?;
+        let ended = self.read::<Marker>(&self.id.marker(0, index)?).await?;
+        let is_done = matches!(ended, Some(Marker::Done(_)));
+        if !is_done && self.handovers(index).await?.is_empty() {
+            return self.end_child(index, &Marker::Done(None)).await;
         }
-        self.climb(index).await
+        match ended {
+            Some(_) => self.climb(index).await,
+            None => Ok(()),
+        }
     }
 
     async fn have_all_returned(&self, index: u64, chain: &[String]) -> Result<bool, Error> {

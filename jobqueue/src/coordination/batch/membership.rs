@@ -6,23 +6,19 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 
 use super::claim::Turn;
+use super::claimed::ClaimedChild;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
-use super::names::{BATCH, BatchId, COPY, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, THEN, TOKEN, token};
+use super::names::{BATCH, BatchId, COPY, OF, OF_TOKEN, ON_DEAD, THEN, TOKEN, token};
 use crate::delivery::{Disposition, Hook, HookContext, Waiting};
 use crate::error::Error;
 use crate::job::JobInfo;
+use crate::storage::Storage;
 
 /// Takes part in every delivery whose headers name a batch, and in no other.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
     batches: KnownBatches,
-}
-
-/// Returns the batch that headers name, and the number of the child. Whether the batch knows the child is not checked.
-pub fn membership_of(headers: &BTreeMap<String, String>) -> Option<(String, Option<u64>)> {
-    let index = headers.get(INDEX).and_then(|index| index.parse().ok());
-    Some((headers.get(BATCH)?.clone(), index))
 }
 
 /// Removes the tokens of batches from headers that people see: who knows one can pass another message off as the same child.
@@ -32,8 +28,7 @@ pub fn remove_tokens(headers: &mut BTreeMap<String, String>) {
 
 /// Removes the framework's attributes of batches.
 pub fn remove_own<V>(attributes: &mut BTreeMap<String, V>) {
-    let own = [BATCH, INDEX, ON_DEAD, COPY, OF, TOKEN, OF_TOKEN];
-    attributes.retain(|name, _| !own.contains(&name.as_str()));
+    attributes.retain(|name, _| !super::names::BATCH_HEADERS.contains(&name.as_str()));
 }
 
 fn claim(index: u64) -> String {
@@ -61,19 +56,15 @@ impl Child<'_> {
 }
 
 impl Membership {
-    /// Returns the batch that the header `id` names, if the header `proof` proves that the batch has made the job for this place.
+    /// Returns a batch if it has made a job, as `proves` says of its secret.
     async fn batch<'a>(
         &self,
-        hook_context: HookContext<'a>,
-        place: &str,
+        storage: &'a Storage,
         id: &str,
-        proof: &str,
+        proves: impl Fn(&str) -> bool + Send,
     ) -> Result<Option<Ledger<'a>>, Error> {
-        let JobInfo { headers, source, id: job, .. } = hook_context.job;
-        let (Some(id), Some(proof)) = (headers.get(id), headers.get(proof)) else { return Ok(None) };
         let Ok(id) = BatchId::new(id) else { return Ok(None) };
-        let ledger = Ledger::new(hook_context.storage, id);
-        let proves = |secret: &str| token(secret, place, source, job) == *proof;
+        let ledger = Ledger::new(storage, id);
         let known = self.batches.get(ledger.id.as_str()).filter(|known| proves(&known.secret));
         if let Some(known) = known {
             return Ok(Some(ledger.knowing(known)));
@@ -86,17 +77,21 @@ impl Membership {
     }
 
     async fn child<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Child<'a>>, Error> {
-        let headers = &hook_context.job.headers;
-        let index = headers.get(INDEX).and_then(|index| index.parse::<u64>().ok());
-        let Some(index) = index.filter(|index| *index < MAX_CHILDREN) else { return Ok(None) };
-        let ledger = self.batch(hook_context, &index.to_string(), BATCH, TOKEN).await?;
+        let JobInfo { headers, source, id, .. } = hook_context.job;
+        let Some(claimed) = ClaimedChild::of_headers(headers) else { return Ok(None) };
+        let proves = |secret: &str| claimed.is_proven(secret, source, id);
+        let (ledger, index) =
+            (self.batch(hook_context.storage, &claimed.batch, proves).await?, claimed.index);
         let waits = headers.get(ON_DEAD).is_none_or(|policy| policy != "continue");
         let is_copy = headers.get(COPY).map(|copy| copy != "0");
         Ok(ledger.map(|ledger| Child { ledger, index, waits, is_copy }))
     }
 
     async fn continued<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Ledger<'a>>, Error> {
-        self.batch(hook_context, THEN, OF, OF_TOKEN).await
+        let JobInfo { headers, source, id, .. } = hook_context.job;
+        let (Some(batch), Some(proof)) = (headers.get(OF), headers.get(OF_TOKEN)) else { return Ok(None) };
+        let proves = |secret: &str| token(secret, THEN, source, id) == *proof;
+        self.batch(hook_context.storage, batch, proves).await
     }
 }
 
@@ -192,20 +187,18 @@ impl Hook for Membership {
         reason: &str,
         detail: &str,
     ) -> Result<(), Error> {
-        let message = hook_context.message;
         let (continued, child) = (self.continued(hook_context).await?, self.child(hook_context).await?);
         if let Some(Child { ledger, index, waits: false, .. }) = &child
             // A copy that does not have the turn cannot fail the child.
-            && (continued.is_some() || ledger.may_end(&claim(*index), message).await?)
-            && !ledger.is_done(*index).await?
+            && (continued.is_some() || ledger.may_end(&claim(*index), hook_context).await?)
         {
             let failed = Marker::Failed { reason: reason.to_owned(), detail: detail.to_owned() };
             ledger.end_child(*index, &failed).await?;
         }
         // A redrive would send it as another message.
         match (continued, child) {
-            (Some(ledger), _) => ledger.end_turn(THEN, message).await,
-            (None, Some(Child { ledger, index, .. })) => ledger.end_turn(&claim(index), message).await,
+            (Some(ledger), _) => ledger.end_turn(THEN, hook_context).await,
+            (None, Some(Child { ledger, index, .. })) => ledger.end_turn(&claim(index), hook_context).await,
             (None, None) => Ok(()),
         }
     }

@@ -26,6 +26,7 @@
 mod child_requests;
 mod children;
 mod claim;
+pub(crate) mod claimed;
 mod continuation;
 mod handover;
 mod known;
@@ -42,6 +43,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use claimed::ClaimedChild;
 use futures_util::future::BoxFuture;
 use ledger::{Ledger, Plan};
 use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, SWEPT, THEN, TOKEN, token};
@@ -174,6 +176,9 @@ impl Context {
     ///
     /// Batches nest: if the job is itself a child of a batch, it ends there when its handler has returned and the
     /// continuation of this batch is done, with the result of that continuation.
+    ///
+    /// A job that has sent a batch does not send it again for a year after its [sweep](sweep_batches): its children are skipped. A job that runs
+    /// each month under one id must therefore name the month in the batch's id.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad id, [`Storage`](ErrorKind::Storage) if the batch cannot be read.
@@ -321,32 +326,29 @@ impl Batch {
     fn continuation_options(&self, secret: &str, outer: Option<&Outer<'_>>) -> SendOptions {
         let (id, source) = (self.id.as_str(), source(secret));
         let own = token(secret, THEN, &source, id);
-        let options = SendOptions::new().source(&*source).id(id).header(OF, id).header(OF_TOKEN, own);
+        let options = SendOptions::new().source(&*source).id(id).own_header(OF, id).own_header(OF_TOKEN, own);
         let Some(Outer { ledger, index, secret, on_dead, .. }) = outer else { return options };
         let index = index.to_string();
         let token = token(secret, &index, &source, id);
         options
-            .header(BATCH, ledger.id.as_str())
-            .header(INDEX, index)
-            .header(ON_DEAD, on_dead)
-            .header(TOKEN, token)
+            .own_header(BATCH, ledger.id.as_str())
+            .own_header(INDEX, index)
+            .own_header(ON_DEAD, on_dead)
+            .own_header(TOKEN, token)
     }
 
     /// Returns the place of the job that sends this batch in a batch of its own, which it hands over to this one.
     async fn outer(&self) -> Result<Option<Outer<'_>>, Error> {
         let Some(context) = &self.context else { return Ok(None) };
         let JobInfo { headers, source, id, .. } = context.info();
-        let outer = headers.get(BATCH).and_then(|id| BatchId::new(id).ok());
-        let index = headers.get(INDEX).and_then(|index| index.parse::<u64>().ok());
-        let (Some(outer), Some(index)) = (outer, index) else { return Ok(None) };
-        let ledger = Ledger::new(&self.storage, outer);
-        let Some(secret) = ledger.secret().await? else { return Ok(None) };
-        // Without the token, the headers were written by another program, and there is nothing to hand over.
-        if headers.get(TOKEN) != Some(&token(&secret, &index.to_string(), source, id)) {
-            return Ok(None);
-        }
+        let Some(claimed) = ClaimedChild::of_headers(headers) else { return Ok(None) };
+        let Ok(outer) = BatchId::new(&claimed.batch) else { return Ok(None) };
+        let (ledger, index) = (Ledger::new(&self.storage, outer), claimed.index);
+        // Otherwise the headers were copied or written by another program, and there is nothing to hand over.
+        let secret = ledger.secret().await?.filter(|secret| claimed.is_proven(secret, source, id));
         let on_dead = headers.get(ON_DEAD).cloned().unwrap_or_default();
-        Ok(Some(Outer { ledger, index, secret, on_dead, from: headers.get(OF).cloned() }))
+        let from = headers.get(OF).cloned();
+        Ok(secret.map(|secret| Outer { ledger, index, secret, on_dead, from }))
     }
 
     fn ledger(&self) -> Ledger<'_> {

@@ -19,6 +19,9 @@
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind};
+pub(super) use crate::send::batch_headers::{
+    BATCH, BATCH_HEADERS, COPY, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN,
+};
 use crate::storage::{BlobName, ContainerName};
 use jobqueue_storage::fast::hex::to_hex;
 
@@ -27,27 +30,11 @@ const CONTAINER: &str = "jobqueue-batches";
 pub(super) const FAN: u64 = 100;
 pub(super) const MAX_CHILDREN: u64 = 100_000_000;
 
-/// Header: the batch that a child belongs to.
-pub(super) const BATCH: &str = "batchid";
-/// Header: the child's number.
-pub(super) const INDEX: &str = "batchindex";
-/// Header: the effect of a dead letter, `wait` or `continue`.
-pub(super) const ON_DEAD: &str = "batchondead";
-/// Header: whether the child may have been put before, `0` or `1`; missing if its dead letters count as ended.
-pub(super) use crate::send::COPY;
-/// Header of a continuation: the batch whose results it reads.
-pub(super) const OF: &str = "batchof";
-
-/// Header: the [`token`] of a child.
-pub(super) const TOKEN: &str = "batchtoken";
-/// Header of a continuation: its [`token`] in the batch whose results it reads.
-pub(super) const OF_TOKEN: &str = "batchoftoken";
-
 /// The place of the continuation.
 pub(super) const THEN: &str = "then";
 
-/// Returns the proof that a batch has made the job `source`, `id` for this place: the number of a child, or [`THEN`]. In the headers of
-/// another job it proves nothing, so that an application may copy headers.
+/// Returns the [`TOKEN`] or [`OF_TOKEN`]: the proof that a batch has made the job `source`, `id` for this place, which is the number of a
+/// child or [`THEN`]. In the headers of another job it proves nothing, so that an application may copy headers.
 pub(super) fn token(secret: &str, place: &str, source: &str, id: &str) -> String {
     let mut hash = Sha256::new();
     for part in [secret, place, source, id] {

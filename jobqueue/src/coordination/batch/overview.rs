@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use super::ledger::{FAILED, Ledger, for_each_blob, page};
 use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, SWEPT, batch_of, child_of};
 use super::{BatchProgress, progress};
+use crate::envelope::{Parsed, parse};
 use crate::error::Error;
 use crate::storage::Storage;
 
@@ -20,8 +21,10 @@ pub struct BatchRecord {
     pub children: Option<u64>,
     /// The number of children that are done.
     pub done: u64,
-    /// The numbers of the children that were dead-lettered and count as ended.
-    pub failed: BTreeSet<u64>,
+    /// The number of children that were dead-lettered and count as ended.
+    pub failed: u64,
+    /// The numbers of the children that have ended.
+    pub ended: BTreeSet<u64>,
     /// True if no more children are sent.
     pub sealed: bool,
     /// True if the continuation has run.
@@ -52,10 +55,11 @@ pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord
                         properties.metadata.get(CHILDREN).and_then(|children| children.parse().ok());
                 }
                 "done" => batch.finished = true,
-                marker if marker.starts_with("0/") => match properties.metadata.get(FAILED) {
-                    Some(_) => batch.failed.extend(child_of(marker)),
-                    None => batch.done += 1,
-                },
+                marker if marker.starts_with("0/") => {
+                    let is_failed = properties.metadata.get(FAILED).is_some();
+                    *(if is_failed { &mut batch.failed } else { &mut batch.done }) += 1;
+                    batch.ended.extend(child_of(marker));
+                }
                 _ => {}
             }
         }
@@ -106,7 +110,22 @@ pub async fn children(storage: &Storage, id: &str) -> Result<Option<BatchChildre
 
 /// Returns the batch to which a continuation belongs, and the number of its child.
 fn parent(continuation: &str) -> Option<(String, u64)> {
-    let event: serde_json::Value = serde_json::from_str(continuation).ok()?;
-    let outer = event.get(BATCH)?.as_str()?;
-    Some((outer.to_owned(), event.get(INDEX)?.as_str()?.parse().ok()?))
+    let Ok(Parsed::Event(event)) = parse(continuation) else { return None };
+    let headers = event.headers();
+    Some((headers.get(BATCH)?.clone(), headers.get(INDEX)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::to_wire;
+    use crate::settings::MessageEncoding;
+
+    #[test]
+    fn parent_is_found_in_either_encoding() {
+        let event = r#"{"specversion":"1.0","id":"1","source":"/s","type":"join","batchid":"outer","batchindex":"7","data":{}}"#;
+        for encoding in [MessageEncoding::Plain, MessageEncoding::Base64] {
+            assert_eq!(parent(&to_wire(event.to_owned(), encoding)), Some(("outer".to_owned(), 7)));
+        }
+    }
 }

@@ -32,12 +32,12 @@ impl<T> ChildResult<T> {
     }
 }
 
-/// The failure of a child that was dead-lettered.
+/// The failure of a child that was dead-lettered, or whose job was cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the child was dead-lettered ({reason}): {detail}")]
+#[error("the child has failed ({reason}): {detail}")]
 #[non_exhaustive]
 pub struct ChildFailure {
-    /// The reason for dead-lettering.
+    /// The reason for dead-lettering; [`Reason::CANCELLED`] also of a job in order that its sender has cancelled.
     pub reason: Reason,
     /// The last error.
     pub detail: String,

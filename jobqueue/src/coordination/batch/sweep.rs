@@ -38,12 +38,12 @@ impl Default for BatchSweepOptions {
 }
 
 impl BatchSweepOptions {
-    /// Selects batches whose continuation ended at least 14 days ago. Unfinished batches are kept forever.
+    /// Selects batches whose continuation has ended and in which nothing has happened for 14 days. Unfinished batches are kept forever.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the age at which finished batches are removed. It must be longer than a message can stay in a queue,
+    /// Sets the age at which finished batches are removed, since the last change in them. It must be longer than a message can stay in a queue,
     /// including delays and redeliveries: 8 days are enough, unless jobs are sent with longer delays.
     ///
     /// A dead letter can be redriven after that. If its job has sent the batch, it does not send it again: of such a batch a blob of some
@@ -96,9 +96,12 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
         at.is_some_and(|at| now.duration_since(at).is_ok_and(|passed| passed > age))
     };
     batches.retain(|_, found| {
-        let abandoned = options.abandoned.is_some_and(|age| is_older(found.newest, age));
-        let forgotten = found.newest.is_none() && is_older(found.swept, NOTE_LIFE);
-        abandoned || forgotten || is_older(found.done, options.finished)
+        if found.newest.is_none() {
+            return is_older(found.swept, NOTE_LIFE);
+        }
+        // A sweep that was interrupted may have left the mark that the former batch of this id is done.
+        let age = if found.done.is_some() { Some(options.finished) } else { options.abandoned };
+        age.is_some_and(|age| is_older(found.newest, age))
     });
     let deletions = Semaphore::new(DELETED_AT_ONCE);
     let removals = batches.into_iter().map(|(id, found)| remove(storage, id, found, &deletions));
@@ -148,36 +151,45 @@ impl Ledger<'_> {
         Ok(swept.filter(|swept| swept.job == name_of(job)).map(|swept| swept.children))
     }
 
-    /// Notes that the batch has ended and is about to be swept, if a job has sent it.
-    async fn note_swept(&self) -> Result<(), Error> {
+    /// Returns the note of the batch, which has ended and is about to be swept, if a job has sent it.
+    async fn note(&self) -> Result<Option<Swept>, Error> {
         let plan = match self.plan().await {
-            Err(error) if error.kind() == ErrorKind::Undecodable => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Undecodable => return Ok(None),
             plan => plan?,
         };
-        let Some((children, job)) = plan.and_then(|plan| Some((plan.children, plan.job?))) else {
-            return Ok(());
-        };
-        self.replace(&self.id.blob(SWEPT)?, &Swept { job, children }).await
+        Ok(plan.and_then(|plan| Some(Swept { children: plan.children, job: plan.job? })))
     }
 }
 
 /// Deletes the blobs of a batch, one page after the other, except for the note of a sweep: another sweep may just have written it.
-/// Returns the number of removed batches: 0 if only a note was left.
+/// Returns the number of removed batches: 0 if only a note was left, or if a blob was written since the batch was listed. Then it goes on,
+/// or another sweep has removed it and a batch has begun under its id.
 async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semaphore) -> Result<u64, Error> {
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
     let ledger = &ledger;
     let (prefix, done, swept) = (format!("{id}/"), &ledger.id.blob("done")?, &ledger.id.blob(SWEPT)?);
-    if found.newest.is_none() {
+    let Some(newest) = found.newest else {
         // A batch may have begun under the id since the note was listed.
         ledger.remove(swept).await?;
         return Ok(0);
+    };
+    let is_newer = |name: &str, blob: &BlobProperties| blob.modified > newest && name != swept.name();
+    // Its plan is read before its blobs are listed again: so it is the plan of the batch that was listed first.
+    let note = if found.done.is_some() { ledger.note().await? } else { None };
+    let mut goes_on = false;
+    for_each_blob(storage, &prefix, |name, blob| goes_on |= is_newer(name, blob)).await?;
+    if goes_on {
+        return Ok(0);
     }
-    if found.done.is_some() {
-        ledger.note_swept().await?;
+    if let Some(note) = note {
+        ledger.replace(swept, &note).await?;
     }
     let mut next = None::<String>;
     loop {
         let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
+        if blobs.iter().any(|(name, blob)| is_newer(name, blob)) {
+            return Ok(0);
+        }
         let blobs = stream::iter(blobs.into_iter().map(Ok));
         let delete = async |(name, _): (String, BlobProperties)| {
             let blob = BlobName::new(container()?, name)?;

@@ -185,8 +185,9 @@ impl WorkerBuilder {
     /// Sends the message that `make` returns at the times of a cron expression in a time zone, once for all workers
     /// that use the storage. See [`Schedule`] for names, summer time and clocks.
     ///
-    /// The job's id is `schedule/<name>/<slot>`. A slot is sent once; after a crash at the wrong moment there may be
-    /// two messages with the same id. A worker needs no handler for the message, nor any handler at all.
+    /// The job's id is `schedule/<name>/<slot>`. A slot is sent once; there may be two messages with the same id if the process that leads
+    /// crashes, or loses the leadership to another one, before the storage has recorded that the slot was sent. A worker needs no handler for
+    /// the message, nor any handler at all.
     ///
     /// If `make` panics, or returns a message that breaks the rules of its type, the worker logs that and tries the
     /// slot again every 5 seconds, while the slots behind it wait. After 6 attempts it logs an error, skips the slot

@@ -122,8 +122,13 @@ impl<M: QueueMessage> Runner<M> {
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
             // The former leader may have sent it.
-            if !state.paused && sent.slot != Some(slot) && !self.is_waiting(&queue, slot).await {
-                self.send_or_skip(&queue, slot, sent).await?;
+            if sent.slot != Some(slot) && !self.is_waiting(&queue, slot).await {
+                match state.paused {
+                    true => {
+                        crate::log::warn!(schedule = %self.name, %slot, "the schedule was paused before it was certain that the slot was sent; the slot is not sent again");
+                    }
+                    false => self.send_or_skip(&queue, slot, sent).await?,
+                }
             }
             state = state.finish(slot).await?;
         }

@@ -55,7 +55,7 @@ impl GroupLog {
     /// others.
     pub(crate) fn knows(&self, entry: &EntryRef) -> bool {
         let has_position = |at: usize| self.entries[at].state != EntryState::Skipped;
-        self.find(entry).is_some_and(has_position) || self.ended(entry) == Some(EndState::Done)
+        self.find(entry).is_some_and(has_position) || self.is_done(entry)
     }
 
     /// Announces jobs of one group in the head.

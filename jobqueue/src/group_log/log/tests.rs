@@ -46,7 +46,11 @@ fn one_of_a_group_has_its_turn_and_the_next_when_it_is_done() {
     assert_eq!(log.claim_position(&entry("b", "3"), turn(3, 1), START), Position::First);
     assert_eq!(log.claim_position(&first, turn(1, 1), START), Position::First);
     assert!(log.end(&first, turn(1, 1), EndState::Done, START));
-    assert_eq!(log.claim_position(&first, turn(1, 2), START), Position::Ended, "done, and delivered again");
+    assert_eq!(
+        log.claim_position(&first, turn(1, 2), START),
+        Position::Ended(EndState::Done),
+        "done, and delivered again"
+    );
     assert_eq!(log.claim_position(&second, turn(2, 2), START), Position::First);
 }
 
@@ -127,8 +131,21 @@ fn a_job_that_is_sent_again_keeps_its_position_and_one_that_is_done_is_told() {
     assert_eq!(log.claim_position(&entry("a", "1"), turn(1, 1), START), Position::First);
     assert!(!log.end(&entry("a", "1"), turn(9, 1), EndState::Done, START), "the copy's end is not the job's");
     assert!(log.end(&entry("a", "1"), turn(1, 1), EndState::Done, START));
-    assert_eq!(log.claim_position(&entry("a", "1"), turn(9, 2), START), Position::Ended);
+    assert_eq!(log.claim_position(&entry("a", "1"), turn(9, 2), START), Position::Ended(EndState::Done));
     assert_eq!(log.announce(&entry("a", "1"), 10, START), Announced::AlreadyDone);
+}
+
+#[test]
+fn done_job_stays_done_whatever_ends_its_other_messages() {
+    let job = entry("a", "1");
+    let mut log = sent(&["1"]);
+    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::First);
+    assert!(log.end(&job, turn(1, 1), EndState::Done, START));
+    // It has used up its deliveries, or its payload is gone.
+    assert!(log.end(&job, turn(1, 2), EndState::DeadLettered, START));
+    assert!(log.end(&job, turn(9, 1), EndState::DeadLettered, START));
+    assert_eq!(log.claim_position(&job, turn(9, 2), START), Position::Ended(EndState::Done));
+    assert_eq!(log.announce(&job, 10, START), Announced::AlreadyDone);
 }
 
 #[test]
@@ -144,7 +161,7 @@ fn only_the_message_that_was_confirmed_is_taken_for_the_only_one() {
     assert!(log.end(&job, turn(99, 1), EndState::DeadLettered, START));
     assert_eq!(log.claim_position(&entry("a", "2"), turn(2, 1), START), behind(1));
     assert!(log.end(&job, turn(1, 1), EndState::Done, START));
-    assert_eq!(log.claim_position(&job, turn(99, 2), START), Position::Ended);
+    assert_eq!(log.claim_position(&job, turn(99, 2), START), Position::Ended(EndState::Done));
 }
 
 // W-line
@@ -186,7 +203,7 @@ fn a_cancelled_job_runs_in_no_copy_and_one_that_was_received_is_not_cancelled() 
     let mut log = sent(&["1"]);
     assert_eq!(log.begin_cancel(&job, 7, &message(), START), CancelBegun::Marked { copies: false });
     assert!(log.end_cancel(&job, 7, true, START));
-    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::Ended);
+    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::Ended(EndState::Cancelled));
     // Sent again, it runs.
     assert_eq!(log.announce(&job, 2, START), Announced::Entered);
     log.confirm(&job, 2, false, START);
@@ -239,7 +256,11 @@ fn a_cancellation_that_was_begun_is_finished_by_the_next_of_the_group() {
     };
     let mut log = with(DeletionOutcome::Deleted);
     assert_eq!(log.claim_position(&next, turn(2, 1), later(46)), Position::First);
-    assert_eq!(log.claim_position(&first, turn(9, 1), later(46)), Position::Ended, "no copy of it runs");
+    assert_eq!(
+        log.claim_position(&first, turn(9, 1), later(46)),
+        Position::Ended(EndState::Cancelled),
+        "no copy of it runs"
+    );
     let mut log = with(DeletionOutcome::NotDeleted);
     assert_eq!(log.claim_position(&next, turn(2, 1), later(46)), behind(1));
     assert_eq!(log.claim_position(&first, turn(1, 1), later(46)), Position::First);

@@ -38,14 +38,14 @@ impl GroupLog {
             Some(at) => self.skip_passable(entry.key, at, now),
             // Its page decides, also about a job that is done: its entry there must end too.
             None if self.paged(entry).is_some() => self.skip_passable(entry.key, self.entries.len(), now),
-            None if matches!(self.ended(entry), Some(EndState::Done | EndState::Cancelled)) => {
-                return Position::Ended;
-            }
-            None if self.is_crowded(entry.key) => {
-                self.skip_passable(entry.key, self.entries.len(), now);
-            }
-            None if self.entries.len() >= MAX_ENTRIES => return Position::Full,
-            None => self.join(entry, now),
+            None => match self.ended(entry) {
+                Some(end @ (EndState::Done | EndState::Cancelled)) => return Position::Ended(end),
+                Some(EndState::DeadLettered) | None if self.is_crowded(entry.key) => {
+                    self.skip_passable(entry.key, self.entries.len(), now);
+                }
+                _ if self.entries.len() >= MAX_ENTRIES => return Position::Full,
+                _ => self.join(entry, now),
+            },
         }
         let (at, pages) = self.place(entry);
         let (head, ahead) = self.head_of(entry.key, at);
@@ -103,6 +103,17 @@ impl GroupLog {
         self.find(entry).map(|at| Millis(self.entries[at].due).since(now.0))
     }
 
+    /// Returns whether no other message of the job has the turn, or may run without a record of it.
+    pub(crate) fn may_end(&self, entry: &EntryRef, turn: Turn) -> bool {
+        let found = self.find(entry).map(|at| &self.entries[at]);
+        let Some(found) = found.filter(|found| found.state != EntryState::Skipped) else { return true };
+        match (found.turn, found.nonces.as_slice()) {
+            (Some(held), _) => held.copy == turn.copy,
+            (None, [single]) if found.state == EntryState::Stored && !found.copies => *single == turn.copy,
+            (None, _) => true,
+        }
+    }
+
     /// Records that the job has ended. Returns false if another delivery has its turn.
     pub(crate) fn end(&mut self, entry: &EntryRef, turn: Turn, how: EndState, now: Millis) -> bool {
         if let Some(at) = self.find(entry) {
@@ -110,12 +121,12 @@ impl GroupLog {
                 // A copy without the turn does not end the job, but it may still be dead-lettered.
                 Some(held) if held.copy != turn.copy => return how == EndState::DeadLettered,
                 Some(held) if held.delivery > turn.delivery => return false,
+                // Neither does one of a message that runs without a record of its turn.
+                None if !self.may_end(entry, turn) => return how == EndState::DeadLettered,
                 _ => self.remove(at, now),
             }
-        } else if self.ended(entry) == Some(EndState::Cancelled)
-            || (self.ended(entry), how) == (Some(EndState::Done), EndState::DeadLettered)
-        {
-            // A copy of a cancelled job is discarded, and that of a done one changes nothing.
+        } else if self.ended(entry) == Some(EndState::Cancelled) {
+            // A copy of a cancelled job is discarded.
             return true;
         }
         self.note_ended(entry, how);

@@ -253,7 +253,7 @@ impl Records {
             failed => {
                 let error = failed.ok().and_then(Result::err);
                 let error = error.map_or_else(|| "no answer in time".to_owned(), |error| error.to_string());
-                crate::log::warn!(record = %self.0.name(), %error, "the unique job was sent but could not be recorded; send it again under the same id");
+                crate::log::warn!(record = %self.0.name(), %error, "a unique send or its cancellation could not be recorded; the next send of the key has the same id");
             }
         }
     }

@@ -231,6 +231,11 @@ impl<W> Shares<W> {
         has_room
     }
 
+    /// Frees a place in the count of a handler.
+    pub(super) fn leave_handler(&mut self, handler: usize) {
+        self.handlers[handler].now -= 1;
+    }
+
     /// Takes back a slot.
     pub(super) fn release(&mut self, grant: Grant) {
         let share = &mut self.queues[grant.queue];
@@ -239,7 +244,7 @@ impl<W> Shares<W> {
         }
         share.running.now -= 1;
         if let Some(handler) = grant.handler {
-            self.handlers[handler].now -= 1;
+            self.leave_handler(handler);
         }
     }
 

@@ -190,6 +190,14 @@ impl Slot {
         Ok(())
     }
 
+    /// Gives the place to another delivery of the kind. A token is kept: it delays no later one.
+    fn give_back(&mut self) {
+        if let Some(handler) = self.grant.handler.take() {
+            lock(&self.core.shares).leave_handler(handler);
+            grant_all(&self.core);
+        }
+    }
+
     /// Spends what the handler of `kind` needs.
     fn admit(&mut self, kind: &str) -> Result<(), Duration> {
         self.reserve(kind)?;
@@ -227,6 +235,13 @@ impl Occupied {
     /// Keeps the place of a handler of `kind`, or returns the time for which the message is put back.
     pub(in crate::worker) fn reserve(&self, kind: &str) -> Result<(), Duration> {
         self.with_slot(|slot| slot.reserve(kind))
+    }
+
+    /// Gives the place of a handler to other deliveries of its kind.
+    pub(in crate::worker) fn give_back(&self) {
+        if let Held::Slot(slot) = &mut *lock(&self.held) {
+            slot.give_back();
+        }
     }
 
     /// Returns `Ok` if the handler of `kind` may begin now, else the time for which the message is put back.

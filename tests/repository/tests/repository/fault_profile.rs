@@ -20,6 +20,8 @@ const QUIET: &[(&str, usize)] = &[
     ("tests/tests/delivery/invariants/order.rs", 1),
     ("tests/tests/delivery/invariants/rubbish.rs", 1),
     ("tests/tests/operate/admin/cancel.rs", 3),
+    ("tests/tests/operate/admin/cancel_many.rs", 3),
+    ("tests/tests/operate/admin/queues.rs", 1),
     ("tests/tests/port/throttling.rs", 1),
     ("tests/tests/servicebus/late_answers.rs", 1),
     ("tests/tests/servicebus/outages.rs", 2),

@@ -37,8 +37,9 @@ class Message {
         this.applicationProperties = this.map('application properties');
     }
 
+    /** The bytes of all properties, the system's included. */
     get propertiesSize() {
-        return this.section('application properties')?.raw.length ?? 0;
+        return ['properties', 'application properties'].reduce((sum, name) => sum + (this.section(name)?.raw.length ?? 0), 0);
     }
 
     section(name) {

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::batch::OnDeadLetters;
-use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{JobError, JobInfo, State};
+use jobqueue::settings::Metadata;
+use jobqueue::storage::{GetMessages, Operation, StoreErrorKind};
+use jobqueue::{Context, JobError, JobInfo, State};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use tokio::time::{Instant, sleep};
@@ -96,10 +97,42 @@ async fn copy_in_order_that_is_put_back_does_not_wait_for_the_first_message() {
     let worker = worker(&storage).state(log.clone()).handle(slice).handle(join).build().unwrap();
     let running = tokio::spawn(worker.run_until(after(1_800)));
     sleep(Duration::from_secs(70)).await;
-    assert_eq!(ran.lock().unwrap().len(), 1, "the copy has waited for the first message");
+    let begun = ran.lock().unwrap().clone();
+    assert!(begun.len() == 1 && begun[0] < 5, "the copy has waited for the first message: {begun:?}");
     first.release(Duration::ZERO).await.unwrap();
     let _ = running.await.unwrap().unwrap();
     let ran = ran.lock().unwrap();
     assert!(ran.len() == 2 && ran[1] - ran[0] < 130, "{ran:?}");
     assert_eq!(log.joins.lock().unwrap().len(), 1);
+}
+
+/// The copy has used up its deliveries while the first message runs. Its letter is not the end of the child.
+#[tokio::test(start_paused = true)]
+async fn dead_letter_of_a_copy_in_order_does_not_end_the_child() {
+    let (faulty, log) = (first_put(Fault::DropAnswer(StoreErrorKind::Timeout)), Log::default());
+    let storage = faulty.storage();
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.on_dead_letters(OnDeadLetters::Continue);
+    batch.send_all([Slice { n: 0 }]).in_order().await.unwrap();
+    batch.then(&Join {}).await.unwrap();
+    let queue = storage.queue::<Slice>().await.unwrap();
+    let get = async |seconds| {
+        let lease = GetMessages::new(1, Duration::from_secs(seconds));
+        assert_eq!(storage.queues().get(queue.name(), lease).await.unwrap().messages.len(), 1);
+    };
+    // The first message, then twice the copy.
+    get(10).await;
+    get(5).await;
+    sleep(Duration::from_secs(6)).await;
+    get(30).await;
+    let twice = Metadata::new().with("maxdeliveries", "2");
+    storage.queues().set_queue_metadata(queue.name(), &twice).await.unwrap();
+    let long = |child: Slice, ctx: Context, log: State<Log>| async move {
+        after(120).await;
+        slice(child, ctx, log).await
+    };
+    let worker = worker(&storage).state(log.clone()).handle(long).handle(join).build().unwrap();
+    let report = worker.run_until(after(600)).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (2, 1), "{report:?}");
+    assert_eq!(*log.joins.lock().unwrap(), [[Ok(Some(0))]]);
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
-use jobqueue::storage::{Blob, BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
-use jobqueue::{Context, JobError, JobInfo, QueueMessage, SendOptions, Storage};
+use jobqueue::storage::{Blob, BlobName, ContainerName, Operation, PutBlob, PutMessage, StoreErrorKind};
+use jobqueue::{Context, Error, JobError, JobInfo, QueueMessage, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use serde::{Deserialize, Serialize};
@@ -20,22 +20,35 @@ const HOUR: Duration = Duration::from_secs(3_600);
 #[message(queue = "notes", kind = "note")]
 struct Note {}
 
-/// Sends a note with all headers of the job that sends it.
-async fn send_note(ctx: &Context) -> Result<(), JobError> {
-    let headers = ctx.info().headers.iter();
-    let options = headers.fold(SendOptions::new(), |options, (name, value)| options.header(name, value));
-    ctx.queue::<Note>().await?.send(&Note {}).with(options).await?;
+/// Puts a note with all headers of the job that sends it.
+async fn put_note(storage: &Storage, ctx: &Context) -> Result<(), JobError> {
+    let JobInfo { id, headers, .. } = ctx.info();
+    let mut event = serde_json::json!({
+        "specversion": "1.0", "id": id.as_ref(), "source": "/other", "type": "note", "data": {},
+    });
+    for (name, value) in headers {
+        event[name.as_str()] = value.as_str().into();
+    }
+    let queue = storage.queue::<Note>().await?;
+    storage.queues().put(queue.name(), PutMessage::new(event.to_string())).await.map_err(Error::from)?;
     Ok(())
 }
 
-/// An application that passes on headers, such as those of a tenant, passes on all of them.
+/// A program in another language that passes on headers, such as those of a tenant, passes on all of them.
 #[tokio::test(start_paused = true)]
 async fn job_with_the_headers_of_a_child_or_continuation_is_an_ordinary_one() {
     for policy in [OnDeadLetters::Wait, OnDeadLetters::Continue] {
         let (storage, notes) = (in_memory(), Arc::new(Mutex::new(0)));
         fan_out(&storage, 1, policy).await;
-        let slice = async |_: Slice, ctx: Context| send_note(&ctx).await;
-        let join = async |_: Join, ctx: Context| send_note(&ctx).await;
+        let (of_slice, of_join) = (storage.clone(), storage.clone());
+        let slice = move |_: Slice, ctx: Context| {
+            let storage = of_slice.clone();
+            async move { put_note(&storage, &ctx).await }
+        };
+        let join = move |_: Join, ctx: Context| {
+            let storage = of_join.clone();
+            async move { put_note(&storage, &ctx).await }
+        };
         let ran = Arc::clone(&notes);
         let note = move |_: Note| {
             *ran.lock().unwrap() += 1;
@@ -48,11 +61,12 @@ async fn job_with_the_headers_of_a_child_or_continuation_is_an_ordinary_one() {
     }
 }
 
-/// Those of a message that is in order, or a copy.
+/// Those of a message that is in order, and of a child or continuation of a batch.
 #[tokio::test(start_paused = true)]
 async fn headers_of_one_message_are_not_passed_on() {
     let storage = in_memory();
-    let names = ["inorder", "fifocopy", "fifopage", "batchcopy", "tenant"];
+    let names = "inorder fifocopy fifopage batchid batchindex batchtoken batchondead batchcopy batchof batchoftoken tenant";
+    let names: Vec<_> = names.split(' ').collect();
     let options = names.iter().fold(SendOptions::new(), |options, name| options.header(*name, "true"));
     let _ = storage.queue::<Slice>().await.unwrap().send(&Slice { n: 0 }).with(options).await.unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));

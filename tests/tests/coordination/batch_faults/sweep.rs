@@ -8,13 +8,13 @@ use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
 use jobqueue::clock::{Clock, ManualClock};
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
-use jobqueue::{Context, JobError, QueueMessage, Runtime, Storage};
+use jobqueue::{Context, JobError, QueueMessage, Report, Runtime, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{clock, in_memory, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use crate::batch_faults::{Join, Log, Slice, run};
+use crate::batch_faults::{Join, Log, Slice, blob, run};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -167,8 +167,20 @@ async fn a_sweep_with_a_clock_that_is_ahead_removes_no_batch_before_its_time() {
 #[message(queue = "mailings", kind = "mailing")]
 struct Mailing {}
 
-/// Runs two sweeps at once. The second of them finds the plan of the batch removed.
-async fn sweep_twice(faulty: &Faulty) {
+/// Runs a job that sends a batch.
+async fn mail(storage: &Storage, fails: bool) -> Report {
+    let handler = move |_: Mailing, ctx: Context| async move {
+        let mut batch = ctx.batch("mailing-7").await?;
+        batch.send_all((0..3).map(|n| Slice { n })).await?;
+        batch.then(&Join {}).await?;
+        if fails { Err(JobError::dead_letter("it failed for good")) } else { Ok(()) }
+    };
+    worker(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap()
+}
+
+/// Runs two sweeps at once. The second of them reads the plan of the batch a minute later than the first, and `meanwhile` follows that one.
+/// Returns the number of batches that each has removed.
+async fn sweep_twice(faulty: &Faulty, meanwhile: impl Future<Output = ()>) -> (u64, u64) {
     let mut plans = 0;
     faulty.on(Operation::GetBlob, move |call| {
         plans += u32::from(call.subject.ends_with("mailing-7/plan"));
@@ -176,8 +188,12 @@ async fn sweep_twice(faulty: &Faulty) {
     });
     let storage = faulty.storage();
     let sweep = || sweep_batches(&storage, BatchSweepOptions::new());
-    let (first, second) = tokio::join!(sweep(), sweep());
-    assert_eq!((first.unwrap(), second.unwrap()), (1, 1));
+    let meanwhile = async {
+        sleep(Duration::from_secs(5)).await;
+        meanwhile.await;
+    };
+    let (first, second, ()) = tokio::join!(sweep(), sweep(), meanwhile);
+    (first.unwrap(), second.unwrap())
 }
 
 // A job sends a batch, fails for good, and is redriven after the batch has ended and was swept.
@@ -187,21 +203,12 @@ async fn job_that_is_redriven_after_the_sweep_of_its_batch_sends_no_child_again(
     let storage = faulty.storage();
     let queue = storage.queue::<Mailing>().await.unwrap();
     let _ = queue.send(&Mailing {}).await.unwrap();
-    let mailing = async |fails: bool| {
-        let handler = move |_: Mailing, ctx: Context| async move {
-            let mut batch = ctx.batch("mailing-7").await?;
-            batch.send_all((0..3).map(|n| Slice { n })).await?;
-            batch.then(&Join {}).await?;
-            if fails { Err(JobError::dead_letter("it failed for good")) } else { Ok(()) }
-        };
-        worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap()
-    };
-    assert_eq!(mailing(true).await.dead_lettered, 1);
+    assert_eq!(mail(&storage, true).await.dead_lettered, 1);
     run(&storage, &log).await;
     sleep(DAY * 15).await;
-    sweep_twice(&faulty).await;
+    assert_eq!(sweep_twice(&faulty, async {}).await, (1, 1));
     let _ = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
-    let report = mailing(false).await;
+    let report = mail(&storage, false).await;
     assert_eq!(report.completed, 1, "{report:?}");
     run(&storage, &log).await;
     let runs = log.runs.lock().unwrap().values().sum::<u32>();
@@ -210,4 +217,66 @@ async fn job_that_is_redriven_after_the_sweep_of_its_batch_sends_no_child_again(
     sleep(DAY * 400).await;
     let _ = sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap();
     assert_eq!(left(&storage, "mailing-7/").await, 0);
+}
+
+// A daily job sends its batch under the same id again, at the time of the sweeps.
+#[tokio::test(start_paused = true)]
+async fn sweep_leaves_a_batch_that_has_begun_since_it_was_listed() {
+    let (faulty, log) = (Faulty::new(&in_memory()), Log::default());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Mailing>().await.unwrap();
+    let _ = queue.send(&Mailing {}).await.unwrap();
+    assert_eq!(mail(&storage, false).await.completed, 1);
+    run(&storage, &log).await;
+    sleep(DAY * 15).await;
+    let began = Instant::now();
+    let second = clock().now() + Duration::from_secs(5);
+    let again = async {
+        let _ = queue.send(&Mailing {}).await.unwrap();
+        assert_eq!(mail(&storage, false).await.completed, 1);
+        assert!(began.elapsed() < Duration::from_secs(60), "before the second sweep goes on");
+    };
+    assert_eq!(sweep_twice(&faulty, again).await, (1, 0));
+    let progress = storage.batch_progress("mailing-7").await.unwrap().unwrap();
+    assert_eq!((progress.done, progress.sealed), (0, true));
+    run(&storage, &log).await;
+    assert_eq!(log.joins.lock().unwrap().len(), 2, "the second batch continues too");
+    let note = storage.blobs().blob_properties(&blob("mailing-7/swept")).await.unwrap();
+    assert!(note.modified < second, "the note is that of the first batch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn sweep_of_abandoned_batches_leaves_one_that_goes_on() {
+    let (storage, log) = (in_memory(), Log::default());
+    small(&storage, "left").await;
+    sleep(DAY * 4).await;
+    let faulty = Faulty::new(&storage);
+    faulty.plan(Operation::ListBlobs, 2, Fault::DelayBefore(Duration::from_secs(60)));
+    let swept = faulty.storage();
+    let sweep = sweep_batches(&swept, BatchSweepOptions::new().abandoned(DAY * 3));
+    // The queue was paused all the time.
+    let resumed = async {
+        sleep(Duration::from_secs(5)).await;
+        run(&storage, &log).await;
+    };
+    let (swept, ()) = tokio::join!(sweep, resumed);
+    assert_eq!(swept.unwrap(), 0);
+    assert_eq!((log.runs.lock().unwrap().len(), log.joins.lock().unwrap().len()), (3, 1));
+    assert!(left(&storage, "left/").await > 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn finished_batch_stays_its_time_also_if_abandoned_ones_go_sooner() {
+    let (storage, log) = (in_memory(), Log::default());
+    small(&storage, "ended").await;
+    run(&storage, &log).await;
+    small(&storage, "left").await;
+    sleep(DAY * 4).await;
+    let sweep = async || sweep_batches(&storage, BatchSweepOptions::new().abandoned(DAY * 3)).await.unwrap();
+    assert_eq!(sweep().await, 1);
+    assert_eq!(left(&storage, "left/").await, 0);
+    assert!(left(&storage, "ended/").await > 5);
+    sleep(DAY * 11).await;
+    assert_eq!(sweep().await, 1);
+    assert_eq!(left(&storage, "ended/").await, 0);
 }

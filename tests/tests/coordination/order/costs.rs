@@ -11,8 +11,8 @@ use jobqueue::storage::{
     PutBlob, StoreError,
 };
 use jobqueue::{JobError, JobInfo, SendOptions, Storage};
-use jobqueue_testing::faults::Faulty;
-use jobqueue_tests::jobs::worker;
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{Task, task, worker};
 use tokio::time::{Instant, sleep};
 
 use crate::order::records::{run, steps};
@@ -239,4 +239,24 @@ async fn jobs_beyond_those_in_memory_are_put_back_ever_less_often_behind_a_long_
     assert!(deliveries < 90, "a message was delivered {deliveries} times");
     let stalled = ran[JOBS as usize - 1].2 - HOUR;
     assert!(stalled < Duration::from_secs(75), "the last ran {stalled:?} after the first");
+}
+
+/// The payloads are gone, and each message is put back for a second, which takes long.
+#[tokio::test(start_paused = true)]
+async fn messages_that_are_put_back_for_seconds_keep_their_slots() {
+    let faulty = Faulty::new(&logged());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for key in 0..20 {
+        let large = Task { data: "x".repeat(200_000), ..task("a") };
+        queue.send(&large).in_order().key(key.to_string()).await.unwrap();
+    }
+    storage.blobs().delete_container(&"jobqueue-payloads".parse().unwrap()).await.unwrap();
+    faulty.plan_always(Operation::Update, Fault::DelayBefore(Duration::from_secs(20)));
+    let handler = |_: Task| async { Ok::<_, JobError>(()) };
+    let worker = worker(&storage).concurrency(2).handle(handler).build().unwrap();
+    let running = tokio::spawn(worker.run_until(sleep(Duration::from_secs(15))));
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(faulty.calls_of(Operation::Update), 2);
+    let _ = running.await.unwrap().unwrap();
 }

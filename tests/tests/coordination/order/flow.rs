@@ -9,6 +9,7 @@ use jobqueue::{JobError, JobInfo, QueueMessage, QueueName, SendOptions, State, S
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::worker;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::order::records::{MINUTE, run, steps};
@@ -102,23 +103,31 @@ async fn thousands_of_messages_that_vanished_are_waited_for_once() {
     assert!(took < MINUTE * 12, "{took:?}");
 }
 
-/// So many have vanished that the last one finds no room in memory. When it gets its turn, another job has the only slot.
+/// So many are before it that it finds no room in memory. While it reads the log, that is removed, and another job gets the only slot.
 #[tokio::test(start_paused = true)]
 async fn job_that_found_no_room_to_wait_runs_in_a_slot() {
-    let faulty = Faulty::new(&logged());
-    let queue = steps(&faulty.storage()).await;
-    let list: Vec<_> = (0..300).map(|number| (step("a", number), SendOptions::new().in_order())).collect();
+    let storage = logged();
+    let queue = steps(&storage).await;
+    let later = SendOptions::new().in_order().delay(MINUTE * 60);
+    let list: Vec<_> = (0..300).map(|number| (step("a", number), later.clone())).collect();
     assert!(queue.send_all(list).await.unwrap().iter().all(Result::is_ok));
-    faulty.storage().queues().clear(queue.name()).await.unwrap();
     send(&queue, &step("a", 300)).await;
-    let free: Vec<_> = (0..1_000).map(|number| step("free", number)).collect();
-    assert!(queue.send_all(&free).await.unwrap().iter().all(Result::is_ok));
-    // The other job is received while the log is changed.
-    faulty.plan_always(Operation::PutBlob, Fault::DelayBefore(Duration::from_secs(1)));
-    let (running, watch) = (Arc::new(Mutex::new((0, 0))), Watch::default());
-    let (counted, log) = (Arc::clone(&running), watch.clone());
+    // It comes at the second look, when the one without room has left the slot.
+    let _ = queue.send(&step("free", 0)).delay(Duration::from_secs(10)).await.unwrap();
+
+    let (faulty, reading) = (Faulty::new(&storage), Arc::new(Notify::new()));
+    let reads = Arc::clone(&reading);
+    // The first read shows those before it.
+    faulty.on(Operation::GetBlob, move |call| {
+        (call.nth == 2).then(|| {
+            reads.notify_one();
+            Fault::DelayBefore(Duration::from_secs(20))
+        })
+    });
+    let (watch, counts) = (Watch::default(), Arc::new(Mutex::new((0, 0))));
+    let (log, counted) = (watch.clone(), Arc::clone(&counts));
     let handler = move |step: Step| {
-        let (counted, log) = (Arc::clone(&counted), log.clone());
+        let (log, counted) = (log.clone(), Arc::clone(&counted));
         async move {
             let _running = log.begin(&step);
             let count = |more: i32| {
@@ -127,15 +136,18 @@ async fn job_that_found_no_room_to_wait_runs_in_a_slot() {
                 counted.1 = counted.0.max(counted.1);
             };
             count(1);
-            sleep(Duration::from_secs(1)).await;
+            sleep(MINUTE).await;
             count(-1);
             Ok::<_, JobError>(())
         }
     };
     let worker = worker(&faulty.storage()).concurrency(1).handle(handler).build().unwrap();
-    let _ = worker.run_until(sleep(MINUTE * 25)).await.unwrap();
-    assert_eq!(watch.begun("a"), [300]);
-    assert_eq!(running.lock().unwrap().1, 1, "a job ran without a slot");
+    let running = tokio::spawn(worker.run_until(sleep(MINUTE * 10)));
+    reading.notified().await;
+    storage.blobs().delete_container(&"jobqueue-fifo".parse().unwrap()).await.unwrap();
+    let _ = running.await.unwrap().unwrap();
+    assert_eq!((watch.begun("a"), watch.begun("free")), (vec![300], vec![0]));
+    assert_eq!(counts.lock().unwrap().1, 1, "a job ran without a slot");
 }
 
 /// A message of the queue and the keys of [`Step`] that only a later release reads.

@@ -3,6 +3,8 @@
 mod azurite;
 mod costs;
 mod disturbed;
+mod ended;
+mod external;
 mod flow;
 mod native;
 mod outages;

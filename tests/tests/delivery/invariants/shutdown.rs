@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use jobqueue::storage::Operation;
-use jobqueue::{Event, JobError, Outcome, Queue, Storage, Worker, shutdown_signal};
+use jobqueue::{Event, JobError, Outcome, Queue, Report, Storage, Worker, shutdown_signal};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
@@ -146,17 +146,46 @@ async fn second_signal_exits_at_once_and_loses_nothing() {
     assert_eq!(fixture.queue.approximate_len().await.unwrap(), STUCK as u64, "neither lost nor done");
 }
 
-// Its handler has ended, but its message will be delivered again.
-#[tokio::test(start_paused = true)]
-async fn shutdown_that_drops_a_delivery_is_not_clean() {
-    let faulty = Faulty::deleting_one_by_one(&in_memory());
+/// Stops a worker after five seconds while the deletions of seven messages meet `fault`, and one handler runs whose message cannot be
+/// released.
+async fn dropped_by_shutdown(faulty: Faulty, fault: Fault) -> Report {
     let storage = faulty.storage();
-    let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
-    faulty.plan_always(Operation::Delete, Fault::Hang);
-    let built = worker(&storage)
-        .shutdown_timeout(Duration::from_secs(1))
-        .handle(async |_: Task| Ok::<_, JobError>(()));
-    let report = built.build().unwrap().run_until(after(5)).await.unwrap();
-    assert_eq!((report.completed, report.abandoned), (0, 1), "{report:?}");
-    assert!(!report.is_clean());
+    let queue = storage.queue::<Task>().await.unwrap();
+    for name in ["1", "2", "3", "4", "5", "6", "7", "stuck"] {
+        let _ = queue.send(&task(name)).await.unwrap();
+    }
+    for operation in [Operation::Delete, Operation::DeleteAll] {
+        faulty.plan_always(operation, fault);
+    }
+    // The worker waits a little for its record.
+    for operation in [Operation::Update, Operation::DeleteBlob] {
+        faulty.plan_always(operation, Fault::Hang);
+    }
+    let handler = async |task: Task| {
+        if task.name == "stuck" {
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, JobError>(())
+    };
+    let second = Duration::from_secs(1);
+    let built = worker(&storage).presence(second).shutdown_timeout(second).handle(handler).build().unwrap();
+    built.run_until(after(5)).await.unwrap()
+}
+
+// Their handlers have ended, but their messages will be delivered again: a task may hold many of them.
+#[tokio::test(start_paused = true)]
+async fn shutdown_that_drops_deliveries_counts_each_and_is_not_clean() {
+    for faulty in [Faulty::new(&in_memory()), Faulty::deleting_one_by_one(&in_memory())] {
+        let report = dropped_by_shutdown(faulty, Fault::Hang).await;
+        assert_eq!((report.completed, report.abandoned), (0, 8), "{report:?}");
+        assert!(!report.is_clean());
+    }
+}
+
+// The answers come while the worker ends, after the grace: a delivery counts once.
+#[tokio::test(start_paused = true)]
+async fn delivery_that_ends_after_the_grace_counts_once() {
+    let late = Fault::DelayBefore(Duration::from_secs(12));
+    let report = dropped_by_shutdown(Faulty::deleting_one_by_one(&in_memory()), late).await;
+    assert_eq!((report.completed, report.abandoned), (0, 8), "{report:?}");
 }

@@ -13,6 +13,7 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::Task;
 use jobqueue_tests::log::Broken;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::admin::support::{operator, send, watched};
 
@@ -176,6 +177,20 @@ async fn what_an_audit_cannot_record_is_not_done() {
     assert!(error.to_string().contains("the change was made (3 deleted, 0 skipped)"), "{error}");
     assert_eq!(admin.queue("mails").await.unwrap().dead_letters, Some(0));
     assert_eq!(events.lock().unwrap().len(), 1, "its beginning is recorded");
+}
+
+#[tokio::test]
+async fn stop_that_cannot_be_recorded_stops_nevertheless() {
+    let (admin, _) = audited(&storage().await, |event| event.result == OperatorResult::Started);
+    let token = CancellationToken::new();
+    let error = admin.stop(Action::Purge, "operation 1 on dead letters of mails", &token).await.unwrap_err();
+    assert!(error.to_string().contains("could not be recorded"), "{error}");
+    assert!(token.is_cancelled());
+    let viewer = Admin::new(admin.storage().clone());
+    let token = CancellationToken::new();
+    let refused =
+        viewer.stop(Action::Purge, "operation 1 on dead letters of mails", &token).await.unwrap_err();
+    assert_eq!((refused.kind(), token.is_cancelled()), (ErrorKind::Forbidden, false));
 }
 
 // K43

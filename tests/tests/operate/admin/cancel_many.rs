@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{Context, ErrorKind, JobError, SendOptions, Storage};
 use jobqueue_admin::{AccessLevel, CancelPlan, DeadLetterFilter, JobFilter, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -104,6 +104,68 @@ async fn plan_says_where_a_storage_does_not_show_all_jobs() {
     assert_eq!((ids(&plan), plan.complete), (vec!["a1"], false));
 }
 
+// An application that passes on headers, such as those of a tenant, passes on all of them.
+#[tokio::test(start_paused = true)]
+async fn job_with_the_headers_of_a_child_is_not_cancelled_with_its_batch() {
+    let storage = in_memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send(&task("child")).await.unwrap();
+    let note = async |_: Task, ctx: Context| {
+        let headers = ctx.info().headers.iter();
+        let options = SendOptions::new().delay(Duration::from_secs(600));
+        let options = headers.fold(options, |options, (name, value)| options.header(name, value));
+        ctx.queue::<Task>().await?.send(&task("note")).with(options).await?;
+        Ok::<_, JobError>(())
+    };
+    let report = present(&storage).handle(note).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(report.completed, 1);
+    let plan = operator(&storage).plan_cancel("tasks", &JobFilter::new().batch("mosaic")).await.unwrap();
+    assert_eq!(ids(&plan), [""; 0], "the note is in the queue, and no child");
+    assert!(plan.complete);
+}
+
+// It is running during the look at the jobs that wait, and waits during the others.
+#[tokio::test(start_paused = true)]
+async fn job_that_fails_while_a_plan_is_made_is_in_it() {
+    let storage = in_memory();
+    send(&storage, "a1", "ada", 0).await;
+    // Quiet: the requests come in this order, and the planned one is that of the moment.
+    let faulty = Faulty::quiet(&storage);
+    let mut looks = 0;
+    faulty.on(Operation::Peek, move |_| {
+        looks += 1;
+        // Those that run, back off, are delayed.
+        (looks == 3).then_some(Fault::DelayBefore(Duration::from_secs(60)))
+    });
+    let planning =
+        async { operator(&faulty.storage()).plan_cancel("tasks", &JobFilter::new().key("ada")).await };
+    let fail = async |_: Task| Err::<(), _>(JobError::retry_after(Duration::from_secs(3_600), "later"));
+    let failing = present(&storage).handle(fail).build().unwrap().run_until(after(30));
+    let (plan, report) = tokio::join!(planning, failing);
+    assert_eq!(report.unwrap().retried, 1);
+    let plan = plan.unwrap();
+    assert_eq!((ids(&plan), plan.complete), (vec!["a1"], true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn plan_is_not_complete_if_a_job_arrived_while_it_was_made() {
+    let sharded = Sharded::builder().account("a", in_memory()).build().unwrap();
+    let storage = Storage::from(sharded.stores());
+    send(&storage, "a1", "ada", 600).await;
+    // Quiet: the requests come in this order, and the planned one is that of the moment.
+    let faulty = Faulty::quiet(&storage);
+    faulty.plan_always(Operation::Peek, Fault::DelayBefore(Duration::from_secs(10)));
+    let planning =
+        async { operator(&faulty.storage()).plan_cancel("tasks", &JobFilter::new().key("ada")).await };
+    let arriving = async {
+        sleep(Duration::from_secs(5)).await;
+        send(&storage, "b1", "bob", 0).await;
+    };
+    let (plan, ()) = tokio::join!(planning, arriving);
+    let plan = plan.unwrap();
+    assert_eq!((ids(&plan), plan.complete), (vec![], false), "it sees one of two jobs");
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_selected_is_nothing_and_half_a_cancellation_says_so() {
     let storage = in_memory();
@@ -114,11 +176,38 @@ async fn nothing_selected_is_nothing_and_half_a_cancellation_says_so() {
     let plan = CancelPlan::of_jobs([JobReference::new("tasks", "a"), JobReference::new("tasks", "")]);
     assert_eq!(admin.cancel_all(&plan).await.unwrap_err().kind(), ErrorKind::Invalid);
 
-    let faulty = Faulty::new(&storage);
+    // Quiet: the requests overtake each other at a distance, and the second one is counted.
+    let faulty = Faulty::quiet(&storage);
     faulty.plan(Operation::PutBlob, 2, Fault::Refuse(StoreErrorKind::Unauthorized));
     let plan = CancelPlan::of_jobs(["a", "b", "c"].map(|id| JobReference::new("tasks", id)));
     let error = operator(&faulty.storage()).cancel_all(&plan).await.unwrap_err();
     assert!(error.to_string().starts_with("2 of 3 jobs"), "{error:?}");
     let report = operator(&faulty.storage()).cancel_all(&plan).await.unwrap();
     assert_eq!(report.jobs, plan.jobs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellation_ends_when_the_storage_takes_no_requests() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let jobs = (0..1_000).map(|number| JobReference::new("tasks", number.to_string()));
+    let error = operator(&faulty.storage()).cancel_all(&CancelPlan::of_jobs(jobs)).await.unwrap_err();
+    assert!(error.to_string().starts_with("0 of 1000 jobs"), "{error:?}");
+    assert!(faulty.calls_of(Operation::PutBlob) < 200, "{}", faulty.calls_of(Operation::PutBlob));
+}
+
+#[tokio::test(start_paused = true)]
+async fn plan_of_a_cancellation_reads_a_bounded_part_of_a_long_queue() {
+    let storage = in_memory();
+    send(&storage, "a1", "ada", 0).await;
+    let queue = "tasks".parse().unwrap();
+    let strange = vec![PutMessage::new("{}"); 1_000];
+    for _ in 0..101 {
+        assert!(storage.queues().put_all(&queue, strange.clone()).await.iter().all(Result::is_ok));
+    }
+    let faulty = Faulty::new(&storage);
+    let plan = operator(&faulty.storage()).plan_cancel("tasks", &JobFilter::new().key("ada")).await.unwrap();
+    assert_eq!((ids(&plan), plan.complete), (vec!["a1"], false));
+    assert!(faulty.calls_of(Operation::Peek) <= 105, "{}", faulty.calls_of(Operation::Peek));
 }

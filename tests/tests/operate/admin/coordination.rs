@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::schedule::Schedule;
 use jobqueue::settings::Metadata;
-use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
-use jobqueue::{Context, ErrorKind, JobError, JobInfo, SendOptions, Storage};
-use jobqueue_admin::DeadLetterFilter;
+use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, PutMessage, StoreErrorKind};
+use jobqueue::{Context, Error, ErrorKind, JobError, JobInfo, QueueMessage, QueueName, SendOptions, Storage};
+use jobqueue_admin::{DeadLetterFilter, JobFilter};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::sleep;
@@ -81,6 +81,8 @@ async fn paused_schedule_does_not_send_a_slot_whose_send_failed() {
         faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unavailable));
         sleep(4 * HOUR).await;
         assert!(operator(&storage).pause_schedule("nightly").await.unwrap());
+        // A send that is under way does not look at the pause.
+        sleep(HOUR / 60).await;
         faulty.heal();
         sleep(HOUR).await;
         assert!(waiting(&storage).await.is_empty());
@@ -185,6 +187,29 @@ async fn run_those_that_die(storage: &Storage) {
 }
 
 // What is not known is not zero, and what holds the batch up is not behind a hundred jobs that only wait.
+#[tokio::test(start_paused = true)]
+async fn child_that_has_ended_holds_no_batch_up_with_a_letter_of_another_message() {
+    let storage = in_memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send_all((0..2).map(|number| task(number.to_string()))).await.unwrap();
+    batch.then(&task("done")).await.unwrap();
+    let admin = operator(&storage);
+    let queue = "tasks".parse().unwrap();
+    let first = storage.queues().peek(&queue, 1).await.unwrap().remove(0).text.unwrap();
+    let handler = async |job: Task| match job.name.as_str() {
+        "0" => Ok(()),
+        _ => Err(JobError::retry_after(Duration::from_secs(7_200), "later")),
+    };
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    let dead = "tasks-poison".parse().unwrap();
+    storage.queues().create_queue(&dead, &Metadata::new()).await.unwrap();
+    let _ = storage.queues().put(&dead, jobqueue::storage::PutMessage::new(first)).await.unwrap();
+    let [listed] = &admin.batches().await.unwrap().batches[..] else { panic!("one batch") };
+    let shown = admin.batch("mosaic").await.unwrap();
+    assert_eq!((listed.done, listed.dead, listed.dead_is_exact), (1, 0, true), "{listed:?}");
+    assert_eq!((shown.done, shown.dead, shown.dead_is_exact), (1, 0, true), "{shown:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn dead_children_come_first_and_are_counted_as_far_as_known() {
     let storage = in_memory();
@@ -304,4 +329,37 @@ async fn batches_that_somebody_has_put_below_each_other_are_shown_once() {
     }
     let list = operator(&storage).batches().await.unwrap();
     assert_eq!(list.tree().len(), 3);
+}
+
+// Another program that passes on headers, such as those of a tenant, passes on those of a child.
+#[tokio::test(start_paused = true)]
+async fn job_with_the_headers_of_a_child_is_not_shown_as_the_child() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send_all([task("tile")]).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    let handler = async |job: Task, ctx: Context| {
+        if job.name != "tile" {
+            return Err(JobError::dead_letter("the copy is broken"));
+        }
+        let mut event = serde_json::json!({
+            "specversion": "1.0", "id": "copy", "source": "/others", "type": Task::KIND, "datacontenttype": "application/json",
+            "data": task("copy"),
+        });
+        ctx.info().headers.iter().for_each(|(name, value)| event[name] = (&**value).into());
+        let tasks = QueueName::new("tasks")?;
+        ctx.storage().queues().put(&tasks, PutMessage::new(event.to_string())).await.map_err(Error::from)?;
+        Err(JobError::snooze(Duration::from_secs(3_600)))
+    };
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    let [letter] = &admin.dead_letters("tasks", &DeadLetterFilter::new()).await.unwrap().letters[..] else {
+        panic!("one dead letter")
+    };
+    assert_eq!(letter.headers["batchid"], "mosaic");
+    assert_eq!(letter.batch, None);
+    assert_eq!(admin.batches().await.unwrap().batches[0].dead_text(), "0");
+    assert_ne!(admin.batch("mosaic").await.unwrap().open[0].place, "dead");
+    let plan = admin.plan_cancel("tasks", &JobFilter::new().batch("mosaic")).await.unwrap();
+    assert_eq!(plan.jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["mosaic/0"]);
 }

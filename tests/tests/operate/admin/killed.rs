@@ -81,5 +81,5 @@ async fn killed_worker_disappears_and_its_job_waits_when_its_lease_is_over() {
     assert_eq!(found.reasons[0].code, "no_worker", "{found:?}");
     let overview = admin.queue("tasks").await.unwrap();
     assert_eq!(overview.length, Some(1));
-    assert_eq!(overview.visible, 1);
+    assert_eq!(overview.visible, Some(1));
 }

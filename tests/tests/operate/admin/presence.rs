@@ -212,7 +212,7 @@ async fn no_job_notices_that_the_record_cannot_be_written() {
 
 /// The clock of an operator who is ahead by so many seconds, or behind.
 #[derive(Debug)]
-struct Wrong(i64);
+pub struct Wrong(pub i64);
 
 impl Clock for Wrong {
     fn now(&self) -> SystemTime {

@@ -4,9 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError};
 use jobqueue_admin::{DeadLetterFilter, PauseOptions, SettingsPlan};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
+use tokio::time::{Instant, timeout};
 
 use crate::admin::support::{operator, send, storages};
 
@@ -22,7 +25,7 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
         assert_eq!(names, ["lonely-poison", "mails"]);
         let mails = &queues[1];
         assert_eq!(mails.length, Some(40));
-        assert_eq!(mails.visible, 32);
+        assert_eq!(mails.visible, Some(32));
         assert_eq!(mails.dead_letters, Some(1));
         assert!(
             !mails.visible_is_exact
@@ -221,4 +224,53 @@ async fn job_that_was_delayed_has_waited_since_it_was_due() {
     after(3_610).await;
     let oldest = operator(&storage).queue("tasks").await.unwrap().oldest;
     assert_eq!(oldest, Some(Duration::from_secs(10)));
+}
+
+/// The storage of blobs may be the cause of the incident, and may be another account than that of the queues.
+#[tokio::test(start_paused = true)]
+async fn pause_does_not_wait_for_the_time_of_a_storage_that_hangs() {
+    let storage = in_memory();
+    // Quiet: the time that passes is that of the pause alone.
+    let faulty = Faulty::quiet(&storage);
+    let admin = operator(&faulty.storage());
+    for queue in ["mails", "letters"] {
+        admin.create_queue(queue).await.unwrap();
+    }
+    for operation in [Operation::ListBlobs, Operation::QueueProperties] {
+        faulty.plan_always(operation, Fault::Hang);
+    }
+    let began = Instant::now();
+    for is_new in [true, false] {
+        let paused = timeout(Duration::from_secs(60), admin.pause("mails")).await;
+        assert_eq!(paused.expect("it needs no time").unwrap(), is_new);
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    let hour = PauseOptions::new().length(Duration::from_secs(3_600));
+    let paused = timeout(Duration::from_secs(5), admin.pause_with("letters", hour)).await;
+    let refused = paused.expect("it waits for the time for two seconds").unwrap_err();
+    assert!(refused.is_retryable(), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn queue_that_cannot_be_read_has_no_figures() {
+    let faulty = Faulty::new(&in_memory());
+    let admin = operator(&faulty.storage());
+    send(&admin, "mails", ["1".to_owned()]).await;
+    faulty.plan_always(Operation::QueueProperties, Fault::Refuse(StoreErrorKind::Unavailable));
+    let [queue] = &admin.queues().await.unwrap()[..] else { panic!("one queue") };
+    assert!(queue.error.is_some());
+    let json = serde_json::to_value(queue).unwrap();
+    for name in ["length", "visible", "oldest_seconds", "dead_letters", "paused"] {
+        assert!(json[name].is_null(), "{name}: {json}");
+    }
+}
+
+#[tokio::test]
+async fn last_of_several_values_of_a_setting_counts() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = operator(&storage);
+    send(&admin, "mails", []).await;
+    admin.apply_settings(&plan(&admin, "90").await).await.unwrap();
+    let twice = [("defaulttimeout", Some("60")), ("DefaultTimeout", Some("90"))];
+    assert!(admin.plan_settings("mails", twice).await.unwrap().is_empty(), "it is 90 already");
 }

@@ -95,7 +95,10 @@ impl Side {
             }
             Op::DeleteQueue { queue } => plain(queues.delete_queue(&name(*queue)).await),
             Op::ListQueues => plain(queues.list_queues("queue").await),
-            Op::Properties { queue } => plain(queues.queue_properties(&name(*queue)).await),
+            Op::Properties { queue } => {
+                let properties = queues.queue_properties(&name(*queue)).await;
+                plain(properties.map(|found| (found.metadata, found.approximate_count)))
+            }
             Op::SetMetadata { queue, metadata: kind } => {
                 plain(queues.set_queue_metadata(&name(*queue), &metadata(*kind)).await)
             }
@@ -140,9 +143,9 @@ impl Side {
             Op::Get { queue, count, visibility } => {
                 let options = GetMessages::new(*count, ms(*visibility));
                 let received = queues.get(&name(*queue), options).await;
+                // The time until the next message may be early on one of them.
                 plain(received.map(|received| {
-                    let messages: Vec<_> = received.messages.into_iter().map(|m| self.leased(m)).collect();
-                    (messages, received.next_visible_in)
+                    received.messages.into_iter().map(|m| self.leased(m)).collect::<Vec<_>>()
                 }))
             }
             Op::Update { queue, message, visibility, text, expired } => {

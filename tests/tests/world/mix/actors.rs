@@ -22,10 +22,10 @@ use super::spec::{Fan, Script, Spec, filling};
 
 /// A sender's process, and what it remembers.
 #[derive(Clone)]
-struct Actor {
-    world: World,
-    diary: Diary,
-    node: Node,
+pub(super) struct Actor {
+    pub(super) world: World,
+    pub(super) diary: Diary,
+    pub(super) node: Node,
     /// The last message that was sent, and the job as the history names it.
     last: Arc<Mutex<Option<(Sent, String)>>>,
 }
@@ -90,6 +90,9 @@ impl Actor {
             What::Sweep => self.sweep().await,
             What::Search => journal::search(&self.world, &self.node, &self.diary).await,
             What::Pause { time } => self.pause(time).await,
+            What::PauseFor { time } => self.pause_for(time).await,
+            What::CancelAll { key } => self.cancel_all(&key).await,
+            What::RedriveAfterCanary => self.redrive_after_canary().await,
             What::Threshold { attempts } => self.set("poisonthreshold", &attempts.to_string()).await,
             What::KillSender { call, applied } => {
                 self.node.kill_at_call(call, applied);
@@ -115,7 +118,7 @@ impl Actor {
         self.node.queue().await
     }
 
-    fn note(&self, note: Note) {
+    pub(super) fn note(&self, note: Note) {
         self.diary.note(&self.world, self.node.name(), note);
     }
 
@@ -207,21 +210,25 @@ impl Actor {
         let queue = self.queue::<Work>().await?;
         // Before, since its process may die in the middle.
         self.node.account_for(&id, "cancelled, perhaps");
-        if queue.cancel(&sent).await? {
-            self.note(Note::Cancelled { id });
+        match queue.cancel(&sent).await {
+            Ok(true) => self.note(Note::Cancelled { id }),
+            Ok(false) => self.node.kept(&id),
+            Err(error) => return Err(error),
         }
         Ok(())
     }
 
     async fn cancel_unique(&self, key: &str) -> Result<(), Error> {
         let queue = self.queue::<Work>().await?;
-        // Whatever it says, the claim may have ended, and a job of this key may have been taken back.
-        for spec in self.diary.plan.specs().filter(|spec| spec.key.as_deref() == Some(key)) {
-            self.node.account_for(&spec.id, "unique work cancelled, perhaps");
-        }
+        // Before, since its process may die in the middle.
+        let specs = || self.diary.plan.specs().filter(|spec| spec.key.as_deref() == Some(key));
+        specs().for_each(|spec| self.node.account_for(&spec.id, "unique work cancelled, perhaps"));
         self.note(Note::UniqueCancelled { key: key.to_owned() });
         let done = queue.cancel_unique(key).await;
         self.world.note(self.node.name(), format!("cancels unique {key}: {done:?}"));
+        if let Ok(false) = done {
+            specs().for_each(|spec| self.node.kept(&spec.id));
+        }
         Ok(())
     }
 
@@ -245,13 +252,21 @@ impl Actor {
         Ok(())
     }
 
+    /// Puts a job with the headers of a child or a continuation, as another program may: sends leave them out.
     async fn forge(&self, id: &str, batch: &str, index: u64, continues: bool) -> Result<(), Error> {
         let queue = self.queue::<Part>().await?;
         let (of, token) = if continues { ("batchof", "batchoftoken") } else { ("batchid", "batchtoken") };
-        let headers =
-            SendOptions::new().header(of, batch).header(token, "00").header("batchindex", index.to_string());
         let part = Part { id: id.to_owned(), script: Script::default() };
-        self.node.send_with(&queue, &part, id, headers).await.map(drop)
+        let event = serde_json::json!({
+            "specversion": "1.0", "id": id, "source": "/jobqueue/forger", "type": Part::KIND, "datacontenttype": "application/json",
+            "data": part, of: batch, token: "00", "batchindex": index.to_string(),
+        });
+        self.node.send_begins(id, queue.name().as_str());
+        let message = PutMessage::new(event.to_string());
+        let put = self.node.storage().queues().put(queue.name(), message).await;
+        let verdict = if put.is_ok() { Verdict::Acknowledged } else { Verdict::Unknown };
+        self.node.was_told(id, verdict, None);
+        Ok(put.map(drop)?)
     }
 
     /// Sends a job of the parts that refers to the payload of some job of work: its end must not touch that.

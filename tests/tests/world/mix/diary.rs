@@ -28,6 +28,12 @@ pub(super) enum Note {
     UniqueCancelled { key: String },
     /// A job was certainly cancelled.
     Cancelled { id: String },
+    /// An operator's request to cancel a job was made.
+    CancelRequested { id: String },
+    /// The queue of work is paused until this time of the world, in milliseconds.
+    PausedUntil { millis: u64 },
+    /// A redrive put these jobs back, the canary first; it began after this entry.
+    AfterCanary { began: usize, canary: usize, jobs: Vec<String> },
     /// A sender, or a job, begins to send the children of a batch, for the first time or again.
     BatchBegins { id: String },
     /// A batch was sealed.

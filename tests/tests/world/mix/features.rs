@@ -16,7 +16,7 @@ features! {
     Delayed, TimeToLive, InOrder, SendAll, Resend, Unique, Cancel, CancelUnique, Batches, Nested, Blobs, Checkpoints, Steps, Once,
     Snooze, Panic, Fail, Reject, Redrive, Purge, Clear, Sweep, Schedule, Leader, Sharding, Pause, Threshold, Versions,
     Sources, Headers, Interrupted, Twice, Forged, Durable, Limits, Faults, Crashes, Freezes, Skew, Outages, Restarts,
-    SenderCrashes, Journal,
+    SenderCrashes, Journal, CancelPlans, Canaries, PausesWithEnd,
 }
 
 /// The features that are known to be broken, with the reason. Remove a line when its cause is fixed.

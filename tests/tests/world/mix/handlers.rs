@@ -55,6 +55,10 @@ pub(super) fn equip(worker: WorkerBuilder, node: &Node, world: &World, diary: &D
         diary.candidate(node.name(), &leader);
         drop(node.spawn(lead(leader, here)));
     }
+    if plan.has(Feature::CancelPlans) {
+        // Requests reach a worker by its record, which none keeps on virtual time by itself.
+        worker = worker.presence(Duration::from_secs(15));
+    }
     if let Some(kept) = plan.history() {
         worker = worker.name(node.name().to_string()).history(kept);
     }

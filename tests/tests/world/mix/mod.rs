@@ -11,6 +11,7 @@ mod diary;
 mod features;
 mod handlers;
 mod messages;
+mod operator;
 mod plan;
 mod run;
 mod scenes;

@@ -58,6 +58,16 @@ pub(super) enum What {
     Pause {
         time: Duration,
     },
+    /// Pauses the queue of work for a time, which ends by itself.
+    PauseFor {
+        time: Duration,
+    },
+    /// Cancels all jobs of a key.
+    CancelAll {
+        key: String,
+    },
+    /// Puts dead letters back, one of them first.
+    RedriveAfterCanary,
     /// Searches the journal of ended jobs.
     Search,
     Threshold {
@@ -230,6 +240,9 @@ impl<'a> Drawing<'a> {
             (Feature::Sweep, |_| What::Sweep),
             (Feature::Journal, |_| What::Search),
             (Feature::Pause, |draw| What::Pause { time: draw.seconds(40) }),
+            (Feature::PausesWithEnd, |draw| What::PauseFor { time: draw.seconds(90) }),
+            (Feature::CancelPlans, |draw| What::CancelAll { key: draw.key() }),
+            (Feature::Canaries, |_| What::RedriveAfterCanary),
             (Feature::Threshold, |draw| What::Threshold { attempts: draw.rng.random_range(1..6) }),
             (Feature::SenderCrashes, |draw| What::KillSender {
                 call: draw.rng.random_range(0..12),

@@ -137,7 +137,8 @@ fn plan(request: &AuthorizedRequest, fields: &Fields) -> Result<(DeadLetterPlan,
         let (job, selection) = (reference(fields)?, Selection::read(fields, &request.app.redactor)?);
         let queue = job.queue.clone();
         let letter = PlannedLetter::from(job).given(fields.exact("message"), PlannedLetter::with_message);
-        return Ok((DeadLetterPlan::of_jobs(queue, [letter]), selection));
+        let plan = DeadLetterPlan::of_jobs(queue, [letter]);
+        return Ok((plan.given(fields.time("before")?, DeadLetterPlan::before), selection));
     };
     let operation = operation::find(request, preview)?;
     match (&operation.order.verb, operation.progress().ended) {

@@ -34,6 +34,7 @@ struct Copied {
     source: String,
     version: Option<u32>,
     key: String,
+    content_type: String,
     payload: String,
 }
 
@@ -81,6 +82,7 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
         source: message.source.clone(),
         version: message.version,
         key: message.key.clone().unwrap_or_default(),
+        content_type: message.content_type.clone().unwrap_or_default(),
         payload: payload.get().to_owned(),
     }))
 }
@@ -93,6 +95,7 @@ pub(crate) async fn send(request: AuthorizedRequest, fields: Fields) -> Result<A
         .given(fields.text("id"), RawSend::id)
         .given(fields.exact("source"), RawSend::source)
         .given(fields.text("key"), RawSend::key)
+        .given(fields.text("contenttype"), RawSend::content_type)
         .given(fields.duration("delay")?, |job, delay| job.with(SendOptions::new().delay(delay)));
     let sent = request.admin.send(queue, job).await?;
     let path = job_path(&sent.queue, sent.source.as_deref().unwrap_or_default(), &sent.id);

@@ -113,7 +113,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         cancellation: cancellation(&found.cancellation),
         payload,
         checkpoint,
-        may_cancel: access.allows(Action::Cancel) && !has_ended && can_be_cancelled(&found),
+        may_cancel: access.allows(Action::Cancel) && can_be_cancelled(&found),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
         may_copy: access.allows(Action::Send) && !request.app.redactor.hides(),
@@ -130,14 +130,14 @@ fn batch_of(message: &RawJob) -> Option<(String, String)> {
     Some((crate::browser::text::encoded(&batch.id), line(&batch.id)))
 }
 
-/// Returns whether a request to cancel the job has a sense: it is no dead letter, and none was made.
+/// Returns whether a request to cancel the job has a sense: a message of it may wait or run, and no request was made.
 fn can_be_cancelled(found: &Explanation) -> bool {
-    found.place != JobPlace::Dead && found.cancellation == Cancellation::None
+    !found.has_ended && found.cancellation == Cancellation::None
 }
 
-/// Returns whether the job has certainly ended, and not only an earlier one of its id.
+/// Returns whether the history has the end of the job, and not only that of an earlier one of its id.
 fn has_ended(found: &Explanation) -> bool {
-    found.place == JobPlace::Ended && !found.reasons.iter().any(|reason| reason.code == "ended_once")
+    found.place == JobPlace::Ended && found.has_ended
 }
 
 /// Returns where the job stands, a sentence about that, and the reasons why it does not run.

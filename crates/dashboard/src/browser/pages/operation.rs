@@ -35,7 +35,7 @@ struct OperationPage<'a> {
     /// The reason why it ended early. It may quote the error of a job.
     stopped: Option<String>,
     /// The outcome of a redrive that has ended, or the reason why it cannot be read.
-    outcome: Option<Result<Arc<PlanOutcome>, String>>,
+    outcome: Option<Arc<Result<PlanOutcome, String>>>,
     /// Those that died again: path, id and error.
     died: Vec<(String, String, String)>,
     may_stop: bool,
@@ -64,7 +64,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     };
     let stopped = report.and_then(|report| report.stopped.as_deref());
     let stopped = stopped.map(|why| shown(&request, &order.queue, "", Field::Error, why));
-    let died = outcome.iter().flatten().flat_map(|outcome| &outcome.dead_again).take(NAMED).map(|died| {
+    let known = outcome.as_deref().and_then(|outcome| outcome.as_ref().ok());
+    let died = known.iter().flat_map(|outcome| &outcome.dead_again).take(NAMED).map(|died| {
         let JobReference { queue, source, id, .. } = &died.job;
         let error = shown(&request, queue, "", Field::Error, died.error.as_deref().unwrap_or("-"));
         (job_path(queue, source.as_deref().unwrap_or_default(), id), line(id), error)
@@ -99,9 +100,11 @@ async fn outcome_of(
     request: &AuthorizedRequest,
     operation: &str,
     report: &BulkReport,
-) -> Result<Arc<PlanOutcome>, String> {
-    let work = async { request.app.admin.outcome(&report.plan()).await };
-    request.app.reads.get(operation, work).await.map_err(|error| PageError::from(error).text)
+) -> Arc<Result<PlanOutcome, String>> {
+    let text = |error| PageError::from(error).text;
+    // An outcome that cannot be read is not asked for again by each viewer.
+    let work = async { Ok(request.app.admin.outcome(&report.plan()).await.map_err(text)) };
+    request.app.reads.get(operation, work).await.unwrap_or_else(|error| Arc::new(Err(text(error))))
 }
 
 pub(super) fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operation>, PageError> {
@@ -116,10 +119,6 @@ pub(super) fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operatio
 /// Stops an operation. Whoever may start one of its sort may stop it.
 pub(crate) async fn stop(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let operation = find(&request, fields.required("operation")?)?;
-    let subject = format!("operation on dead letters of {}", operation.order.queue);
-    request.admin.require(operation.order.verb.action(), &subject)?;
-    operation.stop();
-    let operator = request.admin.operator().escape_debug();
-    tracing::info!(%operator, operation = %operation.id, queue = %operation.order.queue, "requested the stop of a bulk operation");
+    operation.stop(&request.admin).await?;
     Ok(Answer::Go(format!("operations/{}?done=stopping", operation.id)))
 }

@@ -63,7 +63,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         waiting: sum(|figures| figures.waiting),
         running: sum(|figures| figures.in_flight),
         dead: look.queues().iter().map(|queue| queue.dead_letters).collect(),
-        oldest: open.filter_map(|queue| queue.oldest).max().map_or_else(|| "-".to_owned(), age),
+        oldest: oldest_of(open),
         unserved: queues.iter().filter(|row| row.is_unserved).count(),
         workers: look.present().count(),
         draining: look.present().filter(|worker| worker.record.draining).count(),
@@ -80,7 +80,18 @@ pub(super) fn oldest(queue: &QueueOverview) -> String {
     match queue.oldest {
         Some(oldest) if !queue.visible_is_exact => format!("≥ {}", age(oldest)),
         Some(oldest) => age(oldest),
-        None if queue.length.is_some() && !queue.visible_is_exact => "?".to_owned(),
-        None => "-".to_owned(),
+        None if queue.visible == Some(0) && queue.visible_is_exact => "-".to_owned(),
+        None => "?".to_owned(),
+    }
+}
+
+/// Returns the age of the oldest job of several queues, as far as it is known.
+fn oldest_of<'q>(queues: impl Iterator<Item = &'q QueueOverview> + Clone) -> String {
+    let is_unknown = queues.clone().any(|queue| oldest(queue) == "?");
+    match (queues.filter_map(|queue| queue.oldest).max(), is_unknown) {
+        (Some(oldest), false) => age(oldest),
+        (Some(oldest), true) => format!("≥ {}", age(oldest)),
+        (None, false) => "-".to_owned(),
+        (None, true) => "?".to_owned(),
     }
 }

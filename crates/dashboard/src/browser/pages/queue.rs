@@ -32,6 +32,8 @@ struct QueuePage<'a> {
 
 struct May {
     pause: bool,
+    /// True if it may replace the pause that holds.
+    repause: bool,
     resume: bool,
     settings: bool,
     send: bool,
@@ -83,6 +85,7 @@ fn may(request: &AuthorizedRequest, paused: Option<bool>) -> May {
     let access = request.admin.access();
     May {
         pause: access.allows(Action::Pause) && paused != Some(true),
+        repause: access.allows(Action::Pause) && paused == Some(true),
         resume: access.allows(Action::Resume) && paused != Some(false),
         settings: access.allows(Action::ChangeSettings),
         send: access.allows(Action::Send),
@@ -129,7 +132,8 @@ pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<
     let name = fields.required("queue")?;
     let options = PauseOptions::new()
         .given(fields.duration("for")?, PauseOptions::length)
-        .given(fields.text("note"), PauseOptions::note);
+        .given(fields.text("note"), PauseOptions::note)
+        .replacing(fields.text("replace").is_some());
     let done = if request.admin.pause_with(name, options).await? { "paused" } else { "unchanged" };
     Ok(to(name, done))
 }

@@ -20,9 +20,17 @@ pub(crate) fn job_query(queue: &str, source: &str, id: &str) -> String {
 
 /// Returns the name of a dead letter as a part of an address: another one of its job has another.
 pub(crate) fn letter_query(job: &RawJob) -> String {
-    let message = job.dead.as_ref().and_then(|dead| dead.message.as_deref());
-    let message = message.map(|id| format!("&message={}", encoded(id))).unwrap_or_default();
-    job_query(&job.queue, &job.source, &job.id) + &message
+    let dead = job.dead.as_ref();
+    let letter = match dead.map(|dead| (dead.message.as_deref(), dead.inserted)) {
+        Some((Some(message), _)) => format!("&message={}", encoded(message)),
+        // It names no message: a later one of its job has another time.
+        Some((None, Some(inserted))) => {
+            let inserted = jiff::Timestamp::try_from(inserted).map(|time| time.to_string());
+            inserted.map_or_else(|_| String::new(), |time| format!("&before={}", encoded(&time)))
+        }
+        _ => String::new(),
+    };
+    job_query(&job.queue, &job.source, &job.id) + &letter
 }
 
 /// Returns a text of a job in one line, as the embedding program allows it. An empty kind is one that is not known.

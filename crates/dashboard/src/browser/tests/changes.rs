@@ -75,6 +75,12 @@ async fn pause_shows_its_end_its_author_and_its_note() {
     assert!(page.contains("Until <time"), "{page}");
     let refused = browser.post("/do/pause", &[("queue", "mails"), ("for", "soon")]).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    let others = [("queue", "mails"), ("note", "deploy")];
+    assert_eq!(browser.post("/do/pause", &others).await.status, StatusCode::CONFLICT);
+    assert!(page.contains("Replace the pause"), "{page}");
+    let replaced = browser.post("/do/pause", &[others[0], others[1], ("replace", "1")]).await;
+    assert_eq!(replaced.location(), "../queues/mails?done=paused");
+    assert_eq!(mails(&storage).await.pause.unwrap().note.as_deref(), Some("deploy"));
 }
 
 #[tokio::test]

@@ -1,10 +1,16 @@
 //! One dead letter among several of its job, and the reports of what became of dead letters.
 
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
 use axum::http::StatusCode;
-use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{Storage, Worker};
-use jobqueue_admin::{DeadLetterFilter, RawSend};
+use jobqueue::sharded::Sharded;
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::{QueueName, SendOptions, Storage, Worker};
+use jobqueue_admin::{AccessLevel, Action, Admin, DeadLetterFilter, OperatorEvent, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
+
+use crate::Dashboard;
 
 use super::changes::{ended, operation, previewed};
 use super::support::{Browser, Mail, filled, operate, reject_all, send};
@@ -109,4 +115,107 @@ async fn copy_in_the_form_keeps_the_sender() {
     assert_eq!(browser.post("/do/send", &fields).await.status, StatusCode::SEE_OTHER);
     let jobs = admin.peek("mails").await.unwrap();
     assert_eq!(jobs[1].source, "/shop");
+}
+
+// The storage has moved it, or another program has put it there.
+#[tokio::test]
+async fn letter_that_names_no_message_is_no_later_one_of_its_job() {
+    let storage = filled().await;
+    let event = r#"{"specversion":"1.0","id":"plain","source":"/other","type":"mail","data":{"to":"ada"}}"#;
+    let poison = QueueName::new("mails-poison").unwrap();
+    let _ = storage.queues().put(&poison, PutMessage::new(event)).await.unwrap();
+    let browser = Browser::operating(&storage);
+    let page = browser.page("/job?queue=mails&id=plain").await;
+    let plain = DeadLetterFilter::new().ids(["plain"]);
+    assert_eq!(operate(&storage).redrive("mails").filter(plain).run().await.unwrap().count, 1);
+    reject_all(&storage).await;
+    let before = dead(&storage).await;
+    let purge = browser.post(&address(&page, "do/purge?"), &[("confirm", "mails")]).await;
+    assert!(ended(&browser, purge.location()).await.contains("0 deleted"));
+    assert_eq!(dead(&storage).await, before);
+    let page = browser.page("/job?queue=mails&id=plain").await;
+    let purge = browser.post(&address(&page, "do/purge?"), &[("confirm", "mails")]).await;
+    assert!(ended(&browser, purge.location()).await.contains("1 deleted"));
+}
+
+#[tokio::test]
+async fn redrive_that_waits_for_its_canary_says_so() {
+    let storage = filled().await;
+    for id in ["one", "two"] {
+        send(&operate(&storage), id).await;
+    }
+    reject_all(&storage).await;
+    let browser = Browser::operating(&storage);
+    let preview = previewed(&browser, &[("queue", "mails")]).await;
+    let redrive = browser.post("/do/redrive", &[("plan", operation(&preview)), ("canary", "1")]).await;
+    let path = redrive.location().trim_start_matches("..").to_owned();
+    let started = Instant::now();
+    while !browser.page(&path).await.contains("waits until the first 1 has ended") {
+        assert!(started.elapsed() < Duration::from_secs(60), "{}", browser.page(&path).await);
+        tokio::task::yield_now().await;
+    }
+    browser.post("/do/stop", &[("operation", operation(&redrive))]).await;
+    ended(&browser, &path).await;
+}
+
+#[tokio::test]
+async fn stop_of_an_operation_is_in_the_audit() {
+    let storage = filled().await;
+    send(&operate(&storage), "other").await;
+    reject_all(&storage).await;
+    let events = Arc::<Mutex<Vec<OperatorEvent>>>::default();
+    let sink = Arc::clone(&events);
+    let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).operator("ada");
+    let admin = admin.on_event(move |event| sink.lock().unwrap().push(event.clone())).build();
+    let browser = Browser::new(Dashboard::new(admin));
+    let preview = previewed(&browser, &[("queue", "mails")]).await;
+    let fields = [("plan", operation(&preview)), ("canary", "1")];
+    let redrive = browser.post("/do/redrive", &fields).await;
+    browser.post("/do/stop", &[("operation", operation(&redrive))]).await;
+    let events = events.lock().unwrap().clone();
+    let stop = events.iter().find(|event| event.subject.starts_with("operation ")).unwrap();
+    assert_eq!((stop.operator.as_str(), stop.action), ("ada", Action::Redrive));
+    assert!(stop.subject.ends_with("on dead letters of mails"), "{stop:?}");
+    assert!(stop.subject.contains(operation(&redrive)), "{stop:?}");
+}
+
+#[tokio::test]
+async fn copy_in_the_form_keeps_the_type_of_the_payload() {
+    let storage = Storage::memory();
+    let admin = operate(&storage);
+    admin.create_queue("mails").await.unwrap();
+    let event = r#"{"specversion":"1.0","id":"one","source":"/shop","type":"mail","datacontenttype":"application/mail+json","data":{"to":"ada"}}"#;
+    admin.send("mails", RawSend::event(event).unwrap()).await.unwrap();
+    let browser = Browser::operating(&storage);
+    let form = browser.page("/send?queue=mails&id=one").await;
+    assert!(
+        form.contains(r#"name="contenttype" autocomplete="off" value="application/mail+json""#),
+        "{form}"
+    );
+    let fields = [
+        ("queue", "mails"),
+        ("kind", "mail"),
+        ("contenttype", "application/mail+json"),
+        ("payload", "{}"),
+        ("id", "two"),
+    ];
+    assert_eq!(browser.post("/do/send", &fields).await.status, StatusCode::SEE_OTHER);
+    let jobs = admin.peek("mails").await.unwrap();
+    assert_eq!(jobs[1].content_type.as_deref(), Some("application/mail+json"));
+}
+
+// Shards show the first messages: another message of the job may wait behind them, or for its time. Here another job does.
+#[tokio::test]
+async fn dead_job_can_be_cancelled_where_not_all_jobs_are_shown() {
+    let sharded = Sharded::builder().account("a", Storage::memory()).build().unwrap();
+    for (storage, can_be_cancelled) in [(Storage::from(sharded.stores()), true), (Storage::memory(), false)] {
+        let admin = operate(&storage);
+        admin.create_queue("mails").await.unwrap();
+        send(&admin, "twice").await;
+        reject_all(&storage).await;
+        let later = SendOptions::new().delay(Duration::from_secs(3_600));
+        admin.send("mails", RawSend::json("mail", "{}").unwrap().with(later)).await.unwrap();
+        let page = Browser::operating(&storage).page("/job?queue=mails&id=twice").await;
+        assert_eq!(page.contains("do/cancel"), can_be_cancelled, "{page}");
+    }
 }

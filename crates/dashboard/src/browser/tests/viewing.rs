@@ -247,3 +247,11 @@ async fn documents_have_what_the_pages_show() {
     }
     assert_eq!(hiding.get("/api/queues").await.status, StatusCode::OK);
 }
+
+#[tokio::test]
+async fn oldest_job_of_a_queue_that_cannot_be_read_is_not_known() {
+    let faulty = Faulty::new(&filled().await);
+    faulty.plan_always(Operation::QueueProperties, Fault::Refuse(StoreErrorKind::Unavailable));
+    let page = Browser::operating(&faulty.storage()).page("/").await;
+    assert!(page.contains("<dt>Oldest</dt><dd>?</dd>"), "{page}");
+}

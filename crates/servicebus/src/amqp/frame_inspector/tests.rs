@@ -131,3 +131,41 @@ fn a_range_of_settlements_costs_no_more_than_those_that_are_awaited() {
     assert_eq!(events.frame(1, DISPOSITION, &serde_amqp::to_vec(&disposition).unwrap()), None);
     assert!(matches!(answered.try_recv(), Ok(Ok(()))));
 }
+
+fn transfer(delivery: Option<u32>, more: bool, payload: &[u8]) -> Vec<u8> {
+    let transfer = Transfer {
+        handle: Handle(4),
+        delivery_id: delivery,
+        delivery_tag: delivery.map(|_| vec![7; 16].into()),
+        message_format: Some(0),
+        settled: None,
+        more,
+        rcv_settle_mode: None,
+        state: None,
+        resume: false,
+        aborted: false,
+        batchable: false,
+    };
+    [serde_amqp::to_vec(&transfer).unwrap(), payload.to_vec()].concat()
+}
+
+// A body of 10,000 lists ended the process.
+#[test]
+fn a_message_whose_values_are_nested_too_deeply_is_spoilt_wherever_its_frames_end() {
+    let good = b"\0\x53\x75\xA0\x02\xD0\xD0";
+    let deep = [&b"\0\x53\x77"[..], &[0xC0, 0xFF, 1].repeat(40)].concat();
+    for end in 1..deep.len() {
+        let events = attached(Role::Sender);
+        let take = |body: &[u8]| events.frame(1, TRANSFER, body);
+        assert_eq!(take(&transfer(Some(5), false, good)), None);
+        let frames = [transfer(Some(6), true, &deep[..end]), transfer(None, false, &deep[end..])];
+        let shown: Vec<_> = frames.iter().map(|frame| take(frame).unwrap_or_else(|| frame.clone())).collect();
+        let changed: Vec<_> =
+            frames.concat().into_iter().zip(shown.concat()).filter(|(was, is)| was != is).collect();
+        assert_eq!(changed, [(0xC0, NO_TYPE)], "{end}");
+        assert_eq!(take(&transfer(Some(7), false, good)), None, "{end}");
+        let too_deep = [5, 6, 6, 7].map(|delivery| events.was_too_deep((1, delivery)));
+        assert_eq!(too_deep, [false, true, false, false], "{end}");
+        assert_eq!(events.link("link").count, 3);
+    }
+}

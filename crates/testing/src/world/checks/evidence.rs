@@ -8,7 +8,7 @@ use crate::world::builder::Finding;
 use crate::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
 /// The time before a message's expiry at which its lease may end.
-const LAST_MOMENT: Duration = Duration::from_secs(3);
+pub(super) const LAST_MOMENT: Duration = Duration::from_secs(3);
 
 /// The evidence that the checks read.
 #[derive(Default)]
@@ -21,6 +21,8 @@ pub(super) struct Evidence {
     /// The ids of jobs that were removed on purpose: cancelled, purged, cleared.
     pub(super) accounted: BTreeSet<String>,
 }
+/// The time after a message's expiry for which the delivery that has it may go on.
+const GOES_ON: Duration = Duration::from_secs(90);
 
 impl Evidence {
     /// Returns the jobs in the order of their names.
@@ -169,9 +171,10 @@ impl Job<'_> {
         meanwhile.iter().any(|entry| entry.node == *node && stops(entry))
     }
 
-    /// Returns whether an entry is so near to the expiry of a message of this job that no lease can be renewed.
+    /// Returns whether an entry is so near to the expiry of a message of this job that no lease can be renewed, or so soon after it that a
+    /// delivery from before goes on.
     pub(super) fn is_about_to_expire(&self, entry: &Entry) -> bool {
-        self.expires().any(|expires| entry.at + LAST_MOMENT > expires)
+        self.expires().any(|expires| (expires..expires + GOES_ON).contains(&(entry.at + LAST_MOMENT)))
     }
 
     /// Returns the times at which messages of the job may expire.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::evidence::{Job, is_of_dead_letters};
+use super::evidence::{Job, LAST_MOMENT, is_of_dead_letters};
 use super::{Evidence, Finding};
 use crate::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
@@ -15,7 +15,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             [&evidence.dead, &evidence.left, &evidence.accounted].iter().any(|ids| ids.contains(&**job.id));
         let done =
             job.entries.iter().any(|entry| matches!(entry.fact, Fact::RunEnded { end: RunEnd::Done, .. }));
-        let expired = job.expires().any(|expires| expires < end + Duration::from_secs(1));
+        let expired =
+            job.expires().any(|expires| expires < end + Duration::from_secs(1)) && !was_deleted(&job);
         if !done && !expired && !is_kept && !was_cancelled(&job) {
             found.push(job.finding(
                 "an acknowledged job is lost",
@@ -24,6 +25,16 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Returns whether a process deleted the only message of a job before it could expire: then it is not its time to live that ended it.
+fn was_deleted(job: &Job<'_>) -> bool {
+    let first = job.expires().min();
+    let deleted = job.entries.iter().find(|entry| {
+        matches!(&entry.fact, Fact::Deleted { queue } if !is_of_dead_letters(queue))
+            && first.is_none_or(|expires| entry.at + LAST_MOMENT < expires)
+    });
+    deleted.is_some_and(|deleted| !job.has_copies(deleted.number))
 }
 
 /// Returns the time of the answer to a sender that its job is stored. Only for jobs that the library sends itself the answer to the put
@@ -50,4 +61,37 @@ fn was_cancelled(job: &Job<'_>) -> bool {
                 |other: &&&Entry| other.node == entry.node && matches!(other.fact, Fact::Received { .. });
             !job.entries.iter().any(|other| is_receiver(&other))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    /// The history of a job with a time to live of a minute, which a worker receives, and perhaps deletes.
+    fn findings(deleted: bool) -> Vec<Finding> {
+        let queue = || "orders".into();
+        let expires = Some(Duration::from_secs(60));
+        let mut facts = vec![
+            (0, Fact::PutBegan { queue: queue() }),
+            (0, Fact::Put { queue: queue(), verdict: Verdict::Acknowledged, expires }),
+            (1, Fact::Received { queue: queue(), inserted: SystemTime::UNIX_EPOCH, delivery: 1, asked: 0 }),
+        ];
+        facts.extend(deleted.then(|| (2, Fact::Deleted { queue: queue() })));
+        facts.push((600, Fact::Noted("end".to_owned())));
+        let entry = |(number, (at, fact)): (usize, (u64, Fact))| {
+            let is_of_job = !matches!(fact, Fact::Noted(_));
+            let (at, job) = (Duration::from_secs(at), is_of_job.then(|| "j".into()));
+            Entry { number, at, node: "w".into(), job, fact }
+        };
+        let history = facts.into_iter().enumerate().map(entry).collect();
+        check(&Evidence { history, ..Evidence::default() })
+    }
+
+    #[test]
+    fn job_with_a_time_to_live_that_is_deleted_unrun_is_found() {
+        assert!(findings(false).is_empty());
+        assert_eq!(findings(true)[0].what, "an acknowledged job is lost");
+    }
 }

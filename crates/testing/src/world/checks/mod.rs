@@ -9,13 +9,13 @@ mod quiet;
 mod refused;
 mod stale;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jobqueue::storage::{MAX_MESSAGES, Storage};
 
 use super::builder::Finding;
 use super::known_messages::job_of;
-use super::ledger::Fact;
+use super::ledger::{Entry, Fact};
 use super::shared::{Shared, World};
 use evidence::{Evidence, is_of_dead_letters};
 pub(super) use quiet::{drained, waiting};
@@ -23,8 +23,7 @@ pub(super) use quiet::{drained, waiting};
 /// Returns the findings of all promises.
 pub(super) async fn all(shared: &Shared) -> Vec<Finding> {
     let history = shared.ledger.entries();
-    let taken = history.iter().filter(|entry| matches!(entry.fact, Fact::TakenAway { .. }));
-    let accounted = taken.filter_map(|entry| Some(entry.job.as_ref()?.to_string())).collect();
+    let accounted = accounted(&history);
     let (dead, left) = stored(&shared.accounts).await;
     let evidence = Evidence { history, dead, left, accounted };
     let mut findings = lost::check(&evidence);
@@ -36,7 +35,27 @@ pub(super) async fn all(shared: &Shared) -> Vec<Finding> {
     findings
 }
 
+/// Returns the jobs that were removed on purpose, or perhaps were.
+fn accounted(history: &[Entry]) -> BTreeSet<String> {
+    let mut removals: BTreeMap<&str, i32> = BTreeMap::new();
+    for entry in history {
+        let Some(job) = entry.job.as_deref() else { continue };
+        match entry.fact {
+            Fact::TakenAway { .. } => *removals.entry(job).or_default() += 1,
+            Fact::Kept => *removals.entry(job).or_default() -= 1,
+            _ => {}
+        }
+    }
+    let removed = removals.into_iter().filter(|(_, count)| *count > 0);
+    removed.map(|(job, _)| job.to_owned()).collect()
+}
+
 impl World {
+    /// Returns whether a job was removed on purpose, or perhaps was: [`Node::account_for`](super::Node::account_for).
+    pub fn is_accounted(&self, job: &str) -> bool {
+        accounted(&self.history()).contains(job)
+    }
+
     /// Returns whether the message of a run may have been delivered again before an entry of the history, because the process of the run was
     /// killed, stopped or cut off while it had the lease, or because a change of the message failed there. For rules of your own: nothing
     /// else excuses that another process has the message.

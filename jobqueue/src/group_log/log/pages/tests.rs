@@ -161,7 +161,10 @@ fn ends_and_cancellations_in_a_page_count_in_the_head() {
     assert!(page.end(&send(34).entry, Turn { copy: 34, delivery: 1 }, EndState::Done, START));
     let mut log = head(1);
     log.adopt(key(), 7, &page.close(), START);
-    assert_eq!(log.claim_position(&in_page(34, 7), Turn { copy: 34, delivery: 2 }, START), Position::Ended);
+    assert_eq!(
+        log.claim_position(&in_page(34, 7), Turn { copy: 34, delivery: 2 }, START),
+        Position::Ended(EndState::Done)
+    );
     let mut expected: Vec<u64> = (1..36).collect();
     expected.retain(|number| *number != 34);
     assert_eq!(drain(&mut log), expected);
@@ -266,7 +269,7 @@ fn second_message_of_a_job_that_is_done_waits_for_its_page() {
     let behind = Position::Behind { ahead: 31, overdue: false };
     assert_eq!(log.claim_position(&again, turn, START), behind);
     log.adopt(key(), 7, &page(&[Announcement { nonce: 101, ..send(1) }]).close(), START);
-    assert_eq!(log.claim_position(&again, turn, START), Position::Ended);
+    assert_eq!(log.claim_position(&again, turn, START), Position::Ended(EndState::Done));
 }
 
 #[test]

@@ -52,6 +52,34 @@ module.exports = {
         });
     },
 
+    async 'after two minutes a transaction is not known'(emulator) {
+        await prepared(emulator, async ({ raw, coordinator, id, ids }) => {
+            await emulator.advance(121);
+            const { error } = await raw.discharge(coordinator, id, false);
+            assert.equal(error.condition, 'amqp:transaction:unknown-id');
+            assert.deepEqual(await ids(), ['original']);
+        });
+    },
+
+    async 'ids and properties have limits'(emulator) {
+        const queue = await emulator.queue();
+        const raw = await Raw.connect(emulator);
+        await raw.claim(queue);
+        const sender = await raw.sender(queue);
+        const long = 'x'.repeat(129);
+        for (const message of [
+            { message_id: long },
+            { group_id: long },
+            { group_id: 'a', message_annotations: { 'x-opt-partition-key': 'b' } },
+            { application_properties: { a: 'x'.repeat(40_000), b: 'y'.repeat(40_000) } },
+        ]) {
+            const { error } = await raw.send(sender, { ...message, body: 'x' });
+            assert.equal(error?.condition, 'com.microsoft:argument-error', JSON.stringify(message).slice(0, 80));
+        }
+        assert.equal((await emulator.shown(queue)).messages.length, 0);
+        raw.connection.close();
+    },
+
     async 'the end of the connection rolls back'(emulator) {
         await prepared(emulator, async ({ raw, ids }) => {
             await raw.close();

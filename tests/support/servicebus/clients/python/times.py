@@ -24,10 +24,15 @@ def scheduled_messages_appear_when_due(emulator):
         peeked = receiver.peek_messages(10)
         assert [(str(p), p.state.value) for p in peeked] == [("a", 2), ("b", 2), ("c", 2)], peeked
         emulator.advance(61)
-        for text in "abc":
+        texts = set()
+        for number in (4, 5, 6):
             message = one(receiver)
-            assert str(message) == text and message.enqueued_time_utc >= when.replace(microsecond=0), message
+            assert message.enqueued_time_utc >= when.replace(microsecond=0), message
+            # It is appended to the queue when its time has come.
+            assert message.sequence_number == number, message
+            texts.add(str(message))
             receiver.complete_message(message)
+        assert texts == set("abc"), texts
 
 
 def a_scheduled_message_can_be_cancelled_once(emulator):

@@ -15,7 +15,7 @@ const CREDIT = 500;
 class Broker {
     constructor({ namespace, clock, faults, tokens, options }) {
         Object.assign(this, { namespace, clock, faults, tokens, options });
-        this.transactions = new Transactions(faults);
+        this.transactions = new Transactions(faults, clock);
         this.connections = new Map();
         this.container = this.listen();
     }

@@ -10,9 +10,13 @@ const DECLARE = [0x31, 'amqp:declare:list'];
 const DISCHARGE = [0x32, 'amqp:discharge:list'];
 const unknown = () => new ServiceError('amqp:transaction:unknown-id', 'The transaction is not known or has ended.');
 
+/** The time that a transaction has, in milliseconds. */
+const LONGEST = 120_000;
+
 class Transactions {
-    constructor(faults) {
+    constructor(faults, clock) {
         this.faults = faults;
+        this.clock = clock;
         this.open = new Map();
     }
 
@@ -23,7 +27,7 @@ class Transactions {
 
     find(connection, id) {
         const transaction = this.open.get(hex(id));
-        if (transaction?.connection !== connection) throw unknown();
+        if (transaction?.connection !== connection || transaction.end <= this.clock.now()) throw unknown();
         return transaction;
     }
 
@@ -48,7 +52,7 @@ class Transactions {
 
     declare(link) {
         const id = randomBytes(16);
-        this.open.set(hex(id), { connection: link.connection, link, work: [] });
+        this.open.set(hex(id), { connection: link.connection, link, work: [], end: this.clock.now() + LONGEST });
         return outcomes.declared(id);
     }
 

@@ -5,6 +5,8 @@ const { longs, required, sequences } = require('./fields.js');
 
 /** The most messages that the tier Standard deletes by one request. */
 const LARGEST_BATCH = 500;
+/** The most bytes of an answer to a peek, which has one message at least. */
+const LARGEST_PAGE = 262_144;
 
 module.exports = {
     'peek-message': (queue, body) => {
@@ -12,7 +14,7 @@ module.exports = {
         const count = number(body.get('message-count'));
         const found = queue.browse(from, count, plain(body.get('session-id')));
         if (found.length === 0) return undefined;
-        return { messages: found.map((stored) => ({ message: stored.encode() })) };
+        return { messages: page(found.map((stored) => stored.encode())).map((message) => ({ message })) };
     },
 
     'schedule-message': (queue, body) => {
@@ -42,6 +44,13 @@ module.exports = {
         return doomed.length > 0 ? { 'message-count': doomed.length } : undefined;
     },
 };
+
+/** Returns as many messages as fit into an answer. */
+function page([first, ...others]) {
+    let size = first.length;
+    const rest = others.findIndex(({ length }) => (size += length) > LARGEST_PAGE);
+    return [first, ...(rest < 0 ? others : others.slice(0, rest))];
+}
 
 function read(entry) {
     try {

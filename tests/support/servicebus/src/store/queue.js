@@ -7,7 +7,11 @@ const { Locks } = require('./locks.js');
 const { Sessions } = require('./sessions.js');
 const { StoredMessage } = require('./stored.js');
 const { badRequest, notAllowed } = require('../errors.js');
+const { plain } = require('../message.js');
+const { LARGEST_PROPERTIES } = require('./settlement.js');
 
+/** The most characters of the ids of messages and sessions, and of partition keys. */
+const LONGEST_ID = 128;
 /** The partitions of a partitioned queue; the number is in the upper 16 bits of a sequence number. */
 const PARTITIONS = 4;
 const PARTITION = 2 ** 48;
@@ -33,6 +37,16 @@ class Queue {
 
     /** Throws when the queue would refuse the message. */
     check(message) {
+        const key = plain(message.annotations.get('x-opt-partition-key'));
+        for (const id of [message.messageId, message.sessionId, key]) {
+            if (String(id ?? '').length > LONGEST_ID) throw badRequest(`An identifier has more than ${LONGEST_ID} characters.`);
+        }
+        if (key !== undefined && message.sessionId !== undefined && key !== message.sessionId) {
+            throw badRequest('The partition key of a message differs from its session id.');
+        }
+        if (message.propertiesSize > LARGEST_PROPERTIES) {
+            throw badRequest(`The properties have more than ${LARGEST_PROPERTIES} bytes.`);
+        }
         if (this.settings.RequiresSession && typeof message.sessionId !== 'string') {
             throw notAllowed('The SessionId was not set on a message, and it cannot be sent to the entity.');
         }
@@ -74,6 +88,10 @@ class Queue {
     appear(stored) {
         if (stored.state !== 'scheduled' || this.messages.get(stored.sequence) !== stored) return;
         if (this.clock.now() < stored.at) return;
+        // It is appended to the queue as if it came now, under another number.
+        this.messages.delete(stored.sequence);
+        stored.sequence = stored.originalSequence = this.nextSequence();
+        this.messages.set(stored.sequence, stored);
         stored.enqueued = stored.at;
         this.activate(stored);
     }

@@ -19,8 +19,10 @@ function check(queue, token) {
 function settle(queue, token, outcome) {
     const stored = queue.locks.find(token);
     const added = [...(outcome.properties ?? [])];
-    const texts = [...added.map(([, value]) => plain(value)), outcome.reason, outcome.description];
-    const size = texts.reduce((sum, text) => sum + Buffer.byteLength(String(text ?? '')), stored.message.propertiesSize);
+    const all = [...added, ['DeadLetterReason', outcome.reason], ['DeadLetterErrorDescription', outcome.description]];
+    const bytes = (value) => Buffer.byteLength(String(plain(value) ?? ''));
+    const known = all.filter(([, value]) => value !== undefined);
+    const size = known.reduce((sum, [name, value]) => sum + bytes(name) + bytes(value), stored.message.propertiesSize);
     if (size > LARGEST_PROPERTIES) throw badRequest(`The properties have more than ${LARGEST_PROPERTIES} bytes.`);
     for (const [name, value] of added) stored.added.set(name, value);
     APPLY[outcome.kind](queue, stored, outcome);
@@ -40,4 +42,4 @@ const APPLY = {
     },
 };
 
-module.exports = { check, settle };
+module.exports = { LARGEST_PROPERTIES, check, settle };

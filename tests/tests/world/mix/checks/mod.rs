@@ -4,6 +4,7 @@ mod batches;
 mod blobs;
 mod cancelled;
 pub(super) mod journal;
+mod operator;
 mod order;
 mod planted;
 mod progress;
@@ -101,7 +102,7 @@ impl Evidence {
     }
 
     fn is_accounted(&self, id: &str) -> bool {
-        self.first(id, |fact| matches!(fact, Fact::TakenAway { .. })).is_some()
+        self.world.is_accounted(id)
     }
 
     fn is_cleared(&self, id: &str) -> bool {
@@ -133,6 +134,7 @@ pub(super) async fn all(world: World, diary: Diary) -> Vec<Finding> {
     findings.extend(unique::check(&evidence));
     findings.extend(cancelled::check(&evidence));
     findings.extend(progress::check(&evidence));
+    findings.extend(operator::check(&evidence));
     let waiting = schedule::waiting(&world).await;
     findings.extend(schedule::check(&evidence, &waiting));
     findings.extend(journal::check(&world, &evidence).await);

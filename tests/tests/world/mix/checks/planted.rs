@@ -8,10 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::storage::{BlobName, ContainerName};
+use jobqueue::storage::{BlobName, ContainerName, Operation};
+use jobqueue_testing::faults::Fault;
 use jobqueue_testing::world::{Entry, Fact, Finding, World};
 
-use super::{Evidence, batches, blobs, cancelled, is_of, journal, order, progress, schedule, unique};
+use super::{
+    Evidence, batches, blobs, cancelled, is_of, journal, operator, order, progress, schedule, unique,
+};
 use crate::mix::backend::Backend;
 use crate::mix::diary::{Diary, Note};
 use crate::mix::features::Feature;
@@ -84,9 +87,12 @@ async fn judged(world: World, diary: Diary, defect: Defect) -> Vec<Finding> {
     let mut history = world.history();
     (defect.facts)(&mut history);
     let evidence = Evidence { world: world.clone(), history, diary, dead };
-    for check in [order::check, batches::check, unique::check, cancelled::check, progress::check] {
+    let checks =
+        [order::check, batches::check, unique::check, cancelled::check, progress::check, operator::check];
+    for check in checks {
         findings.extend(check(&evidence));
     }
+    findings.extend(schedule::check(&evidence, &[]));
     findings.extend(journal::check(&world, &evidence).await);
     findings
 }
@@ -169,6 +175,46 @@ fn cancelled_job_that_runs_is_told() {
 }
 
 #[test]
+fn job_that_begins_in_a_pause_is_told() {
+    let pause = What::PauseFor { time: Duration::from_secs(90) };
+    let jobs = ["j1.", "j2."].map(|id| job(id.to_owned(), Script::default()));
+    let [first, second] = jobs;
+    let plan = plan(&[Feature::PausesWithEnd], [first, pause, second]);
+    let defect = Defect::of_facts(|history| {
+        let began = |entry: &&mut Entry| is_of(entry, "j2.") && matches!(entry.fact, Fact::RunBegan { .. });
+        history.iter_mut().filter(began).for_each(|entry| entry.at = Duration::from_secs(60));
+    });
+    assert_told(&plan, defect, "a job begins while its queue is paused");
+}
+
+#[test]
+fn job_that_runs_in_spite_of_its_cancellation_is_told() {
+    let What::Send(mut spec) = job("j1.".to_owned(), Script::default()) else {
+        unreachable!("it is a send");
+    };
+    (spec.key, spec.delay) = (Some("k0".to_owned()), Some(Duration::from_secs(60)));
+    let cancel = What::CancelAll { key: "k0".to_owned() };
+    let defect = Defect::of_facts(|history| {
+        for entry in history.iter_mut().filter(|entry| is_of(entry, "j1.")) {
+            if let Fact::Received { inserted, delivery, .. } = entry.fact {
+                entry.fact = Fact::RunBegan { run: 1, inserted, delivery, attempt: 1, max_attempts: 3 };
+            }
+        }
+    });
+    let plan = plan(&[Feature::CancelPlans, Feature::Delayed], [What::Send(spec), cancel]);
+    assert_told(&plan, defect, "a job runs in spite of its cancellation");
+}
+
+#[test]
+fn others_that_follow_a_dead_canary_are_told() {
+    let rejected = |id: &str| job(id.to_owned(), Script { reject: true, ..Script::default() });
+    let plan = plan(&[Feature::Canaries], [rejected("j1."), rejected("j2."), What::RedriveAfterCanary]);
+    let jobs = ["j1.", "j2."].map(str::to_owned).to_vec();
+    let defect = Defect::of_notes([Note::AfterCanary { began: 0, canary: 1, jobs }]);
+    assert_told(&plan, defect, "others follow a canary that has died");
+}
+
+#[test]
 fn checkpoints_and_results_that_change_are_told() {
     let id = || "j1.".to_owned();
     let defects = [
@@ -184,7 +230,14 @@ fn checkpoints_and_results_that_change_are_told() {
         ),
     ];
     for (notes, what) in defects {
-        assert_told(&one(Script::default()), Defect::of_notes(notes), what);
+        // A fault of another job's put excuses none of it.
+        let facts = |history: &mut [Entry]| {
+            let starts = history.iter_mut().find(|entry| matches!(entry.fact, Fact::Noted(_)));
+            let (operation, subject) = (Operation::Put, "work".to_owned());
+            starts.unwrap().fact = Fact::Fault { operation, subject, fault: Fault::HangAfter };
+        };
+        let defect = Defect { facts, ..Defect::of_notes(notes) };
+        assert_told(&one(Script::default()), defect, what);
     }
 }
 
@@ -209,6 +262,31 @@ fn slot_that_is_left_out_is_told() {
     });
     let told: Vec<_> = world.run(1).findings.into_iter().map(|found| found.what).collect();
     assert!(told.contains(&"a slot of a schedule is left out"), "{told:?}");
+}
+
+#[test]
+fn schedule_that_does_not_begin_or_goes_no_further_or_repeats_a_slot_is_told() {
+    let long = Script { millis: 50_000, ..Script::default() };
+    let plan = plan(&[Feature::Schedule], [job("j1.".to_owned(), long)]);
+    let never = Defect::of_facts(|history| {
+        history.iter_mut().filter(|entry| is_slot(entry)).for_each(|entry| entry.job = None);
+    });
+    assert_told(&plan, never, "a schedule does not begin");
+    let stops = Defect::of_facts(|history| {
+        let first = history.iter().find(|entry| is_slot(entry)).and_then(|entry| entry.job.clone());
+        let later = history.iter_mut().filter(|entry| is_slot(entry) && entry.job != first);
+        later.for_each(|entry| entry.job = None);
+    });
+    assert_told(&plan, stops, "a schedule goes no further");
+    let twice = Defect::of_facts(|history| {
+        let first = history.iter().find(|entry| is_slot(entry)).and_then(|entry| entry.job.clone());
+        history.iter_mut().filter(|entry| is_slot(entry)).for_each(|entry| entry.job.clone_from(&first));
+    });
+    assert_told(&plan, twice, "a slot of a schedule is sent twice");
+}
+
+fn is_slot(entry: &Entry) -> bool {
+    entry.job.as_deref().is_some_and(|job| job.starts_with("schedule/ticks/"))
 }
 
 #[test]

@@ -71,9 +71,10 @@ fn repeated_effects(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Returns whether there is one message of the job: copies have checkpoints of their own.
+/// Returns whether there is one message of the job: copies have checkpoints of their own. The library sends some jobs itself, and some puts
+/// again; whose answer is not known may have stored a message.
 pub(super) fn is_single(evidence: &Evidence, id: &str) -> bool {
-    let mut sends = 0;
+    let (mut sends, mut stored, mut unanswered) = (0, 0, 0);
     let mut certain = true;
     let mut sending = None;
     for entry in &evidence.history {
@@ -89,12 +90,19 @@ pub(super) fn is_single(evidence: &Evidence, id: &str) -> bool {
             // A connection that ended under the send: the answer may be lost, and the send repeated.
             Fact::Incident(_) if sending == Some(&entry.node) => certain = false,
             // A dead letter that is stored twice is no second message unless it is redriven.
-            Fact::Fault { operation, subject, .. } => {
-                let is_put = operation.as_str().starts_with("put message");
-                certain &= !is_put || (subject.contains("-poison") && !evidence.is_redriven(id));
+            Fact::PutBegan { queue } if is_of(entry, id) && may_run(evidence, id, queue) => unanswered += 1,
+            Fact::Put { queue, verdict, .. } if is_of(entry, id) && may_run(evidence, id, queue) => {
+                unanswered -= 1;
+                certain &= *verdict != Verdict::Unknown;
+                stored += u32::from(*verdict == Verdict::Acknowledged);
             }
             _ => {}
         }
     }
-    sends == 1 && certain
+    let is_sent_once = if sends == 0 { stored == 1 } else { sends == 1 };
+    is_sent_once && certain && unanswered == 0
+}
+
+fn may_run(evidence: &Evidence, id: &str, queue: &str) -> bool {
+    !queue.contains("-poison") || evidence.is_redriven(id)
 }

@@ -1,15 +1,19 @@
-//! A schedule skips no slot.
+//! A schedule begins, goes on, skips no slot, and sends each once.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
 
-use jobqueue_testing::world::{Fact, Finding, World};
+use jobqueue_testing::world::{Entry, Fact, Finding, Verdict, World};
 use tokio::time::sleep;
 
 use super::{Evidence, finding};
+use crate::mix::features::Feature;
 
 const PREFIX: &str = "schedule/ticks/";
 const EVERY_SECONDS: i64 = 20;
+
+/// The time after which a schedule has a leader that has sent what is due, and a worker runs it, if nothing fails.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// The maximum time that a message is invisible because a process died that had received it.
 const LEASED: Duration = Duration::from_secs(600);
@@ -39,5 +43,58 @@ pub(super) fn check(evidence: &Evidence, waiting: &[String]) -> Vec<Finding> {
         .collect();
     let slots: Vec<i64> = slots.into_iter().collect();
     let gaps = slots.windows(2).filter(|pair| pair[1] - pair[0] != EVERY_SECONDS);
-    gaps.map(|pair| finding("a slot of a schedule is left out", PREFIX, format!("{pair:?}"))).collect()
+    let mut found: Vec<_> =
+        gaps.map(|pair| finding("a slot of a schedule is left out", PREFIX, format!("{pair:?}"))).collect();
+    let plan = &evidence.diary.plan;
+    // By a wrong clock other slots are due.
+    if plan.has(Feature::Schedule) && !plan.has(Feature::Skew) {
+        found.extend(ends(evidence, &slots));
+    }
+    if plan.is_quiet() {
+        found.extend(repeated(evidence));
+    }
+    found
+}
+
+/// The schedule begins soon after nothing fails any more, and goes on until the workers end.
+fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
+    let at =
+        |is: fn(&Entry) -> bool| evidence.history.iter().rev().find(|entry| is(entry)).map(|entry| entry.at);
+    let faultless = at(|entry| matches!(&entry.fact, Fact::Incident(text) if text == "all faults end"))?;
+    let faultless = if evidence.diary.plan.is_quiet() { Duration::ZERO } else { faultless };
+    let end = at(|entry| matches!(&entry.fact, Fact::Noted(text) if text == "told to stop"))?;
+    let began = evidence.world.clock().now() - evidence.world.now();
+    let since = |slot: &i64| {
+        let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(*slot).unwrap_or_default());
+        slot.duration_since(began).unwrap_or_default()
+    };
+    let first = slots.first().map(since).filter(|first| *first < faultless + SETTLED);
+    let last = slots.last().map(since).filter(|last| *last + SETTLED > end);
+    match (first, last) {
+        (None, _) if end > faultless + SETTLED => {
+            let text = format!(
+                "nothing fails since {faultless:?}, and its first slots are {:?}",
+                slots.first().map(since)
+            );
+            Some(finding("a schedule does not begin", PREFIX, text))
+        }
+        (Some(_), None) => {
+            let text =
+                format!("the workers end at {end:?}, and its last slot is {:?}", slots.last().map(since));
+            Some(finding("a schedule goes no further", PREFIX, text))
+        }
+        _ => None,
+    }
+}
+
+/// A slot is sent twice, although nothing fails.
+fn repeated(evidence: &Evidence) -> Option<Finding> {
+    let mut puts: BTreeMap<&str, u32> = BTreeMap::new();
+    for entry in &evidence.history {
+        let is_stored = matches!(&entry.fact, Fact::Put { verdict: Verdict::Acknowledged, queue, .. } if !queue.contains("-poison"));
+        let slot = entry.job.as_deref().filter(|job| is_stored && job.starts_with(PREFIX));
+        slot.into_iter().for_each(|slot| *puts.entry(slot).or_default() += 1);
+    }
+    let (slot, count) = puts.into_iter().find(|(_, count)| *count > 1)?;
+    Some(finding("a slot of a schedule is sent twice", slot, format!("{count} puts were acknowledged")))
 }

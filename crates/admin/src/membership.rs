@@ -1,0 +1,79 @@
+//! The batches of jobs, as far as they are proven: the headers of a child can be copied.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use jobqueue::__internals::batch_secret;
+use jobqueue::{Error, Storage};
+use tokio::time::timeout;
+
+use super::{RawBatch, RawJob};
+
+/// The number of batches that are read at the same time.
+const AT_ONCE: usize = 8;
+/// The time for all batches of a look: it must end while the storage of blobs is away.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The secrets of the batches that a look has met, each read once; `None` for a batch that does not exist.
+#[derive(Default)]
+pub(super) struct Memberships {
+    secrets: BTreeMap<String, Option<String>>,
+    /// True if a batch could not be read: the look asks for no more.
+    has_failed: bool,
+}
+
+impl Memberships {
+    /// Sets the batches of jobs that claim to be children, if the claim is proven: those of one batch, or of any. A claim to another batch
+    /// that cannot be read now stays a claim, and the job is shown without a batch.
+    ///
+    /// # Errors
+    /// The one batch cannot be read.
+    pub(super) async fn prove(
+        &mut self,
+        storage: &Storage,
+        jobs: &mut [RawJob],
+        of: Option<&str>,
+    ) -> Result<(), Error> {
+        match of {
+            Some(of) if self.secrets.contains_key(of) => {}
+            Some(of) if jobs.iter().any(|job| job.claims(of)) => {
+                let secret = batch_secret(storage, of).await?;
+                self.secrets.insert(of.to_owned(), secret);
+            }
+            Some(_) => {}
+            None => self.read(storage, jobs).await,
+        }
+        for job in jobs {
+            if let Some(claimed) = job.claimed.take_if(|claimed| self.secrets.contains_key(&claimed.batch)) {
+                let secret = self.secrets.get(&claimed.batch).and_then(Option::as_deref);
+                let is_child = secret.is_some_and(|secret| claimed.is_proven(secret, &job.source, &job.id));
+                job.batch = is_child.then_some(RawBatch { id: claimed.batch, index: Some(claimed.index) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the secrets of the batches that jobs name, as far as they come in time.
+    async fn read(&mut self, storage: &Storage, jobs: &[RawJob]) {
+        let named: BTreeSet<_> =
+            jobs.iter().filter_map(|job| job.claimed.as_ref()).map(|claimed| claimed.batch.clone()).collect();
+        let unread = named.into_iter().filter(|batch| !self.secrets.contains_key(batch)).collect::<Vec<_>>();
+        if self.has_failed || unread.is_empty() {
+            return;
+        }
+        let reads = unread.into_iter().map(|batch| async move {
+            let secret = batch_secret(storage, &batch).await;
+            (batch, secret)
+        });
+        let mut reads = stream::iter(reads).buffer_unordered(AT_ONCE);
+        let reading = async {
+            while let Some((batch, secret)) = reads.next().await {
+                let Ok(secret) = secret else { return false };
+                self.secrets.insert(batch, secret);
+            }
+            true
+        };
+        self.has_failed = !timeout(PATIENCE, reading).await.unwrap_or(false);
+    }
+}

@@ -1,0 +1,138 @@
+//! The blobs of a wrong adapter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jobqueue::memory;
+use jobqueue::storage::{
+    Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, Condition, ContainerName,
+    Detach, ETag, LeaseId, Metadata, PutBlob, StoreError,
+};
+
+use crate::{Mistake, Wrong};
+
+#[async_trait]
+impl BlobStore for Wrong {
+    async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
+        self.below.blobs().create_container(container).await
+    }
+
+    async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError> {
+        match self.mistake {
+            Mistake::KeepsDeletedContainers => Ok(()),
+            Mistake::DeletesMissingContainers => {
+                self.below.blobs().delete_container(container).await.or(Ok(()))
+            }
+            _ => self.below.blobs().delete_container(container).await,
+        }
+    }
+
+    async fn put_blob(
+        &self,
+        blob: &BlobName,
+        data: Bytes,
+        mut options: PutBlob,
+    ) -> Result<BlobProperties, StoreError> {
+        let blobs = self.below.blobs();
+        match self.mistake {
+            Mistake::WritesInTwoSteps => {
+                let first = options.clone().with_metadata(Metadata::new());
+                blobs.put_blob(blob, data.clone(), first).await?;
+                tokio::task::yield_now().await;
+                return blobs.put_blob(blob, data, PutBlob::new().with_metadata(options.metadata)).await;
+            }
+            Mistake::WritesWithoutCondition => options.condition = Condition::Always,
+            Mistake::WritesWithoutMetadata => options.metadata = Metadata::new(),
+            _ => {}
+        }
+        let mut written = blobs.put_blob(blob, data, options).await?;
+        if self.has(Mistake::NeverChangesTheTag) {
+            written.etag = ETag::new("tag");
+        }
+        Ok(written)
+    }
+
+    async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
+        let max_bytes = if self.has(Mistake::ReadsBeyondTheLimit) { u64::MAX } else { max_bytes };
+        self.below.blobs().get_blob(blob, max_bytes).await
+    }
+
+    async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
+        let mut properties = self.below.blobs().blob_properties(blob).await?;
+        properties.is_leased &= !self.has(Mistake::ShowsNoLease);
+        if self.has(Mistake::NeverChangesTheTag) {
+            properties.etag = ETag::new("tag");
+        }
+        Ok(properties)
+    }
+
+    async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
+        let deleted = self.below.blobs().delete_blob(blob, lease).await;
+        if self.has(Mistake::DeletesMissingBlobs) { Ok(()) } else { deleted }
+    }
+
+    async fn list_blobs(
+        &self,
+        container: &ContainerName,
+        prefix: &str,
+        marker: Option<&str>,
+    ) -> Result<BlobListing, StoreError> {
+        let prefix = if self.has(Mistake::ListsBlobsWithoutPrefix) { "" } else { prefix };
+        let mut listing = self.below.blobs().list_blobs(container, prefix, marker).await?;
+        match self.mistake {
+            Mistake::ListsOnePage => listing.next = None,
+            Mistake::ListsBlobsBackwards => listing.blobs.reverse(),
+            _ => {}
+        }
+        Ok(listing)
+    }
+
+    fn powers(self: Arc<Self>) -> BlobPowers {
+        BlobPowers { leases: Some(Arc::clone(&self) as _), detach: Some(self), ..BlobPowers::default() }
+    }
+}
+
+#[async_trait]
+impl BlobLeases for Wrong {
+    async fn acquire_lease(
+        &self,
+        blob: &BlobName,
+        duration: Duration,
+        proposed: &LeaseId,
+    ) -> Result<LeaseId, StoreError> {
+        let (shortest, longest) = (Duration::from_secs(15), Duration::from_secs(60));
+        let duration = match self.mistake {
+            Mistake::LeasesForAnyTime => duration.clamp(shortest, longest),
+            Mistake::LeasesForAMinute => longest,
+            _ => duration,
+        };
+        let acquired = self.below.leases()?.acquire_lease(blob, duration, proposed).await;
+        if self.has(Mistake::LeasesToAll) { Ok(*proposed) } else { acquired }
+    }
+
+    async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError> {
+        match self.mistake {
+            Mistake::RenewsNothing => Ok(*lease),
+            Mistake::RenewsForAll => self.below.leases()?.renew_lease(blob, lease).await.or(Ok(*lease)),
+            _ => self.below.leases()?.renew_lease(blob, lease).await,
+        }
+    }
+
+    async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
+        match self.mistake {
+            Mistake::ReleasesNothing => Ok(()),
+            _ => self.below.leases()?.release_lease(blob, lease).await,
+        }
+    }
+}
+
+impl Detach<dyn BlobStore> for Wrong {
+    fn detached(&self) -> Arc<dyn BlobStore> {
+        match self.mistake {
+            Mistake::DetachesOtherBlobs => Arc::clone(memory::open().blobs()),
+            _ => Arc::clone(self.below.blobs()),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The place in a batch that a job claims to have, and the proof of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::ledger::Ledger;
+use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, TOKEN, token};
+use super::{SOURCES, source};
+use crate::error::Error;
+use crate::storage::Storage;
+
+/// The place of a child that a job claims. Headers can be copied from another job.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClaimedChild {
+    /// The id of the batch.
+    pub batch: String,
+    /// The number of the child.
+    pub index: u64,
+    proof: Proof,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Proof {
+    /// The token in its headers.
+    Token(String),
+    /// Its source, if its id is that of its place.
+    Source,
+}
+
+impl ClaimedChild {
+    /// Returns the place that the headers of a job claim.
+    pub fn of_headers(headers: &BTreeMap<String, String>) -> Option<Self> {
+        let index = headers.get(INDEX)?.parse().ok().filter(|index| *index < MAX_CHILDREN)?;
+        Some(Self {
+            batch: headers.get(BATCH)?.clone(),
+            index,
+            proof: Proof::Token(headers.get(TOKEN)?.clone()),
+        })
+    }
+
+    /// Returns the place that the identity of a job claims: the one that a child has unless it was given another.
+    pub fn of_identity(job_source: &str, id: &str) -> Option<Self> {
+        let (batch, index) = id.rsplit_once('/').filter(|_| job_source.starts_with(SOURCES))?;
+        Some(Self { batch: batch.to_owned(), index: index.parse().ok()?, proof: Proof::Source })
+    }
+
+    /// Returns whether the batch with this secret has made the job for this place.
+    pub fn is_proven(&self, secret: &str, job_source: &str, id: &str) -> bool {
+        match &self.proof {
+            Proof::Token(proof) => token(secret, &self.index.to_string(), job_source, id) == *proof,
+            Proof::Source => source(secret) == job_source,
+        }
+    }
+}
+
+/// Leaves out the proof, which would make another message pass for the same child.
+impl fmt::Debug for ClaimedChild {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClaimedChild")
+            .field("batch", &self.batch)
+            .field("index", &self.index)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the secret of a batch, by which claims are proven; `None` if there is no such batch.
+///
+/// # Errors
+/// The storage cannot be read.
+pub async fn batch_secret(storage: &Storage, batch: &str) -> Result<Option<String>, Error> {
+    match BatchId::new(batch) {
+        Ok(id) => Ledger::new(storage, id).secret().await,
+        Err(_) => Ok(None),
+    }
+}

@@ -1,0 +1,82 @@
+//! Changes of the settings and of the pause of a queue by two operators at once.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt;
+use jobqueue::storage::Operation;
+use jobqueue::{ErrorKind, Storage};
+use jobqueue_admin::PauseOptions;
+use jobqueue_testing::faults::{Call, Faulty};
+use jobqueue_tests::jobs::in_memory;
+
+use crate::admin::support::operator;
+
+/// Returns a storage with a queue `mails` on which `meanwhile` happens before the next write of metadata, and that storage without it.
+async fn interrupted(
+    storage: &Storage,
+    meanwhile: impl FnOnce(&Storage) + Send + 'static,
+) -> (Faulty, Storage) {
+    let _ = operator(storage).create_queue("mails").await.unwrap();
+    let faulty = Faulty::new(storage);
+    let (storage, meanwhile) = (storage.clone(), Arc::new(Mutex::new(Some(meanwhile))));
+    let inner = storage.clone();
+    faulty.on(Operation::SetQueueMetadata, move |_: &Call| {
+        if let Some(meanwhile) = meanwhile.lock().unwrap().take() {
+            meanwhile(&storage);
+        }
+        None
+    });
+    (faulty, inner)
+}
+
+/// Does what needs no other task, as in memory.
+fn now<T>(work: impl Future<Output = T>) -> T {
+    work.now_or_never().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_do_not_remove_a_pause_that_comes_meanwhile() {
+    let pause = |storage: &Storage| assert!(now(operator(storage).pause("mails")).unwrap());
+    let (faulty, storage) = interrupted(&in_memory(), pause).await;
+    let admin = operator(&faulty.storage());
+    let plan = admin.plan_settings("mails", [("poisonthreshold", Some("7"))]).await.unwrap();
+    assert_eq!(admin.apply_settings(&plan).await.unwrap_err().kind(), ErrorKind::Conflict);
+    let queue = operator(&storage).queue("mails").await.unwrap();
+    assert_eq!((queue.paused, queue.settings.get("poisonthreshold")), (Some(true), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_keeps_settings_that_come_meanwhile() {
+    let set = |storage: &Storage| {
+        let admin = operator(storage);
+        let plan = now(admin.plan_settings("mails", [("poisonthreshold", Some("7"))])).unwrap();
+        now(admin.apply_settings(&plan)).unwrap();
+    };
+    for resumes in [false, true] {
+        let (faulty, storage) = interrupted(&in_memory(), set).await;
+        let admin = operator(&faulty.storage());
+        if resumes {
+            assert!(operator(&storage).pause("mails").await.unwrap());
+            assert!(admin.resume("mails").await.unwrap());
+        } else {
+            assert!(admin.pause_with("mails", PauseOptions::new().note("deploy")).await.unwrap());
+        }
+        let queue = operator(&storage).queue("mails").await.unwrap();
+        assert_eq!(queue.paused, Some(!resumes));
+        assert_eq!(queue.settings["poisonthreshold"], "7");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_that_comes_meanwhile_is_not_replaced() {
+    let pause = |storage: &Storage| {
+        let options = PauseOptions::new().note("the bank is down");
+        assert!(now(operator(storage).pause_with("mails", options)).unwrap());
+    };
+    let (faulty, storage) = interrupted(&in_memory(), pause).await;
+    let options = PauseOptions::new().note("deploy");
+    let refused = operator(&faulty.storage()).pause_with("mails", options).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+    let note = operator(&storage).queue("mails").await.unwrap().pause.unwrap().note;
+    assert_eq!(note.as_deref(), Some("the bank is down"));
+}

@@ -1,0 +1,53 @@
+//! Clears a queue: which messages are gone when the call returns.
+
+use jobqueue::storage::{DeadLetterCause, DeadLetterMessage, PutMessage};
+use serde_json::json;
+
+use super::late_answers::until;
+use super::{Bench, MINUTE};
+
+// The letter with the highest number was taken for the newest; it has the time at which its job came.
+#[tokio::test]
+async fn dead_letters_are_cleared_in_whatever_order_their_jobs_came() {
+    let bench = Bench::new();
+    bench.put(PutMessage::new("older")).await.unwrap();
+    bench.emulator.advance(MINUTE);
+    bench.put(PutMessage::new("newer")).await.unwrap();
+    let (older, newer) = (bench.get().await.unwrap(), bench.get().await.unwrap());
+    for job in [newer, older] {
+        let letter = DeadLetterMessage::new("dead", DeadLetterCause::new("rejected"));
+        bench.store().dead_letter(&bench.queue, &job.message, letter).await.unwrap();
+    }
+    assert_eq!(bench.count("deadLetters"), 2);
+    bench.store().clear(&bench.queue.dead_letter().unwrap()).await.unwrap();
+    assert_eq!(bench.count("deadLetters"), 0);
+}
+
+// It could not be cancelled any more, and nothing else was tried.
+#[tokio::test]
+async fn a_message_that_appears_while_its_queue_is_cleared_is_deleted() {
+    let bench = Bench::new();
+    bench.put_delayed(150).await;
+    let fault = bench.emulator.plant("cancel-scheduled-message", "hold");
+    let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
+    let clearing = tokio::spawn(async move { storage.queues().clear(&queue).await });
+    until(|| fault.hits() == 1).await;
+    bench.emulator.advance(MINUTE * 2);
+    assert!(bench.count("active") > 0);
+    fault.release();
+    clearing.await.unwrap().unwrap();
+    assert_eq!((bench.count("active"), bench.count("scheduled")), (0, 0));
+}
+
+// A partition without messages answered, and the whole queue counted as empty.
+#[tokio::test]
+async fn a_partitioned_queue_is_cleared_although_one_partition_is_empty() {
+    let bench = Bench::with(json!({ "EnablePartitioning": true }), &[]);
+    for number in 0..8 {
+        bench.put(PutMessage::new(number.to_string())).await.unwrap();
+    }
+    let none = json!({ "condition": "com.microsoft:message-not-found", "status": 404 });
+    let fault = bench.emulator.plant_with("peek-message", "error", none);
+    bench.store().clear(&bench.queue).await.unwrap();
+    assert_eq!((fault.hits(), bench.count("active")), (1, 0));
+}

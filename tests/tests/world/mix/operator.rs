@@ -1,0 +1,57 @@
+//! The actions of an operator, by the interface of operators.
+
+use std::time::Duration;
+
+use jobqueue::{Error, QueueMessage};
+use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, JobFilter, JobReference, PauseOptions};
+
+use super::actors::{Actor, subject};
+use super::diary::Note;
+use super::messages::Work;
+
+/// The number of jobs of a canary.
+const CANARY: u64 = 1;
+
+impl Actor {
+    fn admin(&self) -> Admin {
+        Admin::builder(self.node.storage()).access(AccessLevel::Operate).operator("ada").build()
+    }
+
+    /// Pauses the queue of work. The pause ends by itself, also if this process dies.
+    pub(super) async fn pause_for(&self, time: Duration) -> Result<(), Error> {
+        let options = PauseOptions::new().length(time).replacing(true);
+        // A job that is received before the answer may run.
+        let until = self.world.now() + time;
+        self.admin().pause_with(Work::QUEUE, options).await?;
+        self.note(Note::PausedUntil { millis: until.as_millis() as u64 });
+        Ok(())
+    }
+
+    pub(super) async fn cancel_all(&self, key: &str) -> Result<(), Error> {
+        let admin = self.admin();
+        let plan = admin.plan_cancel(Work::QUEUE, &JobFilter::new().key(key)).await?;
+        if plan.jobs.is_empty() {
+            return Ok(());
+        }
+        let report = admin.cancel_all(&plan).await?;
+        report.jobs.iter().for_each(|job| self.note(Note::CancelRequested { id: name(job) }));
+        Ok(())
+    }
+
+    pub(super) async fn redrive_after_canary(&self) -> Result<(), Error> {
+        let admin = self.admin();
+        // It counts as a redrive of all: the process may die before the report, and which letters it met is in the report alone.
+        let before = admin.redrive(Work::QUEUE).filter(DeadLetterFilter::all()).dry_run(true).run().await?;
+        before.jobs.iter().for_each(|job| self.node.redriven(&name(job)));
+        let began = self.world.note(self.node.name(), "puts back after a canary".to_owned());
+        let report = admin.redrive(Work::QUEUE).plan(before.plan()).canary(CANARY).run().await?;
+        let jobs: Vec<_> = report.jobs.iter().map(name).collect();
+        self.note(Note::AfterCanary { began, canary: CANARY as usize, jobs });
+        Ok(())
+    }
+}
+
+/// The job as the history names it.
+fn name(job: &JobReference) -> String {
+    job.source.as_deref().map_or_else(|| job.id.clone(), |source| subject(source, &job.id))
+}
