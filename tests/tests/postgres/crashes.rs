@@ -11,7 +11,7 @@ use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::say;
 
-use crate::own_schema;
+use crate::{own_schema, within};
 
 const JOBS: usize = 60;
 /// The jobs after which a process is killed.
@@ -62,12 +62,15 @@ async fn killed_workers_lose_no_job() {
         let ran = ran.clone();
         async move { ran.send(task.name).map_err(JobError::retry) }
     };
-    while !queue.is_empty().await.unwrap() {
-        // The leases of the killed processes end after two seconds.
-        let worker = worker(storage.clone()).handle(handler.clone()).build().unwrap();
-        drop(worker.run_until_idle().await.unwrap());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    within(async {
+        while !queue.is_empty().await.unwrap() {
+            // The leases of the killed processes end after two seconds.
+            let worker = worker(storage.clone()).handle(handler.clone()).build().unwrap();
+            drop(worker.run_until_idle().await.unwrap());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
     drop(handler);
     while let Some(name) = running.recv().await {
         seen.insert(name);

@@ -4,17 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use jobqueue::QueueName;
-use jobqueue::storage::{ExpiredReceipt, PutMessage, Storage};
+use jobqueue::storage::{ExpiredReceipt, Storage};
 
-use crate::{connect, get, own_schema, texts, with_queue};
+use crate::{connect, get, named, of_group, own_schema, texts, wait_for_waiting, with_queue, within};
 use jobqueue_test_support::postgres::Postgres;
 
 const PRODUCERS: usize = 4;
 const MESSAGES: usize = 40;
-
-fn of_group(text: impl Into<String>, group: &str) -> PutMessage {
-    PutMessage::new(text).with_group(group.to_owned())
-}
 
 async fn produce(storage: Storage, queue: QueueName, producer: usize) {
     for number in 0..MESSAGES {
@@ -56,7 +52,7 @@ async fn group_loses_nothing_and_runs_one_at_a_time() {
         tasks.spawn(produce(storage.clone(), queue.clone(), producer));
         tasks.spawn(consume(storage.clone(), queue.clone(), Arc::clone(&seen), Arc::clone(&running)));
     }
-    tasks.join_all().await;
+    within(tasks.join_all()).await;
     let seen: Vec<String> = std::mem::take(&mut seen.lock().unwrap());
     assert_eq!(seen.len(), PRODUCERS * MESSAGES);
     for (producer, group) in (0..PRODUCERS).flat_map(|producer| [(producer, 0), (producer, 1)]) {
@@ -70,10 +66,9 @@ async fn group_loses_nothing_and_runs_one_at_a_time() {
 /// The first of a group is deleted while a transaction that has put another one is still open: the other one is not forgotten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn message_of_an_open_transaction_follows_the_first_of_its_group() {
-    let (options, schema) = own_schema();
-    let (storage, queue) = with_queue(options).await;
+    let (storage, queue, schema) = named().await;
     storage.queues().put(&queue, of_group("first", "a")).await.unwrap();
-    let mut client = connect(Postgres::shared()).await;
+    let (mut client, watching) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
     let transaction = client.transaction().await.unwrap();
     let put = format!("SELECT {schema}.put_row(1, substr(sha256('a'), 1, 16), '\\x00', 0, NULL, 'second')");
     transaction.batch_execute(&put).await.unwrap();
@@ -83,8 +78,7 @@ async fn message_of_an_open_transaction_follows_the_first_of_its_group() {
         let (storage, queue) = (storage.clone(), queue.clone());
         async move { storage.queues().delete(&queue, &first[0].message, ExpiredReceipt::Refuse).await }
     });
-    // The deletion waits for the transaction, or has not begun.
-    tokio::task::yield_now().await;
+    wait_for_waiting(&watching, &schema, 1).await;
     transaction.commit().await.unwrap();
     deletion.await.unwrap().unwrap();
     assert_eq!(texts(&get(&storage, &queue, 32).await), ["second"]);
@@ -106,7 +100,7 @@ async fn deleted_waiting_messages_are_passed_over() {
     assert_eq!(texts(&get(&storage, &queue, 32).await), ["3"]);
 }
 
-/// An expired message holds up its group no longer than until the next get.
+/// An expired message holds up its group for about a second, if there are gets.
 #[tokio::test]
 async fn expired_first_message_makes_room() {
     let (options, _) = own_schema();
@@ -114,13 +108,16 @@ async fn expired_first_message_makes_room() {
     let ttl = std::time::Duration::from_millis(1);
     storage.queues().put(&queue, of_group("short", "a").with_ttl(ttl)).await.unwrap();
     storage.queues().put(&queue, of_group("next", "a")).await.unwrap();
-    loop {
-        let found = get(&storage, &queue, 32).await;
-        // The first get can come before the message has expired.
-        match texts(&found)[..] {
-            [] => tokio::task::yield_now().await,
-            ["next"] => break,
-            ref other => panic!("{other:?}"),
+    within(async {
+        loop {
+            let found = get(&storage, &queue, 32).await;
+            // The first get can come before the message has expired.
+            match texts(&found)[..] {
+                [] => tokio::task::yield_now().await,
+                ["next"] => break,
+                ref other => panic!("{other:?}"),
+            }
         }
-    }
+    })
+    .await;
 }

@@ -4,7 +4,7 @@ use jobqueue::QueueName;
 use jobqueue::postgres::tokio_postgres::Client;
 use jobqueue::storage::{ExpiredReceipt, PutMessage, Storage};
 
-use crate::{connect, get, own_schema, put, texts, with_queue};
+use crate::{connect, get, named, own_schema, put, texts, with_queue, within};
 use jobqueue_test_support::postgres::Postgres;
 
 const JOBS: usize = 6_000;
@@ -30,14 +30,13 @@ async fn pass(storage: &Storage, queue: &QueueName, jobs: usize) {
 
 /// Returns the number of entries of the index of visible messages that were read so far. Sessions report it when they end.
 async fn entries_read(client: &Client, schema: &str) -> i64 {
-    loop {
-        let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
-        let sessions: i64 = client.query_one(sessions, &[&schema]).await.unwrap().get(0);
-        if sessions == 0 {
-            break;
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+    within(async {
+        while client.query_one(sessions, &[&schema]).await.unwrap().get::<_, i64>(0) > 0 {
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-    }
+    })
+    .await;
     let read = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = $1 AND indexrelname = 'message_due'";
     client.query_one(read, &[&schema]).await.unwrap().get(0)
 }
@@ -46,10 +45,7 @@ async fn entries_read(client: &Client, schema: &str) -> i64 {
 /// would read some thousand.
 #[tokio::test]
 async fn cost_of_a_get_does_not_grow_while_a_snapshot_is_open() {
-    let (_, schema) = own_schema();
-    let text = format!("{}&application_name={schema}", Postgres::shared().connection_string());
-    let options = jobqueue::postgres::Options::from_connection_string(&text).unwrap();
-    let (storage, queue) = with_queue(options.schema(&schema).unwrap()).await;
+    let (storage, queue, schema) = named().await;
     let (mut reader, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
     let snapshot = reader
         .build_transaction()
@@ -111,7 +107,10 @@ async fn messages_of_a_rolled_back_claim_are_found_again() {
     put(&storage, &queue, "free").await;
     assert_eq!(texts(&get(&storage, &queue, 32).await), ["free"], "a get does not wait");
     transaction.rollback().await.unwrap();
-    while get(&storage, &queue, 32).await.is_empty() {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    within(async {
+        while get(&storage, &queue, 32).await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

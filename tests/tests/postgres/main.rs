@@ -43,6 +43,32 @@ pub(crate) async fn with_queue(options: Options) -> (Storage, QueueName) {
     (storage, queue)
 }
 
+/// Opens a storage with a queue whose sessions have the name of its schema, which is returned too.
+pub(crate) async fn named() -> (Storage, QueueName, String) {
+    let (_, schema) = own_schema();
+    let text = format!("{}&application_name={schema}", Postgres::shared().connection_string());
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let (storage, queue) = with_queue(options).await;
+    (storage, queue, schema)
+}
+
+/// Fails a test that waits for something for so long that it will not come.
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("it comes within a minute")
+}
+
+/// Waits until so many sessions of this name wait for a lock.
+pub(crate) async fn wait_for_waiting(client: &Client, name: &str, count: i64) {
+    let waiting =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = $1";
+    within(async {
+        while client.query_one(waiting, &[&name]).await.unwrap().get::<_, i64>(0) < count {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 /// Returns a connection of the test's own.
 pub(crate) async fn connect(server: &Postgres) -> Client {
     let (client, connection) =
@@ -53,6 +79,10 @@ pub(crate) async fn connect(server: &Postgres) -> Client {
 
 pub(crate) async fn put(storage: &Storage, queue: &QueueName, text: &str) {
     storage.queues().put(queue, PutMessage::new(text)).await.unwrap();
+}
+
+pub(crate) fn of_group(text: impl Into<String>, group: &str) -> PutMessage {
+    PutMessage::new(text).with_group(group.to_owned())
 }
 
 pub(crate) async fn get(storage: &Storage, queue: &QueueName, count: u32) -> Vec<LeasedMessage> {

@@ -9,7 +9,7 @@ use jobqueue::QueueName;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage};
 use jobqueue_test_support::postgres::Postgres;
 
-use crate::{options, with_queue};
+use crate::{options, with_queue, within};
 
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -90,9 +90,12 @@ async fn killed_server_keeps_what_was_acknowledged() {
     }
     for kills in 1..=3 {
         let enough = kills * 200;
-        while process.book.lock().unwrap().deleted.len() < enough {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        within(async {
+            while process.book.lock().unwrap().deleted.len() < enough {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
         server = tokio::task::spawn_blocking(move || {
             server.kill_and_restart();
             server
@@ -101,9 +104,9 @@ async fn killed_server_keeps_what_was_acknowledged() {
         .unwrap();
     }
     process.stop.store(true, Ordering::Release);
-    tasks.join_all().await;
+    within(tasks.join_all()).await;
     // The leases of the lost answers end.
-    while process.pass().await {}
+    within(async { while process.pass().await {} }).await;
     let book = process.book.lock().unwrap();
     let lost: Vec<_> = book.sent.difference(&book.seen).collect();
     assert!(lost.is_empty(), "acknowledged and never seen again: {lost:?}");
