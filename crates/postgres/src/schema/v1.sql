@@ -94,9 +94,12 @@ $$;
 
 -- Puts a message. That of a group becomes its first, or goes behind the others. The lock on the first keeps it from being deleted until this transaction
 -- ends, since the deletion looks for the next of the group. It does not hinder claims and renewals.
+--
+-- A session keeps the plans of a function. One that was made while the table was empty would read all of it later.
 CREATE FUNCTION jobqueue.put_row(
     to_queue integer, to_group bytea, with_receipt bytea, delay bigint, ttl bigint, new_text text
-) RETURNS TABLE (message_id bigint, message_time bigint) LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS TABLE (message_id bigint, message_time bigint) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     at bigint := jobqueue.writing();
 BEGIN
