@@ -56,6 +56,9 @@ $$;
 -- Leases visible messages, the first ones from `since` to `until`. One that another statement has locked is passed over; one that was
 -- received since this statement has begun is checked again. The lock is the one that a put into the group of the message does not hinder.
 --
+-- `message_was` is the place at which the message stood when the statement began. One that was changed after that, and passes the check, has a
+-- later time, before which messages stand that this statement has not come to.
+--
 -- Whatever the planner believes of the table, it is read in the order of the index until there are enough: a bitmap of all that waits would be
 -- read anew for each lease.
 CREATE FUNCTION jobqueue.claim(
@@ -66,17 +69,17 @@ CREATE FUNCTION jobqueue.claim(
 ) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     RETURN QUERY WITH due AS MATERIALIZED (
-        SELECT m.id, m.visible_at FROM jobqueue.message m
+        SELECT m.id FROM jobqueue.message m
         WHERE m.queue = of_queue AND NOT m.waiting AND m.visible_at >= since AND m.visible_at <= until
             AND (m.expires_at IS NULL OR m.expires_at > until)
         ORDER BY m.visible_at, m.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED
     ), numbered AS MATERIALIZED (
-        SELECT d.id, d.visible_at, row_number() OVER () AS number FROM due d
+        SELECT d.id, (SELECT o.visible_at FROM jobqueue.message o WHERE o.id = d.id) AS was, row_number() OVER () AS number FROM due d
     ), leased AS (
         UPDATE jobqueue.message m SET visible_at = jobqueue.writing() + visibility, lease = 1,
             dequeue_count = least(m.dequeue_count, 2147483646) + 1, receipt = receipts[n.number]
         FROM numbered n WHERE m.id = n.id
-        RETURNING n.number, n.visible_at AS was, m.id, m.receipt, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at
+        RETURNING n.number, n.was, m.id, m.receipt, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at
     ) SELECT l.* FROM leased l ORDER BY l.number;
 END
 $$;
