@@ -9,6 +9,7 @@ mod failures;
 mod groups;
 mod long_transactions;
 mod opening;
+mod plans;
 mod server_crash;
 mod transactions;
 

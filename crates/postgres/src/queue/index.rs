@@ -12,12 +12,27 @@ use jobqueue_storage::{
     MessageId, MessagePage, MessageState, Operation, PeekedMessage, QueueName, StoreError, StoreErrorKind,
 };
 
-/// The messages behind place ($2, $3) that do not wait for another of their group, are visible or not ($4), and have a lease of these states.
-const BY_TIME: &str = "SELECT m.id, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at, m.group_hash, m.id
-    FROM jobqueue.message m, (SELECT jobqueue.now() AS now) AS t
-    WHERE m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1) AND NOT m.waiting AND (m.visible_at, m.id) > ($2, $3)
-        AND (m.visible_at <= t.now) = $4 AND m.lease = ANY ($5) AND (m.expires_at IS NULL OR m.expires_at > t.now)
-    ORDER BY m.visible_at, m.id LIMIT $6";
+/// Builds a query of the messages that do not wait for another of their group and have a lease of the states $4, in the order of their times.
+macro_rules! by_time {
+    ($place:literal) => {
+        concat!(
+            "WITH t AS MATERIALIZED (SELECT jobqueue.now() AS now)
+            SELECT m.id, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at, m.group_hash, m.id
+            FROM jobqueue.message m
+            WHERE m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1) AND NOT m.waiting AND m.lease = ANY ($4)
+                AND (m.expires_at IS NULL OR m.expires_at > (SELECT now FROM t)) AND ", $place,
+            " ORDER BY m.visible_at, m.id LIMIT $5"
+        )
+    };
+}
+
+/// The visible messages behind place ($2, $3).
+const VISIBLE: &str = by_time!("(m.visible_at, m.id) > ($2, $3) AND m.visible_at <= (SELECT now FROM t)");
+
+/// The messages behind place ($2, $3) that are not visible. The scan begins behind the visible ones.
+const HIDDEN: &str = by_time!(
+    "(m.visible_at, m.id) > (greatest($2, (SELECT now FROM t)), CASE WHEN $2 > (SELECT now FROM t) THEN $3 ELSE 9223372036854775807 END)"
+);
 
 /// The messages behind place ($2, $3) that wait for another of their group.
 const BY_GROUP: &str = "SELECT m.id, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at, m.group_hash, m.turn
@@ -110,23 +125,21 @@ impl Store {
         let name = queue.as_str();
         let (mut shown, mut end) = (Vec::new(), from);
         if let Place::Time(time, number) = from {
-            let is_visible = state == MessageState::Waiting;
-            let leases: &[i16] = match state {
-                MessageState::Waiting => &[0, 1, 2],
-                MessageState::Delayed => &[0],
-                MessageState::Running => &[1],
-                MessageState::BackingOff => &[2],
+            let (sql, leases): (_, &[i16]) = match state {
+                MessageState::Waiting => (VISIBLE, &[0, 1, 2]),
+                MessageState::Delayed => (HIDDEN, &[0]),
+                MessageState::Running => (HIDDEN, &[1]),
+                MessageState::BackingOff => (HIDDEN, &[2]),
             };
             let most = i64::from(count);
             let values = [
                 (&name as _, Type::TEXT),
                 (&time as _, Type::INT8),
                 (&number as _, Type::INT8),
-                (&is_visible as _, Type::BOOL),
                 (&leases as _, Type::INT2_ARRAY),
                 (&most as _, Type::INT8),
             ];
-            shown = read(call, &self.database.query(call, BY_TIME, &values).await?)?;
+            shown = read(call, &self.database.query(call, sql, &values).await?)?;
             end = shown.last().map_or(from, |last| Place::Time(last.visible_at, last.number));
         }
         let missing = i64::from(count) - i64::try_from(shown.len()).unwrap_or(0);

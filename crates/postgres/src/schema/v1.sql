@@ -95,6 +95,23 @@ BEGIN
 END
 $$;
 
+-- Counts the messages of a queue by the states of `MessageState`. One that waits for another of its group is waiting, whatever its time. It reads
+-- those of this queue, whatever share of the table they are.
+CREATE FUNCTION jobqueue.count_states(of_queue integer, at bigint) RETURNS TABLE (
+    waiting_messages bigint, delayed_messages bigint, messages_put_back bigint, leased_messages bigint
+) LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
+BEGIN
+    RETURN QUERY SELECT
+        (SELECT count(*) FROM jobqueue.message b
+            WHERE b.queue = of_queue AND b.waiting AND (b.expires_at IS NULL OR b.expires_at > at))
+            + count(*) FILTER (WHERE m.visible_at <= at),
+        count(*) FILTER (WHERE m.visible_at > at AND m.lease = 0),
+        count(*) FILTER (WHERE m.visible_at > at AND m.lease = 2),
+        count(*) FILTER (WHERE m.visible_at > at AND m.lease = 1)
+    FROM jobqueue.message m WHERE m.queue = of_queue AND NOT m.waiting AND (m.expires_at IS NULL OR m.expires_at > at);
+END
+$$;
+
 -- Puts a message. That of a group becomes its first, or goes behind the others. The lock on the first keeps it from being deleted until this transaction
 -- ends, since the deletion looks for the next of the group. It does not hinder claims and renewals.
 --
