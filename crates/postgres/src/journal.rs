@@ -29,7 +29,7 @@ const INSERT: &str = "INSERT INTO jobqueue.journal
 
 const DELETE: &str =
     "DELETE FROM jobqueue.journal WHERE (ended, number) IN (SELECT ended, number FROM jobqueue.journal
-    WHERE ended < jobqueue.now() * 1000 - $1 ORDER BY ended LIMIT $2) RETURNING number";
+    WHERE ended < (SELECT jobqueue.now()) * 1000 - $1 ORDER BY ended LIMIT $2) RETURNING number";
 
 /// Builds a query of the newest rows; $1 to $2 is the range of `ended`.
 macro_rules! newest {

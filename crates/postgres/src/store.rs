@@ -23,7 +23,7 @@ pub(crate) struct Store {
     pub(crate) puts: Arc<Combiner<PutMessage, PutOutcome>>,
     pub(crate) deletions: Arc<Combiner<Deletion, ()>>,
     pub(crate) scans: Scans,
-    pub(crate) purge: Purge,
+    pub(crate) purge: Arc<Purge>,
     /// Shared by all handles of this process.
     pub(crate) arrivals: Arc<ArrivalHub>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new(database: Arc<Database>, runtime: Runtime, arrivals: Arc<ArrivalHub>) -> Self {
         Self {
-            purge: Purge::new(Arc::clone(&database)),
+            purge: Purge::new(Arc::clone(&database), runtime.clone(), Arc::clone(&arrivals)),
             database,
             puts: Combiner::new(runtime.clone(), |message| ROW + message.text.len()),
             deletions: Combiner::new(runtime.clone(), |_| ROW),

@@ -34,8 +34,9 @@ async fn change_of_a_session_that_was_ended_is_uncertain() {
                 }
             }
         });
-        while client.query(waits, &[&schema]).await.unwrap().is_empty() {
-            tokio::task::yield_now().await;
+        // A get starts to remove rows, which waits for the lock too.
+        while !running.is_finished() {
+            client.query(waits, &[&schema]).await.unwrap();
         }
         let error: StoreError = running.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{operation}: {error}");

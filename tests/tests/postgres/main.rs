@@ -10,6 +10,7 @@ mod groups;
 mod long_transactions;
 mod opening;
 mod plans;
+mod purge;
 mod server_crash;
 mod transactions;
 

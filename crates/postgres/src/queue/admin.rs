@@ -4,6 +4,7 @@ use tokio_postgres::types::Type;
 
 use crate::database::Call;
 use crate::metadata;
+use crate::purge::{DELETE_LOCKED_OF_QUEUE, DELETE_OF_QUEUE};
 use crate::store::Store;
 use jobqueue_storage::{Created, Metadata, Operation, QueueName, StoreError, StoreErrorKind};
 
@@ -23,11 +24,8 @@ const SET_METADATA: &str = "UPDATE jobqueue.queue SET metadata = $2 WHERE name =
 const SWAP_METADATA: &str =
     "UPDATE jobqueue.queue SET metadata = $2 WHERE name = $1 AND metadata = $3 RETURNING id";
 
-const LAST: &str = "SELECT q.id, (SELECT max(m.id) FROM jobqueue.message m WHERE m.queue = q.id) FROM jobqueue.queue q WHERE q.name = $1";
-
-/// Removes some messages of a queue up to a number. The scan waits for the locks of others: what was there at the beginning is gone at the end.
-const CLEAR: &str = "DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(
-    SELECT id FROM jobqueue.message WHERE queue = $1 AND id <= $2 LIMIT $3)) RETURNING id";
+const LAST: &str =
+    "SELECT q.id, (SELECT max(m.id) FROM jobqueue.message m) FROM jobqueue.queue q WHERE q.name = $1";
 
 /// The number of messages that one statement removes.
 const CLEARED: i64 = 5_000;
@@ -121,10 +119,21 @@ impl Store {
         let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
         let (id, last): (i32, Option<i64>) = (call.get(row, 0)?, call.get(row, 1)?);
         let Some(last) = last else { return Ok(()) };
+        let some = [(&id as _, Type::INT4), (&last as _, Type::INT8), (&CLEARED as _, Type::INT8)];
+        let one = [(&id as _, Type::INT4), (&last as _, Type::INT8), (&1_i64 as _, Type::INT8)];
         loop {
-            let values = [(&id as _, Type::INT4), (&last as _, Type::INT8), (&CLEARED as _, Type::INT8)];
-            let removed = self.database.query(call, CLEAR, &values).await?;
-            if removed.is_empty() {
+            let mut removed = 0;
+            for sql in DELETE_OF_QUEUE {
+                removed += self.database.query(call, sql, &some).await?.len();
+            }
+            if removed > 0 {
+                continue;
+            }
+            // What is left is locked by others. It is waited for with nothing in hand, one message at a time.
+            for sql in DELETE_LOCKED_OF_QUEUE {
+                removed += self.database.query(call, sql, &one).await?.len();
+            }
+            if removed == 0 {
                 return Ok(());
             }
         }

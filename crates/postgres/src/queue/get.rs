@@ -40,29 +40,13 @@ SELECT at.time, ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(at.snapshot) A
 FROM next, at LEFT JOIN leased ON true ORDER BY leased.message_number";
 
 impl Store {
-    /// Leases messages. If they are fewer than were asked for, expired ones are removed, behind which others of their groups wait.
+    /// Leases messages.
     pub(super) async fn lease(
         &self,
         queue: &QueueName,
         options: GetMessages,
     ) -> Result<Received, StoreError> {
-        let mut received = self.scan(queue, options).await?;
-        let missing = options.count - u32::try_from(received.messages.len()).unwrap_or(options.count);
-        if missing > 0 && self.purge.pass().await {
-            match self.scan(queue, GetMessages::new(missing, options.visibility)).await {
-                Ok(more) => {
-                    received.messages.extend(more.messages);
-                    received.next_visible_in = more.next_visible_in;
-                }
-                // What was leased before would be lost with the error.
-                Err(_) if !received.messages.is_empty() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(received)
-    }
-
-    async fn scan(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
+        self.purge.start();
         let call = Call::new(Operation::Get, queue);
         let state = self.scans.of(queue);
         let attempt = Attempt::begin(&state);

@@ -194,13 +194,15 @@ CREATE TABLE jobqueue.blob (
 -- Payloads are often compressed already.
 ALTER TABLE jobqueue.blob ALTER COLUMN content SET STORAGE EXTERNAL;
 
--- Queues and containers that are gone, whose rows are removed bit by bit.
+-- Queues and containers that are gone, whose rows are removed bit by bit: first of those that were not `checked` for the longest time.
 CREATE TABLE jobqueue.garbage (
     kind     text COLLATE "C" NOT NULL CHECK (kind IN ('queue', 'container')),
     owner    integer NOT NULL,
     since    bigint NOT NULL,
+    checked  bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (kind, owner)
 );
+CREATE INDEX garbage_checked ON jobqueue.garbage (checked);
 
 -- Jobs that have ended. Times are microseconds since 1970. `number` is random: an entry that is written twice is one row.
 CREATE TABLE jobqueue.journal (
