@@ -20,23 +20,25 @@ use jobqueue_storage::{
 const NEAR: Duration = Duration::from_secs(10);
 
 /// Leases up to $2 messages for $3 milliseconds under the receipts $7. The scan begins at $4, or earlier if one of the transactions $5 has
-/// ended, whose messages have times from $6 on. It takes a number if $8 says so. The next message is looked for up to $9 milliseconds from now.
+/// ended, whose messages have times from $6 on; but not longer ago than $9. The next message is looked for up to $8 milliseconds from now.
 ///
-/// The time is read first; then the snapshot is taken that says which transactions run; then a number is taken and the messages are looked for.
+/// The time is read before the number at the end: that of this transaction, or the next one that the server will give, from which `age` counts.
+/// A writer with a greater number has read the clock later.
 const GET: &str = "WITH at AS MATERIALIZED (
     SELECT floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint AS time, pg_current_snapshot() AS snapshot,
-        (SELECT id FROM jobqueue.queue WHERE name = $1) AS queue, CASE WHEN $8 THEN pg_current_xact_id() END AS number
+        (SELECT id FROM jobqueue.queue WHERE name = $1) AS queue
 ), start AS MATERIALIZED (
-    SELECT least($4, (SELECT min(r.since) FROM unnest($5::bigint[], $6::bigint[]) AS r (number, since)
-        WHERE pg_visible_in_snapshot(r.number::text::xid8, at.snapshot))) AS since FROM at
+    SELECT greatest(at.time - $9, least($4, (SELECT min(r.since) FROM unnest($5::bigint[], $6::bigint[]) AS r (number, since)
+        WHERE pg_visible_in_snapshot(r.number::text::xid8, at.snapshot)))) AS since FROM at
 ), leased AS MATERIALIZED (
     SELECT c.* FROM at, start, LATERAL jobqueue.claim(at.queue, $2, $3, start.since, at.time, $7) AS c
 ), next AS MATERIALIZED (
     SELECT CASE WHEN (SELECT count(*) FROM leased) < $2
-        THEN jobqueue.next_visible(at.queue, at.time, at.time + $9) END AS time FROM at
+        THEN jobqueue.next_visible(at.queue, at.time, at.time + $8) END AS time FROM at
 )
 SELECT at.time, ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(at.snapshot) AS x ORDER BY x), at.queue IS NOT NULL, next.time,
-    leased.*, pg_snapshot_xmax(at.snapshot)::text::bigint, coalesce(at.number, pg_current_xact_id_if_assigned())::text::bigint
+    leased.*, pg_snapshot_xmax(at.snapshot)::text::bigint,
+    pg_snapshot_xmax(at.snapshot)::text::bigint + age(pg_snapshot_xmax(at.snapshot)::xid)
 FROM next, at LEFT JOIN leased ON true ORDER BY leased.message_number";
 
 impl Store {
@@ -64,8 +66,8 @@ impl Store {
             (&running as _, Type::INT8_ARRAY),
             (&since as _, Type::INT8_ARRAY),
             (&receipts as _, Type::BYTEA_ARRAY),
-            (&attempt.takes_number as _, Type::BOOL),
             (&ahead as _, Type::INT8),
+            (&attempt.back as _, Type::INT8),
         ];
         let rows = self.database.query(call, GET, &values).await?;
         let found = Found::read(call, &rows)?;
@@ -111,11 +113,10 @@ impl Found {
             messages.push(message);
         }
         let running: Vec<i64> = call.get(first, 1)?;
-        let number: Option<i64> = call.get(first, 14)?;
         let scan = Scan {
             time,
             stopped_at,
-            number: number.map(i64::cast_unsigned),
+            number: call.get::<i64>(first, 14)?.cast_unsigned(),
             running: running.into_iter().map(i64::cast_unsigned).collect(),
             limit: call.get::<i64>(first, 13)?.cast_unsigned(),
         };

@@ -8,10 +8,9 @@
 //!   `writing`). Numbers are given in their order. So a transaction whose number is greater than that of a scan writes no message that is
 //!   visible before this scan.
 //! - Of the smaller numbers, a scan knows those whose transactions had not ended: its snapshot lists them, up to a limit; from the limit to its
-//!   own number, all are taken for such. Each is remembered with the earliest time of its messages: that of the last scan with a smaller
+//!   number of the scan, all are taken for such. Each is remembered with the earliest time of its messages: that of the last scan with a smaller
 //!   number. When one of them has ended, the next scan begins at this time.
-//! - A scan that finds nothing has no number. It does not move the beginning beyond the last scan that had one; so a process takes a number
-//!   at least once a second.
+//! - The number of a scan is its own, or the next one that the server will give: a scan that finds nothing uses up none.
 //!
 //! What this does not cover is found by a scan from the beginning, which a process makes now and then: messages that another process had locked,
 //! and then did not get because its transaction was rolled back, and those of a clock that was set back.
@@ -28,7 +27,7 @@ pub(crate) struct Bound {
     pub(crate) from: i64,
     /// The time at which the scan began.
     time: i64,
-    /// The time at which the last scan with a number began.
+    /// The time at which the last scan began whose number was of use.
     numbered: i64,
     /// The transactions that had not ended, each with the earliest time of its messages.
     running: BTreeMap<u64, i64>,
@@ -47,8 +46,8 @@ pub(crate) struct Scan {
     pub(crate) time: i64,
     /// The time of the last message, if the scan ended there because it had enough.
     pub(crate) stopped_at: Option<i64>,
-    /// The number of its own transaction, if it has one.
-    pub(crate) number: Option<u64>,
+    /// The number of its own transaction, or one that the server has not given before this scan has begun.
+    pub(crate) number: u64,
     /// The transactions below the limit that had not ended.
     pub(crate) running: Vec<u64>,
     /// The number from which on no transaction had ended.
@@ -56,6 +55,26 @@ pub(crate) struct Scan {
 }
 
 impl Bound {
+    /// Returns a state that begins at `from`, of which the rest is unknown.
+    pub(crate) fn beginning_at(from: i64) -> Self {
+        Self { from, numbered: from, ..Self::default() }
+    }
+
+    /// Returns the state for a scan from the beginning. What is known of transactions stays known.
+    pub(crate) fn restarted(&self) -> Self {
+        Self { from: i64::MIN, ..self.clone() }
+    }
+
+    /// Returns the state of a process that leaves late commits to a scan from the beginning.
+    pub(crate) fn without_late(&self) -> Self {
+        Self { running: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// Returns whether no scan has ended.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.time == i64::MIN
+    }
+
     /// Returns the numbers of the transactions that had not ended at the scan, and the earliest times of their messages.
     pub(crate) fn running(&self) -> (Vec<i64>, Vec<i64>) {
         self.running.iter().map(|(number, since)| (number.cast_signed(), *since)).unzip()
@@ -71,7 +90,7 @@ impl Bound {
         let has_ended = |number: u64| number < scan.limit && scan.running.binary_search(&number).is_err();
         let mut running = self.running.clone();
         running.retain(|number, _| !has_ended(*number));
-        let number = scan.number.filter(|number| number.saturating_sub(scan.limit) <= MOST);
+        let number = Some(scan.number).filter(|number| number.saturating_sub(scan.limit) <= MOST);
         let unlisted = number.map_or(scan.limit..scan.limit, |number| scan.limit..number);
         for number in scan.running.iter().copied().chain(unlisted) {
             running.entry(number).or_insert(self.numbered);
@@ -90,7 +109,7 @@ mod tests {
     use super::*;
 
     fn scan(time: i64, number: u64, running: &[u64]) -> Scan {
-        Scan { time, stopped_at: None, number: Some(number), running: running.to_vec(), limit: number }
+        Scan { time, stopped_at: None, number, running: running.to_vec(), limit: number }
     }
 
     #[test]
@@ -129,19 +148,22 @@ mod tests {
     }
 
     #[test]
-    fn scan_without_a_number_does_not_move_the_beginning() {
-        let bound = Bound::default().after(&scan(100, 10, &[]));
-        let bound = bound.after(&Scan { number: None, ..scan(200, 15, &[12]) });
-        assert_eq!((bound.from, bound.running()), (100, (vec![12], vec![100])));
-        let bound = bound.after(&scan(300, 20, &[]));
-        assert_eq!(bound.from, 300);
-    }
-
-    #[test]
     fn flood_of_numbers_counts_as_none() {
         let bound = Bound::default().after(&scan(100, 10, &[]));
-        let bound = bound.after(&Scan { limit: 15, ..scan(200, 1_000_000, &[]) });
-        assert_eq!((bound.from, bound.running()), (100, (vec![], vec![])));
+        let bound = bound.after(&Scan { limit: 15, ..scan(200, 1_000_000, &[12]) });
+        assert_eq!((bound.from, bound.running()), (100, (vec![12], vec![100])));
+        let bound = bound.after(&scan(300, 1_000_001, &[]));
+        assert_eq!((bound.from, bound.running()), (300, (vec![], vec![])));
+    }
+
+    /// Otherwise each transaction that runs during it would begin a further scan from the beginning when it ends.
+    #[test]
+    fn scan_restarted_keeps_what_is_known_of_transactions() {
+        let bound = Bound::default().after(&scan(100, 10, &[])).after(&scan(200, 20, &[15]));
+        let bound = bound.restarted();
+        assert_eq!(bound.from, i64::MIN);
+        let bound = bound.after(&scan(300, 30, &[15, 25]));
+        assert_eq!((bound.from, bound.running()), (300, (vec![15, 25], vec![100, 200])));
     }
 
     #[test]
