@@ -4,8 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::database::Call;
 use jobqueue_storage::runtime::Runtime;
@@ -21,6 +23,8 @@ const MOST_BYTES: usize = 1 << 20;
 /// The operations of one kind that wait, by queue.
 pub(crate) struct Combiner<T, A> {
     runtime: Runtime,
+    /// The time for which an operation waits for its statement.
+    limit: Duration,
     /// Returns the approximate number of bytes that an operation sends.
     weigh: fn(&T) -> usize,
     lanes: Mutex<HashMap<QueueName, Lane<T, A>>>,
@@ -29,21 +33,25 @@ pub(crate) struct Combiner<T, A> {
 struct Lane<T, A> {
     waiting: VecDeque<Waiting<T, A>>,
     running: usize,
+    /// The number of the last operation.
+    last: u64,
 }
 
 struct Waiting<T, A> {
+    number: u64,
     item: T,
     bytes: usize,
     reply: oneshot::Sender<Result<A, StoreError>>,
 }
 
 impl<T: Send + 'static, A: Send + 'static> Combiner<T, A> {
-    pub(crate) fn new(runtime: Runtime, weigh: fn(&T) -> usize) -> Arc<Self> {
-        Arc::new(Self { runtime, weigh, lanes: Mutex::default() })
+    pub(crate) fn new(runtime: Runtime, limit: Duration, weigh: fn(&T) -> usize) -> Arc<Self> {
+        Arc::new(Self { runtime, limit, weigh, lanes: Mutex::default() })
     }
 
     /// Runs an operation together with others. `run` returns an answer for each of a list, in their order; it goes on if this future is
-    /// dropped, since it has the operations of others too.
+    /// dropped, since it has the operations of others too. An operation that still waits for its statement is not run then, nor when it has waited too
+    /// long.
     pub(crate) async fn submit<F>(
         self: &Arc<Self>,
         call: Call<'_>,
@@ -55,7 +63,7 @@ impl<T: Send + 'static, A: Send + 'static> Combiner<T, A> {
         F: Future<Output = Vec<Result<A, StoreError>>> + Send + 'static,
     {
         let (bytes, (reply, answer)) = ((self.weigh)(&item), oneshot::channel());
-        let starts = self.add(queue, Waiting { item, bytes, reply });
+        let (number, starts) = self.add(queue, item, bytes, reply);
         if starts {
             let (combiner, queue) = (Arc::clone(self), queue.clone());
             let mut running = Running { combiner, queue, has_ended: false };
@@ -69,24 +77,49 @@ impl<T: Send + 'static, A: Send + 'static> Combiner<T, A> {
                 }
             });
         }
-        answer.await.unwrap_or_else(|_| {
-            Err(call
-                .refuse(StoreErrorKind::Stopped)
-                .with_detail("the runtime has ended")
-                .with_ambiguous(true))
-        })
+        let mut answer = answer;
+        let answer = match timeout(self.limit, &mut answer).await {
+            Err(_) if self.withdraw(queue, number) => {
+                let detail = "the operations before it have taken all the time";
+                return Err(call.refuse(StoreErrorKind::Timeout).with_detail(detail));
+            }
+            // Its statement has a limit of its own.
+            Err(_) => answer.await,
+            Ok(answer) => answer,
+        };
+        answer.unwrap_or_else(|_| Err(runtime_ended(call)))
     }
 
-    /// Adds an operation to those that wait. Returns whether the caller starts a task for them.
-    fn add(&self, queue: &QueueName, waiting: Waiting<T, A>) -> bool {
+    /// Adds an operation to those that wait. Returns its number, and whether the caller starts a task for them.
+    fn add(
+        &self,
+        queue: &QueueName,
+        item: T,
+        bytes: usize,
+        reply: oneshot::Sender<Result<A, StoreError>>,
+    ) -> (u64, bool) {
         let mut lanes = lock(&self.lanes);
         let lane = lanes.entry(queue.clone());
-        let lane = lane.or_insert_with(|| Lane { waiting: VecDeque::new(), running: 0 });
-        lane.waiting.push_back(waiting);
+        let lane = lane.or_insert_with(|| Lane { waiting: VecDeque::new(), running: 0, last: 0 });
+        lane.last += 1;
+        lane.waiting.push_back(Waiting { number: lane.last, item, bytes, reply });
         let starts = lane.running < AT_ONCE;
         lane.running += usize::from(starts);
-        starts
+        (lane.last, starts)
     }
+
+    /// Removes an operation from those that wait. Returns false if it does not wait any more.
+    fn withdraw(&self, queue: &QueueName, number: u64) -> bool {
+        let mut lanes = lock(&self.lanes);
+        let Some(lane) = lanes.get_mut(queue) else { return false };
+        let place = lane.waiting.iter().position(|waiting| waiting.number == number);
+        place.is_some_and(|place| lane.waiting.remove(place).is_some())
+    }
+}
+
+/// Returns the error of a change whose task has ended with its runtime.
+pub(crate) fn runtime_ended(call: Call<'_>) -> StoreError {
+    call.refuse(StoreErrorKind::Stopped).with_detail("the runtime has ended").with_ambiguous(true)
 }
 
 impl<T, A> fmt::Debug for Combiner<T, A> {
@@ -110,6 +143,8 @@ impl<T, A> Running<T, A> {
     fn next(&mut self) -> Option<Batch<T, A>> {
         let mut lanes = lock(&self.combiner.lanes);
         let waiting = &mut lanes.get_mut(&self.queue)?.waiting;
+        // Their callers have given up.
+        waiting.retain(|one| !one.reply.is_closed());
         let mut sum = 0;
         let fits = |next: &&Waiting<T, A>| {
             sum += next.bytes;
@@ -139,5 +174,78 @@ fn end<T, A>(lanes: &mut HashMap<QueueName, Lane<T, A>>, queue: &QueueName) {
     lane.running = lane.running.saturating_sub(1);
     if lane.running == 0 {
         lanes.remove(queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobqueue_storage::Operation;
+    use tokio::sync::Notify;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// Operations that a combiner has run, each statement when it is let through.
+    #[derive(Default)]
+    struct Statements {
+        run: Mutex<Vec<Vec<u32>>>,
+        pass: Notify,
+    }
+
+    /// Requests an operation, whose statement is under way until it may pass.
+    fn submit(
+        combiner: &Arc<Combiner<u32, u32>>,
+        statements: &Arc<Statements>,
+        item: u32,
+    ) -> tokio::task::JoinHandle<Result<u32, StoreError>> {
+        let (combiner, statements) = (Arc::clone(combiner), Arc::clone(statements));
+        tokio::spawn(async move {
+            let queue: QueueName = "jobs".parse().expect("a name");
+            let run = move |_, items: Vec<u32>| {
+                let statements = Arc::clone(&statements);
+                async move {
+                    lock(&statements.run).push(items.clone());
+                    statements.pass.notified().await;
+                    items.into_iter().map(Ok).collect()
+                }
+            };
+            combiner.submit(Call::new(Operation::Put, &queue), &queue, item, run).await
+        })
+    }
+
+    async fn settle() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn operation_without_a_caller_is_not_run() {
+        let (combiner, statements) = (Combiner::new(Runtime::new(), LIMIT, |_| 1), Arc::default());
+        let mut requested = Vec::new();
+        for item in 1..=4 {
+            requested.push(submit(&combiner, &statements, item));
+            settle().await;
+        }
+        requested.remove(2).abort();
+        settle().await;
+        statements.pass.notify_one();
+        settle().await;
+        assert_eq!(*lock(&statements.run), [vec![1], vec![2], vec![4]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn operation_that_waits_too_long_is_certainly_not_run() {
+        let (combiner, statements) = (Combiner::new(Runtime::new(), LIMIT, |_| 1), Arc::default());
+        let mut under_way = Vec::new();
+        for item in 1..=2 {
+            under_way.push(submit(&combiner, &statements, item));
+            settle().await;
+        }
+        let error = submit(&combiner, &statements, 3).await.expect("no panic").expect_err("a limit");
+        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
+        statements.pass.notify_one();
+        settle().await;
+        assert_eq!(*lock(&statements.run), [vec![1], vec![2]]);
     }
 }

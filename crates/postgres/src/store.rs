@@ -30,11 +30,12 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new(database: Arc<Database>, runtime: Runtime, arrivals: Arc<ArrivalHub>) -> Self {
+        let limit = database.settings().timeout;
         Self {
             purge: Purge::new(Arc::clone(&database), runtime.clone(), Arc::clone(&arrivals)),
             database,
-            puts: Combiner::new(runtime.clone(), |message| ROW + message.text.len()),
-            deletions: Combiner::new(runtime.clone(), |_| ROW),
+            puts: Combiner::new(runtime.clone(), limit, |message| ROW + message.text.len()),
+            deletions: Combiner::new(runtime.clone(), limit, |_| ROW),
             runtime,
             scans: Scans::default(),
             arrivals,
