@@ -25,7 +25,7 @@ pub(crate) fn message_ref(row: i64, receipt: &[u8]) -> MessageRef {
 }
 
 /// The row and the receipt that a caller presents. Text that this adapter never wrote is one that no message has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Presented {
     pub(crate) row: i64,
     pub(crate) receipt: Receipt,
@@ -41,6 +41,11 @@ impl Presented {
             receipt: receipt.unwrap_or_default(),
             is_receipt: receipt.is_some(),
         }
+    }
+
+    /// Returns the form in which a caller presents what is stored; `None` for a receipt that this adapter did not write.
+    pub(crate) fn stored(row: i64, receipt: &[u8]) -> Option<Self> {
+        Some(Self { row, receipt: receipt.try_into().ok()?, is_receipt: true })
     }
 
     /// Returns the bytes for a comparison in SQL: none for a receipt of another form, which no row equals.

@@ -19,7 +19,7 @@ const DELETE: &str = "DELETE FROM jobqueue.message m
     WHERE m.id = w.id AND m.receipt = w.receipt AND m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1)
         AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now())
         AND (w.late OR m.lease = 0 OR m.visible_at > jobqueue.now())
-    RETURNING m.id, m.group_hash IS NOT NULL";
+    RETURNING m.id, m.receipt, m.group_hash IS NOT NULL";
 
 /// Changes the visibility of message $2 to $4 milliseconds from now, and gives it the receipt $5 and the state $6.
 const UPDATE: &str = "UPDATE jobqueue.message m
@@ -72,8 +72,8 @@ pub(super) async fn delete(
         let rows = database.query(call, DELETE, &values).await?;
         let (mut gone, mut advances) = (HashSet::with_capacity(rows.len()), false);
         for row in &rows {
-            gone.insert(call.get::<i64>(row, 0)?);
-            advances |= call.get::<bool>(row, 1)?;
+            gone.extend(Presented::stored(call.get(row, 0)?, call.get(row, 1)?));
+            advances |= call.get::<bool>(row, 2)?;
         }
         Ok((gone, advances))
     };
@@ -84,8 +84,8 @@ pub(super) async fn delete(
             return Deleted { answers: error.for_each(deletions.len()).map(Err).collect(), advances: true };
         }
     };
-    // Of two deletions of one message, the second is refused.
-    let is_done: Vec<bool> = deletions.iter().map(|deletion| gone.remove(&deletion.presented.row)).collect();
+    // Of two deletions under one receipt, the second is refused.
+    let is_done: Vec<bool> = deletions.iter().map(|deletion| gone.remove(&deletion.presented)).collect();
     let refused: Vec<Presented> =
         deletions.iter().zip(&is_done).filter(|(_, done)| !**done).map(|(one, _)| one.presented).collect();
     let mut reasons = reasons(database, call, queue, &refused, None).await.into_iter();
