@@ -8,7 +8,7 @@ use std::fmt;
 use deadpool_postgres::{PoolError, TimeoutType};
 use tokio_postgres::error::{DbError, SqlState};
 
-use jobqueue_storage::StoreErrorKind as Kind;
+use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
 
 /// The judgement of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,12 @@ pub(crate) fn source(error: tokio_postgres::Error) -> Box<dyn std::error::Error 
         }),
         None => Box::new(error),
     }
+}
+
+/// Returns whether a statement ended because it had waited for a lock for as long as it may.
+pub(crate) fn is_lock_timeout(error: &StoreError) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<ServerError>());
+    cause.is_some_and(|cause| cause.code == SqlState::LOCK_NOT_AVAILABLE.code())
 }
 
 /// Judges the failure of a statement that was sent.

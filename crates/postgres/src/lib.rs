@@ -23,9 +23,14 @@
 //! # Limits
 //! - The server is PostgreSQL 13 or newer, and its database encoded in UTF-8. Tested with 18.
 //! - A transaction that has put a message of a [group](jobqueue_storage::PutMessage::group), and is still open, holds up the deletion of the
-//!   first message of this group. While a long transaction keeps PostgreSQL from removing rows, puts and deletions in one group cost more with each
-//!   message that it has had meanwhile; those of other groups, or of none, do not.
-//! - If the get of another process is broken off by the server, the messages that it had locked are found within some seconds.
+//!   first message of this group; if the group was empty, also other puts into it. An operation that is held up for its whole time limit fails, and has changed
+//!   nothing. Other groups are not held up, except those of one list: it is put as a whole.
+//! - While a long transaction keeps PostgreSQL from removing rows, puts and deletions in one group cost more with each message that it has had
+//!   meanwhile; those of other groups, or of none, do not. Counts, and pages of messages that are not received, read what is not removed too.
+//! - If the server breaks off the get of another process, the messages that it had locked are found by the next scan of the whole queue: after 5
+//!   seconds, or twenty times as long as such a scan takes. While a long transaction is open, that may be minutes.
+//! - What was in a queue or a container that is deleted is removed bit by bit, by processes that receive. A transaction that puts into it and is open for a day longer can leave
+//!   rows behind.
 //! - A blob has at most 512 MiB.
 //! - Counts read all messages of a queue.
 //!

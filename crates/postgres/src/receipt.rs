@@ -25,7 +25,7 @@ pub(crate) fn message_ref(row: i64, receipt: &[u8]) -> MessageRef {
 }
 
 /// The row and the receipt that a caller presents. Text that this adapter never wrote is one that no message has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Presented {
     pub(crate) row: i64,
     pub(crate) receipt: Receipt,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 use crate::arrivals::ArrivalHub;
 use crate::combine::Combiner;
 use crate::database::Database;
@@ -20,8 +22,13 @@ const ROW: usize = 64;
 pub(crate) struct Store {
     pub(crate) database: Arc<Database>,
     pub(crate) runtime: Runtime,
-    pub(crate) puts: Arc<Combiner<PutMessage, PutOutcome>>,
-    pub(crate) deletions: Arc<Combiner<Deletion, ()>>,
+    /// An answer of `Err` returns an operation that another transaction holds up, here and below.
+    pub(crate) puts: Arc<Combiner<PutMessage, Result<PutOutcome, PutMessage>>>,
+    /// Those of messages in groups, which wait for each other.
+    pub(crate) puts_in_groups: Arc<Combiner<PutMessage, Result<PutOutcome, PutMessage>>>,
+    pub(crate) deletions: Arc<Combiner<Deletion, Result<(), Deletion>>>,
+    /// Limits the connections of operations that others hold up.
+    pub(crate) held_up: Arc<Semaphore>,
     pub(crate) scans: Scans,
     pub(crate) purge: Arc<Purge>,
     /// Shared by all handles of this process.
@@ -30,12 +37,15 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new(database: Arc<Database>, runtime: Runtime, arrivals: Arc<ArrivalHub>) -> Self {
-        let limit = database.settings().timeout;
+        let (limit, connections) = (database.settings().timeout, database.settings().max_connections);
+        let puts = || Combiner::new(runtime.clone(), limit, |message: &PutMessage| ROW + message.text.len());
         Self {
             purge: Purge::new(Arc::clone(&database), runtime.clone(), Arc::clone(&arrivals)),
-            database,
-            puts: Combiner::new(runtime.clone(), limit, |message| ROW + message.text.len()),
+            puts: puts(),
+            puts_in_groups: puts(),
             deletions: Combiner::new(runtime.clone(), limit, |_| ROW),
+            held_up: Arc::new(Semaphore::new((connections / 2).max(1))),
+            database,
             runtime,
             scans: Scans::default(),
             arrivals,

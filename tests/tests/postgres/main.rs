@@ -7,6 +7,7 @@ mod arrivals;
 mod crashes;
 mod failures;
 mod groups;
+mod locks;
 mod long_transactions;
 mod opening;
 mod plans;

@@ -3,6 +3,7 @@
 mod admin;
 mod count;
 mod get;
+mod held;
 mod index;
 mod leased;
 mod put;

@@ -18,12 +18,16 @@ const PUT: &str = "WITH at AS MATERIALIZED (SELECT jobqueue.writing() AS time)
         unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::text[]) WITH ORDINALITY AS m (receipt, delay, ttl, text, number)
     WHERE q.name = $1 ORDER BY m.number RETURNING id, inserted_at";
 
-/// Adds messages of which some belong to groups, in their order.
-const PUT_IN_GROUPS: &str = "SELECT p.message_id, p.message_time FROM jobqueue.queue q,
-        (SELECT * FROM unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::text[], $6::bytea[])
-            WITH ORDINALITY AS m (receipt, delay, ttl, text, group_hash, number) ORDER BY number) AS m,
-        LATERAL jobqueue.put_row(q.id, m.group_hash, m.receipt, m.delay, m.ttl, m.text) AS p
-    WHERE q.name = $1";
+/// Adds messages of which some belong to groups, and numbers them by their order. It locks the groups in one order, whatever the list: two lists
+/// do not wait for each other. Each lock is waited for no longer than $7 says.
+const PUT_IN_GROUPS: &str = "WITH at AS MATERIALIZED (
+        SELECT q.id, set_config('lock_timeout', coalesce($7, current_setting('lock_timeout')), true) FROM jobqueue.queue q WHERE q.name = $1
+    ), put AS MATERIALIZED (
+        SELECT p.message_id, p.message_time, m.number FROM at,
+            LATERAL (SELECT * FROM unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::text[], $6::bytea[])
+                WITH ORDINALITY AS m (receipt, delay, ttl, text, group_hash, number) ORDER BY group_hash NULLS FIRST, number) AS m,
+            LATERAL jobqueue.put_row(at.id, m.group_hash, m.receipt, m.delay, m.ttl, m.text) AS p
+    ) SELECT message_id, message_time FROM put ORDER BY number";
 
 /// The statement that adds a list of messages.
 pub(crate) struct Put<'m> {
@@ -33,6 +37,7 @@ pub(crate) struct Put<'m> {
     ttls: Vec<Option<i64>>,
     texts: Vec<&'m str>,
     groups: Vec<Option<Vec<u8>>>,
+    lock_limit: Option<&'m str>,
 }
 
 impl<'m> Put<'m> {
@@ -44,7 +49,13 @@ impl<'m> Put<'m> {
             ttls: messages.iter().map(|message| message.ttl.map(to_millis)).collect(),
             texts: messages.iter().map(|message| message.text.as_str()).collect(),
             groups: messages.iter().map(|message| message.group.as_deref().map(group_hash)).collect(),
+            lock_limit: None,
         }
+    }
+
+    /// Sets how long a message of a group waits for a transaction that holds up the group.
+    pub(super) fn with_lock_limit(self, lock_limit: Option<&'m str>) -> Self {
+        Self { lock_limit, ..self }
     }
 
     /// Returns the statement, which adds all messages or none.
@@ -63,6 +74,7 @@ impl<'m> Put<'m> {
         ];
         if self.has_groups() {
             values.push((&self.groups, Type::BYTEA_ARRAY));
+            values.push((&self.lock_limit, Type::TEXT));
         }
         values
     }

@@ -3,11 +3,16 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
+use super::held::{self, LockLimits, Patience};
 use super::leased;
 use super::put::Put;
 use crate::arrivals::ArrivalHub;
+use crate::combine::runtime_ended;
 use crate::database::{Call, Database};
+use crate::error;
 use crate::receipt::{Deletion, Presented};
 use crate::store::Store;
 use jobqueue_storage::rules::limits;
@@ -45,9 +50,16 @@ impl QueueStore for Store {
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         limits::check_put(queue, &message)?;
-        let shared = self.shared();
-        let run = move |queue, messages| shared.clone().put(queue, messages);
-        self.puts.submit(Call::new(Operation::Put, queue), queue, message, run).await
+        let (call, end, shared) = (Call::new(Operation::Put, queue), self.end(), self.shared());
+        let run = move |queue, messages| shared.clone().put_together(queue, messages);
+        let puts = if message.group.is_some() { &self.puts_in_groups } else { &self.puts };
+        match puts.submit(call, queue, message, run).await? {
+            Ok(outcome) => Ok(outcome),
+            Err(message) => {
+                let attempt = || self.shared().put_held(queue.clone(), message.clone());
+                held::alone(&self.runtime, &self.held_up, call, end, attempt).await
+            }
+        }
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
@@ -82,9 +94,16 @@ impl QueueStore for Store {
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
         let deletion = Deletion { presented: Presented::of(message), expired };
-        let shared = self.shared();
-        let run = move |queue, deletions| shared.clone().delete(queue, deletions);
-        self.deletions.submit(Call::new(Operation::Delete, queue), queue, deletion, run).await
+        let (call, end, shared) = (Call::new(Operation::Delete, queue), self.end(), self.shared());
+        let run = move |queue, deletions| shared.clone().delete_together(queue, deletions);
+        match self.deletions.submit(call, queue, deletion, run).await? {
+            Ok(()) => Ok(()),
+            Err(deletion) => {
+                let shared = self.shared();
+                let patience = Patience { lock_limit: shared.lock_limits.alone.clone(), end };
+                shared.delete_alone(Operation::Delete, queue, deletion, patience).await
+            }
+        }
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
@@ -123,7 +142,14 @@ impl Store {
             database: Arc::clone(&self.database),
             arrivals: Arc::clone(&self.arrivals),
             runtime: self.runtime.clone(),
+            held_up: Arc::clone(&self.held_up),
+            lock_limits: LockLimits::within(self.database.settings().timeout),
         }
+    }
+
+    /// Returns when an operation that begins now is given up.
+    fn end(&self) -> Instant {
+        Instant::now() + self.database.settings().timeout
     }
 }
 
@@ -133,47 +159,129 @@ struct Shared {
     database: Arc<Database>,
     arrivals: Arc<ArrivalHub>,
     runtime: Runtime,
+    held_up: Arc<Semaphore>,
+    lock_limits: LockLimits,
 }
 
 impl Shared {
-    async fn put(self, queue: QueueName, messages: Vec<PutMessage>) -> Vec<Result<PutOutcome, StoreError>> {
-        self.put_all(Operation::Put, &queue, &messages).await
-    }
-
     /// Adds messages, and announces them, also if it is uncertain whether they are stored.
-    async fn put_all(
+    async fn put(
         &self,
         operation: Operation,
         queue: &QueueName,
         messages: &[PutMessage],
-    ) -> Vec<Result<PutOutcome, StoreError>> {
-        let call = Call::new(operation, queue);
-        let put = Put::new(queue, messages, &self.runtime).run(&self.database, call).await;
+        lock_limit: Option<&str>,
+    ) -> Result<Vec<PutOutcome>, StoreError> {
+        let put = Put::new(queue, messages, &self.runtime).with_lock_limit(lock_limit);
+        let put = put.run(&self.database, Call::new(operation, queue)).await;
         if put.as_ref().err().is_none_or(StoreError::is_ambiguous) {
             self.arrivals.announce(&self.database, &self.runtime, queue);
         }
-        match put {
-            Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+        put
+    }
+
+    /// Adds the messages of several callers, or returns them if another transaction holds them up.
+    async fn put_together(
+        self,
+        queue: QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<Result<PutOutcome, PutMessage>, StoreError>> {
+        match self.put(Operation::Put, &queue, &messages, Some(&self.lock_limits.in_list)).await {
+            Ok(outcomes) => outcomes.into_iter().map(|outcome| Ok(Ok(outcome))).collect(),
+            Err(error) if error::is_lock_timeout(&error) => {
+                messages.into_iter().map(|message| Ok(Err(message))).collect()
+            }
             Err(error) => error.for_each(messages.len()).map(Err).collect(),
         }
     }
 
-    async fn delete(self, queue: QueueName, deletions: Vec<Deletion>) -> Vec<Result<(), StoreError>> {
-        self.delete_all(Operation::Delete, &queue, &deletions).await
+    /// Adds a message that another transaction holds up. Returns `None` if it still does.
+    async fn put_held(self, queue: QueueName, message: PutMessage) -> Option<Result<PutOutcome, StoreError>> {
+        match self.put(Operation::Put, &queue, &[message], Some(&self.lock_limits.alone)).await {
+            Ok(outcomes) => outcomes.into_iter().next().map(Ok),
+            Err(error) if error::is_lock_timeout(&error) => None,
+            Err(error) => Some(Err(error)),
+        }
     }
 
-    /// Deletes messages, and announces those that are the first of their groups now.
-    async fn delete_all(
+    /// Deletes messages that no other transaction holds up, and announces those that are the first of their groups now. The answer is `None` for
+    /// the others.
+    async fn delete_free(
         &self,
         operation: Operation,
         queue: &QueueName,
         deletions: &[Deletion],
-    ) -> Vec<Result<(), StoreError>> {
+    ) -> Vec<Option<Result<(), StoreError>>> {
         let deleted = leased::delete(&self.database, Call::new(operation, queue), queue, deletions).await;
         if deleted.advances {
             self.arrivals.announce(&self.database, &self.runtime, queue);
         }
         deleted.answers
+    }
+
+    /// Deletes the messages of several callers, and returns those that another transaction holds up.
+    async fn delete_together(
+        self,
+        queue: QueueName,
+        deletions: Vec<Deletion>,
+    ) -> Vec<Result<Result<(), Deletion>, StoreError>> {
+        let answers = self.delete_free(Operation::Delete, &queue, &deletions).await;
+        let answer = |(answer, deletion): (Option<Result<(), StoreError>>, _)| match answer {
+            Some(answer) => answer.map(Ok),
+            None => Ok(Err(deletion)),
+        };
+        answers.into_iter().zip(deletions).map(answer).collect()
+    }
+
+    /// Deletes messages. One that another transaction holds up is waited for alone, and for a moment only: the others have their answers soon.
+    async fn delete_all(self, queue: QueueName, deletions: Vec<Deletion>) -> Vec<Result<(), StoreError>> {
+        let answers = self.delete_free(Operation::DeleteAll, &queue, &deletions).await;
+        let try_again = |deletion| {
+            let (shared, queue) = (self.clone(), queue.clone());
+            let lock_limit = self.lock_limits.in_list.clone();
+            let patience = Patience { lock_limit, end: Instant::now() + held::IN_LIST };
+            self.runtime.spawn(async move {
+                shared.delete_alone(Operation::DeleteAll, &queue, deletion, patience).await
+            })
+        };
+        let tried = answers.into_iter().zip(deletions);
+        let tried: Vec<_> =
+            tried.map(|(answer, deletion)| answer.ok_or_else(|| try_again(deletion))).collect();
+        let mut all = Vec::with_capacity(tried.len());
+        for answer in tried {
+            all.push(match answer {
+                Ok(answer) => answer,
+                Err(task) => {
+                    let call = Call::new(Operation::DeleteAll, &queue);
+                    task.await.unwrap_or_else(|_| Err(runtime_ended(call)))
+                }
+            });
+        }
+        all
+    }
+
+    /// Deletes a message that another transaction holds up.
+    async fn delete_alone(
+        &self,
+        operation: Operation,
+        queue: &QueueName,
+        deletion: Deletion,
+        patience: Patience,
+    ) -> Result<(), StoreError> {
+        let attempt = || {
+            let (shared, queue, lock_limit) = (self.clone(), queue.clone(), patience.lock_limit.clone());
+            async move {
+                let call = Call::new(operation, &queue);
+                let deleted =
+                    leased::delete_held(&shared.database, call, &queue, deletion, &lock_limit).await;
+                if deleted.advances {
+                    shared.arrivals.announce(&shared.database, &shared.runtime, &queue);
+                }
+                deleted.answer
+            }
+        };
+        let call = Call::new(operation, queue);
+        held::alone(&self.runtime, &self.held_up, call, patience.end, attempt).await
     }
 }
 
@@ -223,6 +331,7 @@ impl MessageIndex for Store {
     }
 }
 
+/// Each list is put or deleted by a task that goes on if the caller gives up, and announces what it has changed.
 #[async_trait]
 impl Batches for Store {
     async fn put_all(
@@ -238,7 +347,14 @@ impl Batches for Store {
         if wanted.is_empty() {
             return checked.into_iter().filter_map(|refused| refused.map(Err)).collect();
         }
-        let answers = self.shared().put_all(Operation::PutAll, queue, &wanted).await;
+        let (call, count, shared) = (Call::new(Operation::PutAll, queue), wanted.len(), self.shared());
+        let queue = queue.clone();
+        let task = async move { shared.put(Operation::PutAll, &queue, &wanted, None).await };
+        let put = self.runtime.spawn(task).await.unwrap_or_else(|_| Err(runtime_ended(call)));
+        let answers: Vec<_> = match put {
+            Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+            Err(error) => error.for_each(count).map(Err).collect(),
+        };
         let mut answers = answers.into_iter();
         checked.into_iter().filter_map(|refused| refused.map(Err).or_else(|| answers.next())).collect()
     }
@@ -251,7 +367,9 @@ impl Batches for Store {
     ) -> Vec<Result<(), StoreError>> {
         let deletion = |message| Deletion { presented: Presented::of(message), expired };
         let deletions: Vec<_> = messages.iter().map(deletion).collect();
-        self.shared().delete_all(Operation::DeleteAll, queue, &deletions).await
+        let (call, count) = (Call::new(Operation::DeleteAll, queue), deletions.len());
+        let task = self.runtime.spawn(self.shared().delete_all(queue.clone(), deletions));
+        task.await.unwrap_or_else(|_| runtime_ended(call).for_each(count).map(Err).collect())
     }
 }
 
