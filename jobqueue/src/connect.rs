@@ -22,6 +22,7 @@ impl Storage {
     /// | `DefaultEndpointsProtocol=…;AccountName=…;AccountKey=…` | an Azure Storage account, by key | `azure` |
     /// | `QueueEndpoint=…;BlobEndpoint=…;SharedAccessSignature=…` | an Azure Storage account, by SAS | `azure` |
     /// | `https://ACCOUNT.queue.core.windows.net` | an Azure Storage account, by Entra ID | `azure` |
+    /// | `postgres://USER:PASSWORD@HOST:PORT/DATABASE` | a PostgreSQL database, shared by any number of machines; its tables are created if missing | `postgres` |
     /// | `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…;Blobs=STRING` | queues of Azure Service Bus, with the blobs of the storage that `STRING` names; `Blobs` is the last setting | `servicebus` |
     /// | `Endpoint=sb://NAMESPACE.servicebus.windows.net;Blobs=STRING` | the same, by Entra ID | `servicebus` |
     ///
@@ -45,6 +46,9 @@ fn connect(connection: &str) -> BoxFuture<'_, Result<Storage, Error>> {
         if let Some(path) = connection.strip_prefix("sqlite:") {
             return sqlite(path).await;
         }
+        if connection.starts_with("postgres://") || connection.starts_with("postgresql://") {
+            return postgres(connection).await;
+        }
         if let Some((queues, blobs)) = service_bus_string(connection) {
             // Such a string within the string is refused, so that this ends.
             return service_bus(queues, blobs).await;
@@ -57,7 +61,7 @@ fn connect(connection: &str) -> BoxFuture<'_, Result<Storage, Error>> {
         }
         Err(Error::new(
             ErrorKind::Configuration,
-            "unrecognised storage string: expected `sqlite:PATH`, `memory:`, `UseDevelopmentStorage=true`, a connection string of Azure Storage or Service Bus, or `https://ACCOUNT.queue.core.windows.net`",
+            "unrecognised storage string: expected `sqlite:PATH`, `memory:`, `postgres://…`, `UseDevelopmentStorage=true`, a connection string of Azure Storage or Service Bus, or `https://ACCOUNT.queue.core.windows.net`",
         ))
     })
 }
@@ -84,6 +88,16 @@ async fn sqlite(path: &str) -> Result<Storage, Error> {
 #[cfg(not(feature = "sqlite"))]
 async fn sqlite(_: &str) -> Result<Storage, Error> {
     Err(missing_feature("sqlite"))
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(connection: &str) -> Result<Storage, Error> {
+    Storage::open(crate::postgres::Options::from_connection_string(connection)?).await
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn postgres(_: &str) -> Result<Storage, Error> {
+    Err(missing_feature("postgres"))
 }
 
 #[cfg(feature = "azure")]
@@ -141,7 +155,12 @@ async fn service_bus(_: &str, _: Option<&str>) -> Result<Storage, Error> {
     Err(missing_feature("servicebus"))
 }
 
-#[cfg(any(not(feature = "sqlite"), not(feature = "azure"), not(feature = "servicebus")))]
+#[cfg(any(
+    not(feature = "sqlite"),
+    not(feature = "postgres"),
+    not(feature = "azure"),
+    not(feature = "servicebus")
+))]
 fn missing_feature(name: &str) -> Error {
     let text = format!(
         "this program was built without the feature `{name}` of jobqueue; switch it on in Cargo.toml: \

@@ -30,6 +30,9 @@ pub mod coordination {}
 #[doc = include_str!("docs/storages.md")]
 pub mod storages {}
 
+#[doc = include_str!("docs/postgres.md")]
+pub mod postgres {}
+
 #[doc = include_str!("docs/running_on_azure.md")]
 pub mod running_on_azure {}
 

@@ -22,6 +22,8 @@ mod log;
 pub mod maintenance;
 pub mod memory;
 mod order;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod presence;
 mod process;
 pub mod queue;
@@ -38,7 +40,7 @@ pub mod sqlite;
 mod standard_hooks;
 pub mod storage;
 pub mod trace;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod transactional;
 mod undelivered;
 mod untyped_queue;

@@ -4,14 +4,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Storage, traced};
-use jobqueue::{azure, memory, servicebus, sqlite};
+use jobqueue::{azure, memory, postgres, servicebus, sqlite};
 use jobqueue_conformance::{Deviation, Promise, Subject, promises, run_all};
+use jobqueue_test_support::postgres::Postgres;
 use jobqueue_test_support::servicebus::{self as servicebus_support, ServiceBus};
 use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::azurite::Azurite;
@@ -28,6 +30,7 @@ fn main() {
     trials.extend(virtual_time("memory", || Box::pin(async { in_memory() })));
     trials.extend(virtual_time("sqlite", || Box::pin(in_sqlite())));
     trials.extend(virtual_time("sharded", || Box::pin(async { sharded() })));
+    trials.extend(in_postgres());
     trials.extend(azurite());
     trials.extend(service_bus());
     trials.extend(service_bus_sessions());
@@ -81,6 +84,24 @@ fn virtual_time(storage: &'static str, open: fn() -> Opening) -> impl Iterator<I
         trial(storage, promise, move || {
             let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
             runtime.block_on(async { keeps(promise, &open().await).await })
+        })
+    })
+}
+
+/// A schema for each promise on a PostgreSQL server, whose clock is the true one: the waits of promises overlap.
+fn in_postgres() -> impl Iterator<Item = Trial> {
+    promises_of("postgres").map(|promise| {
+        trial("postgres", promise, move || {
+            let text = Postgres::shared().connection_string();
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                // Entries of the journals of all promises are alike.
+                static NUMBER: AtomicU32 = AtomicU32::new(0);
+                let schema = format!("promise_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+                let options =
+                    postgres::Options::from_connection_string(&text)?.schema(&schema)?.max_connections(3);
+                keeps(promise, &Subject::real_time(Storage::open(options).await?)).await
+            })
         })
     })
 }
@@ -213,7 +234,7 @@ fn service_bus_sessions() -> impl Iterator<Item = Trial> {
 fn promises_of(storage: &str) -> impl Iterator<Item = &'static Promise> {
     // Only databases keep the journal in a table, and show every message: the others keep it in blobs, above the port.
     let others: &[&str] = match storage {
-        "sqlite" => &[],
+        "sqlite" | "postgres" => &[],
         "memory" | "traced" | "faulty" => &["journal"],
         // Azure Storage announces no messages.
         "azurite" => &["journal", "index", "subscriptions"],

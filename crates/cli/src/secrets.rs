@@ -9,7 +9,16 @@ const MARKS: &[&str] = &["accountkey=", "sharedaccesssignature=", "sig=", "share
 
 pub(crate) fn has_secret(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
-    MARKS.iter().any(|mark| text.contains(mark))
+    MARKS.iter().any(|mark| text.contains(mark)) || has_database_password(&text)
+}
+
+/// Returns whether a text has a connection string of PostgreSQL with a password.
+fn has_database_password(text: &str) -> bool {
+    let address = text.split_once("postgres://").or_else(|| text.split_once("postgresql://"));
+    address.is_some_and(|(_, address)| {
+        let user = address.rsplit_once('@').map(|(user, _)| user);
+        user.is_some_and(|user| user.contains(':')) || address.contains("password=")
+    })
 }
 
 /// Refuses arguments with a secret, before anything could print them.
@@ -35,6 +44,9 @@ mod tests {
         assert!(has_secret("DefaultEndpointsProtocol=https;accountKEY=abc"));
         assert!(has_secret("QueueEndpoint=x;SharedAccessSignature=sv=1"));
         assert!(has_secret("https://a.queue.core.windows.net?sv=1&sig=abc"));
+        assert!(has_secret("postgres://app:secret@db/shop") && has_secret("PostgreSQL://app:a/b@db/shop"));
+        assert!(has_secret("postgres://db/shop?user=app&password=secret"));
+        assert!(!has_secret("postgres://app@db:5432/shop") && !has_secret("postgres://"));
         assert!(!has_secret("sqlite:jobs.db") && !has_secret("UseDevelopmentStorage=true"));
     }
 }

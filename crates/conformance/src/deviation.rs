@@ -99,6 +99,7 @@ impl Deviation {
                 ("receipt::of_a_predecessor_does_not_update", "refused with LeaseExpired"),
                 ("receipt::of_a_predecessor_is_refused_if_claimed", "refused with LeaseExpired"),
                 ("delete::all_refuses_a_predecessor", "refused with LeaseExpired"),
+                ("delete::all_accepts_the_newest_receipt_only", "refused with LeaseExpired"),
             ],
             _ => &[],
         }

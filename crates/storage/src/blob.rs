@@ -104,6 +104,8 @@ pub struct BlobPowers {
     pub detach: Option<Arc<dyn Detach<dyn BlobStore>>>,
     /// The SQLite file that holds the blobs. They can be written in a transaction on it.
     pub transaction_file: Option<Arc<Path>>,
+    /// The schema of PostgreSQL that holds the blobs. They can be created in a transaction on its database.
+    pub transaction_schema: Option<Arc<str>>,
 }
 
 /// The version tag of a blob. It changes with every write.

@@ -172,6 +172,8 @@ pub struct QueuePowers {
     pub detach: Option<Arc<dyn Detach<dyn QueueStore>>>,
     /// The SQLite file that holds the queues. A send can be part of a transaction on it.
     pub transaction_file: Option<Arc<Path>>,
+    /// The schema of PostgreSQL that holds the queues. A send can be part of a transaction on its database.
+    pub transaction_schema: Option<Arc<str>>,
 }
 
 /// The result of [`QueueStore::create_queue`].

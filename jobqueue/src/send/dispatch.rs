@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::group_log::{self, Announced, Announcement, Confirmation};
 use crate::queue_core::QueueCore;
 use crate::storage::Certainty;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::storage::MessageRef;
 use crate::trace::OpenSpan;
 
@@ -48,7 +48,7 @@ pub(super) fn tell_sent(
 }
 
 /// Tells the observers of a message that the application's transaction stores when it commits.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn sent_in_transaction(
     core: &QueueCore,
     mut sent: Prepared,

@@ -24,7 +24,7 @@ mod stored_text;
 mod unique;
 
 pub(crate) use dispatch::dispatch;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use dispatch::sent_in_transaction;
 pub(crate) use errors::send_error;
 pub use many::SendItem;

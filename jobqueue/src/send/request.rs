@@ -243,7 +243,7 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
         self.map_target(|one| Unique { one, window })
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn into_parts(self) -> (&'a Queue<M>, &'a M, SendOptions, Option<u64>) {
         let One { queue, message } = self.target;
         (queue, message, self.options, self.below)

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use jobqueue::Storage;
 use jobqueue::storage::ContainerName;
+use jobqueue_test_support::postgres::Postgres;
 use jobqueue_test_support::servicebus::ServiceBus;
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::example;
@@ -79,6 +80,19 @@ fn roles_in_separate_processes_make_the_same_bytes() {
 fn roles_on_azurite_make_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let storage = Azurite::shared().connection_string();
+    let work = |role| start(program_on(folder.path(), &storage).args(["--role", role]));
+    let _workers = [work("controller"), work("processor")];
+    let mut client = program_on(folder.path(), &storage);
+    let output = client.args(["--role", "client", "--out", "mosaic.png"]).output().unwrap();
+    assert!(output.status.success(), "{}", example::text(&output));
+    assert!(std::fs::read(folder.path().join("mosaic.png")).unwrap() == undisturbed());
+}
+
+/// The same picture on PostgreSQL.
+#[test]
+fn roles_on_postgres_make_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Postgres::shared().connection_string();
     let work = |role| start(program_on(folder.path(), &storage).args(["--role", role]));
     let _workers = [work("controller"), work("processor")];
     let mut client = program_on(folder.path(), &storage);

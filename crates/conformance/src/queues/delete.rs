@@ -64,6 +64,26 @@ promises! { "delete";
         }
     }
 
+    /// Of two receipts of one message, deleted together, only the newest is accepted.
+    async fn all_accepts_the_newest_receipt_only(subject) {
+        for former_first in [true, false] {
+            let queue = subject.queue().await?;
+            let former = queue.put_and_get("text", secs(1)).await?.message;
+            subject.advance(secs(1)).await;
+            let newest = queue.get_one(LONG).await?.message;
+            let mut messages = vec![newest, former];
+            if former_first {
+                messages.reverse();
+            }
+            let mut answers =
+                queue.store.delete_all(&queue.name, messages, ExpiredReceipt::Allow).await;
+            ensure_eq!(answers.len(), 2, "answers");
+            refused(answers.remove(usize::from(!former_first)), STALE)?;
+            answers.remove(0)?;
+            ensure_eq!(queue.count().await?, 0, "messages");
+        }
+    }
+
     /// Of messages deleted together, one whose lease has run out is refused, and stays.
     async fn all_refuses_an_expired_one(subject, queue) {
         let late = queue.put_and_get("late", secs(1)).await?.message;

@@ -88,6 +88,7 @@ forward! {
             permissions,
             detach,
             transaction_file,
+            transaction_schema,
         } = Arc::clone(&self.inner).powers();
         self.interceptor.queue_powers(QueuePowers {
             metadata: metadata.map(|metadata| self.around(metadata) as _),
@@ -105,6 +106,7 @@ forward! {
             links,
             upkeep,
             transaction_file,
+            transaction_schema,
         })
     }
 }
@@ -121,7 +123,7 @@ forward! {
     }
 
     fn powers(self: Arc<Self>) -> BlobPowers {
-        let BlobPowers { leases, journal, permissions, detach, transaction_file } =
+        let BlobPowers { leases, journal, permissions, detach, transaction_file, transaction_schema } =
             Arc::clone(&self.inner).powers();
         self.interceptor.blob_powers(BlobPowers {
             leases: leases.map(|leases| self.around(leases) as _),
@@ -129,6 +131,7 @@ forward! {
             permissions: permissions.map(|permissions| self.around(permissions) as _),
             detach: detach.map(|detach| self.around(detach) as _),
             transaction_file,
+            transaction_schema,
         })
     }
 }

@@ -43,8 +43,9 @@ impl ShardedQueues {
             upkeep: any(|powers| powers.upkeep.is_some()).then(|| Arc::clone(&self) as _),
             permissions: any(|powers| powers.permissions.is_some()).then(|| Arc::clone(&self) as _),
             detach: Some(self),
-            // A transaction is on one file.
+            // A transaction is on one file, or in one database.
             transaction_file: None,
+            transaction_schema: None,
         }
     }
 }

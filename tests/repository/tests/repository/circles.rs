@@ -12,7 +12,7 @@ const MOST_FILES: usize = 5;
 /// The published crates from the bottom up. A crate depends only on crates of lower floors.
 const FLOORS: &[&[&str]] = &[
     &["jobqueue-derive", "jobqueue-entra", "jobqueue-storage"],
-    &["jobqueue-azure", "jobqueue-message", "jobqueue-servicebus", "jobqueue-sqlite"],
+    &["jobqueue-azure", "jobqueue-message", "jobqueue-postgres", "jobqueue-servicebus", "jobqueue-sqlite"],
     &["jobqueue"],
     &["jobqueue-admin", "jobqueue-conformance", "jobqueue-opentelemetry", "jobqueue-testing"],
     &["jobqueue-dashboard"],

@@ -1,5 +1,4 @@
-//! Sends within the caller's own SQLite transaction. Besides `connect`, only this module depends on both an adapter and
-//! queues.
+//! Sends within the caller's own transaction on SQLite.
 
 use std::path::Path;
 
@@ -7,7 +6,8 @@ use bytes::Bytes;
 use jobqueue_sqlite::rusqlite::Connection;
 use tokio::time::Instant;
 
-use crate::error::{Error, ErrorKind};
+use super::{CANNOT_WAIT, invalid, refuse_announced};
+use crate::error::Error;
 use crate::json_blob::ExclusiveBlobs;
 use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
@@ -57,11 +57,11 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// transaction, as all its writers do: commit soon.
     ///
     /// # Errors
-    /// - [`Invalid`](ErrorKind::Invalid): the message is not valid, or its options contradict each other. No transaction
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the message is not valid, or its options contradict each other. No transaction
     ///   is open that holds the write lock: begin it with `TransactionBehavior::Immediate`. It belongs to another file than the
     ///   queue, or the storage keeps the blob that this message needs elsewhere. A send cannot wait
     ///   ([`when_below`](SendRequest::when_below)) within a transaction.
-    /// - [`Storage`](ErrorKind::Storage): the file has another schema version, or SQLite failed.
+    /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, or SQLite failed.
     ///
     /// After an error roll the transaction back.
     pub fn in_transaction(self, connection: &Connection) -> Result<Sent, Error> {
@@ -96,7 +96,7 @@ impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
     ///
     /// # Errors
     /// Those of [`in_transaction`](SendRequest::in_transaction) of other sends. Also
-    /// [`Conflict`](ErrorKind::Conflict), retryable, if another sender holds the key: it cannot finish while this
+    /// [`Conflict`](crate::ErrorKind::Conflict), retryable, if another sender holds the key: it cannot finish while this
     /// transaction is open, so waiting would not help.
     pub fn in_transaction(self, connection: &Connection) -> Result<SendUniqueOutcome, Error> {
         let (one, window) = self.into_parts();
@@ -113,11 +113,7 @@ impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
 /// Stores a message: its payload's blob, then the message.
 fn send(core: &QueueCore, blobs: &TransactionBlobs<'_>, mut prepared: Prepared) -> Result<Sent, Error> {
     let started = Instant::now();
-    if prepared.announcement.is_some() {
-        let text =
-            "a send in order can only be part of a transaction where the storage keeps the order itself";
-        return Err(Error::new(ErrorKind::Invalid, text));
-    }
+    refuse_announced(&prepared)?;
     if let Some((reference, data)) = prepared.blob.as_deref() {
         let (name, put) = core.claim_checks.blob(reference, prepared.expires)?;
         blobs.put(&name, data.clone(), put)?;
@@ -135,23 +131,20 @@ struct TransactionBlobs<'t> {
 
 impl<'t> TransactionBlobs<'t> {
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) if a send to this queue cannot be part of the transaction.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if a send to this queue cannot be part of the transaction.
     fn new(core: &QueueCore, connection: &'t Connection, below: Option<u64>) -> Result<Self, Error> {
-        let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if below.is_some() {
-            return invalid(
-                "a send in a transaction cannot wait for a shorter queue; wait before the transaction begins",
-            );
+            return Err(invalid(CANNOT_WAIT));
         }
         let file = connection.path().and_then(|path| std::fs::canonicalize(path).ok());
         let is_here = |of: Option<&Path>| of.is_some() && of == file.as_deref();
         if !is_here(core.storage.queues().powers().transaction_file.as_deref()) {
-            return invalid(
+            return Err(invalid(
                 "the transaction belongs to another file than the queue; a send can only be part of a transaction on the SQLite file of its storage",
-            );
+            ));
         }
         if !holds_write_lock(connection) {
-            return invalid(WITHOUT_LOCK);
+            return Err(invalid(WITHOUT_LOCK));
         }
         Ok(Self { connection, are_here: is_here(core.storage.blob_powers().transaction_file.as_deref()) })
     }

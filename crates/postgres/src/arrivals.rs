@@ -1,0 +1,172 @@
+//! Wakes those that wait for messages: directly in this process, by `NOTIFY` in others.
+//!
+//! A notification is sent after the commit, and in a transaction of its own that writes nothing. Within the transaction of a put it would take a
+//! lock of the whole database while the commit waits for the disk, and no two puts could share a sync. Notifications of several commits are joined. If the
+//! process dies between a commit and its notification, workers of others find the message when they poll.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio_postgres::types::Type;
+
+use crate::database::{Call, Database};
+use jobqueue_storage::log::debug;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::sync::lock;
+use jobqueue_storage::{Notifier, Operation, QueueName, StoreError, Subscription};
+
+/// The time between two notifications, in which further commits join the second.
+const PAUSE: Duration = Duration::from_millis(5);
+/// PostgreSQL takes less than 8,000 bytes.
+const MOST_BYTES: usize = 7_000;
+
+pub(crate) const NOTIFY: &str = "SELECT pg_notify($1, $2)";
+
+/// The sender of notifications that every process takes.
+pub(crate) const ANYBODY: &str = "-";
+
+/// Returns the channel of a schema.
+pub(crate) fn channel(schema: &str) -> String {
+    format!("jobqueue_{schema}")
+}
+
+/// The subscriptions of a process, and the notifications that it is about to send.
+#[derive(Debug)]
+pub(crate) struct ArrivalHub {
+    /// The number of this process among those that send notifications, so that it does not listen to itself.
+    sender: String,
+    channel: String,
+    notifiers: Mutex<HashMap<QueueName, Notifier>>,
+    /// False if others cannot be notified.
+    announces: AtomicBool,
+    outgoing: Mutex<Outgoing>,
+    /// Dropped with the hub: the connection that listens is closed then.
+    _alive: oneshot::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Outgoing {
+    queues: BTreeSet<QueueName>,
+    is_sending: bool,
+}
+
+impl ArrivalHub {
+    /// Returns a hub, and the end of a channel that closes with it.
+    pub(crate) fn new(schema: &str, runtime: &Runtime) -> (Self, oneshot::Receiver<()>) {
+        let (_alive, closed) = oneshot::channel();
+        let hub = Self {
+            sender: format!("{:032x}", runtime.random_u128()),
+            channel: channel(schema),
+            notifiers: Mutex::default(),
+            announces: AtomicBool::new(false),
+            outgoing: Mutex::default(),
+            _alive,
+        };
+        (hub, closed)
+    }
+
+    pub(crate) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Returns whether commits of other processes are announced here, and those of this one there.
+    pub(crate) fn are_announced(&self) -> bool {
+        self.announces.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_announced(&self, are_announced: bool) {
+        self.announces.store(are_announced, Ordering::Release);
+    }
+
+    pub(crate) fn subscribe(&self, queue: &QueueName) -> Subscription {
+        lock(&self.notifiers).entry(queue.clone()).or_default().subscribe()
+    }
+
+    /// Announces that a message of a queue may have become visible.
+    pub(crate) fn announce(self: &Arc<Self>, database: &Arc<Database>, runtime: &Runtime, queue: &QueueName) {
+        self.notify(queue);
+        if !self.are_announced() {
+            return;
+        }
+        let mut outgoing = lock(&self.outgoing);
+        outgoing.queues.insert(queue.clone());
+        if std::mem::replace(&mut outgoing.is_sending, true) {
+            return;
+        }
+        drop(outgoing);
+        let mut sending = Sending { hub: Arc::clone(self), has_ended: false };
+        let database = Arc::clone(database);
+        runtime.spawn(async move {
+            while let Some(payload) = sending.next() {
+                if let Err(error) = sending.hub.send(&database, &payload).await {
+                    debug!(%error, "a notification was not sent");
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+    }
+
+    /// Sends a notification.
+    ///
+    /// # Errors
+    /// Those of a statement.
+    pub(crate) async fn send(&self, database: &Database, payload: &str) -> Result<(), StoreError> {
+        let call = Call::of_database(Operation::Peek, database);
+        let values = [(&self.channel as _, Type::TEXT), (&payload as _, Type::TEXT)];
+        database.query(call, NOTIFY, &values).await.map(drop)
+    }
+
+    /// Takes a notification that has come: the sender, then queues.
+    pub(crate) fn receive(&self, payload: &str) {
+        let mut words = payload.split(' ');
+        if words.next() == Some(self.sender.as_str()) {
+            return;
+        }
+        words.filter_map(|name| QueueName::new(name).ok()).for_each(|queue| self.notify(&queue));
+    }
+
+    /// Wakes all subscriptions: notifications may have been missed.
+    pub(crate) fn notify_all(&self) {
+        lock(&self.notifiers).values().for_each(Notifier::notify);
+    }
+
+    fn notify(&self, queue: &QueueName) {
+        if let Some(notifier) = lock(&self.notifiers).get(queue) {
+            notifier.notify();
+        }
+    }
+}
+
+/// The task that sends notifications. If it ends early, with its runtime, another can start.
+struct Sending {
+    hub: Arc<ArrivalHub>,
+    has_ended: bool,
+}
+
+impl Sending {
+    /// Takes the queues of the next notification; `None` if there are none, and then the task has ended.
+    fn next(&mut self) -> Option<String> {
+        let mut outgoing = lock(&self.hub.outgoing);
+        let mut payload = self.hub.sender.clone();
+        while payload.len() < MOST_BYTES
+            && let Some(queue) = outgoing.queues.pop_first()
+        {
+            payload.push(' ');
+            payload.push_str(queue.as_str());
+        }
+        outgoing.is_sending = payload.len() > self.hub.sender.len();
+        self.has_ended = !outgoing.is_sending;
+        outgoing.is_sending.then_some(payload)
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            lock(&self.hub.outgoing).is_sending = false;
+        }
+    }
+}

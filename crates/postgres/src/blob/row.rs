@@ -1,0 +1,140 @@
+//! The row of a blob without its content.
+
+use std::time::SystemTime;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::database::{Call, Database};
+use crate::metadata;
+use crate::time::{from_instant, to_duration, to_instant, to_millis};
+use jobqueue_storage::rules::lease::BlobLease;
+use jobqueue_storage::{
+    BlobName, BlobProperties, ContainerName, ETag, LeaseId, Metadata, StoreError, StoreErrorKind,
+};
+
+/// Builds the columns that [`BlobRow::read`] reads from the first on.
+macro_rules! blob_columns {
+    () => {
+        "b.id, b.name, b.revision, b.etag, b.modified_at, b.length, b.lease_millis, b.lease_until, b.lease_id, b.metadata"
+    };
+}
+pub(super) use blob_columns;
+
+const FIND: &str = concat!(
+    "SELECT ",
+    blob_columns!(),
+    ", jobqueue.now() FROM jobqueue.container c
+    LEFT JOIN jobqueue.blob b ON b.container = c.id AND b.name = $2 WHERE c.name = $1"
+);
+
+/// A blob as it was found.
+pub(super) struct BlobRow {
+    pub(super) id: i64,
+    pub(super) name: String,
+    pub(super) revision: i64,
+    pub(super) etag: ETag,
+    pub(super) modified_at: i64,
+    pub(super) length: u64,
+    pub(super) lease: BlobLease,
+    pub(super) metadata: Metadata,
+}
+
+/// A place in a container, and the blob that is there.
+pub(super) struct Place {
+    pub(super) blob: Option<BlobRow>,
+    /// The server's time.
+    pub(super) now: SystemTime,
+}
+
+impl Place {
+    /// Finds the place of a blob.
+    ///
+    /// # Errors
+    /// `ContainerNotFound`.
+    pub(super) async fn find(
+        database: &Database,
+        call: Call<'_>,
+        blob: &BlobName,
+    ) -> Result<Self, StoreError> {
+        let values = [(&blob.container().as_str() as _, Type::TEXT), (&blob.name() as _, Type::TEXT)];
+        let rows = database.query(call, FIND, &values).await?;
+        let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::ContainerNotFound))?;
+        let is_there = call.get::<Option<i64>>(row, 0)?.is_some();
+        let blob = if is_there { Some(BlobRow::read(call, row)?) } else { None };
+        Ok(Self { blob, now: to_instant(call.get(row, 10)?) })
+    }
+
+    /// Returns the blob that must be there.
+    ///
+    /// # Errors
+    /// `BlobNotFound`.
+    pub(super) fn require(&self, call: Call<'_>) -> Result<&BlobRow, StoreError> {
+        self.blob.as_ref().ok_or_else(|| call.refuse(StoreErrorKind::BlobNotFound))
+    }
+}
+
+impl BlobRow {
+    pub(super) fn read(call: Call<'_>, row: &Row) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: call.get(row, 0)?,
+            name: call.get(row, 1)?,
+            revision: call.get(row, 2)?,
+            etag: tag(call.get(row, 3)?),
+            modified_at: call.get(row, 4)?,
+            length: u64::try_from(call.get::<i64>(row, 5)?).unwrap_or(0),
+            lease: read_lease(call, row)?,
+            metadata: metadata::from_text(call, call.get(row, 9)?)?,
+        })
+    }
+
+    pub(super) fn properties(&self, now: SystemTime) -> BlobProperties {
+        BlobProperties::new(self.length, self.etag.clone(), to_instant(self.modified_at))
+            .with_metadata(self.metadata.clone())
+            .with_active_lease(self.lease.is_active(now))
+    }
+}
+
+pub(super) fn tag(number: i64) -> ETag {
+    ETag::new(format!("\"0x{number:016X}\""))
+}
+
+/// The columns of a lease.
+pub(super) struct LeaseColumns {
+    pub(super) millis: Option<i64>,
+    pub(super) until: Option<i64>,
+    pub(super) id: Option<String>,
+}
+
+impl LeaseColumns {
+    pub(super) fn of(lease: &BlobLease) -> Self {
+        match lease {
+            BlobLease::Available => Self { millis: None, until: None, id: None },
+            BlobLease::Held { id, duration, until } => Self {
+                millis: Some(to_millis(*duration)),
+                until: Some(from_instant(*until)),
+                id: Some(id.expose()),
+            },
+        }
+    }
+}
+
+fn read_lease(call: Call<'_>, row: &Row) -> Result<BlobLease, StoreError> {
+    let (millis, until): (Option<i64>, Option<i64>) = (call.get(row, 6)?, call.get(row, 7)?);
+    let Some(id) = call.get::<Option<&str>>(row, 8)? else { return Ok(BlobLease::Available) };
+    let (Some(id), Some(millis @ 1..), Some(until)) = (LeaseId::parse(id), millis, until) else {
+        return Err(call.refuse(StoreErrorKind::Corrupt).with_detail("a lease of a blob is malformed"));
+    };
+    Ok(BlobLease::Held { id, duration: to_duration(millis), until: to_instant(until) })
+}
+
+/// Returns whether a container exists.
+pub(super) async fn has_container(
+    database: &Database,
+    call: Call<'_>,
+    container: &ContainerName,
+) -> Result<bool, StoreError> {
+    const SQL: &str = "SELECT id FROM jobqueue.container WHERE name = $1";
+    let rows = database.query(call, SQL, &[(&container.as_str(), Type::TEXT)]).await?;
+    Ok(!rows.is_empty())
+}

@@ -1,0 +1,30 @@
+//! The size of a blob, and the time that it takes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::database::Call;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{BlobName, Operation, PutBlob, StoreError, StoreErrorKind};
+
+/// The greatest number of bytes of a blob. The server holds twice as many in a value, but copies it more than once.
+pub(super) const MAX_BLOB_BYTES: usize = 512 << 20;
+
+/// Returns the further time for a blob of this size: 1 second for each mebibyte.
+pub(super) fn further_time(bytes: u64) -> Duration {
+    Duration::from_secs(bytes >> 20)
+}
+
+/// Checks the arguments of a write.
+///
+/// # Errors
+/// `InvalidInput` for the metadata, `TooLarge` for the content.
+pub(crate) fn check_put(blob: &BlobName, data: &Bytes, options: &PutBlob) -> Result<(), StoreError> {
+    limits::check_metadata(Operation::PutBlob, blob, &options.metadata)?;
+    if data.len() <= MAX_BLOB_BYTES {
+        return Ok(());
+    }
+    let detail = format!("the blob has {} bytes; {MAX_BLOB_BYTES} are allowed", data.len());
+    Err(Call::new(Operation::PutBlob, blob).refuse(StoreErrorKind::TooLarge).with_detail(detail))
+}

@@ -1,0 +1,251 @@
+//! Joins operations of one kind that are requested at about the same time into one statement, so that they share a round trip and a commit.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::database::Call;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::sync::lock;
+use jobqueue_storage::{QueueName, StoreError, StoreErrorKind};
+
+/// The number of statements of one kind and queue that run at once: the second is on its way while the first waits for the disk.
+const AT_ONCE: usize = 2;
+/// The greatest number of operations in a statement, and of their bytes.
+const MOST: usize = 500;
+const MOST_BYTES: usize = 1 << 20;
+
+/// The operations of one kind that wait, by queue.
+pub(crate) struct Combiner<T, A> {
+    runtime: Runtime,
+    /// The time for which an operation waits for its statement.
+    limit: Duration,
+    /// Returns the approximate number of bytes that an operation sends.
+    weigh: fn(&T) -> usize,
+    lanes: Mutex<HashMap<QueueName, Lane<T, A>>>,
+}
+
+struct Lane<T, A> {
+    waiting: VecDeque<Waiting<T, A>>,
+    running: usize,
+    /// The number of the last operation.
+    last: u64,
+}
+
+struct Waiting<T, A> {
+    number: u64,
+    item: T,
+    bytes: usize,
+    reply: oneshot::Sender<Result<A, StoreError>>,
+}
+
+impl<T: Send + 'static, A: Send + 'static> Combiner<T, A> {
+    pub(crate) fn new(runtime: Runtime, limit: Duration, weigh: fn(&T) -> usize) -> Arc<Self> {
+        Arc::new(Self { runtime, limit, weigh, lanes: Mutex::default() })
+    }
+
+    /// Runs an operation together with others. `run` returns an answer for each of a list, in their order; it goes on if this future is
+    /// dropped, since it has the operations of others too. An operation that still waits for its statement is not run then, nor when it has waited too
+    /// long.
+    pub(crate) async fn submit<F>(
+        self: &Arc<Self>,
+        call: Call<'_>,
+        queue: &QueueName,
+        item: T,
+        run: impl Fn(QueueName, Vec<T>) -> F + Send + 'static,
+    ) -> Result<A, StoreError>
+    where
+        F: Future<Output = Vec<Result<A, StoreError>>> + Send + 'static,
+    {
+        let (bytes, (reply, answer)) = ((self.weigh)(&item), oneshot::channel());
+        let (number, starts) = self.add(queue, item, bytes, reply);
+        if starts {
+            let (combiner, queue) = (Arc::clone(self), queue.clone());
+            let mut running = Running { combiner, queue, has_ended: false };
+            self.runtime.spawn(async move {
+                while let Some((items, replies)) = running.next() {
+                    let answers = run(running.queue.clone(), items).await;
+                    for (reply, answer) in replies.into_iter().zip(answers) {
+                        // The caller may have given up.
+                        let _ = reply.send(answer);
+                    }
+                }
+            });
+        }
+        let mut answer = answer;
+        let answer = match timeout(self.limit, &mut answer).await {
+            Err(_) if self.withdraw(queue, number) => {
+                let detail = "the operations before it have taken all the time";
+                return Err(call.refuse(StoreErrorKind::Timeout).with_detail(detail));
+            }
+            // Its statement has a limit of its own.
+            Err(_) => answer.await,
+            Ok(answer) => answer,
+        };
+        answer.unwrap_or_else(|_| Err(runtime_ended(call)))
+    }
+
+    /// Adds an operation to those that wait. Returns its number, and whether the caller starts a task for them.
+    fn add(
+        &self,
+        queue: &QueueName,
+        item: T,
+        bytes: usize,
+        reply: oneshot::Sender<Result<A, StoreError>>,
+    ) -> (u64, bool) {
+        let mut lanes = lock(&self.lanes);
+        let lane = lanes.entry(queue.clone());
+        let lane = lane.or_insert_with(|| Lane { waiting: VecDeque::new(), running: 0, last: 0 });
+        lane.last += 1;
+        lane.waiting.push_back(Waiting { number: lane.last, item, bytes, reply });
+        let starts = lane.running < AT_ONCE;
+        lane.running += usize::from(starts);
+        (lane.last, starts)
+    }
+
+    /// Removes an operation from those that wait. Returns false if it does not wait any more.
+    fn withdraw(&self, queue: &QueueName, number: u64) -> bool {
+        let mut lanes = lock(&self.lanes);
+        let Some(lane) = lanes.get_mut(queue) else { return false };
+        let place = lane.waiting.iter().position(|waiting| waiting.number == number);
+        place.is_some_and(|place| lane.waiting.remove(place).is_some())
+    }
+}
+
+/// Returns the error of a change whose task has ended with its runtime.
+pub(crate) fn runtime_ended(call: Call<'_>) -> StoreError {
+    call.refuse(StoreErrorKind::Stopped).with_detail("the runtime has ended").with_ambiguous(true)
+}
+
+impl<T, A> fmt::Debug for Combiner<T, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Combiner")
+    }
+}
+
+/// A task that runs the operations of a queue. If it ends early, with its runtime, the callers get an error.
+struct Running<T, A> {
+    combiner: Arc<Combiner<T, A>>,
+    queue: QueueName,
+    has_ended: bool,
+}
+
+/// The operations of a statement, and the ways to their callers.
+type Batch<T, A> = (Vec<T>, Vec<oneshot::Sender<Result<A, StoreError>>>);
+
+impl<T, A> Running<T, A> {
+    /// Takes the operations of the next statement; `None` if there are none, and then the task has ended: later ones start another.
+    fn next(&mut self) -> Option<Batch<T, A>> {
+        let mut lanes = lock(&self.combiner.lanes);
+        let waiting = &mut lanes.get_mut(&self.queue)?.waiting;
+        // Their callers have given up.
+        waiting.retain(|one| !one.reply.is_closed());
+        let mut sum = 0;
+        let fits = |next: &&Waiting<T, A>| {
+            sum += next.bytes;
+            sum <= MOST_BYTES
+        };
+        let count = waiting.iter().take(MOST).take_while(fits).count().max(1).min(waiting.len());
+        if count == 0 {
+            self.has_ended = true;
+            end(&mut lanes, &self.queue);
+            return None;
+        }
+        Some(waiting.drain(..count).map(|one| (one.item, one.reply)).unzip())
+    }
+}
+
+impl<T, A> Drop for Running<T, A> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            end(&mut lock(&self.combiner.lanes), &self.queue);
+        }
+    }
+}
+
+/// Counts a task that has ended. With the last one, the operations that still wait get an error: their runtime has ended.
+fn end<T, A>(lanes: &mut HashMap<QueueName, Lane<T, A>>, queue: &QueueName) {
+    let Some(lane) = lanes.get_mut(queue) else { return };
+    lane.running = lane.running.saturating_sub(1);
+    if lane.running == 0 {
+        lanes.remove(queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobqueue_storage::Operation;
+    use tokio::sync::Notify;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// Operations that a combiner has run, each statement when it is let through.
+    #[derive(Default)]
+    struct Statements {
+        run: Mutex<Vec<Vec<u32>>>,
+        pass: Notify,
+    }
+
+    /// Requests an operation, whose statement is under way until it may pass.
+    fn submit(
+        combiner: &Arc<Combiner<u32, u32>>,
+        statements: &Arc<Statements>,
+        item: u32,
+    ) -> tokio::task::JoinHandle<Result<u32, StoreError>> {
+        let (combiner, statements) = (Arc::clone(combiner), Arc::clone(statements));
+        tokio::spawn(async move {
+            let queue: QueueName = "jobs".parse().expect("a name");
+            let run = move |_, items: Vec<u32>| {
+                let statements = Arc::clone(&statements);
+                async move {
+                    lock(&statements.run).push(items.clone());
+                    statements.pass.notified().await;
+                    items.into_iter().map(Ok).collect()
+                }
+            };
+            combiner.submit(Call::new(Operation::Put, &queue), &queue, item, run).await
+        })
+    }
+
+    async fn settle() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn operation_without_a_caller_is_not_run() {
+        let (combiner, statements) = (Combiner::new(Runtime::new(), LIMIT, |_| 1), Arc::default());
+        let mut requested = Vec::new();
+        for item in 1..=4 {
+            requested.push(submit(&combiner, &statements, item));
+            settle().await;
+        }
+        requested.remove(2).abort();
+        settle().await;
+        statements.pass.notify_one();
+        settle().await;
+        assert_eq!(*lock(&statements.run), [vec![1], vec![2], vec![4]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn operation_that_waits_too_long_is_certainly_not_run() {
+        let (combiner, statements) = (Combiner::new(Runtime::new(), LIMIT, |_| 1), Arc::default());
+        let mut under_way = Vec::new();
+        for item in 1..=2 {
+            under_way.push(submit(&combiner, &statements, item));
+            settle().await;
+        }
+        let error = submit(&combiner, &statements, 3).await.expect("no panic").expect_err("a limit");
+        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
+        statements.pass.notify_one();
+        settle().await;
+        assert_eq!(*lock(&statements.run), [vec![1], vec![2]]);
+    }
+}

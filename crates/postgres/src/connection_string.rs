@@ -1,0 +1,275 @@
+//! Reads connection strings, and the variables and the password file of libpq.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+use crate::settings::Tls;
+
+/// Looks up a variable of the environment.
+type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
+
+/// Parses a connection string. What it lacks is taken from the variables.
+///
+/// # Errors
+/// A sentence that names a setting, and never has a value.
+pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<(Config, Tls), String> {
+    let is_url = text.starts_with("postgres://") || text.starts_with("postgresql://");
+    if !is_url {
+        return Err("the connection string does not begin with `postgres://`".to_owned());
+    }
+    let (text, own) = split_tls(text)?;
+    let config = text.parse::<Config>();
+    // Its error can quote a part of a password that was not encoded.
+    let mut config = config.map_err(|_| {
+        "the connection string is malformed, or has a setting or a value that is not supported; characters such as `@`, `/`, `?` and `#` in a \
+         password are written `%40`, `%2F`, `%3F` and `%23`"
+            .to_owned()
+    })?;
+    fill(&mut config, variable)?;
+    let mode = own.mode.or_else(|| variable("PGSSLMODE")).unwrap_or_else(|| "prefer".to_owned());
+    let root = own.root.or_else(|| variable("PGSSLROOTCERT")).map(PathBuf::from);
+    let (mode, tls) = match mode.as_str() {
+        "disable" => (SslMode::Disable, Tls::Unchecked),
+        "allow" | "prefer" => (SslMode::Prefer, Tls::Unchecked),
+        // As libpq does for the sake of old programs.
+        "require" => (SslMode::Require, root.map_or(Tls::Unchecked, Tls::Authority)),
+        // The authorities of a machine are many: without the name each of them could stand for the server.
+        "verify-ca" => (SslMode::Require, root.map_or(Tls::Full(None), Tls::Authority)),
+        "verify-full" => (SslMode::Require, Tls::Full(root)),
+        _ => {
+            return Err(
+                "`sslmode` is none of disable, allow, prefer, require, verify-ca and verify-full".to_owned()
+            );
+        }
+    };
+    config.ssl_mode(mode);
+    Ok((config, tls))
+}
+
+/// The settings that `tokio-postgres` does not know.
+#[derive(Default)]
+struct Own {
+    mode: Option<String>,
+    root: Option<String>,
+}
+
+/// Takes these settings out of a connection string.
+fn split_tls(text: &str) -> Result<(String, Own), String> {
+    let mut own = Own::default();
+    let Some((address, query)) = text.split_once('?') else { return Ok((text.to_owned(), own)) };
+    let mut others = Vec::new();
+    for pair in query.split('&') {
+        match pair.split_once('=') {
+            Some(("sslmode", value)) => own.mode = Some(value.to_owned()),
+            Some(("sslrootcert", value)) => {
+                own.root = Some(decode(value).ok_or("`sslrootcert` is malformed")?)
+            }
+            Some(("sslcert" | "sslkey" | "sslpassword", _)) => {
+                return Err("certificates of clients (`sslcert`, `sslkey`) are not supported".to_owned());
+            }
+            _ => others.push(pair),
+        }
+    }
+    let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
+    Ok((format!("{address}{query}"), own))
+}
+
+/// Decodes `%2F` and the like.
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                u8::try_from(digit(bytes.next())? * 16 + digit(bytes.next())?).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+/// Takes from the variables what is not set.
+fn fill(config: &mut Config, variable: Variables<'_>) -> Result<(), String> {
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        let hosts = variable("PGHOST").unwrap_or_else(|| "localhost".to_owned());
+        for host in hosts.split(',') {
+            config.host(host);
+        }
+    }
+    if config.get_ports().is_empty()
+        && let Some(port) = number(variable, "PGPORT")?
+    {
+        config.port(port);
+    }
+    if config.get_user().is_none()
+        && let Some(user) = variable("PGUSER")
+    {
+        config.user(user);
+    }
+    if config.get_dbname().is_none()
+        && let Some(name) = variable("PGDATABASE")
+    {
+        config.dbname(name);
+    }
+    fill_session(config, variable)?;
+    if config.get_password().is_none()
+        && let Some(password) = variable("PGPASSWORD").or_else(|| password_of_file(config, variable))
+    {
+        config.password(password);
+    }
+    Ok(())
+}
+
+fn number(variable: Variables<'_>, name: &str) -> Result<Option<u16>, String> {
+    let number = variable(name).map(|text| text.parse());
+    number.transpose().map_err(|_| format!("the variable `{name}` is not a number"))
+}
+
+/// Takes the settings of sessions from the variables.
+fn fill_session(config: &mut Config, variable: Variables<'_>) -> Result<(), String> {
+    if config.get_options().is_none()
+        && let Some(options) = variable("PGOPTIONS")
+    {
+        config.options(options);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name(variable("PGAPPNAME").unwrap_or_else(|| "jobqueue".to_owned()));
+    }
+    if config.get_connect_timeout().is_none() {
+        let seconds = number(variable, "PGCONNECT_TIMEOUT")?.filter(|seconds| *seconds > 0).unwrap_or(10);
+        config.connect_timeout(Duration::from_secs(seconds.into()));
+    }
+    match variable("PGTARGETSESSIONATTRS").as_deref() {
+        Some("read-write" | "primary") => {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        None | Some("any") => {}
+        Some(_) => {
+            return Err(
+                "the variable `PGTARGETSESSIONATTRS` is none of any, read-write and primary".to_owned()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Looks the password up in `~/.pgpass`. A file that others may read is ignored, as libpq does.
+fn password_of_file(config: &Config, variable: Variables<'_>) -> Option<String> {
+    let home = || Some(PathBuf::from(variable("HOME")?).join(".pgpass"));
+    let path = variable("PGPASSFILE").map(PathBuf::from).or_else(home)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        if std::fs::metadata(&path).ok()?.permissions().mode() & 0o077 != 0 {
+            jobqueue_storage::log::warn!(
+                "the password file may be read by others and is ignored; `chmod 0600` it"
+            );
+            return None;
+        }
+    }
+    let host = match config.get_hosts().first()? {
+        Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        Host::Unix(_) => "localhost".to_owned(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
+    let user = config.get_user().map(str::to_owned).or_else(|| variable("USER"))?;
+    let database = config.get_dbname().unwrap_or(&user).to_owned();
+    find_password(&std::fs::read_to_string(path).ok()?, &[&host, &port, &database, &user])
+}
+
+/// Finds the first line whose four fields are the wanted ones, or `*`. A backslash quotes the next character.
+fn find_password(file: &str, wanted: &[&str; 4]) -> Option<String> {
+    file.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let (mut fields, mut characters) = (vec![String::new()], line.chars());
+        while let Some(character) = characters.next() {
+            match character {
+                '\\' => fields.last_mut()?.extend(characters.next()),
+                ':' if fields.len() < 5 => fields.push(String::new()),
+                other => fields.last_mut()?.push(other),
+            }
+        }
+        let password = if fields.len() == 5 { fields.pop() } else { None }?;
+        let is_meant = fields.iter().zip(wanted).all(|(field, wanted)| field == "*" || field == wanted);
+        is_meant.then_some(password)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn sslmode_means_what_it_does_in_libpq() {
+        let root = Some(PathBuf::from("/a b.pem"));
+        for (query, mode, tls) in [
+            ("", SslMode::Prefer, Tls::Unchecked),
+            ("?sslmode=disable", SslMode::Disable, Tls::Unchecked),
+            ("?sslmode=require", SslMode::Require, Tls::Unchecked),
+            (
+                "?sslmode=require&sslrootcert=/a%20b.pem",
+                SslMode::Require,
+                Tls::Authority(root.clone().unwrap()),
+            ),
+            ("?sslmode=verify-ca", SslMode::Require, Tls::Full(None)),
+            (
+                "?connect_timeout=3&sslmode=verify-full&sslrootcert=/a%20b.pem",
+                SslMode::Require,
+                Tls::Full(root),
+            ),
+        ] {
+            let (config, found) = parse(&format!("postgres://u@h/d{query}"), &none).unwrap();
+            assert_eq!((config.get_ssl_mode(), found), (mode, tls), "{query}");
+            assert_eq!(config.get_dbname(), Some("d"));
+        }
+        assert!(parse("postgres://u@h/d?sslmode=full", &none).unwrap_err().contains("sslmode"));
+    }
+
+    #[test]
+    fn variables_set_what_the_string_lacks() {
+        let variable = |name: &str| match name {
+            "PGHOST" => Some("db".to_owned()),
+            "PGPORT" => Some("6432".to_owned()),
+            "PGUSER" => Some("app".to_owned()),
+            "PGPASSWORD" => Some("secret".to_owned()),
+            "PGDATABASE" => Some("shop".to_owned()),
+            "PGSSLMODE" => Some("verify-full".to_owned()),
+            _ => None,
+        };
+        let (config, tls) = parse("postgres://", &variable).unwrap();
+        assert_eq!(config.get_hosts(), [Host::Tcp("db".to_owned())]);
+        assert_eq!(config.get_ports(), [6432]);
+        assert_eq!((config.get_user(), config.get_dbname()), (Some("app"), Some("shop")));
+        assert_eq!(config.get_password(), Some(&b"secret"[..]));
+        assert_eq!(tls, Tls::Full(None));
+        let (config, _) = parse("postgres://other:p@host:1/d", &variable).unwrap();
+        assert_eq!((config.get_user(), config.get_ports()), (Some("other"), &[1][..]));
+        assert_eq!(config.get_password(), Some(&b"p"[..]));
+    }
+
+    #[test]
+    fn errors_have_no_value_in_them() {
+        for wrong in ["postgres://u:pass word@h:x/d", "postgres://u:hunter2@h/d?hunter2=1", "mysql://hunter2"]
+        {
+            let error = parse(wrong, &none).unwrap_err();
+            assert!(!error.contains("hunter2") && !error.contains("word@"), "{error}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_found_by_their_fields() {
+        let file = "# no\nother:*:*:*:no\nh:5432:d:u:a\\:b:c\n*:*:*:*:rest\n";
+        assert_eq!(find_password(file, &["h", "5432", "d", "u"]).as_deref(), Some("a:b:c"));
+        assert_eq!(find_password(file, &["h", "1", "d", "u"]).as_deref(), Some("rest"));
+        assert_eq!(find_password("h:1:d:u", &["h", "1", "d", "u"]), None);
+    }
+}

@@ -1,0 +1,184 @@
+//! The connections to the server, and the way of a statement to it and back.
+//!
+//! Each statement is sent without a name, in one round trip, and is a transaction of its own. It is planned at each execution: a plan that
+//! was kept from a moment when a table was empty would read a whole table later, and poolers such as PgBouncer keep no plans.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime as PoolRuntime};
+use tokio::time::timeout;
+use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::{Client, Connection, Row, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::error::{self, Verdict};
+use crate::settings::Settings;
+use crate::tls;
+use jobqueue_storage::{Operation, StoreError, StoreErrorKind};
+
+/// The name under which the SQL texts know the schema.
+const SCHEMA: &str = "jobqueue";
+
+/// A value of a statement, and its type in SQL.
+pub(crate) type Parameter<'v> = (&'v (dyn ToSql + Sync), Type);
+
+/// The database of a store.
+pub(crate) struct Database {
+    pool: Pool,
+    tls: MakeRustlsConnect,
+    settings: Settings,
+}
+
+impl Database {
+    /// Returns a handle. Connections are opened when they are needed, on the runtime of the caller.
+    ///
+    /// # Errors
+    /// `Configuration` if the certificates cannot be used.
+    pub(crate) fn new(settings: Settings) -> Result<Self, StoreError> {
+        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let tls = tls::connector(&settings)?;
+        let manager = Manager::from_config(settings.config.clone(), tls.clone(), config);
+        let pool = Pool::builder(manager)
+            .max_size(settings.max_connections)
+            .wait_timeout(Some(settings.timeout))
+            .create_timeout(Some(settings.timeout))
+            .runtime(PoolRuntime::Tokio1)
+            .build()
+            .map_err(|error| {
+                StoreError::new(StoreErrorKind::Configuration, "open storage", &settings.description)
+                    .with_source(error)
+            })?;
+        Ok(Self { pool, tls, settings })
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn schema(&self) -> &str {
+        &self.settings.schema
+    }
+
+    /// Returns a text for the schema of this database.
+    pub(crate) fn sql<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        in_schema(text, &self.settings.schema)
+    }
+
+    /// Opens a connection that does not belong to the pool.
+    pub(crate) async fn connect(
+        &self,
+    ) -> Result<(Client, Connection<Socket, tls::Stream>), tokio_postgres::Error> {
+        self.settings.config.connect(self.tls.clone()).await
+    }
+
+    /// Returns a connection of the pool.
+    pub(crate) async fn client(&self, call: Call<'_>) -> Result<Object, StoreError> {
+        self.pool.get().await.map_err(|failure| {
+            let error = call.of(error::of_pool(&failure));
+            match failure {
+                deadpool_postgres::PoolError::Backend(cause) => error.with_source(error::source(cause)),
+                _ => error,
+            }
+        })
+    }
+
+    /// Runs a statement, which commits, and returns its rows.
+    pub(crate) async fn query(
+        &self,
+        call: Call<'_>,
+        text: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        self.query_longer(call, text, parameters, Duration::ZERO).await
+    }
+
+    /// Runs a statement that may take longer than others.
+    pub(crate) async fn query_longer(
+        &self,
+        call: Call<'_>,
+        text: &str,
+        parameters: &[Parameter<'_>],
+        further: Duration,
+    ) -> Result<Vec<Row>, StoreError> {
+        let client = self.client(call).await?;
+        let text = self.sql(text);
+        match timeout(self.settings.timeout + further, client.query_typed(&text, parameters)).await {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(failure)) => {
+                if error::of_statement(&failure).ends_connection {
+                    drop(Object::take(client));
+                }
+                Err(call.failed(failure))
+            }
+            Err(_) => {
+                // Its answer may still come; the next statement must not wait for it.
+                drop(Object::take(client));
+                let detail = "no answer in time; `Options::timeout` sets the time";
+                Err(call.refuse(StoreErrorKind::Timeout).with_detail(detail).with_ambiguous(call.is_change()))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Database").field(&self.settings.description).finish()
+    }
+}
+
+/// Returns a text with the name of the schema in place of `jobqueue`.
+pub(crate) fn in_schema<'t>(text: &'t str, schema: &str) -> Cow<'t, str> {
+    match schema == SCHEMA {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(text.replace("jobqueue.", &format!("{schema}."))),
+    }
+}
+
+/// An operation on a queue, a blob or the database, for its errors.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'c> {
+    operation: Operation,
+    subject: &'c (dyn fmt::Display + Sync),
+}
+
+impl<'c> Call<'c> {
+    pub(crate) fn new(operation: Operation, subject: &'c (dyn fmt::Display + Sync)) -> Self {
+        Self { operation, subject }
+    }
+
+    pub(crate) fn of_database(operation: Operation, database: &'c Database) -> Self {
+        Self { operation, subject: &database.settings.description }
+    }
+
+    /// Returns the error of an operation that was refused.
+    pub(crate) fn refuse(self, kind: StoreErrorKind) -> StoreError {
+        StoreError::new(kind, self.operation.as_str(), self.subject)
+    }
+
+    /// Returns the error of a statement that failed.
+    pub(crate) fn failed(self, failure: tokio_postgres::Error) -> StoreError {
+        self.of(error::of_statement(&failure)).with_source(error::source(failure))
+    }
+
+    /// Returns the error of a failure that was judged.
+    pub(crate) fn of(self, verdict: Verdict) -> StoreError {
+        let is_ambiguous = verdict.is_uncertain && self.is_change();
+        self.refuse(verdict.kind).with_detail(verdict.detail).with_ambiguous(is_ambiguous)
+    }
+
+    /// Reads a column of an answer.
+    ///
+    /// # Errors
+    /// `Protocol` if it has another type. The statement was executed.
+    pub(crate) fn get<'r, T: FromSql<'r>>(self, row: &'r Row, column: usize) -> Result<T, StoreError> {
+        row.try_get(column).map_err(|error| {
+            self.refuse(StoreErrorKind::Protocol).with_ambiguous(self.is_change()).with_source(error)
+        })
+    }
+
+    fn is_change(self) -> bool {
+        self.operation.is_change()
+    }
+}

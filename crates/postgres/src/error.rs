@@ -1,0 +1,139 @@
+//! Translates the failures of the server and its connections into [`StoreError`]s. No other place does.
+//!
+//! A statement is a transaction of its own. If the server answers with an error, the statement changed nothing; if the connection ends
+//! before the answer, or the server ends the session by itself, the statement may have been committed.
+
+use std::fmt;
+
+use deadpool_postgres::{PoolError, TimeoutType};
+use tokio_postgres::error::{DbError, SqlState};
+
+use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
+
+/// The judgement of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) kind: Kind,
+    pub(crate) detail: &'static str,
+    /// True if the statement may have been committed.
+    pub(crate) is_uncertain: bool,
+    /// True if the connection must not be used again.
+    pub(crate) ends_connection: bool,
+}
+
+impl Verdict {
+    const fn certain(kind: Kind, detail: &'static str) -> Self {
+        Self { kind, detail, is_uncertain: false, ends_connection: false }
+    }
+
+    const fn ending(self) -> Self {
+        Self { ends_connection: true, ..self }
+    }
+
+    const fn uncertain(self) -> Self {
+        Self { is_uncertain: true, ends_connection: true, ..self }
+    }
+}
+
+/// The server's own words on a failure: its code and its message, without the details, which can quote a row.
+#[derive(Debug, Clone)]
+struct ServerError {
+    code: String,
+    message: String,
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (SQLSTATE {})", self.message, self.code)
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+/// Returns the cause to show with an error.
+pub(crate) fn source(error: tokio_postgres::Error) -> Box<dyn std::error::Error + Send + Sync> {
+    match error.as_db_error() {
+        Some(answer) => Box::new(ServerError {
+            code: answer.code().code().to_owned(),
+            message: answer.message().to_owned(),
+        }),
+        None => Box::new(error),
+    }
+}
+
+/// Returns whether a statement ended because it had waited for a lock for as long as it may.
+pub(crate) fn is_lock_timeout(error: &StoreError) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<ServerError>());
+    cause.is_some_and(|cause| cause.code == SqlState::LOCK_NOT_AVAILABLE.code())
+}
+
+/// Judges the failure of a statement that was sent.
+pub(crate) fn of_statement(error: &tokio_postgres::Error) -> Verdict {
+    match error.as_db_error() {
+        Some(answer) => of_answer(answer),
+        None if error.is_closed() => {
+            Verdict::certain(Kind::Unavailable, "the connection to the server was lost").uncertain()
+        }
+        None => Verdict::certain(Kind::Unavailable, "the answer of the server did not arrive").uncertain(),
+    }
+}
+
+/// Judges the failure to get a connection. Nothing was sent.
+pub(crate) fn of_pool(error: &PoolError) -> Verdict {
+    match error {
+        PoolError::Timeout(TimeoutType::Wait) => Verdict::certain(
+            Kind::Timeout,
+            "all connections were in use; allow more by `Options::max_connections`",
+        ),
+        PoolError::Timeout(_) => Verdict::certain(Kind::Timeout, "the server cannot be reached in time"),
+        PoolError::Backend(error) => of_connection(error),
+        _ => Verdict::certain(Kind::Unavailable, "no connection to the server"),
+    }
+}
+
+/// Judges the failure to open a connection.
+pub(crate) fn of_connection(error: &tokio_postgres::Error) -> Verdict {
+    match error.as_db_error() {
+        Some(answer) => Verdict { is_uncertain: false, ..of_answer(answer) },
+        None => Verdict::certain(Kind::Unavailable, "the server cannot be reached"),
+    }
+}
+
+fn of_answer(answer: &DbError) -> Verdict {
+    let of = Verdict::certain;
+    let code = answer.code();
+    match code.code().get(..2).unwrap_or_default() {
+        // The session ends; what it was doing may have been committed just before.
+        "57" if matches!(*code, SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN) => {
+            of(Kind::Unavailable, "the server ended the session").uncertain()
+        }
+        "57" if *code == SqlState::CANNOT_CONNECT_NOW => {
+            of(Kind::Unavailable, "the server is starting or stopping")
+        }
+        "57" => of(Kind::Timeout, "the statement was cancelled"),
+        "08" => of(Kind::Unavailable, "the connection failed").uncertain(),
+        "40" if *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => {
+            of(Kind::Unavailable, "the server does not know how the statement ended").uncertain()
+        }
+        "40" => of(Kind::Unavailable, "another transaction was in the way"),
+        "28" => of(Kind::Unauthorized, "the server refused the role or its password"),
+        "42" if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
+            of(Kind::Unauthorized, "the role lacks a privilege in the schema of jobqueue")
+        }
+        "42" | "3F" => of(
+            Kind::Stopped,
+            "the tables are not those that this program knows: the schema was dropped, or a newer program has migrated it",
+        ),
+        "3D" => of(Kind::Configuration, "there is no such database"),
+        "25" => of(Kind::Unavailable, "the server is read-only: it is a standby, or was made one").ending(),
+        "53" if *code == SqlState::DISK_FULL => of(Kind::Full, "nothing was written"),
+        "53" => of(Kind::Throttled, "the server has no more connections or memory"),
+        "54" => of(Kind::TooLarge, "a limit of the server"),
+        "55" => of(Kind::Timeout, "another transaction holds a lock"),
+        "22" => of(Kind::InvalidInput, "the server cannot store a value"),
+        "XX" if matches!(*code, SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED) => {
+            of(Kind::Corrupt, "the server found damage")
+        }
+        _ => of(Kind::Unavailable, "the server failed"),
+    }
+}

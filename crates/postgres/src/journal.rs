@@ -1,0 +1,216 @@
+//! The journal of ended jobs in a table.
+//!
+//! A search reads the table from the newest row on, or one of its indexes, some rows at a time, and tests each row.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::database::{Call, Parameter};
+use crate::store::Store;
+use jobqueue_storage::rules::micros::{from_micros, to_micros};
+use jobqueue_storage::{
+    JournalEntry, JournalPage, JournalQuery, JournalStore, MAX_JOURNAL_SEARCH, Operation, StoreError,
+};
+
+/// The number of rows that one statement adds, removes or reads.
+const ROWS: usize = 500;
+
+const INSERT: &str = "INSERT INTO jobqueue.journal
+        (ended, number, attempt, inserted, ran, queue, id, source, kind, key, outcome, reason, error, worker, trace)
+    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[],
+        $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
+    ON CONFLICT (ended, number) DO NOTHING";
+
+const DELETE: &str =
+    "DELETE FROM jobqueue.journal WHERE (ended, number) IN (SELECT ended, number FROM jobqueue.journal
+    WHERE ended < (SELECT jobqueue.now()) * 1000 - $1 ORDER BY ended LIMIT $2) RETURNING number";
+
+/// Builds a query of the newest rows; $1 to $2 is the range of `ended`.
+macro_rules! newest {
+    ($where:literal) => {
+        concat!(
+            "SELECT ended, number, attempt, inserted, ran, queue, id, source, kind, key, outcome, reason, error, worker, trace
+             FROM jobqueue.journal ", $where, " ended BETWEEN $1 AND $2 ORDER BY ended DESC LIMIT $3"
+        )
+    };
+}
+
+const BY_ID: &str = newest!("WHERE id = $4 AND");
+const BY_KEY: &str = newest!("WHERE key = $4 AND");
+const FAILURES: &str = newest!("WHERE outcome <> 'completed' AND");
+const ALL: &str = newest!("WHERE");
+
+#[async_trait]
+impl JournalStore for Store {
+    async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
+        for entries in entries.chunks(ROWS) {
+            self.insert(entries).await?;
+        }
+        Ok(())
+    }
+
+    async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError> {
+        let began = Instant::now();
+        let (mut entries, mut rest) = (Vec::new(), query.clone());
+        loop {
+            rest.limit = query.limit.saturating_sub(entries.len());
+            let found = self.slice(&rest, ROWS).await?;
+            entries.extend(found.entries);
+            let is_over = entries.len() >= query.limit || began.elapsed() >= MAX_JOURNAL_SEARCH;
+            if found.searched_to.is_none() || is_over {
+                return Ok(JournalPage::new(entries).with_searched_to(found.searched_to));
+            }
+            rest.until = found.searched_to;
+        }
+    }
+
+    async fn expire(&self, kept: Duration) -> Result<(), StoreError> {
+        let call = Call::of_database(Operation::ExpireJournal, &self.database);
+        let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2);
+        loop {
+            let values = [(&kept as _, Type::INT8), (&(ROWS as i64) as _, Type::INT8)];
+            if self.database.query(call, DELETE, &values).await?.len() < ROWS {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Store {
+    async fn insert(&self, entries: &[JournalEntry]) -> Result<(), StoreError> {
+        let call = Call::of_database(Operation::AppendJournal, &self.database);
+        let numbers = |value: fn(&JournalEntry) -> i64| entries.iter().map(value).collect::<Vec<_>>();
+        let texts = |value: fn(&JournalEntry) -> Option<&Arc<str>>| {
+            entries.iter().map(|entry| value(entry).map(|text| to_column(text))).collect::<Vec<_>>()
+        };
+        let numbers = [
+            numbers(|entry| to_micros(entry.ended)),
+            numbers(|entry| entry.number.cast_signed()),
+            numbers(|entry| entry.attempt.into()),
+            numbers(|entry| to_micros(entry.inserted)),
+            numbers(|entry| i64::try_from(entry.ran.as_micros()).unwrap_or(i64::MAX)),
+        ];
+        let texts = [
+            texts(|entry| Some(&entry.queue)),
+            texts(|entry| Some(&entry.id)),
+            texts(|entry| Some(&entry.source)),
+            texts(|entry| Some(&entry.kind)),
+            texts(|entry| entry.key.as_ref()),
+            texts(|entry| Some(&entry.outcome)),
+            texts(|entry| entry.reason.as_ref()),
+            texts(|entry| entry.error.as_ref()),
+            texts(|entry| Some(&entry.worker)),
+            texts(|entry| entry.trace.as_ref()),
+        ];
+        let numbers = numbers.iter().map(|column| -> Parameter<'_> { (column, Type::INT8_ARRAY) });
+        let texts = texts.iter().map(|column| -> Parameter<'_> { (column, Type::TEXT_ARRAY) });
+        let values: Vec<_> = numbers.chain(texts).collect();
+        self.database.query(call, INSERT, &values).await.map(drop)
+    }
+
+    /// Reads `most` rows, or fewer if the page is full. All rows of one moment are read together.
+    async fn slice(&self, query: &JournalQuery, most: usize) -> Result<JournalPage, StoreError> {
+        let call = Call::of_database(Operation::SearchJournal, &self.database);
+        let (from, to) = (query.since.map_or(i64::MIN, to_micros), query.until.map_or(i64::MAX, to_micros));
+        let (sql, wanted) = match (&query.id, &query.key) {
+            (Some(id), _) => (BY_ID, Some(to_column(id))),
+            (None, Some(key)) => (BY_KEY, Some(to_column(key))),
+            (None, None) if query.selects_only_failures() => (FAILURES, None),
+            (None, None) => (ALL, None),
+        };
+        let limit = most as i64 + 1;
+        let mut values: Vec<Parameter<'_>> =
+            vec![(&from, Type::INT8), (&to, Type::INT8), (&limit, Type::INT8)];
+        if let Some(wanted) = &wanted {
+            values.push((wanted, Type::TEXT));
+        }
+        let rows = self.database.query(call, sql, &values).await?;
+        let ended = |row: &Row| call.get::<i64>(row, 0);
+        // Of the moment of the last row there may be more.
+        let cut = match rows.last() {
+            Some(last) if rows.len() > most => Some(ended(last)?),
+            _ => None,
+        };
+        if let (Some(cut), Some(first)) = (cut, rows.first())
+            && ended(first)? == cut
+        {
+            return Box::pin(self.slice(query, most * 2)).await;
+        }
+        let (mut entries, mut moment) = (Vec::new(), None);
+        for row in &rows {
+            let now = ended(row)?;
+            if Some(now) == cut || (moment != Some(now) && entries.len() >= query.limit) {
+                return Ok(JournalPage::new(entries).with_searched_to(from_micros(now)));
+            }
+            moment = Some(now);
+            let entry = read(call, row)?;
+            if query.selects(&entry) {
+                entries.push(entry);
+            }
+        }
+        Ok(JournalPage::new(entries))
+    }
+}
+
+fn read(call: Call<'_>, row: &Row) -> Result<JournalEntry, StoreError> {
+    let text = |column| call.get::<&str>(row, column).map(|text| Arc::from(from_column(text)));
+    let optional = |column| {
+        call.get::<Option<&str>>(row, column).map(|text| text.map(|text| Arc::from(from_column(text))))
+    };
+    Ok(JournalEntry {
+        ended: from_micros(call.get(row, 0)?),
+        number: call.get::<i64>(row, 1)?.cast_unsigned(),
+        attempt: u32::try_from(call.get::<i64>(row, 2)?).unwrap_or(u32::MAX),
+        inserted: from_micros(call.get(row, 3)?),
+        ran: Duration::from_micros(u64::try_from(call.get::<i64>(row, 4)?).unwrap_or(0)),
+        queue: text(5)?,
+        id: text(6)?,
+        source: text(7)?,
+        kind: text(8)?,
+        key: optional(9)?,
+        outcome: text(10)?,
+        reason: optional(11)?,
+        error: optional(12)?,
+        worker: text(13)?,
+        trace: optional(14)?,
+    })
+}
+
+/// Returns a text without U+0000, which no text of PostgreSQL can have: `\0` stands for it, and `\\` for a backslash.
+fn to_column(text: &str) -> Cow<'_, str> {
+    match text.contains(['\0', '\\']) {
+        false => Cow::Borrowed(text),
+        true => Cow::Owned(text.replace('\\', "\\\\").replace('\0', "\\0")),
+    }
+}
+
+fn from_column(column: &str) -> String {
+    let (mut text, mut characters) = (String::with_capacity(column.len()), column.chars());
+    while let Some(character) = characters.next() {
+        match (character, character == '\\') {
+            (_, true) => text.extend(characters.next().map(|next| if next == '0' { '\0' } else { next })),
+            (character, false) => text.push(character),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_fits_a_column() {
+        for text in ["", "plain", "\0", "a\\0b", "\\", "\\\\\0\\0", "ü\0€"] {
+            let column = to_column(text);
+            assert!(!column.contains('\0'), "{text:?}");
+            assert_eq!(from_column(&column), text);
+        }
+    }
+}

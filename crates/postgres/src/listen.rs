@@ -1,0 +1,144 @@
+//! The connection that waits for notifications.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tokio_postgres::{AsyncMessage, Client};
+
+use crate::arrivals::ArrivalHub;
+use crate::database::{Call, Database};
+use crate::error;
+use jobqueue_storage::log::warn;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{Backoff, Operation, StoreError};
+
+/// The time in which a notification of this process has come back, where notifications pass at all.
+const PROOF: Duration = Duration::from_secs(5);
+/// The time between two proofs that the connection lives: one that was cut off says nothing.
+const LOOK: Duration = Duration::from_secs(30);
+const AGAIN: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(30));
+
+/// Starts to listen. Returns whether notifications come: behind a pooler that gives each transaction another connection they do not.
+///
+/// The task ends when the hub is dropped, which closes the channel.
+///
+/// # Errors
+/// Those of a connection.
+pub(crate) async fn start(
+    database: &Arc<Database>,
+    runtime: &Runtime,
+    hub: &Arc<ArrivalHub>,
+    closed: oneshot::Receiver<()>,
+) -> Result<bool, StoreError> {
+    let call = Call::of_database(Operation::Peek, database);
+    let proof = format!("{:032x}", runtime.random_u128());
+    let (come, came) = oneshot::channel();
+    let listener = Listener {
+        database: Arc::clone(database),
+        channel: hub.channel().to_owned(),
+        hub: Arc::downgrade(hub),
+        runtime: runtime.clone(),
+        proof: Some((proof.clone(), come)),
+    };
+    let line = listener.connect().await;
+    let line =
+        line.map_err(|error| call.of(error::of_connection(&error)).with_source(error::source(error)))?;
+    let task = runtime.spawn(async move {
+        tokio::select! {
+            biased;
+            () = listener.run(line) => {}
+            _ = closed => {}
+        }
+    });
+    hub.send(database, &proof).await?;
+    let has_come = matches!(timeout(PROOF, came).await, Ok(Ok(())));
+    if !has_come {
+        task.abort();
+    }
+    Ok(has_come)
+}
+
+struct Listener {
+    database: Arc<Database>,
+    channel: String,
+    hub: Weak<ArrivalHub>,
+    runtime: Runtime,
+    /// The notification that proves that notifications come, and the way to the caller that waits for it.
+    proof: Option<(String, oneshot::Sender<()>)>,
+}
+
+/// A connection, and what comes without a request.
+struct Line {
+    client: Client,
+    messages: UnboundedReceiver<AsyncMessage>,
+}
+
+impl Listener {
+    /// Connects, and listens.
+    async fn connect(&self) -> Result<Line, tokio_postgres::Error> {
+        let (client, mut connection) = self.database.connect().await?;
+        let (received, messages) = unbounded_channel();
+        // It ends with the client, or when the connection is lost.
+        self.runtime.spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+                if received.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        client.batch_execute(&format!("LISTEN {}", self.channel)).await?;
+        Ok(Line { client, messages })
+    }
+
+    /// Receives until the hub is gone. A connection that is lost is opened again.
+    async fn run(mut self, first: Line) {
+        let (mut line, mut failures) = (Ok(first), 0);
+        while self.hub.strong_count() > 0 {
+            match line {
+                Ok(line) => {
+                    failures = 0;
+                    // Notifications between two connections were missed.
+                    if let Some(hub) = self.hub.upgrade() {
+                        hub.notify_all();
+                    }
+                    self.receive_until_lost(line).await;
+                }
+                Err(error) => {
+                    let error = error::source(error);
+                    warn!(%error, "notifications of messages do not come; workers poll");
+                }
+            }
+            failures += 1;
+            tokio::time::sleep(AGAIN.delay(failures, &self.runtime)).await;
+            line = self.connect().await;
+        }
+    }
+
+    async fn receive_until_lost(&mut self, Line { client, mut messages }: Line) {
+        while self.hub.strong_count() > 0 {
+            match timeout(LOOK, messages.recv()).await {
+                Ok(Some(message)) => self.receive(&message),
+                Ok(None) => return,
+                Err(_) => match timeout(LOOK, client.batch_execute("")).await {
+                    Ok(Ok(())) => {}
+                    _ => return,
+                },
+            }
+        }
+    }
+
+    fn receive(&mut self, message: &AsyncMessage) {
+        let AsyncMessage::Notification(notification) = message else { return };
+        let is_proof = self.proof.as_ref().is_some_and(|(proof, _)| proof == notification.payload());
+        if is_proof && let Some((_, come)) = self.proof.take() {
+            // The caller may have given up.
+            let _ = come.send(());
+        } else if let Some(hub) = self.hub.upgrade() {
+            hub.receive(notification.payload());
+        }
+    }
+}

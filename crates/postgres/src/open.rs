@@ -1,0 +1,43 @@
+//! Opens a store.
+
+use std::sync::Arc;
+
+use crate::arrivals::ArrivalHub;
+use crate::database::Database;
+use crate::options::Options;
+use crate::store::Store;
+use crate::{listen, schema};
+use jobqueue_storage::log::warn;
+use jobqueue_storage::{OpenStores, StoreError, Stores};
+
+impl OpenStores for Options {
+    /// Connects, and creates or migrates the tables if that is needed.
+    ///
+    /// # Errors
+    /// `Configuration` if the schema is newer than this program, the database is not in UTF-8, or the server too old; `Unauthorized` if the
+    /// role may not log in or lacks a privilege; `Unavailable` or `Timeout` if the server cannot be reached.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the tables are as before or migrated, and no connection stays open.
+    async fn open(self) -> Result<Stores, StoreError> {
+        let Self { settings, notifications, runtime } = self;
+        let description = settings.description.clone();
+        let (arrivals, closed) = ArrivalHub::new(&settings.schema, &runtime);
+        let arrivals = Arc::new(arrivals);
+        let database = Arc::new(Database::new(settings)?);
+        schema::prepare(&database).await?;
+        if notifications {
+            let come = listen::start(&database, &runtime, &arrivals, closed).await?;
+            arrivals.set_announced(come);
+            if !come {
+                warn!(
+                    storage = description,
+                    "notifications do not come, as behind a pooler in transaction mode: workers poll; \
+                     `Options::notifications(false)` says so and saves the wait"
+                );
+            }
+        }
+        let store = Arc::new(Store::new(database, runtime.clone(), arrivals));
+        Ok(Stores::new(Arc::clone(&store) as _, store, description).with_runtime(runtime))
+    }
+}

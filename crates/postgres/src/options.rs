@@ -1,0 +1,113 @@
+//! Options for opening a database.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::connection_string;
+use crate::settings::Settings;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{StoreError, StoreErrorKind};
+
+/// Options that open queues and blobs in a PostgreSQL database. `Storage::open` takes them. `Debug` shows no password.
+///
+/// ```no_run
+/// # async fn open() -> Result<(), jobqueue_storage::StoreError> {
+/// use jobqueue_postgres::Options;
+/// use jobqueue_storage::OpenStores;
+///
+/// let options = Options::from_connection_string("postgres://app@db.example/shop?sslmode=verify-full")?;
+/// let stores = options.max_connections(20).open().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a database is opened by `Storage::open`"]
+pub struct Options {
+    pub(crate) settings: Settings,
+    pub(crate) notifications: bool,
+    pub(crate) runtime: Runtime,
+}
+
+impl Options {
+    /// Returns options from a connection string: `postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE`.
+    ///
+    /// Settings that it lacks are taken from the variables of libpq: `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`, `PGDATABASE`, `PGSSLMODE`,
+    /// `PGSSLROOTCERT`, `PGAPPNAME`, `PGOPTIONS`, `PGCONNECT_TIMEOUT` and `PGTARGETSESSIONATTRS`; the password also from the file that `PGPASSFILE` names, or
+    /// `~/.pgpass`. `sslmode` means what it does in libpq: only `verify-ca` and `verify-full` check who the server is, with the authorities
+    /// in `sslrootcert`, or else those of this machine; then `verify-ca` checks the name of the host too. The default is `prefer`. Use `verify-full` across any network that is not yours.
+    ///
+    /// # Errors
+    /// [`Configuration`](StoreErrorKind::Configuration) with the name of a wrong setting, never with its value.
+    pub fn from_connection_string(text: &str) -> Result<Self, StoreError> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (config, tls) = connection_string::parse(text, &variable).map_err(misconfigured)?;
+        let mut settings = Settings {
+            config,
+            tls,
+            schema: "jobqueue".to_owned(),
+            max_connections: 10,
+            timeout: Duration::from_secs(30),
+            description: String::new(),
+        };
+        settings.describe();
+        Ok(Self { settings, notifications: true, runtime: Runtime::new() })
+    }
+
+    /// Sets the schema that holds the tables, by default `jobqueue`. It is created if it is missing. Several programs with schemas of their
+    /// own can share a database.
+    ///
+    /// # Errors
+    /// [`Configuration`](StoreErrorKind::Configuration) unless the name has 1 to 50 lower-case ASCII letters, digits and underscores, and
+    /// begins with a letter or an underscore.
+    pub fn schema(mut self, name: &str) -> Result<Self, StoreError> {
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+        if !begins || name.len() > 50 || !name.chars().all(is_plain) {
+            return Err(misconfigured(
+                "the name of the schema must have 1 to 50 lower-case letters, digits and underscores, and no digit first",
+            ));
+        }
+        name.clone_into(&mut self.settings.schema);
+        self.settings.describe();
+        Ok(self)
+    }
+
+    /// Sets the greatest number of connections that operations use at once, by default 10, at least 1. A further one waits for notifications,
+    /// and up to two renew leases.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.settings.max_connections = connections.max(1);
+        self
+    }
+
+    /// Sets the time limit of an operation, by default 30 seconds. After it the operation fails with `Timeout`; a change may have been made.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
+    }
+
+    /// Sets whether workers are notified of messages by `LISTEN` and `NOTIFY`, as they are by default. Without it they poll.
+    ///
+    /// Switch it off behind a pooler that gives each transaction another connection, such as PgBouncer in transaction mode: notifications
+    /// do not pass it. Everything else works there.
+    pub fn notifications(mut self, notifications: bool) -> Self {
+        self.notifications = notifications;
+        self
+    }
+
+    /// Sets the runtime, from which everything that is built on the storage takes the time and its ids. Times in the tables are those
+    /// of the server's clock.
+    pub fn runtime(mut self, runtime: Runtime) -> Self {
+        self.runtime = runtime;
+        self
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Options").field(&self.settings.description).finish()
+    }
+}
+
+fn misconfigured(detail: impl Into<String>) -> StoreError {
+    StoreError::new(StoreErrorKind::Configuration, "open storage", "postgres").with_detail(detail)
+}

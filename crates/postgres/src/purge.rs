@@ -1,0 +1,180 @@
+//! Removes unreachable rows, a bounded number at a time: expired messages, and the content of deleted queues and containers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::arrivals::ArrivalHub;
+use crate::database::{Call, Database, Parameter};
+use crate::pace::Pace;
+use jobqueue_storage::log::warn;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{Operation, QueueName, StoreError};
+use tokio_postgres::types::Type;
+
+/// The number of messages, and of blobs, that one statement removes.
+const MESSAGES: i64 = 500;
+const BLOBS: i64 = 16;
+/// The statements of a kind in a pass.
+const STATEMENTS: usize = 4;
+/// The time between two passes: for expired messages, which can hold up their groups, and for garbage.
+const EXPIRED: Duration = Duration::from_secs(1);
+const GARBAGE: Duration = Duration::from_secs(10);
+
+/// Builds a statement that removes expired messages, and names the queues in which the next of a group became the first.
+macro_rules! delete_expired {
+    ($which:literal) => {
+        concat!(
+            "WITH gone AS (DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(
+                SELECT id FROM jobqueue.message WHERE expires_at <= (SELECT jobqueue.now()) AND ",
+            $which,
+            " ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING queue, group_hash IS NOT NULL AND NOT waiting AS advances)
+            SELECT q.name FROM gone g LEFT JOIN jobqueue.queue q ON q.id = g.queue AND g.advances"
+        )
+    };
+}
+
+/// Those that wait for another of their group come first, so that none of them becomes the first of its group.
+const DELETE_EXPIRED: [&str; 2] = [delete_expired!("waiting"), delete_expired!("NOT waiting")];
+
+/// Builds a statement that removes up to $3 messages of queue $1, with numbers up to $2.
+///
+/// The deletion of the first of a group waits for whoever changes the next one. So no statement holds one that waits in its group together with others:
+/// two such statements could wait for each other.
+macro_rules! delete_of_queue {
+    ($which:literal, $lock:literal) => {
+        concat!(
+            "DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(SELECT id FROM jobqueue.message WHERE queue = $1 AND ",
+            $which, " AND id <= $2 LIMIT $3 FOR UPDATE ", $lock, ")) RETURNING id"
+        )
+    };
+}
+
+/// Those that wait for another of their group, and the others; without those that another transaction has locked.
+pub(crate) const DELETE_OF_QUEUE: [&str; 2] =
+    [delete_of_queue!("waiting", "SKIP LOCKED"), delete_of_queue!("NOT waiting", "SKIP LOCKED")];
+/// The same, which waits for locks. To be used for one message at a time.
+pub(crate) const DELETE_LOCKED_OF_QUEUE: [&str; 2] =
+    [delete_of_queue!("waiting", ""), delete_of_queue!("NOT waiting", "")];
+
+const DELETE_OF_CONTAINER: &str = "DELETE FROM jobqueue.blob WHERE id = ANY (ARRAY(
+    SELECT id FROM jobqueue.blob WHERE container = $1 LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING id";
+
+/// Takes those that were not looked at for the longest time. Other processes take others.
+const FIND_GARBAGE: &str = "WITH next AS MATERIALIZED (
+        SELECT kind, owner FROM jobqueue.garbage ORDER BY checked LIMIT 8 FOR UPDATE SKIP LOCKED)
+    UPDATE jobqueue.garbage g SET checked = jobqueue.now() FROM next n WHERE g.kind = n.kind AND g.owner = n.owner
+    RETURNING g.kind, g.owner";
+
+/// A queue or container that is gone stays known for a day, and as long as it has rows: a transaction that began before can still put
+/// into it.
+const FORGET: &str =
+    "DELETE FROM jobqueue.garbage WHERE kind = $1 AND owner = $2 AND since < jobqueue.now() - 86400000
+    AND CASE kind
+        WHEN 'queue' THEN NOT EXISTS (SELECT FROM jobqueue.message WHERE queue = $2 AND waiting)
+            AND NOT EXISTS (SELECT FROM jobqueue.message WHERE queue = $2 AND NOT waiting)
+        ELSE NOT EXISTS (SELECT FROM jobqueue.blob WHERE container = $2) END
+    RETURNING owner";
+
+/// Says when to remove what.
+#[derive(Debug)]
+pub(crate) struct Purge {
+    database: Arc<Database>,
+    runtime: Runtime,
+    arrivals: Arc<ArrivalHub>,
+    expired: Pace,
+    garbage: Pace,
+}
+
+impl Purge {
+    pub(crate) fn new(database: Arc<Database>, runtime: Runtime, arrivals: Arc<ArrivalHub>) -> Arc<Self> {
+        let (expired, garbage) = (Pace::new(EXPIRED), Pace::new(GARBAGE));
+        Arc::new(Self { database, runtime, arrivals, expired, garbage })
+    }
+
+    /// Starts to remove some of what is due, in tasks that go on while the caller does not wait. A failure is logged.
+    pub(crate) fn start(self: &Arc<Self>) {
+        if self.expired.begin() {
+            let purge = Arc::clone(self);
+            self.runtime.spawn(async move {
+                let began = Instant::now();
+                log_failure(purge.expired().await);
+                purge.expired.end(began.elapsed());
+            });
+        }
+        if self.garbage.begin() {
+            let purge = Arc::clone(self);
+            self.runtime.spawn(async move {
+                let began = Instant::now();
+                log_failure(purge.garbage().await);
+                purge.garbage.end(began.elapsed());
+            });
+        }
+    }
+
+    /// Removes expired messages, and announces those that are the first of their groups now.
+    async fn expired(&self) -> Result<(), StoreError> {
+        let call = Call::of_database(Operation::Clear, &self.database);
+        for sql in DELETE_EXPIRED {
+            for _ in 0..STATEMENTS {
+                let rows = self.database.query(call, sql, &[(&MESSAGES, Type::INT8)]).await?;
+                let mut advanced = BTreeSet::new();
+                for row in &rows {
+                    let name: Option<&str> = call.get(row, 0)?;
+                    advanced.extend(name.and_then(|name| QueueName::new(name).ok()));
+                }
+                for queue in &advanced {
+                    self.arrivals.announce(&self.database, &self.runtime, queue);
+                }
+                if rows.len() < MESSAGES as usize {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn garbage(&self) -> Result<(), StoreError> {
+        let call = Call::of_database(Operation::Clear, &self.database);
+        for row in self.database.query(call, FIND_GARBAGE, &[]).await? {
+            let (kind, owner): (&str, i32) = (call.get(&row, 0)?, call.get(&row, 1)?);
+            let owned: Parameter<'_> = (&owner, Type::INT4);
+            if kind == "queue" {
+                for sql in DELETE_OF_QUEUE {
+                    let values = [owned.clone(), (&i64::MAX, Type::INT8), (&MESSAGES, Type::INT8)];
+                    self.repeat(call, sql, &values, MESSAGES).await?;
+                }
+            } else {
+                let values = [owned, (&BLOBS, Type::INT8)];
+                self.repeat(call, DELETE_OF_CONTAINER, &values, BLOBS).await?;
+            }
+            let values = [(&kind as _, Type::TEXT), (&owner as _, Type::INT4)];
+            self.database.query(call, FORGET, &values).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a statement that removes up to `most` rows, as long as it does, up to a number of times.
+    async fn repeat(
+        &self,
+        call: Call<'_>,
+        sql: &str,
+        values: &[Parameter<'_>],
+        most: i64,
+    ) -> Result<(), StoreError> {
+        for _ in 0..STATEMENTS {
+            if self.database.query(call, sql, values).await?.len() < most as usize {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn log_failure(done: Result<(), StoreError>) {
+    if let Err(error) = done {
+        warn!(%error, "unreachable rows were not removed");
+    }
+}

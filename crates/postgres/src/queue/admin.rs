@@ -1,0 +1,141 @@
+//! Creates, changes and removes queues.
+
+use tokio_postgres::types::Type;
+
+use crate::database::Call;
+use crate::metadata;
+use crate::purge::{DELETE_LOCKED_OF_QUEUE, DELETE_OF_QUEUE};
+use crate::store::Store;
+use jobqueue_storage::{Created, Metadata, Operation, QueueName, StoreError, StoreErrorKind};
+
+const CREATE: &str =
+    "INSERT INTO jobqueue.queue (name, metadata) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING id";
+
+const METADATA: &str = "SELECT metadata FROM jobqueue.queue WHERE name = $1";
+
+/// The messages are unreachable at once, and are removed bit by bit.
+const DELETE: &str = "WITH gone AS (DELETE FROM jobqueue.queue WHERE name = $1 RETURNING id)
+    INSERT INTO jobqueue.garbage (kind, owner, since) SELECT 'queue', id, jobqueue.now() FROM gone RETURNING owner";
+
+const LIST: &str = "SELECT name FROM jobqueue.queue WHERE starts_with(name, $1) ORDER BY name";
+
+const SET_METADATA: &str = "UPDATE jobqueue.queue SET metadata = $2 WHERE name = $1 RETURNING id";
+
+const SWAP_METADATA: &str =
+    "UPDATE jobqueue.queue SET metadata = $2 WHERE name = $1 AND metadata = $3 RETURNING id";
+
+const LAST: &str =
+    "SELECT q.id, (SELECT max(m.id) FROM jobqueue.message m) FROM jobqueue.queue q WHERE q.name = $1";
+
+/// The number of messages that one statement removes.
+const CLEARED: i64 = 5_000;
+
+/// The attempts to create a queue that others create and delete meanwhile.
+const ATTEMPTS: usize = 10;
+
+impl Store {
+    pub(super) async fn create(&self, queue: &QueueName, wanted: &Metadata) -> Result<Created, StoreError> {
+        let call = Call::new(Operation::CreateQueue, queue);
+        let (name, text) = (queue.as_str(), metadata::to_text(wanted));
+        for _ in 0..ATTEMPTS {
+            let values = [(&name as _, Type::TEXT), (&text as _, Type::TEXT)];
+            if !self.database.query(call, CREATE, &values).await?.is_empty() {
+                return Ok(Created::New);
+            }
+            if let Some(row) = self.database.query(call, METADATA, &[(&name, Type::TEXT)]).await?.first() {
+                return match metadata::from_text(call, call.get(row, 0)?)? == *wanted {
+                    true => Ok(Created::Existed),
+                    false => Err(call.refuse(StoreErrorKind::QueueAlreadyExists)),
+                };
+            }
+        }
+        Err(call.refuse(StoreErrorKind::Unavailable).with_detail("others create and delete the queue"))
+    }
+
+    pub(super) async fn read_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        let call = Call::new(Operation::QueueMetadata, queue);
+        let rows = self.database.query(call, METADATA, &[(&queue.as_str(), Type::TEXT)]).await?;
+        let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
+        metadata::from_text(call, call.get(row, 0)?)
+    }
+
+    pub(super) async fn write_metadata(&self, queue: &QueueName, new: &Metadata) -> Result<(), StoreError> {
+        let call = Call::new(Operation::SetQueueMetadata, queue);
+        let (name, text) = (queue.as_str(), metadata::to_text(new));
+        let values = [(&name as _, Type::TEXT), (&text as _, Type::TEXT)];
+        let rows = self.database.query(call, SET_METADATA, &values).await?;
+        rows.first().map(drop).ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))
+    }
+
+    /// Replaces the metadata if it is `before`. The texts of two equal ones may differ, in the case of a name for example.
+    pub(super) async fn swap_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        new: &Metadata,
+    ) -> Result<(), StoreError> {
+        let (look, call) =
+            (Call::new(Operation::QueueMetadata, queue), Call::new(Operation::SetQueueMetadata, queue));
+        let (name, text) = (queue.as_str(), metadata::to_text(new));
+        for _ in 0..ATTEMPTS {
+            let rows = self.database.query(look, METADATA, &[(&name, Type::TEXT)]).await?;
+            let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
+            let found: &str = look.get(row, 0)?;
+            if metadata::from_text(look, found)? != *before {
+                break;
+            }
+            let values = [(&name as _, Type::TEXT), (&text as _, Type::TEXT), (&found as _, Type::TEXT)];
+            if !self.database.query(call, SWAP_METADATA, &values).await?.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(call.refuse(StoreErrorKind::ConditionNotMet))
+    }
+
+    pub(super) async fn remove(&self, queue: &QueueName) -> Result<(), StoreError> {
+        let call = Call::new(Operation::DeleteQueue, queue);
+        let rows = self.database.query(call, DELETE, &[(&queue.as_str(), Type::TEXT)]).await?;
+        rows.first().map(drop).ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))
+    }
+
+    pub(super) async fn names(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
+        let call = Call::of_database(Operation::ListQueues, &self.database);
+        if prefix.contains('\0') {
+            return Ok(Vec::new());
+        }
+        let rows = self.database.query(call, LIST, &[(&prefix, Type::TEXT)]).await?;
+        let mut names = Vec::with_capacity(rows.len());
+        for row in &rows {
+            // A name that breaks the rules was written by another program and cannot be asked for.
+            names.extend(QueueName::new(call.get::<&str>(row, 0)?));
+        }
+        Ok(names)
+    }
+
+    /// Removes the messages that are there at the beginning.
+    pub(super) async fn empty(&self, queue: &QueueName) -> Result<(), StoreError> {
+        let call = Call::new(Operation::Clear, queue);
+        let rows = self.database.query(call, LAST, &[(&queue.as_str(), Type::TEXT)]).await?;
+        let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
+        let (id, last): (i32, Option<i64>) = (call.get(row, 0)?, call.get(row, 1)?);
+        let Some(last) = last else { return Ok(()) };
+        let some = [(&id as _, Type::INT4), (&last as _, Type::INT8), (&CLEARED as _, Type::INT8)];
+        let one = [(&id as _, Type::INT4), (&last as _, Type::INT8), (&1_i64 as _, Type::INT8)];
+        loop {
+            let mut removed = 0;
+            for sql in DELETE_OF_QUEUE {
+                removed += self.database.query(call, sql, &some).await?.len();
+            }
+            if removed > 0 {
+                continue;
+            }
+            // What is left is locked by others. It is waited for with nothing in hand, one message at a time.
+            for sql in DELETE_LOCKED_OF_QUEUE {
+                removed += self.database.query(call, sql, &one).await?.len();
+            }
+            if removed == 0 {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Counts messages.
+
+use std::time::SystemTime;
+
+use tokio_postgres::types::Type;
+
+use crate::database::Call;
+use crate::metadata;
+use crate::store::Store;
+use crate::time::to_instant;
+use jobqueue_storage::{
+    Metadata, Operation, QueueName, QueueProperties, StateCounts, StoreError, StoreErrorKind,
+};
+
+const COUNT: &str =
+    "SELECT q.metadata, t.now, c.* FROM jobqueue.queue q, (SELECT jobqueue.now() AS now) AS t,
+    LATERAL jobqueue.count_states(q.id, t.now) AS c WHERE q.name = $1";
+
+/// A count, and what is found with it.
+struct Counted {
+    metadata: Metadata,
+    now: SystemTime,
+    states: StateCounts,
+}
+
+impl Store {
+    pub(super) async fn properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
+        let Counted { metadata, now, states } = self.count(queue).await?;
+        let StateCounts { waiting, delayed, backing_off, running } = states;
+        Ok(QueueProperties::new(metadata, waiting + delayed + backing_off + running).at(now))
+    }
+
+    pub(super) async fn counts(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
+        Ok(self.count(queue).await?.states)
+    }
+
+    async fn count(&self, queue: &QueueName) -> Result<Counted, StoreError> {
+        let call = Call::new(Operation::QueueProperties, queue);
+        let rows = self.database.query(call, COUNT, &[(&queue.as_str(), Type::TEXT)]).await?;
+        let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
+        let count = |column| Ok(u64::try_from(call.get::<i64>(row, column)?).unwrap_or(0));
+        Ok(Counted {
+            metadata: metadata::from_text(call, call.get(row, 0)?)?,
+            now: to_instant(call.get(row, 1)?),
+            states: StateCounts {
+                waiting: count(2)?,
+                delayed: count(3)?,
+                backing_off: count(4)?,
+                running: count(5)?,
+            },
+        })
+    }
+}

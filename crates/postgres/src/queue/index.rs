@@ -1,0 +1,214 @@
+//! Shows messages without leasing them, and makes hidden ones visible.
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::database::Call;
+use crate::receipt::{message_id, parse_id};
+use crate::store::Store;
+use crate::time::to_instant;
+use jobqueue_storage::fast::hex::{read_hex, to_hex};
+use jobqueue_storage::{
+    MessageId, MessagePage, MessageState, Operation, PeekedMessage, QueueName, StoreError, StoreErrorKind,
+};
+
+/// Builds a query of the messages that do not wait for another of their group and have a lease of the states $4, in the order of their times.
+macro_rules! by_time {
+    ($place:literal) => {
+        concat!(
+            "WITH t AS MATERIALIZED (SELECT jobqueue.now() AS now)
+            SELECT m.id, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at, m.group_hash, m.id
+            FROM jobqueue.message m
+            WHERE m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1) AND NOT m.waiting AND m.lease = ANY ($4)
+                AND (m.expires_at IS NULL OR m.expires_at > (SELECT now FROM t)) AND ", $place,
+            " ORDER BY m.visible_at, m.id LIMIT $5"
+        )
+    };
+}
+
+/// The visible messages behind place ($2, $3).
+const VISIBLE: &str = by_time!("(m.visible_at, m.id) > ($2, $3) AND m.visible_at <= (SELECT now FROM t)");
+
+/// The messages behind place ($2, $3) that are not visible. The scan begins behind the visible ones.
+const HIDDEN: &str = by_time!(
+    "(m.visible_at, m.id) > (greatest($2, (SELECT now FROM t)), CASE WHEN $2 > (SELECT now FROM t) THEN $3 ELSE 9223372036854775807 END)"
+);
+
+/// The messages behind place ($2, $3) that wait for another of their group.
+const BY_GROUP: &str = "SELECT m.id, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at, m.group_hash, m.turn
+    FROM jobqueue.message m, (SELECT jobqueue.now() AS now) AS t
+    WHERE m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1) AND m.waiting AND (m.group_hash, m.turn) > ($2, $3)
+        AND (m.expires_at IS NULL OR m.expires_at > t.now)
+    ORDER BY m.group_hash, m.turn LIMIT $4";
+
+const IS_THERE: &str = "SELECT id FROM jobqueue.queue WHERE name = $1";
+
+const MAKE_VISIBLE: &str = "UPDATE jobqueue.message SET visible_at = jobqueue.writing()
+    WHERE id = $2 AND queue = (SELECT id FROM jobqueue.queue WHERE name = $1) AND visible_at > jobqueue.now() AND lease <> 1
+        AND (expires_at IS NULL OR expires_at > jobqueue.now())
+    RETURNING id";
+
+/// The place at which a page ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    /// Among the messages that do not wait for another of their group: the time and the number of the last one.
+    Time(i64, i64),
+    /// The last group and turn.
+    Group([u8; 16], i64),
+}
+
+impl Place {
+    const FIRST: Self = Self::Time(i64::MIN, 0);
+
+    fn text(&self) -> String {
+        match self {
+            Self::Time(time, number) => format!("t{time}.{number}"),
+            Self::Group(group, number) => format!("g{}.{number}", to_hex(group)),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (first, number) = text.get(1..)?.split_once('.')?;
+        let number = number.parse().ok()?;
+        match text.as_bytes().first()? {
+            b't' => Some(Self::Time(first.parse().ok()?, number)),
+            b'g' => Some(Self::Group(read_hex(first.as_bytes())?, number)),
+            _ => None,
+        }
+    }
+}
+
+/// A part of the messages of one state: so many, from a place on.
+#[derive(Clone, Copy)]
+struct Part {
+    state: MessageState,
+    from: Place,
+    count: u32,
+}
+
+/// A message, and its place.
+struct Shown {
+    message: PeekedMessage,
+    visible_at: i64,
+    /// The number of the message, or its turn if it waits for another of its group.
+    number: i64,
+    group: Option<[u8; 16]>,
+}
+
+impl Store {
+    /// Returns a page of the messages of one state. Those of a group that wait come after all that can be received.
+    pub(super) async fn page(
+        &self,
+        queue: &QueueName,
+        state: MessageState,
+        from: Option<&str>,
+        count: u32,
+    ) -> Result<MessagePage, StoreError> {
+        let call = Call::new(Operation::Peek, queue);
+        let unknown = || call.refuse(StoreErrorKind::InvalidInput).with_detail("no page ended there");
+        let from = from.map_or(Ok(Place::FIRST), |text| Place::parse(text).ok_or_else(unknown))?;
+        let (shown, end) = self.show(queue, Part { state, from, count }).await?;
+        let next = Some(end.text()).filter(|_| shown.len() == count as usize);
+        let messages = shown.into_iter().map(|one| (one.message, to_instant(one.visible_at))).collect();
+        Ok(MessagePage::new(messages).with_next(next))
+    }
+
+    /// Returns the first `count` messages: those that are visible, then those that wait for another of their group.
+    pub(super) async fn look(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
+        let part = Part { state: MessageState::Waiting, from: Place::FIRST, count };
+        let (shown, _) = self.show(queue, part).await?;
+        Ok(shown.into_iter().map(|one| one.message).collect())
+    }
+
+    async fn show(&self, queue: &QueueName, part: Part) -> Result<(Vec<Shown>, Place), StoreError> {
+        let (Part { state, from, count }, call) = (part, Call::new(Operation::Peek, queue));
+        let name = queue.as_str();
+        let (mut shown, mut end) = (Vec::new(), from);
+        if let Place::Time(time, number) = from {
+            let (sql, leases): (_, &[i16]) = match state {
+                MessageState::Waiting => (VISIBLE, &[0, 1, 2]),
+                MessageState::Delayed => (HIDDEN, &[0]),
+                MessageState::Running => (HIDDEN, &[1]),
+                MessageState::BackingOff => (HIDDEN, &[2]),
+            };
+            let most = i64::from(count);
+            let values = [
+                (&name as _, Type::TEXT),
+                (&time as _, Type::INT8),
+                (&number as _, Type::INT8),
+                (&leases as _, Type::INT2_ARRAY),
+                (&most as _, Type::INT8),
+            ];
+            shown = read(call, &self.database.query(call, sql, &values).await?)?;
+            end = shown.last().map_or(from, |last| Place::Time(last.visible_at, last.number));
+        }
+        let missing = i64::from(count) - i64::try_from(shown.len()).unwrap_or(0);
+        if state == MessageState::Waiting && missing > 0 {
+            let (group, number) = match from {
+                Place::Group(group, number) => (group.to_vec(), number),
+                Place::Time(..) => (Vec::new(), 0),
+            };
+            let values = [
+                (&name as _, Type::TEXT),
+                (&group as _, Type::BYTEA),
+                (&number as _, Type::INT8),
+                (&missing as _, Type::INT8),
+            ];
+            let waiting = read(call, &self.database.query(call, BY_GROUP, &values).await?)?;
+            if let Some(last) = waiting.last() {
+                end = Place::Group(last.group.unwrap_or_default(), last.number);
+            }
+            shown.extend(waiting);
+        }
+        if shown.is_empty() && self.database.query(call, IS_THERE, &[(&name, Type::TEXT)]).await?.is_empty() {
+            return Err(call.refuse(StoreErrorKind::QueueNotFound));
+        }
+        Ok((shown, end))
+    }
+
+    /// Makes a message visible that is hidden and not leased.
+    pub(super) async fn unhide(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError> {
+        let call = Call::new(Operation::Update, queue);
+        let (name, id) = (queue.as_str(), parse_id(message));
+        let values = [(&name as _, Type::TEXT), (&id as _, Type::INT8)];
+        if !self.database.query(call, MAKE_VISIBLE, &values).await?.is_empty() {
+            return Ok(true);
+        }
+        match self.database.query(call, IS_THERE, &values[..1]).await?.is_empty() {
+            true => Err(call.refuse(StoreErrorKind::QueueNotFound)),
+            false => Ok(false),
+        }
+    }
+}
+
+fn read(call: Call<'_>, rows: &[Row]) -> Result<Vec<Shown>, StoreError> {
+    let one = |row| {
+        let (id, expires): (i64, Option<i64>) = (call.get(row, 0)?, call.get(row, 4)?);
+        let count = u32::try_from(call.get::<i32>(row, 2)?).unwrap_or(u32::MAX);
+        let message =
+            PeekedMessage::new(message_id(id), Ok(call.get(row, 1)?), count, to_instant(call.get(row, 3)?));
+        let group: Option<&[u8]> = call.get(row, 6)?;
+        Ok(Shown {
+            message: message.with_expires(expires.map(to_instant)),
+            visible_at: call.get(row, 5)?,
+            number: call.get(row, 7)?,
+            group: group.and_then(|group| group.try_into().ok()),
+        })
+    };
+    rows.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_as_they_were_written() {
+        for place in [Place::FIRST, Place::Time(5, 7), Place::Group([7; 16], 3)] {
+            assert_eq!(Place::parse(&place.text()), Some(place));
+        }
+        for wrong in ["", "?", "5.7", "t5", "tx.7", "t5.y", "g00.1", "ü.1"] {
+            assert_eq!(Place::parse(wrong), None, "{wrong}");
+        }
+    }
+}

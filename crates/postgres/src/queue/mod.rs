@@ -1,0 +1,12 @@
+//! Operations on queues, each a function around one statement, and the port over them.
+
+mod admin;
+mod count;
+mod get;
+mod held;
+mod index;
+mod leased;
+mod put;
+mod store;
+
+pub(crate) use put::Put;

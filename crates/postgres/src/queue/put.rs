@@ -1,0 +1,118 @@
+//! Adds messages.
+
+use sha2::{Digest, Sha256};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::database::{Call, Database, Parameter};
+use crate::receipt;
+use crate::time::{to_instant, to_millis};
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{PutMessage, PutOutcome, QueueName, StoreError, StoreErrorKind};
+
+/// Adds messages that belong to no group, in their order.
+const PUT: &str = "WITH at AS MATERIALIZED (SELECT jobqueue.writing() AS time)
+    INSERT INTO jobqueue.message (queue, visible_at, expires_at, inserted_at, receipt, text)
+    SELECT q.id, at.time + m.delay, at.time + m.ttl, at.time, m.receipt, m.text
+    FROM jobqueue.queue q, at,
+        unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::text[]) WITH ORDINALITY AS m (receipt, delay, ttl, text, number)
+    WHERE q.name = $1 ORDER BY m.number RETURNING id, inserted_at";
+
+/// Adds messages of which some belong to groups, and numbers them by their order. It locks the groups in one order, whatever the list: two lists
+/// do not wait for each other. Each lock is waited for no longer than $7 says.
+const PUT_IN_GROUPS: &str = "WITH at AS MATERIALIZED (
+        SELECT q.id, set_config('lock_timeout', coalesce($7, current_setting('lock_timeout')), true) FROM jobqueue.queue q WHERE q.name = $1
+    ), put AS MATERIALIZED (
+        SELECT p.message_id, p.message_time, m.number FROM at,
+            LATERAL (SELECT * FROM unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::text[], $6::bytea[])
+                WITH ORDINALITY AS m (receipt, delay, ttl, text, group_hash, number) ORDER BY group_hash NULLS FIRST, number) AS m,
+            LATERAL jobqueue.put_row(at.id, m.group_hash, m.receipt, m.delay, m.ttl, m.text) AS p
+    ) SELECT message_id, message_time FROM put ORDER BY number";
+
+/// The statement that adds a list of messages.
+pub(crate) struct Put<'m> {
+    queue: &'m str,
+    receipts: Vec<Vec<u8>>,
+    delays: Vec<i64>,
+    ttls: Vec<Option<i64>>,
+    texts: Vec<&'m str>,
+    groups: Vec<Option<Vec<u8>>>,
+    lock_limit: Option<&'m str>,
+}
+
+impl<'m> Put<'m> {
+    pub(crate) fn new(queue: &'m QueueName, messages: &'m [PutMessage], runtime: &Runtime) -> Self {
+        Self {
+            queue: queue.as_str(),
+            receipts: messages.iter().map(|_| receipt::random(runtime).to_vec()).collect(),
+            delays: messages.iter().map(|message| to_millis(message.visibility_delay)).collect(),
+            ttls: messages.iter().map(|message| message.ttl.map(to_millis)).collect(),
+            texts: messages.iter().map(|message| message.text.as_str()).collect(),
+            groups: messages.iter().map(|message| message.group.as_deref().map(group_hash)).collect(),
+            lock_limit: None,
+        }
+    }
+
+    /// Sets how long a message of a group waits for a transaction that holds up the group.
+    pub(super) fn with_lock_limit(self, lock_limit: Option<&'m str>) -> Self {
+        Self { lock_limit, ..self }
+    }
+
+    /// Returns the statement, which adds all messages or none.
+    pub(crate) fn sql(&self) -> &'static str {
+        if self.has_groups() { PUT_IN_GROUPS } else { PUT }
+    }
+
+    /// Returns the values of the statement.
+    pub(crate) fn values(&self) -> Vec<Parameter<'_>> {
+        let mut values: Vec<Parameter<'_>> = vec![
+            (&self.queue, Type::TEXT),
+            (&self.receipts, Type::BYTEA_ARRAY),
+            (&self.delays, Type::INT8_ARRAY),
+            (&self.ttls, Type::INT8_ARRAY),
+            (&self.texts, Type::TEXT_ARRAY),
+        ];
+        if self.has_groups() {
+            values.push((&self.groups, Type::BYTEA_ARRAY));
+            values.push((&self.lock_limit, Type::TEXT));
+        }
+        values
+    }
+
+    /// Reads the answer: an outcome for each message.
+    ///
+    /// # Errors
+    /// `QueueNotFound` if there is no such queue.
+    pub(crate) fn outcomes(&self, call: Call<'_>, rows: &[Row]) -> Result<Vec<PutOutcome>, StoreError> {
+        if rows.is_empty() {
+            return Err(call.refuse(StoreErrorKind::QueueNotFound));
+        }
+        if rows.len() != self.receipts.len() {
+            return Err(call.refuse(StoreErrorKind::Protocol).with_ambiguous(true));
+        }
+        let outcome = |(row, number): (&Row, usize)| {
+            let (id, at): (i64, i64) = (call.get(row, 0)?, call.get(row, 1)?);
+            let message = receipt::message_ref(id, &self.receipts[number]);
+            let outcome = PutOutcome::new(message, to_instant(at), to_instant(at + self.delays[number]));
+            Ok(outcome.with_expires(self.ttls[number].map(|ttl| to_instant(at + ttl))))
+        };
+        rows.iter().zip(0..).map(outcome).collect()
+    }
+
+    pub(crate) async fn run(
+        &self,
+        database: &Database,
+        call: Call<'_>,
+    ) -> Result<Vec<PutOutcome>, StoreError> {
+        self.outcomes(call, &database.query(call, self.sql(), &self.values()).await?)
+    }
+
+    fn has_groups(&self) -> bool {
+        self.groups.iter().any(Option::is_some)
+    }
+}
+
+/// Returns the name of a group as the table knows it.
+fn group_hash(group: &str) -> Vec<u8> {
+    Sha256::digest(group.as_bytes())[..16].to_vec()
+}

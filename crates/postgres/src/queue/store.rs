@@ -1,0 +1,394 @@
+//! Implements the queue half of the port: checks arguments, then runs a statement.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::held::{self, LockLimits, Patience};
+use super::leased;
+use super::put::Put;
+use crate::arrivals::ArrivalHub;
+use crate::combine::runtime_ended;
+use crate::database::{Call, Database};
+use crate::error;
+use crate::receipt::{Deletion, Presented};
+use crate::store::Store;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{
+    Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
+    MessagePage, MessageRef, MessageState, Metadata, MetadataStore, Operation, OrderedGroups, PeekedMessage,
+    PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StateCounter,
+    StateCounts, StoreError, Subscription, UpdateMessage, Updated,
+};
+
+#[async_trait]
+impl QueueStore for Store {
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
+        limits::check_metadata(Operation::CreateQueue, queue, metadata)?;
+        self.create(queue, metadata).await
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.remove(queue).await
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
+        self.names(prefix).await
+    }
+
+    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
+        self.properties(queue).await
+    }
+
+    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
+        limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
+        self.write_metadata(queue, metadata).await
+    }
+
+    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        limits::check_put(queue, &message)?;
+        let (call, end, shared) = (Call::new(Operation::Put, queue), self.end(), self.shared());
+        let run = move |queue, messages| shared.clone().put_together(queue, messages);
+        let puts = if message.group.is_some() { &self.puts_in_groups } else { &self.puts };
+        match puts.submit(call, queue, message, run).await? {
+            Ok(outcome) => Ok(outcome),
+            Err(message) => {
+                let attempt = || self.shared().put_held(queue.clone(), message.clone());
+                held::alone(&self.runtime, &self.held_up, call, end, attempt).await
+            }
+        }
+    }
+
+    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
+        limits::check_get(queue, &options)?;
+        self.lease(queue, options).await
+    }
+
+    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
+        limits::check_peek(queue, count)?;
+        self.look(queue, count).await
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        change: UpdateMessage,
+    ) -> Result<Updated, StoreError> {
+        limits::check_update(queue, &change)?;
+        let (updated, is_earlier) = leased::update(self, queue, message, &change).await?;
+        // Waiting callers would otherwise wait until the former time.
+        if is_earlier {
+            self.announce(queue);
+        }
+        Ok(updated)
+    }
+
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
+        let deletion = Deletion { presented: Presented::of(message), expired };
+        let (call, end, shared) = (Call::new(Operation::Delete, queue), self.end(), self.shared());
+        let run = move |queue, deletions| shared.clone().delete_together(queue, deletions);
+        match self.deletions.submit(call, queue, deletion, run).await? {
+            Ok(()) => Ok(()),
+            Err(deletion) => {
+                let shared = self.shared();
+                let patience = Patience { lock_limit: shared.lock_limits.alone.clone(), end };
+                shared.delete_alone(Operation::Delete, queue, deletion, patience).await
+            }
+        }
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.empty(queue).await
+    }
+
+    fn powers(self: Arc<Self>) -> QueuePowers {
+        QueuePowers {
+            guarantees: Guarantees {
+                checks_expiry: true,
+                commits_together: true,
+                throttles_by_shard: false,
+                puts_lists_whole: true,
+            },
+            metadata: Some(Arc::clone(&self) as _),
+            counts: Some(Arc::clone(&self) as _),
+            index: Some(Arc::clone(&self) as _),
+            groups: Some(Arc::clone(&self) as _),
+            batches: Some(Arc::clone(&self) as _),
+            arrivals: self.arrivals.are_announced().then(|| Arc::clone(&self) as _),
+            transaction_schema: Some(self.database.schema().into()),
+            detach: Some(self),
+            ..QueuePowers::default()
+        }
+    }
+}
+
+impl Store {
+    /// Wakes those that wait for messages of a queue, here and in other processes.
+    fn announce(&self, queue: &QueueName) {
+        self.arrivals.announce(&self.database, &self.runtime, queue);
+    }
+
+    fn shared(&self) -> Shared {
+        Shared {
+            database: Arc::clone(&self.database),
+            arrivals: Arc::clone(&self.arrivals),
+            runtime: self.runtime.clone(),
+            held_up: Arc::clone(&self.held_up),
+            lock_limits: LockLimits::within(self.database.settings().timeout),
+        }
+    }
+
+    /// Returns when an operation that begins now is given up.
+    fn end(&self) -> Instant {
+        Instant::now() + self.database.settings().timeout
+    }
+}
+
+/// The parts of a store with which a task runs operations of several callers. It goes on if all of them give up.
+#[derive(Clone)]
+struct Shared {
+    database: Arc<Database>,
+    arrivals: Arc<ArrivalHub>,
+    runtime: Runtime,
+    held_up: Arc<Semaphore>,
+    lock_limits: LockLimits,
+}
+
+impl Shared {
+    /// Adds messages, and announces them, also if it is uncertain whether they are stored.
+    async fn put(
+        &self,
+        operation: Operation,
+        queue: &QueueName,
+        messages: &[PutMessage],
+        lock_limit: Option<&str>,
+    ) -> Result<Vec<PutOutcome>, StoreError> {
+        let put = Put::new(queue, messages, &self.runtime).with_lock_limit(lock_limit);
+        let put = put.run(&self.database, Call::new(operation, queue)).await;
+        if put.as_ref().err().is_none_or(StoreError::is_ambiguous) {
+            self.arrivals.announce(&self.database, &self.runtime, queue);
+        }
+        put
+    }
+
+    /// Adds the messages of several callers, or returns them if another transaction holds them up.
+    async fn put_together(
+        self,
+        queue: QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<Result<PutOutcome, PutMessage>, StoreError>> {
+        match self.put(Operation::Put, &queue, &messages, Some(&self.lock_limits.in_list)).await {
+            Ok(outcomes) => outcomes.into_iter().map(|outcome| Ok(Ok(outcome))).collect(),
+            Err(error) if error::is_lock_timeout(&error) => {
+                messages.into_iter().map(|message| Ok(Err(message))).collect()
+            }
+            Err(error) => error.for_each(messages.len()).map(Err).collect(),
+        }
+    }
+
+    /// Adds a message that another transaction holds up. Returns `None` if it still does.
+    async fn put_held(self, queue: QueueName, message: PutMessage) -> Option<Result<PutOutcome, StoreError>> {
+        match self.put(Operation::Put, &queue, &[message], Some(&self.lock_limits.alone)).await {
+            Ok(outcomes) => outcomes.into_iter().next().map(Ok),
+            Err(error) if error::is_lock_timeout(&error) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Deletes messages that no other transaction holds up, and announces those that are the first of their groups now. The answer is `None` for
+    /// the others.
+    async fn delete_free(
+        &self,
+        operation: Operation,
+        queue: &QueueName,
+        deletions: &[Deletion],
+    ) -> Vec<Option<Result<(), StoreError>>> {
+        let deleted = leased::delete(&self.database, Call::new(operation, queue), queue, deletions).await;
+        if deleted.advances {
+            self.arrivals.announce(&self.database, &self.runtime, queue);
+        }
+        deleted.answers
+    }
+
+    /// Deletes the messages of several callers, and returns those that another transaction holds up.
+    async fn delete_together(
+        self,
+        queue: QueueName,
+        deletions: Vec<Deletion>,
+    ) -> Vec<Result<Result<(), Deletion>, StoreError>> {
+        let answers = self.delete_free(Operation::Delete, &queue, &deletions).await;
+        let answer = |(answer, deletion): (Option<Result<(), StoreError>>, _)| match answer {
+            Some(answer) => answer.map(Ok),
+            None => Ok(Err(deletion)),
+        };
+        answers.into_iter().zip(deletions).map(answer).collect()
+    }
+
+    /// Deletes messages. One that another transaction holds up is waited for alone, and for a moment only: the others have their answers soon.
+    async fn delete_all(self, queue: QueueName, deletions: Vec<Deletion>) -> Vec<Result<(), StoreError>> {
+        let answers = self.delete_free(Operation::DeleteAll, &queue, &deletions).await;
+        let try_again = |deletion| {
+            let (shared, queue) = (self.clone(), queue.clone());
+            let lock_limit = self.lock_limits.in_list.clone();
+            let patience = Patience { lock_limit, end: Instant::now() + held::IN_LIST };
+            self.runtime.spawn(async move {
+                shared.delete_alone(Operation::DeleteAll, &queue, deletion, patience).await
+            })
+        };
+        let tried = answers.into_iter().zip(deletions);
+        let tried: Vec<_> =
+            tried.map(|(answer, deletion)| answer.ok_or_else(|| try_again(deletion))).collect();
+        let mut all = Vec::with_capacity(tried.len());
+        for answer in tried {
+            all.push(match answer {
+                Ok(answer) => answer,
+                Err(task) => {
+                    let call = Call::new(Operation::DeleteAll, &queue);
+                    task.await.unwrap_or_else(|_| Err(runtime_ended(call)))
+                }
+            });
+        }
+        all
+    }
+
+    /// Deletes a message that another transaction holds up.
+    async fn delete_alone(
+        &self,
+        operation: Operation,
+        queue: &QueueName,
+        deletion: Deletion,
+        patience: Patience,
+    ) -> Result<(), StoreError> {
+        let attempt = || {
+            let (shared, queue, lock_limit) = (self.clone(), queue.clone(), patience.lock_limit.clone());
+            async move {
+                let call = Call::new(operation, &queue);
+                let deleted =
+                    leased::delete_held(&shared.database, call, &queue, deletion, &lock_limit).await;
+                if deleted.advances {
+                    shared.arrivals.announce(&shared.database, &shared.runtime, &queue);
+                }
+                deleted.answer
+            }
+        };
+        let call = Call::new(operation, queue);
+        held::alone(&self.runtime, &self.held_up, call, patience.end, attempt).await
+    }
+}
+
+#[async_trait]
+impl MetadataStore for Store {
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.read_metadata(queue).await
+    }
+
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        metadata: &Metadata,
+    ) -> Result<(), StoreError> {
+        limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
+        self.swap_metadata(queue, before, metadata).await
+    }
+}
+
+#[async_trait]
+impl StateCounter for Store {
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
+        self.counts(queue).await
+    }
+}
+
+#[async_trait]
+impl MessageIndex for Store {
+    async fn messages(
+        &self,
+        queue: &QueueName,
+        state: MessageState,
+        from: Option<&str>,
+        count: u32,
+    ) -> Result<MessagePage, StoreError> {
+        limits::check_page(queue, count)?;
+        self.page(queue, state, from, count).await
+    }
+
+    async fn make_visible(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError> {
+        let is_visible = self.unhide(queue, message).await?;
+        if is_visible {
+            self.announce(queue);
+        }
+        Ok(is_visible)
+    }
+}
+
+/// Each list is put or deleted by a task that goes on if the caller gives up, and announces what it has changed.
+#[async_trait]
+impl Batches for Store {
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        // A refused message does not refuse the others.
+        let checked: Vec<_> =
+            messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
+        let wanted = messages.into_iter().zip(&checked).filter(|(_, refused)| refused.is_none());
+        let wanted: Vec<_> = wanted.map(|(message, _)| message).collect();
+        if wanted.is_empty() {
+            return checked.into_iter().filter_map(|refused| refused.map(Err)).collect();
+        }
+        let (call, count, shared) = (Call::new(Operation::PutAll, queue), wanted.len(), self.shared());
+        let queue = queue.clone();
+        let task = async move { shared.put(Operation::PutAll, &queue, &wanted, None).await };
+        let put = self.runtime.spawn(task).await.unwrap_or_else(|_| Err(runtime_ended(call)));
+        let answers: Vec<_> = match put {
+            Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+            Err(error) => error.for_each(count).map(Err).collect(),
+        };
+        let mut answers = answers.into_iter();
+        checked.into_iter().filter_map(|refused| refused.map(Err).or_else(|| answers.next())).collect()
+    }
+
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        expired: ExpiredReceipt,
+    ) -> Vec<Result<(), StoreError>> {
+        let deletion = |message| Deletion { presented: Presented::of(message), expired };
+        let deletions: Vec<_> = messages.iter().map(deletion).collect();
+        let (call, count) = (Call::new(Operation::DeleteAll, queue), deletions.len());
+        let task = self.runtime.spawn(self.shared().delete_all(queue.clone(), deletions));
+        task.await.unwrap_or_else(|_| runtime_ended(call).for_each(count).map(Err).collect())
+    }
+}
+
+/// The order is part of the tables, for all queues.
+#[async_trait]
+impl OrderedGroups for Store {
+    async fn orders_groups(&self, _: &QueueName) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+}
+
+impl Arrivals for Store {
+    fn subscribe(&self, queue: &QueueName) -> Subscription {
+        self.arrivals.subscribe(queue)
+    }
+}
+
+impl Detach<dyn QueueStore> for Store {
+    fn detached(&self) -> Arc<dyn QueueStore> {
+        Arc::new(self.again())
+    }
+}

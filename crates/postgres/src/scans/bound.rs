@@ -1,0 +1,174 @@
+//! The beginning of a scan for visible messages.
+//!
+//! A message that was received or deleted leaves its former version in the index until PostgreSQL removes it, which it cannot do while any
+//! transaction may still look at it. A scan from the beginning would pass all of them each time. So each process remembers up to which time it
+//! has received everything, and begins there. Late commits come before that time. They are bounded so:
+//!
+//! - A writer sets the time at which a message becomes visible to its clock or later, after its transaction has a number (the function
+//!   `writing`). Numbers are given in their order. So a transaction whose number is greater than that of a scan writes no message that is
+//!   visible before this scan.
+//! - Of the smaller numbers, a scan knows those whose transactions had not ended: its snapshot lists them, up to a limit; from the limit to its
+//!   number of the scan, all are taken for such. Each is remembered with the earliest time of its messages: that of the last scan with a smaller
+//!   number. When one of them has ended, the next scan begins at this time.
+//! - The number of a scan is its own, or the next one that the server will give: a scan that finds nothing uses up none.
+//!
+//! What this does not cover is found by a scan from the beginning, which a process makes now and then: messages that another process had locked,
+//! and then did not get because its transaction was rolled back, and those of a clock that was set back.
+
+use std::collections::BTreeMap;
+
+/// The most transactions that are remembered because of one scan. A transaction with many savepoints uses up many numbers.
+const MOST: u64 = 1_000;
+
+/// The state after a scan. `default()` begins at the beginning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// All messages that were visible before this time have been received or are locked, except for those of `running`.
+    pub(crate) from: i64,
+    /// The time at which the scan began.
+    time: i64,
+    /// The time at which the last scan began whose number was of use.
+    numbered: i64,
+    /// The transactions that had not ended, each with the earliest time of its messages.
+    running: BTreeMap<u64, i64>,
+}
+
+impl Default for Bound {
+    fn default() -> Self {
+        Self { from: i64::MIN, time: i64::MIN, numbered: i64::MIN, running: BTreeMap::new() }
+    }
+}
+
+/// A finished scan.
+#[derive(Debug, Clone)]
+pub(crate) struct Scan {
+    /// The time at which it began, before it had a number and before it saw the transactions.
+    pub(crate) time: i64,
+    /// The time of the last message, if the scan ended there because it had enough.
+    pub(crate) stopped_at: Option<i64>,
+    /// The number of its own transaction, or one that the server has not given before this scan has begun.
+    pub(crate) number: u64,
+    /// The transactions below the limit that had not ended.
+    pub(crate) running: Vec<u64>,
+    /// The number from which on no transaction had ended.
+    pub(crate) limit: u64,
+}
+
+impl Bound {
+    /// Returns a state that begins at `from`, of which the rest is unknown.
+    pub(crate) fn beginning_at(from: i64) -> Self {
+        Self { from, numbered: from, ..Self::default() }
+    }
+
+    /// Returns the state for a scan from the beginning. What is known of transactions stays known.
+    pub(crate) fn restarted(&self) -> Self {
+        Self { from: i64::MIN, ..self.clone() }
+    }
+
+    /// Returns the state of a process that leaves late commits to a scan from the beginning.
+    pub(crate) fn without_late(&self) -> Self {
+        Self { running: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// Returns whether no scan has ended.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.time == i64::MIN
+    }
+
+    /// Returns the numbers of the transactions that had not ended at the scan, and the earliest times of their messages.
+    pub(crate) fn running(&self) -> (Vec<i64>, Vec<i64>) {
+        self.running.iter().map(|(number, since)| (number.cast_signed(), *since)).unzip()
+    }
+
+    /// Returns the state after a scan that began where this state says.
+    pub(crate) fn after(&self, scan: &Scan) -> Self {
+        if scan.time < self.time {
+            // The clock was set back, or another server answers.
+            return Self::default();
+        }
+        let place = scan.stopped_at.unwrap_or(scan.time);
+        let has_ended = |number: u64| number < scan.limit && scan.running.binary_search(&number).is_err();
+        let mut running = self.running.clone();
+        running.retain(|number, _| !has_ended(*number));
+        let number = Some(scan.number).filter(|number| number.saturating_sub(scan.limit) <= MOST);
+        let unlisted = number.map_or(scan.limit..scan.limit, |number| scan.limit..number);
+        for number in scan.running.iter().copied().chain(unlisted) {
+            running.entry(number).or_insert(self.numbered);
+        }
+        match number {
+            Some(_) => Self { from: place, time: scan.time, numbered: scan.time, running },
+            None => {
+                Self { from: place.min(self.numbered), time: scan.time, numbered: self.numbered, running }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(time: i64, number: u64, running: &[u64]) -> Scan {
+        Scan { time, stopped_at: None, number, running: running.to_vec(), limit: number }
+    }
+
+    #[test]
+    fn scan_that_found_all_is_not_repeated() {
+        let bound = Bound::default().after(&scan(100, 10, &[])).after(&scan(200, 11, &[]));
+        assert_eq!((bound.from, bound.running()), (200, (vec![], vec![])));
+    }
+
+    #[test]
+    fn scan_that_had_enough_goes_on_at_its_last_message() {
+        let bound = Bound::default().after(&Scan { stopped_at: Some(70), ..scan(100, 10, &[]) });
+        assert_eq!(bound.from, 70);
+    }
+
+    #[test]
+    fn transaction_keeps_the_earliest_time_of_its_messages() {
+        let bound = Bound::default().after(&scan(100, 10, &[7]));
+        assert_eq!(bound.running(), (vec![7], vec![i64::MIN]), "nothing is known of its beginning");
+        let bound = Bound::default().after(&scan(100, 10, &[])).after(&scan(200, 20, &[15]));
+        assert_eq!(bound.running(), (vec![15], vec![100]), "it has a number since the former scan");
+        let bound = bound.after(&scan(300, 30, &[15, 25]));
+        assert_eq!(bound.running(), (vec![15, 25], vec![100, 200]));
+        let bound = bound.after(&scan(400, 40, &[25]));
+        assert_eq!((bound.from, bound.running()), (400, (vec![25], vec![200])));
+    }
+
+    /// A snapshot lists no transaction beyond the last one that has ended.
+    #[test]
+    fn unlisted_transactions_are_taken_for_running() {
+        let bound =
+            Bound::default().after(&scan(100, 10, &[])).after(&Scan { limit: 18, ..scan(200, 20, &[]) });
+        assert_eq!(bound.running(), (vec![18, 19], vec![100, 100]));
+        let bound = bound.after(&Scan { limit: 19, ..scan(300, 30, &[]) });
+        assert_eq!(bound.running().0[0], 19, "18 has ended, and of 19 nothing is known");
+        assert_eq!(bound.running().1[..2], [100, 200]);
+    }
+
+    #[test]
+    fn flood_of_numbers_counts_as_none() {
+        let bound = Bound::default().after(&scan(100, 10, &[]));
+        let bound = bound.after(&Scan { limit: 15, ..scan(200, 1_000_000, &[12]) });
+        assert_eq!((bound.from, bound.running()), (100, (vec![12], vec![100])));
+        let bound = bound.after(&scan(300, 1_000_001, &[]));
+        assert_eq!((bound.from, bound.running()), (300, (vec![], vec![])));
+    }
+
+    /// Otherwise each transaction that runs during it would begin a further scan from the beginning when it ends.
+    #[test]
+    fn scan_restarted_keeps_what_is_known_of_transactions() {
+        let bound = Bound::default().after(&scan(100, 10, &[])).after(&scan(200, 20, &[15]));
+        let bound = bound.restarted();
+        assert_eq!(bound.from, i64::MIN);
+        let bound = bound.after(&scan(300, 30, &[15, 25]));
+        assert_eq!((bound.from, bound.running()), (300, (vec![15, 25], vec![100, 200])));
+    }
+
+    #[test]
+    fn clock_that_was_set_back_begins_anew() {
+        let bound = Bound::default().after(&scan(100, 10, &[7]));
+        assert_eq!(bound.after(&scan(99, 11, &[])), Bound::default());
+    }
+}

@@ -1,0 +1,199 @@
+//! The state of the scans for visible messages in this process, by queue.
+
+mod bound;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::pace::Pace;
+use jobqueue_storage::QueueName;
+use jobqueue_storage::sync::lock;
+
+pub(crate) use bound::{Bound, Scan};
+
+/// The least time between two scans from the beginning.
+const WHOLE: Duration = Duration::from_secs(5);
+/// The time after which a scan that was broken off counts as one that would pass too many rows.
+const SLOW: Duration = Duration::from_secs(2);
+/// How far back, in milliseconds, a process begins that could not scan from the beginning yet.
+const RECENT: i64 = 600_000;
+
+/// The states of the scans of a store's queues.
+#[derive(Debug, Default)]
+pub(crate) struct Scans(Mutex<HashMap<QueueName, Arc<ScanState>>>);
+
+impl Scans {
+    pub(crate) fn of(&self, queue: &QueueName) -> Arc<ScanState> {
+        Arc::clone(lock(&self.0).entry(queue.clone()).or_default())
+    }
+}
+
+/// The state of the scans of a queue.
+#[derive(Debug)]
+pub(crate) struct ScanState {
+    shared: Mutex<Shared>,
+    /// The scans from the beginning.
+    whole: Pace,
+    /// The searches for a message that becomes visible in the far future.
+    pub(crate) far: Pace,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    bound: Bound,
+    /// The number of scans that were broken off. What they had locked lies before the bounds of others that ran meanwhile.
+    broken: u64,
+    /// The number of scans from the beginning that have ended.
+    whole: u64,
+    /// True if a scan was broken off after a long time.
+    is_slow: bool,
+}
+
+impl Default for ScanState {
+    fn default() -> Self {
+        let (whole, far) = (Pace::new(WHOLE), Pace::new(Duration::ZERO));
+        Self { shared: Mutex::default(), whole, far }
+    }
+}
+
+/// A scan under way. Unless it [ends](Self::end), the next one from the beginning is made as soon as its part of the time allows.
+pub(crate) struct Attempt<'s> {
+    state: &'s ScanState,
+    pub(crate) bound: Bound,
+    /// How far back the scan goes at most, in milliseconds.
+    pub(crate) back: Option<i64>,
+    began: Instant,
+    is_whole: bool,
+    /// The numbers of [`Shared`] when it began.
+    broken: u64,
+    whole: u64,
+    has_ended: bool,
+}
+
+impl<'s> Attempt<'s> {
+    pub(crate) fn begin(state: &'s ScanState) -> Self {
+        let is_whole = state.whole.begin();
+        let Shared { bound, broken, whole, is_slow } = &*lock(&state.shared);
+        let back = (*is_slow && !is_whole && bound.is_unknown()).then_some(RECENT);
+        let bound = if is_whole { bound.restarted() } else { bound.clone() };
+        let (broken, whole, began) = (*broken, *whole, Instant::now());
+        Self { state, bound, back, began, is_whole, broken, whole, has_ended: false }
+    }
+
+    pub(crate) fn end(mut self, scan: &Scan) {
+        self.has_ended = true;
+        let mut shared = lock(&self.state.shared);
+        // A scan from the beginning may have found messages before the place at which this one began, and not all of them.
+        if shared.whole == self.whole {
+            let began = self.back.map(|back| Bound::beginning_at(scan.time.saturating_sub(back)));
+            shared.bound = began.as_ref().unwrap_or(&self.bound).after(scan);
+        }
+        if self.is_whole {
+            shared.whole += 1;
+            self.state.whole.end(self.began.elapsed());
+            if shared.broken != self.broken {
+                self.state.whole.hasten();
+            }
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let (mut shared, took) = (lock(&self.state.shared), self.began.elapsed());
+        shared.broken += 1;
+        if took >= SLOW {
+            shared.is_slow = true;
+            // Perhaps it began at a time long ago because a transaction had ended. The next one must not do so again.
+            shared.bound = shared.bound.without_late();
+        }
+        if self.is_whole {
+            self.state.whole.end(took);
+        }
+        self.state.whole.hasten();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(time: i64) -> Scan {
+        Scan { time, stopped_at: None, number: 10, running: Vec::new(), limit: 10 }
+    }
+
+    fn from(state: &ScanState) -> i64 {
+        let attempt = Attempt::begin(state);
+        let from = attempt.bound.from;
+        attempt.end(&scan(2_000));
+        from
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn scan_from_the_beginning_that_takes_too_long_is_repeated_rarely() {
+        let state = ScanState::default();
+        Attempt::begin(&state).end(&scan(100));
+        tokio::time::advance(WHOLE).await;
+        let whole = Attempt::begin(&state);
+        assert_eq!(whole.bound.from, i64::MIN);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        drop(whole);
+        tokio::time::advance(Duration::from_secs(599)).await;
+        assert_eq!(from(&state), 100, "the others go on");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(from(&state), i64::MIN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn process_whose_first_scan_takes_too_long_begins_at_recent_messages() {
+        let state = ScanState::default();
+        let first = Attempt::begin(&state);
+        assert_eq!(Attempt::begin(&state).back, None, "nothing is known of the first");
+        tokio::time::advance(Duration::from_secs(30)).await;
+        drop(first);
+        let next = Attempt::begin(&state);
+        assert_eq!((next.bound.from, next.back), (i64::MIN, Some(RECENT)));
+        next.end(&Scan { running: vec![5], ..scan(1_000_000) });
+        let next = Attempt::begin(&state);
+        assert_eq!((next.bound.from, next.back), (1_000_000, None));
+        assert_eq!(next.bound.running(), (vec![5], vec![1_000_000 - RECENT]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_commit_of_long_ago_that_takes_too_long_is_left_to_a_scan_from_the_beginning() {
+        let state = ScanState::default();
+        Attempt::begin(&state).end(&Scan { running: vec![5], ..scan(100) });
+        let late = Attempt::begin(&state);
+        assert_eq!(late.bound.running(), (vec![5], vec![i64::MIN]));
+        tokio::time::advance(SLOW).await;
+        drop(late);
+        assert_eq!(Attempt::begin(&state).bound.from, i64::MIN, "as soon as its part of the time allows");
+        assert_eq!(Attempt::begin(&state).bound.running(), (vec![], vec![]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_scan_from_the_beginning_has_found_is_not_forgotten() {
+        let state = ScanState::default();
+        Attempt::begin(&state).end(&scan(1_000));
+        let other = Attempt::begin(&state);
+        tokio::time::advance(WHOLE).await;
+        Attempt::begin(&state).end(&Scan { stopped_at: Some(51), ..scan(1_004) });
+        other.end(&scan(1_005));
+        assert_eq!(from(&state), 51);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn scan_that_is_broken_off_hastens_one_from_the_beginning() {
+        let state = ScanState::default();
+        Attempt::begin(&state).end(&scan(100));
+        drop(Attempt::begin(&state));
+        assert_eq!(from(&state), i64::MIN);
+        assert_eq!(from(&state), 2_000);
+    }
+}

@@ -1,0 +1,228 @@
+-- Version 1. Instants are milliseconds since 1970, by the server's clock.
+
+-- One row. Programs of versions from `oldest_program` on can use the tables as they are.
+CREATE TABLE jobqueue.schema_version (
+    only_row       boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    version        integer NOT NULL,
+    oldest_program integer NOT NULL
+);
+
+CREATE TABLE jobqueue.queue (
+    id       integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name     text COLLATE "C" NOT NULL UNIQUE,
+    metadata text COLLATE "C" NOT NULL
+);
+
+-- `lease` is 0 for the receipt of a put, which does not expire, 1 while the message is leased, and 2 after its holder has put it back.
+-- `waiting` is true for a message behind the first of its group, and `turn` its place there. It is no `id`: by that the planner could look for
+-- the next of a group in the whole table. A group is known by the first half of the SHA-256 of its name: a name
+-- has any length and any characters.
+CREATE TABLE jobqueue.message (
+    id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    visible_at    bigint NOT NULL,
+    expires_at    bigint,
+    inserted_at   bigint NOT NULL,
+    queue         integer NOT NULL,
+    dequeue_count integer NOT NULL DEFAULT 0,
+    lease         smallint NOT NULL DEFAULT 0,
+    waiting       boolean NOT NULL DEFAULT false,
+    receipt       bytea NOT NULL,
+    group_hash    bytea,
+    turn          bigint,
+    text          text COLLATE "C" NOT NULL
+) WITH (
+    -- Rows live for seconds: vacuum after some hundreds, not after a fifth of a table that is nearly empty.
+    autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_threshold = 500, autovacuum_analyze_scale_factor = 0.02
+);
+CREATE INDEX message_due ON jobqueue.message (queue, visible_at, id) WHERE NOT waiting;
+CREATE INDEX message_expiry ON jobqueue.message (expires_at) WHERE expires_at IS NOT NULL;
+CREATE UNIQUE INDEX message_head ON jobqueue.message (queue, group_hash) WHERE group_hash IS NOT NULL AND NOT waiting;
+CREATE INDEX message_waiting ON jobqueue.message (queue, group_hash, turn) WHERE waiting;
+CREATE SEQUENCE jobqueue.turn;
+
+CREATE FUNCTION jobqueue.now() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT floor(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000)::bigint $$;
+
+-- The time of a row that the calling transaction writes. The transaction has its number before the clock is read: a scan that does not
+-- know the number began before this time.
+CREATE FUNCTION jobqueue.writing() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pg_catalog.pg_current_xact_id();
+    RETURN jobqueue.now();
+END
+$$;
+
+-- Leases visible messages, the first ones from `since` to `until`. One that another statement has locked is passed over; one that was
+-- received since this statement has begun is checked again. The lock is the one that a put into the group of the message does not hinder.
+--
+-- `message_was` is the place at which the message stood when the statement began. One that was changed after that, and passes the check, has a
+-- later time, before which messages stand that this statement has not come to.
+--
+-- Whatever the planner believes of the table, it is read in the order of the index until there are enough: a bitmap of all that waits would be
+-- read anew for each lease.
+CREATE FUNCTION jobqueue.claim(
+    of_queue integer, most bigint, visibility bigint, since bigint, until bigint, receipts bytea[]
+) RETURNS TABLE (
+    message_number bigint, message_was bigint, message_id bigint, message_receipt bytea, message_text text, message_deliveries integer,
+    message_time bigint, message_end bigint, lease_end bigint
+) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    RETURN QUERY WITH due AS MATERIALIZED (
+        SELECT m.id FROM jobqueue.message m
+        WHERE m.queue = of_queue AND NOT m.waiting AND m.visible_at >= since AND m.visible_at <= until
+            AND (m.expires_at IS NULL OR m.expires_at > until)
+        ORDER BY m.visible_at, m.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED
+    ), numbered AS MATERIALIZED (
+        SELECT d.id, (SELECT o.visible_at FROM jobqueue.message o WHERE o.id = d.id) AS was, row_number() OVER () AS number FROM due d
+    ), leased AS (
+        UPDATE jobqueue.message m SET visible_at = jobqueue.writing() + visibility, lease = 1,
+            dequeue_count = least(m.dequeue_count, 2147483646) + 1, receipt = receipts[n.number]
+        FROM numbered n WHERE m.id = n.id
+        RETURNING n.number, n.was, m.id, m.receipt, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at
+    ) SELECT l.* FROM leased l ORDER BY l.number;
+END
+$$;
+
+-- Returns when the first of the messages becomes visible that do so between two times.
+CREATE FUNCTION jobqueue.next_visible(of_queue integer, at bigint, until bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    RETURN (SELECT m.visible_at FROM jobqueue.message m
+        WHERE m.queue = of_queue AND NOT m.waiting AND m.visible_at > at AND m.visible_at <= until
+            AND (m.expires_at IS NULL OR m.expires_at > m.visible_at)
+        ORDER BY m.visible_at LIMIT 1);
+END
+$$;
+
+-- Counts the messages of a queue by the states of `MessageState`. One that waits for another of its group is waiting, whatever its time. It reads
+-- those of this queue, whatever share of the table they are.
+CREATE FUNCTION jobqueue.count_states(of_queue integer, at bigint) RETURNS TABLE (
+    waiting_messages bigint, delayed_messages bigint, messages_put_back bigint, leased_messages bigint
+) LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
+BEGIN
+    RETURN QUERY SELECT
+        (SELECT count(*) FROM jobqueue.message b
+            WHERE b.queue = of_queue AND b.waiting AND (b.expires_at IS NULL OR b.expires_at > at))
+            + count(*) FILTER (WHERE m.visible_at <= at),
+        count(*) FILTER (WHERE m.visible_at > at AND m.lease = 0),
+        count(*) FILTER (WHERE m.visible_at > at AND m.lease = 2),
+        count(*) FILTER (WHERE m.visible_at > at AND m.lease = 1)
+    FROM jobqueue.message m WHERE m.queue = of_queue AND NOT m.waiting AND (m.expires_at IS NULL OR m.expires_at > at);
+END
+$$;
+
+-- Puts a message. That of a group becomes its first, or goes behind the others. The lock on the first keeps it from being deleted until this transaction
+-- ends, since the deletion looks for the next of the group. It does not hinder claims and renewals.
+--
+-- A session keeps the plans of a function. One that was made while the table was empty would read all of it later.
+CREATE FUNCTION jobqueue.put_row(
+    to_queue integer, to_group bytea, with_receipt bytea, delay bigint, ttl bigint, new_text text
+) RETURNS TABLE (message_id bigint, message_time bigint) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    at bigint := jobqueue.writing();
+BEGIN
+    IF to_group IS NULL THEN
+        RETURN QUERY INSERT INTO jobqueue.message (queue, visible_at, expires_at, inserted_at, receipt, text)
+            VALUES (to_queue, at + delay, at + ttl, at, with_receipt, new_text) RETURNING id, inserted_at;
+        RETURN;
+    END IF;
+    LOOP
+        PERFORM FROM jobqueue.message
+            WHERE queue = to_queue AND group_hash = to_group AND NOT waiting FOR KEY SHARE;
+        IF FOUND THEN
+            RETURN QUERY INSERT INTO jobqueue.message
+                    (queue, visible_at, expires_at, inserted_at, waiting, receipt, group_hash, turn, text)
+                VALUES (to_queue, at + delay, at + ttl, at, true, with_receipt, to_group, nextval('jobqueue.turn'), new_text)
+                RETURNING id, inserted_at;
+            RETURN;
+        END IF;
+        RETURN QUERY INSERT INTO jobqueue.message
+                (queue, visible_at, expires_at, inserted_at, receipt, group_hash, text)
+            VALUES (to_queue, at + delay, at + ttl, at, with_receipt, to_group, new_text)
+            ON CONFLICT (queue, group_hash) WHERE group_hash IS NOT NULL AND NOT waiting DO NOTHING
+            RETURNING id, inserted_at;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Makes the next of a group its first, whoever has deleted the former first.
+CREATE FUNCTION jobqueue.advance_group() RETURNS trigger LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    LOOP
+        UPDATE jobqueue.message SET waiting = false, visible_at = greatest(visible_at, jobqueue.writing())
+            WHERE waiting AND id = (SELECT id FROM jobqueue.message
+                WHERE queue = OLD.queue AND group_hash = OLD.group_hash AND waiting ORDER BY turn LIMIT 1);
+        EXIT WHEN FOUND;
+        -- It was deleted at this moment by its sender, or there is none.
+        PERFORM FROM jobqueue.message WHERE queue = OLD.queue AND group_hash = OLD.group_hash AND waiting;
+        EXIT WHEN NOT FOUND;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER advance_group AFTER DELETE ON jobqueue.message FOR EACH ROW
+    WHEN (OLD.group_hash IS NOT NULL AND NOT OLD.waiting) EXECUTE FUNCTION jobqueue.advance_group();
+
+CREATE TABLE jobqueue.container (
+    id   integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE
+);
+
+-- `revision` changes with every change of the row, `etag` with every write of the content. No `lease_id`: available.
+CREATE SEQUENCE jobqueue.revision;
+CREATE TABLE jobqueue.blob (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    container    integer NOT NULL,
+    name         text COLLATE "C" NOT NULL,
+    revision     bigint NOT NULL,
+    etag         bigint NOT NULL,
+    modified_at  bigint NOT NULL,
+    length       bigint NOT NULL,
+    lease_millis bigint,
+    lease_until  bigint,
+    lease_id     text COLLATE "C",
+    metadata     text COLLATE "C" NOT NULL,
+    content      bytea NOT NULL,
+    UNIQUE (container, name)
+) WITH (autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+-- Payloads are often compressed already.
+ALTER TABLE jobqueue.blob ALTER COLUMN content SET STORAGE EXTERNAL;
+
+-- Queues and containers that are gone, whose rows are removed bit by bit: first of those that were not `checked` for the longest time.
+CREATE TABLE jobqueue.garbage (
+    kind     text COLLATE "C" NOT NULL CHECK (kind IN ('queue', 'container')),
+    owner    integer NOT NULL,
+    since    bigint NOT NULL,
+    checked  bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (kind, owner)
+);
+CREATE INDEX garbage_checked ON jobqueue.garbage (checked);
+
+-- Jobs that have ended. Times are microseconds since 1970. `number` is random: an entry that is written twice is one row.
+CREATE TABLE jobqueue.journal (
+    ended    bigint NOT NULL,
+    number   bigint NOT NULL,
+    queue    text COLLATE "C" NOT NULL,
+    id       text COLLATE "C" NOT NULL,
+    source   text COLLATE "C" NOT NULL,
+    kind     text COLLATE "C" NOT NULL,
+    key      text COLLATE "C",
+    outcome  text COLLATE "C" NOT NULL,
+    reason   text COLLATE "C",
+    attempt  bigint NOT NULL,
+    inserted bigint NOT NULL,
+    ran      bigint NOT NULL,
+    error    text COLLATE "C",
+    worker   text COLLATE "C" NOT NULL,
+    trace    text COLLATE "C",
+    PRIMARY KEY (ended, number)
+);
+CREATE INDEX journal_id ON jobqueue.journal (id, ended);
+CREATE INDEX journal_key ON jobqueue.journal (key, ended) WHERE key IS NOT NULL;
+CREATE INDEX journal_failure ON jobqueue.journal (ended) WHERE outcome <> 'completed';

@@ -1,0 +1,46 @@
+//! The settings of the connections to a database.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+
+/// The settings of the connections.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) config: Config,
+    pub(crate) tls: Tls,
+    pub(crate) schema: String,
+    pub(crate) max_connections: usize,
+    pub(crate) timeout: Duration,
+    /// The name for logs, without secrets.
+    pub(crate) description: String,
+}
+
+/// The check of the server's certificate, as `sslmode` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Tls {
+    /// Nothing: `disable`, `prefer` and `require`.
+    Unchecked,
+    /// An authority of this file has signed it: `verify-ca`.
+    Authority(PathBuf),
+    /// The authority, one of this file or of this machine, and the name of the host: `verify-full`.
+    Full(Option<PathBuf>),
+}
+
+impl Settings {
+    /// Names the hosts, the database and the schema in the description.
+    pub(crate) fn describe(&mut self) {
+        let host = |host: &Host| match host {
+            Host::Tcp(name) => name.clone(),
+            #[cfg(unix)]
+            Host::Unix(path) => path.display().to_string(),
+        };
+        let hosts: Vec<_> = self.config.get_hosts().iter().map(host).collect();
+        let ports: Vec<_> = self.config.get_ports().iter().map(u16::to_string).collect();
+        let ports = if ports.is_empty() { String::new() } else { format!(":{}", ports.join(",")) };
+        let database = self.config.get_dbname().unwrap_or_default();
+        self.description = format!("postgres:{}{ports}/{database}/{}", hosts.join(","), self.schema);
+    }
+}

@@ -1,0 +1,69 @@
+//! The open store.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use crate::arrivals::ArrivalHub;
+use crate::combine::Combiner;
+use crate::database::Database;
+use crate::purge::Purge;
+use crate::receipt::Deletion;
+use crate::scans::Scans;
+use crate::settings::Settings;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{PutMessage, PutOutcome};
+
+/// The approximate number of bytes of an operation besides a text.
+const ROW: usize = 64;
+
+/// A store of queues and blobs in one schema of a database.
+pub(crate) struct Store {
+    pub(crate) database: Arc<Database>,
+    pub(crate) runtime: Runtime,
+    /// An answer of `Err` returns an operation that another transaction holds up, here and below.
+    pub(crate) puts: Arc<Combiner<PutMessage, Result<PutOutcome, PutMessage>>>,
+    /// Those of messages in groups, which wait for each other.
+    pub(crate) puts_in_groups: Arc<Combiner<PutMessage, Result<PutOutcome, PutMessage>>>,
+    pub(crate) deletions: Arc<Combiner<Deletion, Result<(), Deletion>>>,
+    /// Limits the connections of operations that others hold up.
+    pub(crate) held_up: Arc<Semaphore>,
+    pub(crate) scans: Scans,
+    pub(crate) purge: Arc<Purge>,
+    /// Shared by all handles of this process.
+    pub(crate) arrivals: Arc<ArrivalHub>,
+}
+
+impl Store {
+    pub(crate) fn new(database: Arc<Database>, runtime: Runtime, arrivals: Arc<ArrivalHub>) -> Self {
+        let (limit, connections) = (database.settings().timeout, database.settings().max_connections);
+        let puts = || Combiner::new(runtime.clone(), limit, |message: &PutMessage| ROW + message.text.len());
+        Self {
+            purge: Purge::new(Arc::clone(&database), runtime.clone(), Arc::clone(&arrivals)),
+            puts: puts(),
+            puts_in_groups: puts(),
+            deletions: Combiner::new(runtime.clone(), limit, |_| ROW),
+            held_up: Arc::new(Semaphore::new((connections / 2).max(1))),
+            database,
+            runtime,
+            scans: Scans::default(),
+            arrivals,
+        }
+    }
+
+    /// Returns a handle with connections of its own: those of the renewer of leases, which needs few.
+    pub(crate) fn again(&self) -> Self {
+        const RENEWING: usize = 2;
+        let settings = Settings { max_connections: RENEWING, ..self.database.settings().clone() };
+        // The certificates were read before; if they are gone, the handle shares the connections.
+        let database = Database::new(settings).map_or_else(|_| Arc::clone(&self.database), Arc::new);
+        Self::new(database, self.runtime.clone(), Arc::clone(&self.arrivals))
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Store").field(&self.database).finish()
+    }
+}

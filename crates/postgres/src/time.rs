@@ -1,0 +1,47 @@
+//! Converts times between the milliseconds of the tables and those of the port.
+
+use std::time::{Duration, SystemTime};
+
+/// Returns the time that is so many milliseconds after 1970. What the platform cannot represent is far in the future.
+pub(crate) fn to_instant(millis: i64) -> SystemTime {
+    let distance = Duration::from_millis(millis.unsigned_abs());
+    let time = match millis < 0 {
+        true => SystemTime::UNIX_EPOCH.checked_sub(distance),
+        false => SystemTime::UNIX_EPOCH.checked_add(distance),
+    };
+    time.unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Returns the milliseconds since 1970.
+pub(crate) fn from_instant(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Returns a number of milliseconds as a duration; zero for a negative one.
+pub(crate) fn to_duration(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// Returns whole milliseconds, rounded up, so that nothing positive becomes zero.
+pub(crate) fn to_millis(duration: Duration) -> i64 {
+    // Far enough from the greatest number that sums with the time do not overflow.
+    const MOST: i64 = i64::MAX / 4;
+    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).map_or(MOST, |millis| millis.min(MOST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_rounded_up_and_times_survive() {
+        assert_eq!(to_millis(Duration::from_nanos(1)), 1);
+        assert_eq!(to_millis(Duration::from_millis(7)), 7);
+        assert!(to_millis(Duration::MAX).checked_mul(2).is_some());
+        for millis in [0, 1, 1_800_000_000_123] {
+            assert_eq!(from_instant(to_instant(millis)), millis);
+        }
+        assert_eq!(to_duration(-5), Duration::ZERO);
+    }
+}

@@ -1,0 +1,102 @@
+//! Puts and writes within the caller's own transaction.
+
+use bytes::Bytes;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Row, Transaction};
+
+use crate::arrivals::{ANYBODY, NOTIFY, channel};
+use crate::blob::{CREATE, CREATE_CONTAINER, check_put};
+use crate::database::{Call, Parameter, in_schema};
+use crate::metadata;
+use crate::queue::Put;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{
+    BlobName, Condition, Operation, PutBlob, PutMessage, PutOutcome, QueueName, StoreError, StoreErrorKind,
+};
+
+/// Adds a message within a transaction of the caller's own on the database of the store. The message exists if and only if the
+/// transaction commits, together with its other writes; workers of all processes are notified then.
+///
+/// `schema` is that of the [`Options`](crate::Options), by default `jobqueue`. The tables must exist.
+///
+/// Commit soon. A message becomes visible with the commit, and one of a [group](PutMessage::group) holds up the deletion of the first of its
+/// group until then. The notification takes a lock of the whole database at the commit, which commits with notifications wait for in turn.
+///
+/// ```no_run
+/// # async fn order(client: &mut jobqueue_postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue_postgres::put_in;
+/// use jobqueue_storage::PutMessage;
+///
+/// let transaction = client.transaction().await?;
+/// transaction.execute("INSERT INTO orders (id) VALUES (7)", &[]).await?;
+/// put_in(&transaction, "jobqueue", &"invoices".parse()?, PutMessage::new("7")).await?;
+/// transaction.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// Those of [`QueueStore::put`](jobqueue_storage::QueueStore::put). Nothing is certain before the commit, so that no error is ambiguous. After an error of
+/// the server roll the transaction back.
+///
+/// # Cancel safety
+/// If the future is dropped, the transaction may contain the message: roll it back.
+pub async fn put_in(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    queue: &QueueName,
+    message: PutMessage,
+) -> Result<PutOutcome, StoreError> {
+    limits::check_put(queue, &message)?;
+    let call = Call::new(Operation::Put, queue);
+    let (messages, payload) = ([message], format!("{ANYBODY} {queue}"));
+    let put = Put::new(queue, &messages, &Runtime::new());
+    let rows = query(transaction, call, schema, put.sql(), &put.values()).await?;
+    let outcome = put.outcomes(call, &rows)?.pop().ok_or_else(|| call.refuse(StoreErrorKind::Protocol))?;
+    let channel = channel(schema);
+    query(transaction, call, schema, NOTIFY, &[(&channel, Type::TEXT), (&payload, Type::TEXT)]).await?;
+    Ok(outcome)
+}
+
+/// Creates a blob within a transaction of the caller's own, and its container if it is missing; see [`put_in`].
+///
+/// # Errors
+/// `BlobAlreadyExists`; `InvalidInput` if the options have another condition than `IfAbsent`, or a lease; otherwise those of
+/// [`BlobStore::put_blob`](jobqueue_storage::BlobStore::put_blob).
+///
+/// # Cancel safety
+/// As for [`put_in`].
+pub async fn create_blob_in(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    blob: &BlobName,
+    data: Bytes,
+    options: PutBlob,
+) -> Result<(), StoreError> {
+    check_put(blob, &data, &options)?;
+    let call = Call::new(Operation::PutBlob, blob);
+    if options.condition != Condition::IfAbsent || options.lease.is_some() {
+        let detail = "within a transaction a blob can only be created";
+        return Err(call.refuse(StoreErrorKind::InvalidInput).with_detail(detail));
+    }
+    let (container, name) = (blob.container().as_str(), blob.name());
+    let (metadata, content) = (metadata::to_text(&options.metadata), &data[..]);
+    let values: [Parameter<'_>; 4] =
+        [(&container, Type::TEXT), (&name, Type::TEXT), (&metadata, Type::TEXT), (&content, Type::BYTEA)];
+    query(transaction, call, schema, CREATE_CONTAINER, &values[..1]).await?;
+    let rows = query(transaction, call, schema, CREATE, &values).await?;
+    rows.first().map(drop).ok_or_else(|| call.refuse(StoreErrorKind::BlobAlreadyExists))
+}
+
+async fn query(
+    transaction: &Transaction<'_>,
+    call: Call<'_>,
+    schema: &str,
+    text: &str,
+    values: &[Parameter<'_>],
+) -> Result<Vec<Row>, StoreError> {
+    let rows = transaction.query_typed(&in_schema(text, schema), values).await;
+    // Whatever has happened to it, the transaction is not committed.
+    rows.map_err(|error| call.failed(error).with_ambiguous(false))
+}

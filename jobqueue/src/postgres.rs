@@ -1,0 +1,6 @@
+//! A storage of queues and blobs in a PostgreSQL database, shared by any number of processes on any number of machines.
+//!
+//! It is the crate [`jobqueue_postgres`], whose page has its promises and limits. [The guide](crate::guide::postgres) says how to run it.
+
+#[doc(inline)]
+pub use jobqueue_postgres::{Options, create_blob_in, put_in, tokio_postgres};

@@ -1,0 +1,87 @@
+//! Connections that end, a server that becomes read-only, and locks of others: what is certain of a failed operation, and that the next one works.
+
+use std::time::Duration;
+
+use jobqueue::postgres::Options;
+use jobqueue::storage::{PutMessage, StoreError, StoreErrorKind};
+
+use crate::{connect, get, options, own_schema, put, texts, with_queue};
+use jobqueue_test_support::postgres::Postgres;
+
+/// Each session is ended while a statement waits for a lock: the answer is lost, and the statement may have been committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn change_of_a_session_that_was_ended_is_uncertain() {
+    let (_, schema) = own_schema();
+    let text = format!("{}&application_name={schema}", Postgres::shared().connection_string());
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let (storage, queue) = with_queue(options).await;
+    let (mut locking, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
+    let lock = locking.transaction().await.unwrap();
+    lock.batch_execute(&format!("LOCK TABLE {schema}.message")).await.unwrap();
+    let waits = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = $1";
+    for operation in ["put", "get", "peek"] {
+        let running = tokio::spawn({
+            let (storage, queue) = (storage.clone(), queue.clone());
+            async move {
+                let queues = storage.queues();
+                match operation {
+                    "put" => queues.put(&queue, PutMessage::new("text")).await.map(drop),
+                    "get" => queues
+                        .get(&queue, jobqueue::storage::GetMessages::new(1, crate::LONG))
+                        .await
+                        .map(drop),
+                    _ => queues.peek(&queue, 1).await.map(drop),
+                }
+            }
+        });
+        // A get starts to remove rows, which waits for the lock too.
+        while !running.is_finished() {
+            client.query(waits, &[&schema]).await.unwrap();
+        }
+        let error: StoreError = running.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{operation}: {error}");
+        assert_eq!(error.is_ambiguous(), operation != "peek", "{operation}: {error}");
+        assert!(std::error::Error::source(&error).is_some(), "{operation} keeps its cause");
+    }
+    lock.rollback().await.unwrap();
+    put(&storage, &queue, "after").await;
+    assert!(texts(&get(&storage, &queue, 32).await).contains(&"after"), "new connections are opened");
+}
+
+/// A standby, or a primary that was made one, refuses to write. Nothing was changed, and the next connection may find the primary.
+#[tokio::test]
+async fn read_only_server_refuses_certainly() {
+    let (_, schema) = own_schema();
+    drop(with_queue(options(Postgres::shared()).schema(&schema).unwrap()).await);
+    let text =
+        format!("{}&options=-c%20default_transaction_read_only%3Don", Postgres::shared().connection_string());
+    let options = Options::from_connection_string(&text).unwrap();
+    let storage = jobqueue::Storage::open(options.schema(&schema).unwrap()).await.unwrap();
+    let error = storage.queues().put(&"jobs".parse().unwrap(), PutMessage::new("text")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unavailable, false), "{error}");
+    assert!(error.is_retryable() && error.to_string().contains("read-only"), "{error}");
+}
+
+/// An operation that gets no answer in time fails, and its connection is not used again.
+#[tokio::test]
+async fn operation_without_an_answer_ends_in_time() {
+    let (options, schema) = own_schema();
+    let (storage, queue) = with_queue(options.timeout(Duration::from_millis(200)).max_connections(1)).await;
+    let mut locking = connect(Postgres::shared()).await;
+    let lock = locking.transaction().await.unwrap();
+    lock.batch_execute(&format!("LOCK TABLE {schema}.message")).await.unwrap();
+    let error = storage.queues().put(&queue, PutMessage::new("text")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, true), "{error}");
+    storage.queues().set_queue_metadata(&queue, &Default::default()).await.unwrap();
+    lock.rollback().await.unwrap();
+}
+
+#[tokio::test]
+async fn server_that_is_not_there_is_unavailable() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let error = jobqueue::Storage::connect(&format!("postgres://u@127.0.0.1:{port}/d")).await.unwrap_err();
+    let error = StoreError::in_chain(&error).unwrap();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unavailable, false), "{error}");
+}

@@ -1,0 +1,169 @@
+//! Which operations wait for the locks of others: of transactions that put messages into groups, and of each other.
+
+use std::time::Duration;
+
+use jobqueue::QueueName;
+use jobqueue::postgres::tokio_postgres::Transaction;
+use jobqueue::storage::{ExpiredReceipt, MessageRef, PutMessage, Storage, StoreErrorKind};
+use tokio::task::JoinHandle;
+
+use crate::{
+    connect, get, named, of_group, options, own_schema, texts, wait_for_waiting, with_queue, within,
+};
+use jobqueue_test_support::postgres::Postgres;
+
+async fn finished<T>(task: &JoinHandle<T>) {
+    while !task.is_finished() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Puts a message into a group within a transaction that stays open.
+async fn put_row(transaction: &Transaction<'_>, schema: &str, group: &str) {
+    let put =
+        format!("SELECT {schema}.put_row(1, substr(sha256('{group}'), 1, 16), '\\x00', 0, NULL, 'open')");
+    transaction.batch_execute(&put).await.unwrap();
+}
+
+fn put_all(storage: &Storage, queue: &QueueName, groups: &str) -> JoinHandle<usize> {
+    let messages: Vec<PutMessage> =
+        groups.chars().map(|group| of_group("text", &group.to_string())).collect();
+    let (storage, queue) = (storage.clone(), queue.clone());
+    tokio::spawn(async move {
+        let put = storage.queues().put_all(&queue, messages).await;
+        put.into_iter().map(Result::unwrap).count()
+    })
+}
+
+/// Puts the first message of each group, and receives it.
+async fn heads(storage: &Storage, queue: &QueueName, groups: &[&str]) -> Vec<MessageRef> {
+    let mut heads = Vec::new();
+    for group in groups {
+        storage.queues().put(queue, of_group(*group, group)).await.unwrap();
+        let mut found = get(storage, queue, 1).await;
+        assert_eq!(texts(&found), [*group]);
+        heads.push(found.remove(0).message);
+    }
+    heads
+}
+
+/// Two lists put the first messages of the same groups, and wait in the middle for a third transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_with_the_same_groups_do_not_block_each_other() {
+    let (storage, queue, schema) = named().await;
+    let (mut open, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
+    let transaction = open.transaction().await.unwrap();
+    put_row(&transaction, &schema, "b").await;
+    let lists = [put_all(&storage, &queue, "acbde"), put_all(&storage, &queue, "edbca")];
+    wait_for_waiting(&client, &schema, 2).await;
+    transaction.commit().await.unwrap();
+    for list in lists {
+        assert_eq!(within(list).await.unwrap(), 5);
+    }
+}
+
+/// The application sends into two groups while a worker completes the first of both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletions_do_not_block_a_transaction_that_sends_into_their_groups() {
+    let (storage, queue, schema) = named().await;
+    let (mut open, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
+    let heads = heads(&storage, &queue, &["a", "b"]).await;
+    let transaction = open.transaction().await.unwrap();
+    put_row(&transaction, &schema, "b").await;
+    let deletion = tokio::spawn({
+        let (storage, queue, heads) = (storage.clone(), queue.clone(), heads.clone());
+        async move { storage.queues().delete_all(&queue, heads, ExpiredReceipt::Refuse).await }
+    });
+    let waiting = wait_for_waiting(&client, &schema, 1);
+    tokio::select! { () = waiting => {} () = finished(&deletion) => {} }
+    put_row(&transaction, &schema, "a").await;
+    transaction.commit().await.unwrap();
+    assert!(within(deletion).await.unwrap()[0].is_ok());
+    let again = storage.queues().delete(&queue, &heads[1], ExpiredReceipt::Refuse).await;
+    assert!(again.err().is_none_or(|error| error.kind() == StoreErrorKind::MessageNotFound));
+    let next = get(&storage, &queue, 32).await;
+    assert_eq!(texts(&next), ["open", "open"], "the next of both groups");
+}
+
+/// A worker deletes the messages of jobs that end at about the same time by one request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_transaction_delays_only_the_deletion_of_the_first_of_its_group() {
+    let (storage, queue, schema) = named().await;
+    let mut open = connect(Postgres::shared()).await;
+    let heads = heads(&storage, &queue, &["a", "b"]).await;
+    let transaction = open.transaction().await.unwrap();
+    put_row(&transaction, &schema, "a").await;
+    let deleted = storage.queues().delete_all(&queue, heads.clone(), ExpiredReceipt::Refuse);
+    let deleted = within(deleted).await;
+    let held = deleted[0].as_ref().unwrap_err();
+    assert_eq!((held.kind(), held.is_ambiguous()), (StoreErrorKind::Timeout, false), "{held}");
+    assert!(held.is_retryable(), "{held}");
+    deleted[1].as_ref().unwrap();
+    let alone = tokio::spawn({
+        let (storage, queue) = (storage.clone(), queue.clone());
+        async move { storage.queues().delete(&queue, &heads[0], ExpiredReceipt::Refuse).await }
+    });
+    transaction.commit().await.unwrap();
+    within(alone).await.unwrap().unwrap();
+}
+
+/// The first message of a group is not committed: further ones cannot know whether they are the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_transaction_delays_only_the_sends_of_its_group() {
+    let (storage, queue, schema) = named().await;
+    let (mut open, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
+    let transaction = open.transaction().await.unwrap();
+    put_row(&transaction, &schema, "a").await;
+    let send = |group: Option<&str>| {
+        let message = PutMessage::new("sent").with_group(group.map(str::to_owned));
+        let (storage, queue) = (storage.clone(), queue.clone());
+        tokio::spawn(async move { storage.queues().put(&queue, message).await })
+    };
+    let mut held = Vec::new();
+    for count in 1..=2 {
+        held.push(send(Some("a")));
+        wait_for_waiting(&client, &schema, count).await;
+    }
+    within(send(None)).await.unwrap().unwrap();
+    within(send(Some("b"))).await.unwrap().unwrap();
+    transaction.commit().await.unwrap();
+    for put in held {
+        within(put).await.unwrap().unwrap();
+    }
+}
+
+/// Nothing is stored for a send that is held up for longer than an operation may take.
+#[tokio::test]
+async fn send_that_an_open_transaction_holds_up_fails_certainly() {
+    let (_, schema) = own_schema();
+    let options = options(Postgres::shared()).schema(&schema).unwrap().timeout(Duration::from_secs(2));
+    let (storage, queue) = with_queue(options).await;
+    let mut open = connect(Postgres::shared()).await;
+    let transaction = open.transaction().await.unwrap();
+    put_row(&transaction, &schema, "a").await;
+    let error = storage.queues().put(&queue, of_group("held", "a")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
+    transaction.commit().await.unwrap();
+    assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 1);
+}
+
+/// The caller gives up while the server waits: the deletion is made all the same, and those that wait for the next message of the
+/// group are notified.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletion_without_a_caller_announces_the_next_of_its_group() {
+    let (storage, queue, schema) = named().await;
+    let (mut open, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
+    let heads = heads(&storage, &queue, &["a"]).await;
+    storage.queues().put(&queue, of_group("next", "a")).await.unwrap();
+    let lock = open.transaction().await.unwrap();
+    lock.batch_execute(&format!("LOCK TABLE {schema}.message")).await.unwrap();
+    let mut arrivals = storage.queues().powers().arrivals.as_ref().unwrap().subscribe(&queue);
+    let deletion = storage.queues().delete_all(&queue, heads, ExpiredReceipt::Refuse);
+    tokio::select! {
+        _ = deletion => panic!("the table is locked"),
+        () = wait_for_waiting(&client, &schema, 1) => {}
+    }
+    lock.rollback().await.unwrap();
+    within(arrivals.wait()).await;
+    assert_eq!(texts(&get(&storage, &queue, 32).await), ["next"]);
+}

@@ -1,0 +1,87 @@
+//! The schema: its creation, its migration, and the refusal of a newer one.
+
+use jobqueue::postgres::Options;
+use jobqueue::storage::{Storage, StoreErrorKind};
+
+use crate::{connect, get, options, own_schema, put, texts, with_queue};
+use jobqueue_test_support::postgres::Postgres;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_processes_open_a_new_database_at_once() {
+    let (options, _) = own_schema();
+    let mut opening = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        opening.spawn(Storage::open(options.clone()));
+    }
+    for opened in opening.join_all().await {
+        opened.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn newer_schema_is_used_if_it_allows_and_else_refused_with_advice() {
+    let (options, schema) = own_schema();
+    let (storage, queue) = with_queue(options.clone()).await;
+    let client = connect(Postgres::shared()).await;
+    client.batch_execute(&format!("UPDATE {schema}.schema_version SET version = 99")).await.unwrap();
+    drop(Storage::open(options.clone()).await.unwrap());
+    client.batch_execute(&format!("UPDATE {schema}.schema_version SET oldest_program = 99")).await.unwrap();
+    let error = jobqueue::storage::StoreError::in_chain(&Storage::open(options).await.unwrap_err())
+        .unwrap()
+        .to_string();
+    assert!(error.contains("version 99") && error.contains("use a newer version of jobqueue"), "{error}");
+    // A migration that shuts older programs out renames their tables. Those that run are told so.
+    client.batch_execute(&format!("ALTER TABLE {schema}.message RENAME TO message_of_99")).await.unwrap();
+    let error = storage.queues().peek(&queue, 1).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Stopped);
+    assert!(error.to_string().contains("a newer program has migrated it"), "{error}");
+}
+
+#[tokio::test]
+async fn schemas_of_one_database_are_apart() {
+    let ((one, _), (other, _)) = (own_schema(), own_schema());
+    let ((one, queue), (other, _)) = (with_queue(one).await, with_queue(other).await);
+    put(&one, &queue, "one").await;
+    assert_eq!(get(&other, &queue, 1).await, []);
+    assert_eq!(texts(&get(&one, &queue, 1).await), ["one"]);
+    for wrong in ["", "1a", "a-b", "a\"b", "A", &"a".repeat(51)] {
+        let refused = options(Postgres::shared()).schema(wrong).unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::Configuration, "{wrong:?}");
+    }
+}
+
+/// A role that may use the tables and not create any can work.
+#[tokio::test]
+async fn role_without_the_right_to_create_uses_existing_tables() {
+    let (options, schema) = own_schema();
+    drop(Storage::open(options).await.unwrap());
+    let client = connect(Postgres::shared()).await;
+    let role = format!("role_{schema}");
+    let grant = format!(
+        "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role};
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
+         GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
+    );
+    client.batch_execute(&grant).await.unwrap();
+    let text = Postgres::shared().connection_string().replace("//postgres@", &format!("//{role}@"));
+    let as_role = || Options::from_connection_string(&text).unwrap();
+    let (storage, queue) = with_queue(as_role().schema(&schema).unwrap()).await;
+    put(&storage, &queue, "text").await;
+    assert_eq!(texts(&get(&storage, &queue, 1).await), ["text"]);
+    let refused = Storage::open(as_role().schema(&format!("other_{schema}")).unwrap()).await.unwrap_err();
+    let refused = jobqueue::storage::StoreError::in_chain(&refused).unwrap();
+    assert_eq!(refused.kind(), StoreErrorKind::Unauthorized, "{refused}");
+}
+
+/// I20
+#[tokio::test]
+async fn no_error_and_no_debug_form_has_the_password() {
+    let text = Postgres::shared().connection_string().replace("//postgres@", "//nobody:hunter2@");
+    let options = Options::from_connection_string(&text).unwrap();
+    assert!(!format!("{options:?} {options:#?}").contains("hunter2"));
+    let error = Storage::open(options).await.unwrap_err();
+    let shown = format!("{error} {error:?} {error:#?}");
+    assert!(!shown.contains("hunter2") && shown.contains("refused the role"), "{shown}");
+    let error = Storage::connect(&format!("{text}&hunter2=hunter2")).await.unwrap_err();
+    assert!(!format!("{error} {error:?} {error:#?}").contains("hunter2"));
+}
