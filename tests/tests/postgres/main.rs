@@ -10,6 +10,7 @@ mod groups;
 mod long_transactions;
 mod opening;
 mod server_crash;
+mod tls;
 mod transactions;
 
 use std::sync::atomic::{AtomicU32, Ordering};
