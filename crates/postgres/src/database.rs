@@ -139,22 +139,33 @@ pub(crate) fn in_schema<'t>(text: &'t str, schema: &str) -> Cow<'t, str> {
 /// An operation on a queue, a blob or the database, for its errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'c> {
-    operation: Operation,
+    name: &'static str,
+    is_change: bool,
     subject: &'c (dyn fmt::Display + Sync),
 }
 
 impl<'c> Call<'c> {
     pub(crate) fn new(operation: Operation, subject: &'c (dyn fmt::Display + Sync)) -> Self {
-        Self { operation, subject }
+        Self { name: operation.as_str(), is_change: operation.is_change(), subject }
     }
 
     pub(crate) fn of_database(operation: Operation, database: &'c Database) -> Self {
-        Self { operation, subject: &database.settings.description }
+        Self::new(operation, &database.settings.description)
+    }
+
+    /// Returns a call that is no operation of the port. Its errors are not ambiguous: it is repeated, or done without.
+    pub(crate) fn internal(name: &'static str, database: &'c Database) -> Self {
+        Self { name, is_change: false, subject: &database.settings.description }
+    }
+
+    /// Returns the call for a statement that reads before the change.
+    pub(crate) fn reading(self) -> Self {
+        Self { is_change: false, ..self }
     }
 
     /// Returns the error of an operation that was refused.
     pub(crate) fn refuse(self, kind: StoreErrorKind) -> StoreError {
-        StoreError::new(kind, self.operation.as_str(), self.subject)
+        StoreError::new(kind, self.name, self.subject)
     }
 
     /// Returns the error of a statement that failed.
@@ -164,7 +175,7 @@ impl<'c> Call<'c> {
 
     /// Returns the error of a failure that was judged.
     pub(crate) fn of(self, verdict: Verdict) -> StoreError {
-        let is_ambiguous = verdict.is_uncertain && self.is_change();
+        let is_ambiguous = verdict.is_uncertain && self.is_change;
         self.refuse(verdict.kind).with_detail(verdict.detail).with_ambiguous(is_ambiguous)
     }
 
@@ -174,11 +185,7 @@ impl<'c> Call<'c> {
     /// `Protocol` if it has another type. The statement was executed.
     pub(crate) fn get<'r, T: FromSql<'r>>(self, row: &'r Row, column: usize) -> Result<T, StoreError> {
         row.try_get(column).map_err(|error| {
-            self.refuse(StoreErrorKind::Protocol).with_ambiguous(self.is_change()).with_source(error)
+            self.refuse(StoreErrorKind::Protocol).with_ambiguous(self.is_change).with_source(error)
         })
-    }
-
-    fn is_change(self) -> bool {
-        self.operation.is_change()
     }
 }
