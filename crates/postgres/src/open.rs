@@ -24,7 +24,7 @@ impl OpenStores for Options {
         let description = settings.description.clone();
         let (arrivals, closed) = ArrivalHub::new(&settings.schema, &runtime);
         let arrivals = Arc::new(arrivals);
-        let database = Arc::new(Database::new(settings)?);
+        let database = Arc::new(Database::new(settings, runtime.clone())?);
         schema::prepare(&database).await?;
         if notifications {
             let come = listen::start(&database, &runtime, &arrivals, closed).await?;
