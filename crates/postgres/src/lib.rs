@@ -41,6 +41,8 @@ mod combine;
 mod connection_string;
 mod database;
 mod error;
+#[cfg(test)]
+mod fake_server;
 mod journal;
 mod listen;
 mod metadata;
