@@ -180,8 +180,28 @@ pub(crate) fn give_back<F: FnOnce(Object)>(client: ScopeGuard<Object, F>) {
 pub(crate) fn in_schema<'t>(text: &'t str, schema: &str) -> Cow<'t, str> {
     match schema == SCHEMA {
         true => Cow::Borrowed(text),
-        false => Cow::Owned(text.replace("jobqueue.", &format!("{schema}."))),
+        false => Cow::Owned(text.replace("jobqueue.", &format!("{}.", quoted(schema)))),
     }
+}
+
+/// Returns the name of a schema for a statement. Words of SQL, such as `user`, need the quotes.
+pub(crate) fn quoted(schema: &str) -> String {
+    format!("\"{schema}\"")
+}
+
+/// Checks the name of a schema, which becomes a part of statements.
+///
+/// # Errors
+/// A sentence that says what a name must be.
+pub(crate) fn check_schema(name: &str) -> Result<(), &'static str> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    if !begins || name.starts_with("pg_") || name.len() > 50 || !name.chars().all(is_plain) {
+        return Err(
+            "the name of the schema must have 1 to 50 lower-case letters, digits and underscores, no digit first, and not begin with `pg_`",
+        );
+    }
+    Ok(())
 }
 
 /// An operation on a queue, a blob or the database, for its errors.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::connection_string;
+use crate::database::check_schema;
 use crate::settings::Settings;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
@@ -57,16 +58,10 @@ impl Options {
     /// own can share a database.
     ///
     /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration) unless the name has 1 to 50 lower-case ASCII letters, digits and underscores, and
-    /// begins with a letter or an underscore.
+    /// [`Configuration`](StoreErrorKind::Configuration) unless the name has 1 to 50 lower-case ASCII letters, digits and underscores,
+    /// begins with a letter or an underscore, and not with `pg_`.
     pub fn schema(mut self, name: &str) -> Result<Self, StoreError> {
-        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
-        if !begins || name.len() > 50 || !name.chars().all(is_plain) {
-            return Err(misconfigured(
-                "the name of the schema must have 1 to 50 lower-case letters, digits and underscores, and no digit first",
-            ));
-        }
+        check_schema(name).map_err(misconfigured)?;
         name.clone_into(&mut self.settings.schema);
         self.settings.describe();
         Ok(self)

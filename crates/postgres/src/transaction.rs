@@ -6,7 +6,7 @@ use tokio_postgres::{Row, Transaction};
 
 use crate::arrivals::{ANYBODY, NOTIFY, channel};
 use crate::blob::{CREATE, CREATE_CONTAINER, check_put};
-use crate::database::{Call, Parameter, in_schema};
+use crate::database::{Call, Parameter, check_schema, in_schema};
 use crate::metadata;
 use crate::queue::Put;
 use jobqueue_storage::rules::limits;
@@ -37,7 +37,8 @@ use jobqueue_storage::{
 /// ```
 ///
 /// # Errors
-/// Those of [`QueueStore::put`](jobqueue_storage::QueueStore::put). Nothing is certain before the commit, so that no error is ambiguous. After an error of
+/// `InvalidInput` for a name of a schema that [`Options::schema`](crate::Options::schema) refuses, and for a transaction that has failed before; otherwise
+/// those of [`QueueStore::put`](jobqueue_storage::QueueStore::put). Nothing is certain before the commit, so that no error is ambiguous. After an error of
 /// the server roll the transaction back.
 ///
 /// # Cancel safety
@@ -50,6 +51,7 @@ pub async fn put_in(
 ) -> Result<PutOutcome, StoreError> {
     limits::check_put(queue, &message)?;
     let call = Call::new(Operation::Put, queue);
+    check_schema(schema).map_err(|detail| call.refuse(StoreErrorKind::InvalidInput).with_detail(detail))?;
     let (messages, payload) = ([message], format!("{ANYBODY} {queue}"));
     let put = Put::new(queue, &messages, &Runtime::new());
     let rows = query(transaction, call, schema, put.sql(), &put.values()).await?;
@@ -76,6 +78,7 @@ pub async fn create_blob_in(
 ) -> Result<(), StoreError> {
     check_put(blob, &data, &options)?;
     let call = Call::new(Operation::PutBlob, blob);
+    check_schema(schema).map_err(|detail| call.refuse(StoreErrorKind::InvalidInput).with_detail(detail))?;
     if options.condition != Condition::IfAbsent || options.lease.is_some() {
         let detail = "within a transaction a blob can only be created";
         return Err(call.refuse(StoreErrorKind::InvalidInput).with_detail(detail));
