@@ -7,6 +7,7 @@
 use tokio_postgres::types::Type;
 
 use crate::database::{Call, Database};
+use crate::error::ISOLATION;
 use jobqueue_storage::log::info;
 use jobqueue_storage::{Operation, StoreError, StoreErrorKind};
 
@@ -18,7 +19,7 @@ const VERSION: i32 = MIGRATIONS.len() as i32;
 
 const TABLE: &str =
     "SELECT to_regclass('jobqueue.schema_version') IS NOT NULL, current_setting('server_encoding') = 'UTF8',
-    current_setting('server_version_num')::int";
+    current_setting('server_version_num')::int, current_setting('transaction_isolation') = 'read committed'";
 
 const READ: &str = "SELECT version, oldest_program FROM jobqueue.schema_version";
 
@@ -45,6 +46,9 @@ pub(crate) async fn prepare(database: &Database) -> Result<(), StoreError> {
     if !is_utf8 {
         let advice = "the database is not encoded in UTF-8; create one with `ENCODING 'UTF8'`";
         return Err(refuse(call, advice.to_owned()));
+    }
+    if !call.get::<bool>(found, 3)? {
+        return Err(refuse(call, ISOLATION.to_owned()));
     }
     if is_there {
         let rows = database.query(call, READ, &[]).await?;

@@ -131,6 +131,10 @@ $$;
 CREATE FUNCTION jobqueue.advance_group() RETURNS trigger LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
+    -- A snapshot of the transaction's beginning lacks the next one, if its sender has committed since.
+    IF pg_catalog.current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'jobqueue needs transactions that are read committed' USING ERRCODE = 'invalid_transaction_state';
+    END IF;
     LOOP
         UPDATE jobqueue.message SET waiting = false, visible_at = greatest(visible_at, jobqueue.writing())
             WHERE waiting AND id = (SELECT id FROM jobqueue.message
