@@ -23,7 +23,7 @@ pub(crate) enum Need {
     Inspect,
     /// The command changes something.
     Change,
-    /// The command changes something, and creates the SQLite file if it is missing.
+    /// The command changes something, and creates the SQLite file or the tables if they are missing.
     Create,
 }
 
@@ -58,7 +58,7 @@ impl Session {
         if let Some(file) = file.as_deref().filter(|file| !file.is_empty() && need != Need::Create) {
             require_file(file)?;
         }
-        let storage = Storage::connect(&choice.storage).await?;
+        let storage = connect(choice.storage.trim(), need).await?;
         let access = match need {
             Need::Read | Need::Serve => AccessLevel::ReadOnly,
             Need::Inspect => choice.access.and(&AccessLevel::only([Action::Inspect])),
@@ -99,6 +99,16 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
         production: context.production.then(|| name.clone()),
         explicit: global.context.is_some(),
     })
+}
+
+/// Opens the storage. Tables of PostgreSQL are neither created in a mistyped database, nor migrated by a newer command line.
+async fn connect(storage: &str, need: Need) -> Result<Storage, jobqueue::Error> {
+    let is_postgres = storage.starts_with("postgres://") || storage.starts_with("postgresql://");
+    if !is_postgres || need == Need::Create {
+        return Storage::connect(storage).await;
+    }
+    let options = jobqueue::postgres::Options::from_connection_string(storage)?;
+    Storage::open(options.migrate(false)).await
 }
 
 /// Fails if a SQLite file is missing: opening it would create an empty one at a mistyped path.

@@ -26,6 +26,7 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 pub struct Options {
     pub(crate) settings: Settings,
     pub(crate) notifications: bool,
+    pub(crate) migrates: bool,
     pub(crate) runtime: Runtime,
 }
 
@@ -51,7 +52,7 @@ impl Options {
             description: String::new(),
         };
         settings.describe();
-        Ok(Self { settings, notifications: true, runtime: Runtime::new() })
+        Ok(Self { settings, notifications: true, migrates: true, runtime: Runtime::new() })
     }
 
     /// Sets the schema that holds the tables, by default `jobqueue`. It is created if it is missing. Several programs with schemas of their
@@ -86,6 +87,13 @@ impl Options {
     /// do not pass it. Everything else works there.
     pub fn notifications(mut self, notifications: bool) -> Self {
         self.notifications = notifications;
+        self
+    }
+
+    /// Sets whether opening creates the tables if they are missing, and migrates older ones, as it does by default. Without it opening fails there:
+    /// programs of operators, and roles that only use the tables, change no schema by mistake.
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrates = migrate;
         self
     }
 
