@@ -35,8 +35,15 @@ impl Options {
     ///
     /// Settings that it lacks are taken from the variables of libpq: `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`, `PGDATABASE`, `PGSSLMODE`,
     /// `PGSSLROOTCERT`, `PGAPPNAME`, `PGOPTIONS`, `PGCONNECT_TIMEOUT` and `PGTARGETSESSIONATTRS`; the password also from the file that `PGPASSFILE` names, or
-    /// `~/.pgpass`. `sslmode` means what it does in libpq: only `verify-ca` and `verify-full` check who the server is, with the authorities
-    /// in `sslrootcert`, or else those of this machine; then `verify-ca` checks the name of the host too. The default is `prefer`. Use `verify-full` across any network that is not yours.
+    /// `~/.pgpass`, where it is looked up by the first host. It is read here and not again: one that is rotated, or a token that ends, needs new options.
+    ///
+    /// `sslmode` means what it does in libpq: only `verify-ca` and `verify-full` check who the server is. The authorities are those in `sslrootcert`, or else
+    /// those of this machine, never those of `~/.postgresql/root.crt`; with those of the machine `verify-ca` checks the name of the host too. The default is
+    /// `prefer`. Use `verify-full` across any network that is not yours. A Unix socket has no TLS: `require` fails there.
+    ///
+    /// Of several hosts the first that can be written is used, unless `target_session_attrs` says otherwise. A connection without traffic is
+    /// probed after a minute, and one that does not acknowledge what was sent is given up after 10 seconds, unless `keepalives_idle`,
+    /// `keepalives_interval`, `keepalives_retries` or `tcp_user_timeout` are set, all in seconds.
     ///
     /// # Errors
     /// [`Configuration`](StoreErrorKind::Configuration) with the name of a wrong setting, never with its value.
