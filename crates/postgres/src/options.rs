@@ -82,7 +82,9 @@ impl Options {
         self
     }
 
-    /// Sets the time limit of an operation, by default 30 seconds. After it the operation fails with `Timeout`; a change may have been made.
+    /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, and of each statement. After
+    /// it the operation fails with `Timeout`, and the server is asked to cancel the statement; a change may have been made. A statement with a blob may take a
+    /// second more for each mebibyte.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
         self
