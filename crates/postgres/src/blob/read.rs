@@ -61,8 +61,11 @@ impl Store {
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError> {
         let call = Call::new(Operation::ListBlobs, container);
-        // No name has this character, or is empty: the empty marker is less than all names.
-        let (prefix, marker) = (prefix.trim_end_matches('\0'), marker.unwrap_or("").trim_end_matches('\0'));
+        // No text of the server has this character, and no name. The empty marker is less than all names.
+        let before_nul = |text: &str| text.split('\0').next().unwrap_or_default().to_owned();
+        let marker = before_nul(marker.unwrap_or_default());
+        let is_possible = !prefix.contains('\0');
+        let prefix = if is_possible { prefix } else { "" };
         let most = MAX_LISTED_BLOBS as i64 + 1;
         let values = [
             (&container.as_str() as _, Type::TEXT),
