@@ -76,7 +76,7 @@ impl Options {
     }
 
     /// Sets the greatest number of connections that operations use at once, by default 10, at least 1. A further one waits for notifications,
-    /// and up to two renew leases.
+    /// two renew the leases of messages, and two those of leaders. To cancel a statement that is given up, one more is opened for a moment.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections.max(1);
         self
@@ -94,6 +94,8 @@ impl Options {
     ///
     /// Switch it off behind a pooler that gives each transaction another connection, such as PgBouncer in transaction mode: notifications
     /// do not pass it. Everything else works there.
+    ///
+    /// The connection that listens belongs to the runtime that opens the storage. When this runtime ends, the storage logs a warning, and its workers poll.
     pub fn notifications(mut self, notifications: bool) -> Self {
         self.notifications = notifications;
         self

@@ -21,7 +21,13 @@ use jobqueue_storage::{
 /// `schema` is that of the [`Options`](crate::Options), by default `jobqueue`. The tables must exist.
 ///
 /// Commit soon. A message becomes visible with the commit, and one of a [group](PutMessage::group) holds up the deletion of the first of its
-/// group until then. The notification takes a lock of the whole database at the commit, which commits with notifications wait for in turn.
+/// group until then. The notification takes a lock of the whole database at the commit, which commits with notifications wait for in turn. After it
+/// PostgreSQL refuses `PREPARE TRANSACTION`.
+///
+/// The transaction may have any level of isolation. Unless it is `read committed`, a message of a group can fail with a serialization failure
+/// (SQLSTATE 40001), a retryable `Unavailable`: the first of the group has changed since the transaction began. Repeat the transaction.
+///
+/// That the transaction is on the database of the store is not checked: another one with the same schema and queue takes the message.
 ///
 /// ```no_run
 /// # async fn order(client: &mut jobqueue_postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -32,6 +32,10 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// A message [in order](SendRequest::in_order) takes its position at the send, and holds up the completion of the first job of its key until
     /// the transaction ends: commit soon. The time until the message is visible, and its time to live, count from the send.
     ///
+    /// That the transaction is on the database of the storage is not checked: another one with the same schema and queue takes the job. With an
+    /// isolation level above `read committed` a send in order can fail with a serialization failure, a retryable error: repeat the transaction.
+    /// PostgreSQL refuses `PREPARE TRANSACTION` after a send.
+    ///
     /// # Errors
     /// - [`Invalid`](crate::ErrorKind::Invalid): the message is not valid, or its options contradict each other. The storage is not on
     ///   PostgreSQL, or keeps the blob that this message needs elsewhere. A send cannot wait
