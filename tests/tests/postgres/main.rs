@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
 mod arrivals;
+mod blobs;
 mod crashes;
 mod failures;
 mod groups;
