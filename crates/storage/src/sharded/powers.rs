@@ -44,8 +44,7 @@ impl ShardedQueues {
             permissions: any(|powers| powers.permissions.is_some()).then(|| Arc::clone(&self) as _),
             detach: Some(self),
             // A transaction is on one file, or in one database.
-            transaction_file: None,
-            transaction_schema: None,
+            transaction_place: None,
         }
     }
 }
