@@ -35,6 +35,8 @@ pub(crate) struct Session {
     pub(crate) production: Option<String>,
     /// The path of the SQLite file, if the storage is one.
     pub(crate) file: Option<String>,
+    /// True if each request to the storage is billed.
+    pub(crate) is_billed: bool,
 }
 
 struct Choice {
@@ -70,7 +72,8 @@ impl Session {
             let audit = if need == Need::Read { AuditFile::new(path) } else { AuditFile::open(path)? };
             admin = admin.audit(move |event| Ok(audit.append(event)?));
         }
-        Ok(Self { admin: admin.build(), production: choice.production, file })
+        let is_billed = file.is_none() && !is_postgres(choice.storage.trim());
+        Ok(Self { admin: admin.build(), production: choice.production, file, is_billed })
     }
 }
 
@@ -101,10 +104,13 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
     })
 }
 
+fn is_postgres(storage: &str) -> bool {
+    storage.starts_with("postgres://") || storage.starts_with("postgresql://")
+}
+
 /// Opens the storage. Tables of PostgreSQL are neither created in a mistyped database, nor migrated by a newer command line.
 async fn connect(storage: &str, need: Need) -> Result<Storage, jobqueue::Error> {
-    let is_postgres = storage.starts_with("postgres://") || storage.starts_with("postgresql://");
-    if !is_postgres || need == Need::Create {
+    if !is_postgres(storage) || need == Need::Create {
         return Storage::connect(storage).await;
     }
     let options = jobqueue::postgres::Options::from_connection_string(storage)?;

@@ -37,6 +37,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod arrivals;
 mod blob;
 mod combine;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
+mod advice;
 mod arrivals;
 mod blobs;
 mod crashes;

@@ -105,6 +105,7 @@ impl QueueStore for Store {
             groups: Some(Arc::clone(&self) as _),
             batches: Some(Arc::clone(&self) as _),
             arrivals: self.arrivals.are_announced().then(|| Arc::clone(&self) as _),
+            upkeep: Some(Arc::clone(&self) as _),
             transaction_place: Some(TransactionPlace::Schema(self.database.schema().into())),
             detach: Some(self),
             ..QueuePowers::default()

@@ -172,6 +172,16 @@ impl Upkeep for ShardedQueues {
         };
         Ok(self.ask_all(queue, ask).await?.into_iter().flat_map(|(_, advice)| advice).collect())
     }
+
+    async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
+        let mut all = Vec::new();
+        for (account, storage) in &self.maps.options.accounts {
+            let advice = storage.queues.storage_advice().await?;
+            let named = |advice: Advice| Advice { text: format!("{account}: {}", advice.text), ..advice };
+            all.extend(advice.into_iter().map(named));
+        }
+        Ok(all)
+    }
 }
 
 #[async_trait]
