@@ -255,6 +255,7 @@ mod tests {
             "PGPASSWORD" => Some("secret".to_owned()),
             "PGDATABASE" => Some("shop".to_owned()),
             "PGSSLMODE" => Some("verify-full".to_owned()),
+            "PGOPTIONS" => Some("-c statement_timeout=7".to_owned()),
             _ => None,
         };
         let (config, tls) = parse("postgres://", &variable).unwrap();
@@ -263,7 +264,9 @@ mod tests {
         assert_eq!((config.get_user(), config.get_dbname()), (Some("app"), Some("shop")));
         assert_eq!(config.get_password(), Some(&b"secret"[..]));
         assert_eq!(tls, Tls::Full(None));
-        let (config, _) = parse("postgres://other:p@host:1/d", &variable).unwrap();
+        assert_eq!(config.get_options(), Some("-c statement_timeout=7"));
+        let (config, _) = parse("postgres://other:p@host:1/d?options=-c%20a%3Db", &variable).unwrap();
+        assert_eq!(config.get_options(), Some("-c a=b"));
         assert_eq!((config.get_user(), config.get_ports()), (Some("other"), &[1][..]));
         assert_eq!(config.get_password(), Some(&b"p"[..]));
     }
@@ -299,6 +302,27 @@ mod tests {
         {
             let error = parse(wrong, &none).unwrap_err();
             assert!(!error.contains("hunter2") && !error.contains("word@"), "{error}");
+        }
+    }
+
+    /// A file that others may read is not used, as libpq does.
+    #[cfg(unix)]
+    #[test]
+    fn password_file_of_the_owner_alone_is_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".pgpass");
+        std::fs::write(&path, "h:5432:d:u:secret").unwrap();
+        for variable_name in ["PGPASSFILE", "HOME"] {
+            let place = if variable_name == "HOME" { folder.path() } else { &path };
+            let variable = |name: &str| (name == variable_name).then(|| place.to_str().unwrap().to_owned());
+            for (mode, expected) in [(0o600, Some(&b"secret"[..])), (0o640, None), (0o604, None)] {
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+                let (config, _) = parse("postgres://u@h/d", &variable).unwrap();
+                assert_eq!(config.get_password(), expected, "{variable_name} {mode:o}");
+            }
+            let (config, _) = parse("postgres://u:own@h/d", &variable).unwrap();
+            assert_eq!(config.get_password(), Some(&b"own"[..]));
         }
     }
 

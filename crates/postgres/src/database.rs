@@ -52,7 +52,7 @@ impl Database {
     /// Returns a handle with connections of its own, at most so many.
     ///
     /// # Errors
-    /// None is known: this handle has used its settings.
+    /// `Configuration`, which is not expected: this handle uses the same settings.
     pub(crate) fn again(&self, max_connections: usize) -> Result<Self, StoreError> {
         let settings = Settings { max_connections, ..self.settings.clone() };
         Self::with_tls(settings, self.tls.clone(), self.runtime.clone())
@@ -152,8 +152,10 @@ impl Database {
                 Ok(rows)
             }
             Ok(Err(failure)) => {
-                if !error::of_statement(&failure).ends_connection {
-                    give_back(client);
+                // Nothing is left to cancel.
+                let client = ScopeGuard::into_inner(client);
+                if error::of_statement(&failure).ends_connection {
+                    drop(Object::take(client));
                 }
                 Err(call.failed(failure))
             }

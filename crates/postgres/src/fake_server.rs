@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::settings::{Settings, Tls};
+use jobqueue_storage::runtime::Runtime;
 
 /// Returns the answer to a message of this type; an empty one is none.
 type Answer = dyn Fn(u8) -> Vec<u8> + Send + Sync;
@@ -21,9 +22,10 @@ impl FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let answer: Arc<Answer> = Arc::new(answer);
-        tokio::spawn(async move {
+        let runtime = Runtime::new();
+        runtime.clone().spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, Arc::clone(&answer)));
+                runtime.spawn(serve(stream, Arc::clone(&answer)));
             }
         });
         Self { port }

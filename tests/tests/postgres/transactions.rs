@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jobqueue::postgres::tokio_postgres::IsolationLevel;
 use jobqueue::postgres::{create_blob_in, put_in};
 use jobqueue::storage::{BlobName, PutBlob, PutMessage, Storage, StoreErrorKind};
 use jobqueue::{ErrorKind, Queue};
@@ -120,6 +121,40 @@ async fn errors_say_what_the_transaction_lacks() {
     let transaction = client.build_transaction().read_only(true).start().await.unwrap();
     let error = put_in(&transaction, &schema, &queue, PutMessage::new("text")).await.unwrap_err();
     assert!(error.to_string().contains("the transaction is read-only"), "{error}");
+}
+
+/// The first of the group came after the transaction's snapshot.
+#[tokio::test]
+async fn put_by_an_older_snapshot_asks_for_a_repetition() {
+    let (options, schema) = own_schema();
+    let (storage, queue) = with_queue(options).await;
+    let of_group = |text: &str| PutMessage::new(text).with_group("a".to_owned());
+    let mut client = connect(Postgres::shared()).await;
+    let level = IsolationLevel::RepeatableRead;
+    let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+    transaction.execute("SELECT 1", &[]).await.unwrap();
+    storage.queues().put(&queue, of_group("first")).await.unwrap();
+    let error = put_in(&transaction, &schema, &queue, of_group("next")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unavailable, false), "{error}");
+    assert!(error.is_retryable() && error.to_string().contains("another transaction"), "{error}");
+    transaction.rollback().await.unwrap();
+    let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+    put_in(&transaction, &schema, &queue, of_group("next")).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(texts(&get(&storage, &queue, 32).await), ["first"], "the next one waits for its turn");
+}
+
+/// A transaction can send to each schema of its database.
+#[tokio::test]
+async fn message_goes_to_the_schema_that_is_named() {
+    let ((own, schema), (other, _)) = (own_schema(), own_schema());
+    let ((own, queue), (other, _)) = (with_queue(own).await, with_queue(other).await);
+    let mut client = connect(Postgres::shared()).await;
+    let transaction = client.transaction().await.unwrap();
+    put_in(&transaction, &schema, &queue, PutMessage::new("text")).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(get(&other, &queue, 1).await, []);
+    assert_eq!(texts(&get(&own, &queue, 1).await), ["text"]);
 }
 
 /// Numbers of containers are 32 bits: sends do not use them up.
