@@ -162,7 +162,7 @@ impl From<JournalEntry> for HistoryRecord {
 impl Admin {
     /// Searches the journals of workers that [keep one](jobqueue::WorkerBuilder::history). A job appears within 15 seconds of its end.
     ///
-    /// On SQLite a search by id, key, outcome or error text reads an index. On other storages it lists the blobs of the journal, at one
+    /// On SQLite and PostgreSQL a search by id, key, outcome or error text reads an index. On other storages it lists the blobs of the journal, at one
     /// request for 5,000, and reads those that it cannot exclude: by time and outcome, and by the time at which an id was
     /// made, less an hour for clocks that differ, if it is one of this framework. A blob has 4 MiB, some 12,000 jobs of a busy worker.
     /// A search ends after 5 seconds or 500 blobs, and returns how far it has come. If the next search could not come further from there,

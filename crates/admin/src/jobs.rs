@@ -151,7 +151,7 @@ pub struct JobPage {
 }
 
 impl Admin {
-    /// Returns whether the storage shows all jobs of a queue: SQLite and memory do. Elsewhere [`jobs`](Self::jobs) and
+    /// Returns whether the storage shows all jobs of a queue: SQLite, PostgreSQL and memory do. Elsewhere [`jobs`](Self::jobs) and
     /// [`run_now`](Self::run_now) fail, and [`peek`](Self::peek) shows the first 32 visible ones.
     pub fn shows_all_jobs(&self) -> bool {
         self.storage.queues().powers().index.is_some()

@@ -60,7 +60,7 @@ impl Admin {
     /// Returns all queues, in order of name. A dead-letter queue is part of its queue; it stands here by itself only if that does not
     /// exist. A queue that cannot be read is in the list with its [error](QueueOverview::error).
     ///
-    /// Costs one request to list, and three for each queue. SQLite and memory count by state too.
+    /// Costs one request to list, and three for each queue. SQLite, PostgreSQL and memory count by state too.
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the queues cannot be listed.

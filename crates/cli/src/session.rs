@@ -23,7 +23,7 @@ pub(crate) enum Need {
     Inspect,
     /// The command changes something.
     Change,
-    /// The command changes something, and creates the SQLite file if it is missing.
+    /// The command changes something, and creates the SQLite file or the tables if they are missing.
     Create,
 }
 
@@ -35,6 +35,8 @@ pub(crate) struct Session {
     pub(crate) production: Option<String>,
     /// The path of the SQLite file, if the storage is one.
     pub(crate) file: Option<String>,
+    /// True if each request to the storage is billed.
+    pub(crate) is_billed: bool,
 }
 
 struct Choice {
@@ -58,7 +60,7 @@ impl Session {
         if let Some(file) = file.as_deref().filter(|file| !file.is_empty() && need != Need::Create) {
             require_file(file)?;
         }
-        let storage = Storage::connect(&choice.storage).await?;
+        let storage = connect(choice.storage.trim(), need).await?;
         let access = match need {
             Need::Read | Need::Serve => AccessLevel::ReadOnly,
             Need::Inspect => choice.access.and(&AccessLevel::only([Action::Inspect])),
@@ -70,7 +72,8 @@ impl Session {
             let audit = if need == Need::Read { AuditFile::new(path) } else { AuditFile::open(path)? };
             admin = admin.audit(move |event| Ok(audit.append(event)?));
         }
-        Ok(Self { admin: admin.build(), production: choice.production, file })
+        let is_billed = file.is_none() && !is_postgres(choice.storage.trim());
+        Ok(Self { admin: admin.build(), production: choice.production, file, is_billed })
     }
 }
 
@@ -99,6 +102,19 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
         production: context.production.then(|| name.clone()),
         explicit: global.context.is_some(),
     })
+}
+
+fn is_postgres(storage: &str) -> bool {
+    storage.starts_with("postgres://") || storage.starts_with("postgresql://")
+}
+
+/// Opens the storage. Tables of PostgreSQL are neither created in a mistyped database, nor migrated by a newer command line.
+async fn connect(storage: &str, need: Need) -> Result<Storage, jobqueue::Error> {
+    if !is_postgres(storage) || need == Need::Create {
+        return Storage::connect(storage).await;
+    }
+    let options = jobqueue::postgres::Options::from_connection_string(storage)?;
+    Storage::open(options.migrate(false)).await
 }
 
 /// Fails if a SQLite file is missing: opening it would create an empty one at a mistyped path.

@@ -16,7 +16,7 @@ use crate::database::{Call, Database};
 use jobqueue_storage::log::debug;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
-use jobqueue_storage::{Notifier, Operation, QueueName, StoreError, Subscription};
+use jobqueue_storage::{Notifier, QueueName, StoreError, Subscription};
 
 /// The time between two notifications, in which further commits join the second.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -114,7 +114,7 @@ impl ArrivalHub {
     /// # Errors
     /// Those of a statement.
     pub(crate) async fn send(&self, database: &Database, payload: &str) -> Result<(), StoreError> {
-        let call = Call::of_database(Operation::Peek, database);
+        let call = Call::internal("notify", database);
         let values = [(&self.channel as _, Type::TEXT), (&payload as _, Type::TEXT)];
         database.query(call, NOTIFY, &values).await.map(drop)
     }

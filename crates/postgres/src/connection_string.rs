@@ -11,6 +11,10 @@ use crate::settings::Tls;
 /// Looks up a variable of the environment.
 type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
 
+/// The settings that a string overrides. A load balancer forgets a connection that is idle for some minutes, and a host that is gone does not say
+/// so: the connection ends after 70 seconds without traffic, and 10 seconds after a statement that does not arrive.
+const DEFAULTS: &str = "keepalives_idle=60&keepalives_interval=10&keepalives_retries=3&tcp_user_timeout=10";
+
 /// Parses a connection string. What it lacks is taken from the variables.
 ///
 /// # Errors
@@ -20,7 +24,7 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<(Config, Tls)
     if !is_url {
         return Err("the connection string does not begin with `postgres://`".to_owned());
     }
-    let (text, own) = split_tls(text)?;
+    let (text, own) = split(text)?;
     let config = text.parse::<Config>();
     // Its error can quote a part of a password that was not encoded.
     let mut config = config.map_err(|_| {
@@ -29,6 +33,9 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<(Config, Tls)
             .to_owned()
     })?;
     fill(&mut config, variable)?;
+    if !own.has_attributes {
+        config.target_session_attrs(attributes(&config, variable)?);
+    }
     let mode = own.mode.or_else(|| variable("PGSSLMODE")).unwrap_or_else(|| "prefer".to_owned());
     let root = own.root.or_else(|| variable("PGSSLROOTCERT")).map(PathBuf::from);
     let (mode, tls) = match mode.as_str() {
@@ -49,19 +56,20 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<(Config, Tls)
     Ok((config, tls))
 }
 
-/// The settings that `tokio-postgres` does not know.
+/// The settings that `tokio-postgres` does not have, or does not return.
 #[derive(Default)]
 struct Own {
     mode: Option<String>,
     root: Option<String>,
+    has_attributes: bool,
 }
 
-/// Takes these settings out of a connection string.
-fn split_tls(text: &str) -> Result<(String, Own), String> {
+/// Takes these settings out of a connection string, and adds the defaults of others.
+fn split(text: &str) -> Result<(String, Own), String> {
     let mut own = Own::default();
-    let Some((address, query)) = text.split_once('?') else { return Ok((text.to_owned(), own)) };
-    let mut others = Vec::new();
-    for pair in query.split('&') {
+    let (address, query) = text.split_once('?').unwrap_or((text, ""));
+    let mut others = vec![DEFAULTS];
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("sslmode", value)) => own.mode = Some(value.to_owned()),
             Some(("sslrootcert", value)) => {
@@ -70,11 +78,13 @@ fn split_tls(text: &str) -> Result<(String, Own), String> {
             Some(("sslcert" | "sslkey" | "sslpassword", _)) => {
                 return Err("certificates of clients (`sslcert`, `sslkey`) are not supported".to_owned());
             }
-            _ => others.push(pair),
+            _ => {
+                own.has_attributes |= pair.starts_with("target_session_attrs=");
+                others.push(pair);
+            }
         }
     }
-    let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
-    Ok((format!("{address}{query}"), own))
+    Ok((format!("{address}?{}", others.join("&")), own))
 }
 
 /// Decodes `%2F` and the like.
@@ -144,21 +154,23 @@ fn fill_session(config: &mut Config, variable: Variables<'_>) -> Result<(), Stri
         let seconds = number(variable, "PGCONNECT_TIMEOUT")?.filter(|seconds| *seconds > 0).unwrap_or(10);
         config.connect_timeout(Duration::from_secs(seconds.into()));
     }
-    match variable("PGTARGETSESSIONATTRS").as_deref() {
-        Some("read-write" | "primary") => {
-            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        }
-        None | Some("any") => {}
-        Some(_) => {
-            return Err(
-                "the variable `PGTARGETSESSIONATTRS` is none of any, read-write and primary".to_owned()
-            );
-        }
-    }
     Ok(())
 }
 
-/// Looks the password up in `~/.pgpass`. A file that others may read is ignored, as libpq does.
+/// Returns the server that is wanted of those that the string names: of several, the one that can be written.
+fn attributes(config: &Config, variable: Variables<'_>) -> Result<TargetSessionAttrs, String> {
+    let servers = config.get_hosts().len().max(config.get_hostaddrs().len());
+    match variable("PGTARGETSESSIONATTRS").as_deref() {
+        Some("read-write" | "primary") => Ok(TargetSessionAttrs::ReadWrite),
+        None if servers > 1 => Ok(TargetSessionAttrs::ReadWrite),
+        None | Some("any") => Ok(TargetSessionAttrs::Any),
+        Some(_) => {
+            Err("the variable `PGTARGETSESSIONATTRS` is none of any, read-write and primary".to_owned())
+        }
+    }
+}
+
+/// Looks the password up in `~/.pgpass`, by the first host; a Unix socket is `localhost` there. A file that others may read is ignored, as libpq does.
 fn password_of_file(config: &Config, variable: Variables<'_>) -> Option<String> {
     let home = || Some(PathBuf::from(variable("HOME")?).join(".pgpass"));
     let path = variable("PGPASSFILE").map(PathBuf::from).or_else(home)?;
@@ -243,6 +255,7 @@ mod tests {
             "PGPASSWORD" => Some("secret".to_owned()),
             "PGDATABASE" => Some("shop".to_owned()),
             "PGSSLMODE" => Some("verify-full".to_owned()),
+            "PGOPTIONS" => Some("-c statement_timeout=7".to_owned()),
             _ => None,
         };
         let (config, tls) = parse("postgres://", &variable).unwrap();
@@ -251,9 +264,36 @@ mod tests {
         assert_eq!((config.get_user(), config.get_dbname()), (Some("app"), Some("shop")));
         assert_eq!(config.get_password(), Some(&b"secret"[..]));
         assert_eq!(tls, Tls::Full(None));
-        let (config, _) = parse("postgres://other:p@host:1/d", &variable).unwrap();
+        assert_eq!(config.get_options(), Some("-c statement_timeout=7"));
+        let (config, _) = parse("postgres://other:p@host:1/d?options=-c%20a%3Db", &variable).unwrap();
+        assert_eq!(config.get_options(), Some("-c a=b"));
         assert_eq!((config.get_user(), config.get_ports()), (Some("other"), &[1][..]));
         assert_eq!(config.get_password(), Some(&b"p"[..]));
+    }
+
+    /// Load balancers forget a connection that is idle for some minutes without a word.
+    #[test]
+    fn dead_connections_are_noticed_unless_the_string_says_otherwise() {
+        let (config, _) = parse("postgres://h/d", &none).unwrap();
+        assert_eq!(config.get_keepalives_idle(), Duration::from_secs(60));
+        assert!(config.get_tcp_user_timeout().is_some_and(|limit| *limit <= Duration::from_secs(10)));
+        let (config, _) = parse("postgres://h/d?tcp_user_timeout=90&keepalives_idle=7200", &none).unwrap();
+        assert_eq!(config.get_keepalives_idle(), Duration::from_secs(7200));
+        assert_eq!(config.get_tcp_user_timeout(), Some(&Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn of_several_hosts_the_one_that_can_be_written_is_used() {
+        let attributes =
+            |text: &str, variable: Variables<'_>| parse(text, variable).unwrap().0.get_target_session_attrs();
+        let any = |name: &str| (name == "PGTARGETSESSIONATTRS").then(|| "any".to_owned());
+        let primary = |name: &str| (name == "PGTARGETSESSIONATTRS").then(|| "primary".to_owned());
+        assert_eq!(attributes("postgres://h/d", &none), TargetSessionAttrs::Any);
+        assert_eq!(attributes("postgres://h/d", &primary), TargetSessionAttrs::ReadWrite);
+        assert_eq!(attributes("postgres://a,b/d", &none), TargetSessionAttrs::ReadWrite);
+        assert_eq!(attributes("postgres://a,b/d", &any), TargetSessionAttrs::Any);
+        assert_eq!(attributes("postgres://a,b/d?target_session_attrs=any", &none), TargetSessionAttrs::Any);
+        assert_eq!(attributes("postgres://h/d?target_session_attrs=any", &primary), TargetSessionAttrs::Any);
     }
 
     #[test]
@@ -262,6 +302,27 @@ mod tests {
         {
             let error = parse(wrong, &none).unwrap_err();
             assert!(!error.contains("hunter2") && !error.contains("word@"), "{error}");
+        }
+    }
+
+    /// A file that others may read is not used, as libpq does.
+    #[cfg(unix)]
+    #[test]
+    fn password_file_of_the_owner_alone_is_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".pgpass");
+        std::fs::write(&path, "h:5432:d:u:secret").unwrap();
+        for variable_name in ["PGPASSFILE", "HOME"] {
+            let place = if variable_name == "HOME" { folder.path() } else { &path };
+            let variable = |name: &str| (name == variable_name).then(|| place.to_str().unwrap().to_owned());
+            for (mode, expected) in [(0o600, Some(&b"secret"[..])), (0o640, None), (0o604, None)] {
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+                let (config, _) = parse("postgres://u@h/d", &variable).unwrap();
+                assert_eq!(config.get_password(), expected, "{variable_name} {mode:o}");
+            }
+            let (config, _) = parse("postgres://u:own@h/d", &variable).unwrap();
+            assert_eq!(config.get_password(), Some(&b"own"[..]));
         }
     }
 

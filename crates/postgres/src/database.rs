@@ -1,13 +1,16 @@
 //! The connections to the server, and the way of a statement to it and back.
 //!
 //! Each statement is sent without a name, in one round trip, and is a transaction of its own. It is planned at each execution: a plan that
-//! was kept from a moment when a table was empty would read a whole table later, and poolers such as PgBouncer keep no plans.
+//! was kept from a moment when a table was empty would read a whole table later, and poolers such as PgBouncer keep no plans. The statements
+//! within functions of the schema keep theirs; those functions forbid plans that read a whole table.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime as PoolRuntime};
+use scopeguard::{ScopeGuard, guard};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Connection, Row, Socket};
@@ -16,10 +19,14 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::error::{self, Verdict};
 use crate::settings::Settings;
 use crate::tls;
+use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Operation, StoreError, StoreErrorKind};
 
-/// The name under which the SQL texts know the schema.
+/// The name of the schema in the SQL texts.
 const SCHEMA: &str = "jobqueue";
+
+/// The time limit of a request to cancel a statement.
+const CANCELLING: Duration = Duration::from_secs(10);
 
 /// A value of a statement, and its type in SQL.
 pub(crate) type Parameter<'v> = (&'v (dyn ToSql + Sync), Type);
@@ -29,6 +36,7 @@ pub(crate) struct Database {
     pool: Pool,
     tls: MakeRustlsConnect,
     settings: Settings,
+    runtime: Runtime,
 }
 
 impl Database {
@@ -36,9 +44,22 @@ impl Database {
     ///
     /// # Errors
     /// `Configuration` if the certificates cannot be used.
-    pub(crate) fn new(settings: Settings) -> Result<Self, StoreError> {
-        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    pub(crate) fn new(settings: Settings, runtime: Runtime) -> Result<Self, StoreError> {
         let tls = tls::connector(&settings)?;
+        Self::with_tls(settings, tls, runtime)
+    }
+
+    /// Returns a handle with connections of its own, at most so many.
+    ///
+    /// # Errors
+    /// `Configuration`, which is not expected: this handle uses the same settings.
+    pub(crate) fn again(&self, max_connections: usize) -> Result<Self, StoreError> {
+        let settings = Settings { max_connections, ..self.settings.clone() };
+        Self::with_tls(settings, self.tls.clone(), self.runtime.clone())
+    }
+
+    fn with_tls(settings: Settings, tls: MakeRustlsConnect, runtime: Runtime) -> Result<Self, StoreError> {
+        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(settings.config.clone(), tls.clone(), config);
         let pool = Pool::builder(manager)
             .max_size(settings.max_connections)
@@ -50,7 +71,7 @@ impl Database {
                 StoreError::new(StoreErrorKind::Configuration, "open storage", &settings.description)
                     .with_source(error)
             })?;
-        Ok(Self { pool, tls, settings })
+        Ok(Self { pool, tls, settings, runtime })
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -73,15 +94,36 @@ impl Database {
         self.settings.config.connect(self.tls.clone()).await
     }
 
-    /// Returns a connection of the pool.
-    pub(crate) async fn client(&self, call: Call<'_>) -> Result<Object, StoreError> {
-        self.pool.get().await.map_err(|failure| {
+    /// Returns a connection of the pool. Unless it is [given back](give_back), it is closed when it is dropped: its statement has no answer, and
+    /// the next one must neither wait for it nor for a server that is gone.
+    pub(crate) async fn client(
+        &self,
+        call: Call<'_>,
+    ) -> Result<ScopeGuard<Object, impl FnOnce(Object) + '_>, StoreError> {
+        let client = self.pool.get().await.map_err(|failure| {
             let error = call.of(error::of_pool(&failure));
             match failure {
                 deadpool_postgres::PoolError::Backend(cause) => error.with_source(error::source(cause)),
                 _ => error,
             }
-        })
+        })?;
+        Ok(guard(client, |client| self.abandon(client)))
+    }
+
+    /// Closes a connection and asks the server to cancel its statement. A session that waits for a lock does not notice that its client is gone.
+    fn abandon(&self, client: Object) {
+        let client = Object::take(client);
+        if client.is_closed() {
+            return;
+        }
+        let (token, tls) = (client.cancel_token(), self.tls.clone());
+        drop(client);
+        if let Ok(handle) = Handle::try_current() {
+            self.runtime.spawn_on(&handle, async move {
+                // Without it the statement goes on, as its result says: it may have been executed.
+                drop(timeout(CANCELLING, token.cancel_query(tls)).await);
+            });
+        }
     }
 
     /// Runs a statement, which commits, and returns its rows.
@@ -105,18 +147,21 @@ impl Database {
         let client = self.client(call).await?;
         let text = self.sql(text);
         match timeout(self.settings.timeout + further, client.query_typed(&text, parameters)).await {
-            Ok(Ok(rows)) => Ok(rows),
+            Ok(Ok(rows)) => {
+                give_back(client);
+                Ok(rows)
+            }
             Ok(Err(failure)) => {
+                // Nothing is left to cancel.
+                let client = ScopeGuard::into_inner(client);
                 if error::of_statement(&failure).ends_connection {
                     drop(Object::take(client));
                 }
                 Err(call.failed(failure))
             }
             Err(_) => {
-                // Its answer may still come; the next statement must not wait for it.
-                drop(Object::take(client));
                 let detail = "no answer in time; `Options::timeout` sets the time";
-                Err(call.refuse(StoreErrorKind::Timeout).with_detail(detail).with_ambiguous(call.is_change()))
+                Err(call.refuse(StoreErrorKind::Timeout).with_detail(detail).with_ambiguous(call.is_change))
             }
         }
     }
@@ -128,33 +173,69 @@ impl fmt::Debug for Database {
     }
 }
 
-/// Returns a text with the name of the schema in place of `jobqueue`.
+/// Returns a connection to the pool. Its statement was answered.
+pub(crate) fn give_back<F: FnOnce(Object)>(client: ScopeGuard<Object, F>) {
+    drop(ScopeGuard::into_inner(client));
+}
+
+/// Returns a text with the name of the schema, which was checked, in place of `jobqueue`.
 pub(crate) fn in_schema<'t>(text: &'t str, schema: &str) -> Cow<'t, str> {
     match schema == SCHEMA {
         true => Cow::Borrowed(text),
-        false => Cow::Owned(text.replace("jobqueue.", &format!("{schema}."))),
+        false => Cow::Owned(text.replace("jobqueue.", &format!("{}.", quoted(schema)))),
     }
+}
+
+/// Returns the name of a schema for a statement. Words of SQL, such as `user`, need the quotes.
+pub(crate) fn quoted(schema: &str) -> String {
+    format!("\"{schema}\"")
+}
+
+/// Checks the name of a schema, which becomes a part of statements.
+///
+/// # Errors
+/// A sentence that says what a name must be.
+pub(crate) fn check_schema(name: &str) -> Result<(), &'static str> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    if !begins || name.starts_with("pg_") || name.len() > 50 || !name.chars().all(is_plain) {
+        return Err(
+            "the name of the schema must have 1 to 50 lower-case letters, digits and underscores, no digit first, and not begin with `pg_`",
+        );
+    }
+    Ok(())
 }
 
 /// An operation on a queue, a blob or the database, for its errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'c> {
-    operation: Operation,
+    name: &'static str,
+    is_change: bool,
     subject: &'c (dyn fmt::Display + Sync),
 }
 
 impl<'c> Call<'c> {
     pub(crate) fn new(operation: Operation, subject: &'c (dyn fmt::Display + Sync)) -> Self {
-        Self { operation, subject }
+        Self { name: operation.as_str(), is_change: operation.is_change(), subject }
     }
 
     pub(crate) fn of_database(operation: Operation, database: &'c Database) -> Self {
-        Self { operation, subject: &database.settings.description }
+        Self::new(operation, &database.settings.description)
+    }
+
+    /// Returns a call that is no operation of the port. Its errors are not ambiguous: it is repeated, or done without.
+    pub(crate) fn internal(name: &'static str, database: &'c Database) -> Self {
+        Self { name, is_change: false, subject: &database.settings.description }
+    }
+
+    /// Returns the call for a statement that reads before the change.
+    pub(crate) fn reading(self) -> Self {
+        Self { is_change: false, ..self }
     }
 
     /// Returns the error of an operation that was refused.
     pub(crate) fn refuse(self, kind: StoreErrorKind) -> StoreError {
-        StoreError::new(kind, self.operation.as_str(), self.subject)
+        StoreError::new(kind, self.name, self.subject)
     }
 
     /// Returns the error of a statement that failed.
@@ -164,7 +245,7 @@ impl<'c> Call<'c> {
 
     /// Returns the error of a failure that was judged.
     pub(crate) fn of(self, verdict: Verdict) -> StoreError {
-        let is_ambiguous = verdict.is_uncertain && self.is_change();
+        let is_ambiguous = verdict.is_uncertain && self.is_change;
         self.refuse(verdict.kind).with_detail(verdict.detail).with_ambiguous(is_ambiguous)
     }
 
@@ -174,11 +255,7 @@ impl<'c> Call<'c> {
     /// `Protocol` if it has another type. The statement was executed.
     pub(crate) fn get<'r, T: FromSql<'r>>(self, row: &'r Row, column: usize) -> Result<T, StoreError> {
         row.try_get(column).map_err(|error| {
-            self.refuse(StoreErrorKind::Protocol).with_ambiguous(self.is_change()).with_source(error)
+            self.refuse(StoreErrorKind::Protocol).with_ambiguous(self.is_change).with_source(error)
         })
-    }
-
-    fn is_change(self) -> bool {
-        self.operation.is_change()
     }
 }

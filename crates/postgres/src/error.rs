@@ -1,14 +1,20 @@
 //! Translates the failures of the server and its connections into [`StoreError`]s. No other place does.
 //!
-//! A statement is a transaction of its own. If the server answers with an error, the statement changed nothing; if the connection ends
-//! before the answer, or the server ends the session by itself, the statement may have been committed.
+//! A statement is a transaction of its own. If the server answers with an error of the statement, it changed nothing. If the connection ends
+//! before the answer, or the answer ends the session (`FATAL`) or the server (`PANIC`), the statement may have been committed: a server that
+//! cannot sync its log panics in the middle of a commit, and finds it in the log when it recovers.
 
 use std::fmt;
 
 use deadpool_postgres::{PoolError, TimeoutType};
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
+
+/// The advice for sessions whose transactions would read from a snapshot of their beginning.
+pub(crate) const ISOLATION: &str = "transactions of the role are not `read committed`, which the order of groups needs; \
+    `ALTER ROLE … SET default_transaction_isolation = 'read committed'`, or append \
+    `options=-c%20default_transaction_isolation%3Dread%5C%20committed` to the connection string";
 
 /// The judgement of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,26 +100,27 @@ pub(crate) fn of_pool(error: &PoolError) -> Verdict {
 /// Judges the failure to open a connection.
 pub(crate) fn of_connection(error: &tokio_postgres::Error) -> Verdict {
     match error.as_db_error() {
-        Some(answer) => Verdict { is_uncertain: false, ..of_answer(answer) },
+        // No statement was sent.
+        Some(answer) => Verdict { is_uncertain: false, ..of_code(answer.code()) },
         None => Verdict::certain(Kind::Unavailable, "the server cannot be reached"),
     }
 }
 
 fn of_answer(answer: &DbError) -> Verdict {
+    match answer.parsed_severity() {
+        Some(Severity::Error) => of_code(answer.code()),
+        _ => Verdict::certain(Kind::Unavailable, "the server ended the session").uncertain(),
+    }
+}
+
+fn of_code(code: &SqlState) -> Verdict {
     let of = Verdict::certain;
-    let code = answer.code();
     match code.code().get(..2).unwrap_or_default() {
-        // The session ends; what it was doing may have been committed just before.
-        "57" if matches!(*code, SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN) => {
-            of(Kind::Unavailable, "the server ended the session").uncertain()
-        }
-        "57" if *code == SqlState::CANNOT_CONNECT_NOW => {
-            of(Kind::Unavailable, "the server is starting or stopping")
-        }
-        "57" => of(Kind::Timeout, "the statement was cancelled"),
+        "57" if *code == SqlState::QUERY_CANCELED => of(Kind::Timeout, "the statement was cancelled"),
+        "57" => of(Kind::Unavailable, "the server is starting or stopping"),
         "08" => of(Kind::Unavailable, "the connection failed").uncertain(),
         "40" if *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => {
-            of(Kind::Unavailable, "the server does not know how the statement ended").uncertain()
+            of(Kind::Unavailable, "it is not known how the statement ended").uncertain()
         }
         "40" => of(Kind::Unavailable, "another transaction was in the way"),
         "28" => of(Kind::Unauthorized, "the server refused the role or its password"),
@@ -122,10 +129,17 @@ fn of_answer(answer: &DbError) -> Verdict {
         }
         "42" | "3F" => of(
             Kind::Stopped,
-            "the tables are not those that this program knows: the schema was dropped, or a newer program has migrated it",
+            "the tables are not those of this program: the schema was dropped, or a newer program has migrated it",
         ),
         "3D" => of(Kind::Configuration, "there is no such database"),
-        "25" => of(Kind::Unavailable, "the server is read-only: it is a standby, or was made one").ending(),
+        "25" if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
+            of(Kind::Unavailable, "the server is a standby, or was made one, or the transaction is read-only")
+                .ending()
+        }
+        "25" if *code == SqlState::IN_FAILED_SQL_TRANSACTION => {
+            of(Kind::InvalidInput, "an earlier statement of the transaction has failed; roll it back")
+        }
+        "25" => of(Kind::Configuration, ISOLATION),
         "53" if *code == SqlState::DISK_FULL => of(Kind::Full, "nothing was written"),
         "53" => of(Kind::Throttled, "the server has no more connections or memory"),
         "54" => of(Kind::TooLarge, "a limit of the server"),
@@ -135,5 +149,37 @@ fn of_answer(answer: &DbError) -> Verdict {
             of(Kind::Corrupt, "the server found damage")
         }
         _ => of(Kind::Unavailable, "the server failed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::{Call, Database};
+    use crate::fake_server::{FakeServer, error_response};
+    use jobqueue_storage::{Operation, StoreError};
+
+    async fn put_answered_by(severity: &'static str, code: &'static str) -> StoreError {
+        let server = FakeServer::start(move |_| error_response(severity, code)).await;
+        let database = Database::new(server.settings(), Default::default()).unwrap();
+        let call = Call::new(Operation::Put, &"jobs");
+        database.query(call, "SELECT 1", &[]).await.unwrap_err()
+    }
+
+    /// A server that panics while it syncs a commit finds the commit when it starts again.
+    #[tokio::test]
+    async fn only_an_error_of_the_statement_itself_is_certain() {
+        let error = put_answered_by("ERROR", "53100").await;
+        assert_eq!((error.kind(), error.is_ambiguous()), (Kind::Full, false), "{error}");
+        for (severity, code) in [
+            ("PANIC", "53100"),
+            ("PANIC", "58030"),
+            ("FATAL", "57P05"),
+            ("FATAL", "57P01"),
+            ("FATAL", "25P03"),
+        ] {
+            let error = put_answered_by(severity, code).await;
+            assert_eq!((error.kind(), error.is_ambiguous()), (Kind::Unavailable, true), "{code}: {error}");
+        }
     }
 }

@@ -7,16 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::database::{Call, Parameter};
 use crate::store::Store;
 use jobqueue_storage::rules::micros::{from_micros, to_micros};
-use jobqueue_storage::{
-    JournalEntry, JournalPage, JournalQuery, JournalStore, MAX_JOURNAL_SEARCH, Operation, StoreError,
-};
+use jobqueue_storage::{JournalEntry, JournalPage, JournalQuery, JournalStore, Operation, StoreError};
 
 /// The number of rows that one statement adds, removes or reads.
 const ROWS: usize = 500;
@@ -56,18 +53,7 @@ impl JournalStore for Store {
     }
 
     async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError> {
-        let began = Instant::now();
-        let (mut entries, mut rest) = (Vec::new(), query.clone());
-        loop {
-            rest.limit = query.limit.saturating_sub(entries.len());
-            let found = self.slice(&rest, ROWS).await?;
-            entries.extend(found.entries);
-            let is_over = entries.len() >= query.limit || began.elapsed() >= MAX_JOURNAL_SEARCH;
-            if found.searched_to.is_none() || is_over {
-                return Ok(JournalPage::new(entries).with_searched_to(found.searched_to));
-            }
-            rest.until = found.searched_to;
-        }
+        query.search_by_slices(|rest| async move { self.slice(&rest, ROWS).await }).await
     }
 
     async fn expire(&self, kept: Duration) -> Result<(), StoreError> {

@@ -19,9 +19,11 @@
 //! - **Steady cost.** What a get costs does not grow with the messages that wait, nor with those that are done and that a long transaction
 //!   of another program keeps PostgreSQL from removing.
 //! - **One schema.** A program migrates the tables when it opens them. During a deployment the older program goes on; tables that it cannot use refuse it.
+//! - **Certainty.** An error is ambiguous unless the server says that the statement failed and goes on.
 //!
 //! # Limits
-//! - The server is PostgreSQL 13 or newer, and its database encoded in UTF-8. Tested with 18.
+//! - The server is PostgreSQL 13 or newer, its database encoded in UTF-8, and its transactions `read committed`, as
+//!   they are by default. Tested with 18.
 //! - A transaction that has put a message of a [group](jobqueue_storage::PutMessage::group), and is still open, holds up the deletion of the
 //!   first message of this group; if the group was empty, also other puts into it. An operation that is held up for its whole time limit fails, and has changed
 //!   nothing. Other groups are not held up, except those of one list: it is put as a whole.
@@ -40,12 +42,15 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod arrivals;
 mod blob;
 mod combine;
 mod connection_string;
 mod database;
 mod error;
+#[cfg(test)]
+mod fake_server;
 mod journal;
 mod listen;
 mod metadata;

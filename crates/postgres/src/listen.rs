@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use scopeguard::guard;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -14,7 +15,7 @@ use crate::database::{Call, Database};
 use crate::error;
 use jobqueue_storage::log::warn;
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{Backoff, Operation, StoreError};
+use jobqueue_storage::{Backoff, StoreError, StoreErrorKind};
 
 /// The time in which a notification of this process has come back, where notifications pass at all.
 const PROOF: Duration = Duration::from_secs(5);
@@ -34,7 +35,6 @@ pub(crate) async fn start(
     hub: &Arc<ArrivalHub>,
     closed: oneshot::Receiver<()>,
 ) -> Result<bool, StoreError> {
-    let call = Call::of_database(Operation::Peek, database);
     let proof = format!("{:032x}", runtime.random_u128());
     let (come, came) = oneshot::channel();
     let listener = Listener {
@@ -44,10 +44,10 @@ pub(crate) async fn start(
         runtime: runtime.clone(),
         proof: Some((proof.clone(), come)),
     };
-    let line = listener.connect().await;
-    let line =
-        line.map_err(|error| call.of(error::of_connection(&error)).with_source(error::source(error)))?;
+    let line = listener.connect().await?;
     let task = runtime.spawn(async move {
+        // The runtime may end before the storage.
+        let _ended = guard(Weak::clone(&listener.hub), end);
         tokio::select! {
             biased;
             () = listener.run(line) => {}
@@ -60,6 +60,18 @@ pub(crate) async fn start(
         task.abort();
     }
     Ok(has_come)
+}
+
+/// Records that nothing listens any more, if the hub still needs it.
+fn end(hub: Weak<ArrivalHub>) {
+    if let Some(hub) = hub.upgrade()
+        && hub.are_announced()
+    {
+        hub.set_announced(false);
+        warn!(
+            "the runtime that opened the storage has ended: notifications of messages do not come; workers poll"
+        );
+    }
 }
 
 struct Listener {
@@ -79,7 +91,20 @@ struct Line {
 
 impl Listener {
     /// Connects, and listens.
-    async fn connect(&self) -> Result<Line, tokio_postgres::Error> {
+    ///
+    /// # Errors
+    /// `Timeout` if the server does not answer in time; otherwise those of a connection.
+    async fn connect(&self) -> Result<Line, StoreError> {
+        let call = Call::internal("listen for messages", &self.database);
+        match timeout(self.database.settings().timeout, self.try_connect()).await {
+            Ok(line) => {
+                line.map_err(|error| call.of(error::of_connection(&error)).with_source(error::source(error)))
+            }
+            Err(_) => Err(call.refuse(StoreErrorKind::Timeout).with_detail("the server does not answer")),
+        }
+    }
+
+    async fn try_connect(&self) -> Result<Line, tokio_postgres::Error> {
         let (client, mut connection) = self.database.connect().await?;
         let (received, messages) = unbounded_channel();
         // It ends with the client, or when the connection is lost.
@@ -107,10 +132,7 @@ impl Listener {
                     }
                     self.receive_until_lost(line).await;
                 }
-                Err(error) => {
-                    let error = error::source(error);
-                    warn!(%error, "notifications of messages do not come; workers poll");
-                }
+                Err(error) => warn!(%error, "notifications of messages do not come; workers poll"),
             }
             failures += 1;
             tokio::time::sleep(AGAIN.delay(failures, &self.runtime)).await;
@@ -140,5 +162,24 @@ impl Listener {
         } else if let Some(hub) = self.hub.upgrade() {
             hub.receive(notification.payload());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_server::FakeServer;
+
+    /// A proxy accepts connections while the server behind it is gone.
+    #[tokio::test(start_paused = true)]
+    async fn connection_without_an_answer_is_given_up() {
+        let server = FakeServer::start(|_| Vec::new()).await;
+        let runtime = Runtime::new();
+        let database = Arc::new(Database::new(server.settings(), runtime.clone()).unwrap());
+        let (hub, closed) = ArrivalHub::new("jobqueue", &runtime);
+        let hub = Arc::new(hub);
+        let starting = start(&database, &runtime, &hub, closed);
+        let error = timeout(Duration::from_secs(60), starting).await.expect("a limit").unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
     }
 }

@@ -14,18 +14,20 @@ impl OpenStores for Options {
     /// Connects, and creates or migrates the tables if that is needed.
     ///
     /// # Errors
-    /// `Configuration` if the schema is newer than this program, the database is not in UTF-8, or the server too old; `Unauthorized` if the
-    /// role may not log in or lacks a privilege; `Unavailable` or `Timeout` if the server cannot be reached.
+    /// `Configuration` if the schema is newer than this program, the database is not in UTF-8, the server too old, or the transactions of the role
+    /// are not `read committed`, or the tables are missing or old and must [not be changed](Options::migrate); `Unauthorized` if the
+    /// role may not log in or lacks a privilege; `Unavailable` or `Timeout` if the server cannot be reached; `Timeout` also while
+    /// another process migrates.
     ///
     /// # Cancel safety
     /// If the future is dropped, the tables are as before or migrated, and no connection stays open.
     async fn open(self) -> Result<Stores, StoreError> {
-        let Self { settings, notifications, runtime } = self;
+        let Self { settings, notifications, migrates, runtime } = self;
         let description = settings.description.clone();
         let (arrivals, closed) = ArrivalHub::new(&settings.schema, &runtime);
         let arrivals = Arc::new(arrivals);
-        let database = Arc::new(Database::new(settings)?);
-        schema::prepare(&database).await?;
+        let database = Arc::new(Database::new(settings, runtime.clone())?);
+        schema::prepare(&database, migrates).await?;
         if notifications {
             let come = listen::start(&database, &runtime, &arrivals, closed).await?;
             arrivals.set_announced(come);

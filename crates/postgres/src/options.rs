@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::connection_string;
+use crate::database::check_schema;
 use crate::settings::Settings;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
@@ -25,6 +26,7 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 pub struct Options {
     pub(crate) settings: Settings,
     pub(crate) notifications: bool,
+    pub(crate) migrates: bool,
     pub(crate) runtime: Runtime,
 }
 
@@ -33,8 +35,15 @@ impl Options {
     ///
     /// Settings that it lacks are taken from the variables of libpq: `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`, `PGDATABASE`, `PGSSLMODE`,
     /// `PGSSLROOTCERT`, `PGAPPNAME`, `PGOPTIONS`, `PGCONNECT_TIMEOUT` and `PGTARGETSESSIONATTRS`; the password also from the file that `PGPASSFILE` names, or
-    /// `~/.pgpass`. `sslmode` means what it does in libpq: only `verify-ca` and `verify-full` check who the server is, with the authorities
-    /// in `sslrootcert`, or else those of this machine; then `verify-ca` checks the name of the host too. The default is `prefer`. Use `verify-full` across any network that is not yours.
+    /// `~/.pgpass`, where it is looked up by the first host. It is read here and not again: one that is rotated, or a token that ends, needs new options.
+    ///
+    /// `sslmode` means what it does in libpq: only `verify-ca` and `verify-full` check who the server is. The authorities are those in `sslrootcert`, or else
+    /// those of this machine, never those of `~/.postgresql/root.crt`; with those of the machine `verify-ca` checks the name of the host too. The default is
+    /// `prefer`. Use `verify-full` across any network that is not yours. A Unix socket has no TLS: `require` fails there.
+    ///
+    /// Of several hosts the first that can be written is used, unless `target_session_attrs` says otherwise. A connection without traffic is
+    /// probed after a minute, and one that does not acknowledge what was sent is given up after 10 seconds, unless `keepalives_idle`,
+    /// `keepalives_interval`, `keepalives_retries` or `tcp_user_timeout` are set, all in seconds.
     ///
     /// # Errors
     /// [`Configuration`](StoreErrorKind::Configuration) with the name of a wrong setting, never with its value.
@@ -50,36 +59,32 @@ impl Options {
             description: String::new(),
         };
         settings.describe();
-        Ok(Self { settings, notifications: true, runtime: Runtime::new() })
+        Ok(Self { settings, notifications: true, migrates: true, runtime: Runtime::new() })
     }
 
     /// Sets the schema that holds the tables, by default `jobqueue`. It is created if it is missing. Several programs with schemas of their
     /// own can share a database.
     ///
     /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration) unless the name has 1 to 50 lower-case ASCII letters, digits and underscores, and
-    /// begins with a letter or an underscore.
+    /// [`Configuration`](StoreErrorKind::Configuration) unless the name has 1 to 50 lower-case ASCII letters, digits and underscores,
+    /// begins with a letter or an underscore, and not with `pg_`.
     pub fn schema(mut self, name: &str) -> Result<Self, StoreError> {
-        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
-        if !begins || name.len() > 50 || !name.chars().all(is_plain) {
-            return Err(misconfigured(
-                "the name of the schema must have 1 to 50 lower-case letters, digits and underscores, and no digit first",
-            ));
-        }
+        check_schema(name).map_err(misconfigured)?;
         name.clone_into(&mut self.settings.schema);
         self.settings.describe();
         Ok(self)
     }
 
     /// Sets the greatest number of connections that operations use at once, by default 10, at least 1. A further one waits for notifications,
-    /// and up to two renew leases.
+    /// two renew the leases of messages, and two those of leaders. To cancel a statement that is given up, one more is opened for a moment.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections.max(1);
         self
     }
 
-    /// Sets the time limit of an operation, by default 30 seconds. After it the operation fails with `Timeout`; a change may have been made.
+    /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, and of each statement. After
+    /// it the operation fails with `Timeout`, and the server is asked to cancel the statement; a change may have been made. A statement with a blob may take a
+    /// second more for each mebibyte.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
         self
@@ -89,8 +94,17 @@ impl Options {
     ///
     /// Switch it off behind a pooler that gives each transaction another connection, such as PgBouncer in transaction mode: notifications
     /// do not pass it. Everything else works there.
+    ///
+    /// The connection that listens belongs to the runtime that opens the storage. When this runtime ends, the storage logs a warning, and its workers poll.
     pub fn notifications(mut self, notifications: bool) -> Self {
         self.notifications = notifications;
+        self
+    }
+
+    /// Sets whether opening creates the tables if they are missing, and migrates older ones, as it does by default. Without it opening fails there:
+    /// programs of operators, and roles that only use the tables, change no schema by mistake.
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrates = migrate;
         self
     }
 

@@ -11,7 +11,6 @@ use crate::database::Database;
 use crate::purge::Purge;
 use crate::receipt::Deletion;
 use crate::scans::Scans;
-use crate::settings::Settings;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{PutMessage, PutOutcome};
 
@@ -55,9 +54,7 @@ impl Store {
     /// Returns a handle with connections of its own: those of the renewer of leases, which needs few.
     pub(crate) fn again(&self) -> Self {
         const RENEWING: usize = 2;
-        let settings = Settings { max_connections: RENEWING, ..self.database.settings().clone() };
-        // The certificates were read before; if they are gone, the handle shares the connections.
-        let database = Database::new(settings).map_or_else(|_| Arc::clone(&self.database), Arc::new);
+        let database = self.database.again(RENEWING).map_or_else(|_| Arc::clone(&self.database), Arc::new);
         Self::new(database, self.runtime.clone(), Arc::clone(&self.arrivals))
     }
 }

@@ -68,8 +68,8 @@ fn refuse(settings: &Settings, detail: String) -> StoreError {
     StoreError::new(StoreErrorKind::Configuration, "open storage", &settings.description).with_detail(detail)
 }
 
-/// Checks less than rustls does, as the modes of libpq want it: the authority without the name (`inner`), or nothing but that the server
-/// has the key of its certificate.
+/// Checks less than rustls does, for the weaker modes of libpq: the authority without the name (`inner`), or only that the server has the key of
+/// its certificate.
 #[derive(Debug)]
 struct Checked {
     provider: Arc<CryptoProvider>,

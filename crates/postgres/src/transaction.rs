@@ -6,7 +6,7 @@ use tokio_postgres::{Row, Transaction};
 
 use crate::arrivals::{ANYBODY, NOTIFY, channel};
 use crate::blob::{CREATE, CREATE_CONTAINER, check_put};
-use crate::database::{Call, Parameter, in_schema};
+use crate::database::{Call, Parameter, check_schema, in_schema};
 use crate::metadata;
 use crate::queue::Put;
 use jobqueue_storage::rules::limits;
@@ -21,7 +21,13 @@ use jobqueue_storage::{
 /// `schema` is that of the [`Options`](crate::Options), by default `jobqueue`. The tables must exist.
 ///
 /// Commit soon. A message becomes visible with the commit, and one of a [group](PutMessage::group) holds up the deletion of the first of its
-/// group until then. The notification takes a lock of the whole database at the commit, which commits with notifications wait for in turn.
+/// group until then. The notification takes a lock of the whole database at the commit, which commits with notifications wait for in turn. After it
+/// PostgreSQL refuses `PREPARE TRANSACTION`.
+///
+/// The transaction may have any level of isolation. Unless it is `read committed`, a message of a group can fail with a serialization failure
+/// (SQLSTATE 40001), a retryable `Unavailable`: the first of the group has changed since the transaction began. Repeat the transaction.
+///
+/// That the transaction is on the database of the store is not checked: another one with the same schema and queue takes the message.
 ///
 /// ```no_run
 /// # async fn order(client: &mut jobqueue_postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -37,7 +43,8 @@ use jobqueue_storage::{
 /// ```
 ///
 /// # Errors
-/// Those of [`QueueStore::put`](jobqueue_storage::QueueStore::put). Nothing is certain before the commit, so that no error is ambiguous. After an error of
+/// `InvalidInput` for a name of a schema that [`Options::schema`](crate::Options::schema) refuses, and for a transaction that has failed before; otherwise
+/// those of [`QueueStore::put`](jobqueue_storage::QueueStore::put). Nothing is certain before the commit, so that no error is ambiguous. After an error of
 /// the server roll the transaction back.
 ///
 /// # Cancel safety
@@ -50,6 +57,7 @@ pub async fn put_in(
 ) -> Result<PutOutcome, StoreError> {
     limits::check_put(queue, &message)?;
     let call = Call::new(Operation::Put, queue);
+    check_schema(schema).map_err(|detail| call.refuse(StoreErrorKind::InvalidInput).with_detail(detail))?;
     let (messages, payload) = ([message], format!("{ANYBODY} {queue}"));
     let put = Put::new(queue, &messages, &Runtime::new());
     let rows = query(transaction, call, schema, put.sql(), &put.values()).await?;
@@ -76,6 +84,7 @@ pub async fn create_blob_in(
 ) -> Result<(), StoreError> {
     check_put(blob, &data, &options)?;
     let call = Call::new(Operation::PutBlob, blob);
+    check_schema(schema).map_err(|detail| call.refuse(StoreErrorKind::InvalidInput).with_detail(detail))?;
     if options.condition != Condition::IfAbsent || options.lease.is_some() {
         let detail = "within a transaction a blob can only be created";
         return Err(call.refuse(StoreErrorKind::InvalidInput).with_detail(detail));

@@ -4,7 +4,7 @@
 //! time, since one thread answers all long reads.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Row, params};
@@ -14,9 +14,7 @@ use super::error::Applied;
 use super::reader::View;
 use super::store::Store;
 use jobqueue_storage::rules::micros::{from_micros, to_micros};
-use jobqueue_storage::{
-    JournalEntry, JournalPage, JournalQuery, JournalStore, MAX_JOURNAL_SEARCH, Operation, StoreError,
-};
+use jobqueue_storage::{JournalEntry, JournalPage, JournalQuery, JournalStore, Operation, StoreError};
 
 /// The number of rows that one transaction adds or removes.
 const ROWS: usize = 500;
@@ -82,20 +80,11 @@ impl JournalStore for Store {
     }
 
     async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError> {
-        let began = Instant::now();
-        let mut entries = Vec::new();
-        let mut rest = query.clone();
-        loop {
-            rest.limit = query.limit.saturating_sub(entries.len());
-            let asked = rest.clone();
-            let found = self.read(Operation::SearchJournal, &"", move |view, _| slice(view, &asked)).await?;
-            entries.extend(found.entries);
-            let is_over = entries.len() >= query.limit || began.elapsed() >= MAX_JOURNAL_SEARCH;
-            if found.searched_to.is_none() || is_over {
-                return Ok(JournalPage::new(entries).with_searched_to(found.searched_to));
-            }
-            rest.until = found.searched_to;
-        }
+        query
+            .search_by_slices(|rest| {
+                self.read(Operation::SearchJournal, &"", move |view, _| slice(view, &rest))
+            })
+            .await
     }
 
     async fn expire(&self, kept: Duration) -> Result<(), StoreError> {

@@ -1,14 +1,16 @@
 //! The blob half of the storage port.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{BlobLeases, Detach, JournalStore, LeaseId, Metadata, Permissions, StoreError, StoreErrorKind};
+use super::{
+    BlobLeases, Detach, JournalStore, LeaseId, Metadata, Permissions, StoreError, StoreErrorKind,
+    TransactionPlace,
+};
 use crate::name::{BlobName, ContainerName};
 
 /// Blobs in containers, with conditional writes as in Azure Storage.
@@ -102,10 +104,8 @@ pub struct BlobPowers {
     pub permissions: Option<Arc<dyn Permissions<ContainerName>>>,
     /// Opens connections of its own for another runtime.
     pub detach: Option<Arc<dyn Detach<dyn BlobStore>>>,
-    /// The SQLite file that holds the blobs. They can be written in a transaction on it.
-    pub transaction_file: Option<Arc<Path>>,
-    /// The schema of PostgreSQL that holds the blobs. They can be created in a transaction on its database.
-    pub transaction_schema: Option<Arc<str>>,
+    /// The database that holds the blobs. They can be written in a transaction on it.
+    pub transaction_place: Option<TransactionPlace>,
 }
 
 /// The version tag of a blob. It changes with every write.

@@ -1,10 +1,12 @@
 //! The journal of ended jobs, as a power of storages that are databases.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 use super::StoreError;
 
@@ -109,6 +111,32 @@ pub struct JournalQuery {
 }
 
 impl JournalQuery {
+    /// Searches by slices, each of which reads a limited number of rows, until the page is full, there are no further rows or
+    /// [`MAX_JOURNAL_SEARCH`] has passed.
+    ///
+    /// # Errors
+    /// The first error of a slice.
+    pub async fn search_by_slices<F>(
+        &self,
+        slice: impl Fn(Self) -> F + Send + Sync,
+    ) -> Result<JournalPage, StoreError>
+    where
+        F: Future<Output = Result<JournalPage, StoreError>> + Send,
+    {
+        let began = Instant::now();
+        let (mut entries, mut rest) = (Vec::new(), self.clone());
+        loop {
+            rest.limit = self.limit.saturating_sub(entries.len());
+            let found = slice(rest.clone()).await?;
+            entries.extend(found.entries);
+            let is_over = entries.len() >= self.limit || began.elapsed() >= MAX_JOURNAL_SEARCH;
+            if found.searched_to.is_none() || is_over {
+                return Ok(JournalPage::new(entries).with_searched_to(found.searched_to));
+            }
+            rest.until = found.searched_to;
+        }
+    }
+
     /// Returns whether the query selects an entry.
     pub fn selects(&self, entry: &JournalEntry) -> bool {
         let is = |wanted: &Option<String>, found: Option<&Arc<str>>| {

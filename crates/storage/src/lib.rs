@@ -68,7 +68,7 @@ pub use operation::Operation;
 pub use powers::{
     Arrivals, Batches, BlobLeases, Detach, Guarantees, LeaseId, LeaseLinks, LeaseRevoked, MessageIndex,
     MessagePage, MessageState, MetadataStore, NativeDeadLetters, OrderedGroups, Permissions, StateCounter,
-    StateCounts, Upkeep, WarmUp,
+    StateCounts, TransactionPlace, Upkeep, WarmUp,
 };
 pub use queue::{Created, QueuePowers, QueueProperties, QueueStore};
 pub use queues::Queues;

@@ -1,7 +1,6 @@
 //! The queue half of the storage port.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,7 +9,7 @@ use async_trait::async_trait;
 use super::{
     Arrivals, Batches, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks, MessageIndex, MessageRef,
     Metadata, MetadataStore, NativeDeadLetters, OrderedGroups, PeekedMessage, Permissions, PutMessage,
-    PutOutcome, Received, StateCounter, StoreError, UpdateMessage, Updated, Upkeep,
+    PutOutcome, Received, StateCounter, StoreError, TransactionPlace, UpdateMessage, Updated, Upkeep,
 };
 use crate::name::QueueName;
 
@@ -170,10 +169,8 @@ pub struct QueuePowers {
     pub permissions: Option<Arc<dyn Permissions<QueueName>>>,
     /// Opens connections of its own for another runtime.
     pub detach: Option<Arc<dyn Detach<dyn QueueStore>>>,
-    /// The SQLite file that holds the queues. A send can be part of a transaction on it.
-    pub transaction_file: Option<Arc<Path>>,
-    /// The schema of PostgreSQL that holds the queues. A send can be part of a transaction on its database.
-    pub transaction_schema: Option<Arc<str>>,
+    /// The database that holds the queues. A send can be part of a transaction on it.
+    pub transaction_place: Option<TransactionPlace>,
 }
 
 /// The result of [`QueueStore::create_queue`].

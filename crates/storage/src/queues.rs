@@ -209,6 +209,17 @@ impl Queues {
         }
     }
 
+    /// Returns what to change about the storage as a whole.
+    ///
+    /// # Errors
+    /// Only those of the contract of [`QueueStore`].
+    pub async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
+        match &self.powers.upkeep {
+            Some(upkeep) => upkeep.storage_advice().await,
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// Checks whether the caller has the permissions for `access` to a queue. A store without permissions grants all.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub struct Stores {
     pub blobs: Arc<dyn BlobStore>,
     /// The powers of the blobs, which were asked for once.
     pub blob_powers: Arc<BlobPowers>,
-    /// The name of the storage for logs, without secrets: `memory`, `sqlite:PATH`, `azure:ACCOUNT`.
+    /// The name of the storage for logs, without secrets: `memory`, `sqlite:PATH`, `postgres:HOST:PORT/DATABASE/SCHEMA`, `azure:ACCOUNT`.
     pub description: Arc<str>,
     /// The clock, random numbers and tasks of everything that is built on the storage.
     pub runtime: Runtime,

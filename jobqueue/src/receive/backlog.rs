@@ -23,7 +23,7 @@ pub struct Backlog {
 impl<M: QueueMessage> Queue<M> {
     /// Returns the approximate number of messages, invisible ones included; never 0 while there are some. SQLite
     /// counts them on a thread of its own; more than some 65,000 that can be received at once are estimated, as a rule to a tenth.
-    /// The other storages count, and are never below the real number.
+    /// The other storages count, and are never below the real number; PostgreSQL reads all messages of the queue for it.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
@@ -35,7 +35,7 @@ impl<M: QueueMessage> Queue<M> {
     }
 
     /// Returns the number of messages that wait, that are delayed, that back off and that run. `None` where the storage
-    /// cannot tell: SQLite and memory can; Azure Storage and Service Bus cannot.
+    /// cannot tell: SQLite, PostgreSQL and memory can; Azure Storage and Service Bus cannot.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -69,7 +69,7 @@ impl SendOptions {
     /// when this one is done or dead-lettered. A message that fails, snoozes or is delayed therefore holds up its own
     /// key, and no other key.
     ///
-    /// The default is off. It needs a key, and excludes a time to live. SQLite, the storage in memory and sessions of Service Bus
+    /// The default is off. It needs a key, and excludes a time to live. SQLite, PostgreSQL, the storage in memory and sessions of Service Bus
     /// keep the order themselves. Elsewhere sending costs two more conditional writes of a small blob, handling one, and
     /// [`Worker`](crate::Worker)s keep the order, but [`Queue::receive`](crate::Queue::receive) does not. The
     /// [guide](crate::guide::coordination#order) says what is promised and what is not.

@@ -179,7 +179,7 @@ impl Storage {
         &self.stores.runtime
     }
 
-    /// Returns the name of this storage without secrets: `memory`, `sqlite:PATH`, `azure:ACCOUNT`.
+    /// Returns the name of this storage without secrets: `memory`, `sqlite:PATH`, `postgres:HOST:PORT/DATABASE/SCHEMA`, `azure:ACCOUNT`.
     pub fn description(&self) -> &str {
         &self.stores.description
     }

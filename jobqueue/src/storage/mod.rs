@@ -23,7 +23,8 @@ pub use jobqueue_storage::{
     NativeDeadLetters, Notifier, OpenStores, Operation, OrderedGroups, PeekedMessage, Permissions,
     PopReceipt, PutBlob, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Queues,
     Received, StateCounter, StateCounts, StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores,
-    Subject, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp, rules,
+    Subject, Subscription, SweepLeftovers, SweptLeftovers, TransactionPlace, UpdateMessage, Updated, Upkeep,
+    WarmUp, rules,
 };
 pub(crate) use jobqueue_storage::{
     Certainty, Listed, Throttle, Tries, delete_if_present, get_if_present, list_all, put_creating,

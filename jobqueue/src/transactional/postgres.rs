@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
 use crate::send::{self, One, Purpose, SendRequest, Sent};
+use crate::storage::TransactionPlace;
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// Sends at once, within a transaction of the caller's own on the PostgreSQL database of the storage: the message exists if and only if the transaction
@@ -31,6 +32,10 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     ///
     /// A message [in order](SendRequest::in_order) takes its position at the send, and holds up the completion of the first job of its key until
     /// the transaction ends: commit soon. The time until the message is visible, and its time to live, count from the send.
+    ///
+    /// That the transaction is on the database of the storage is not checked: another one with the same schema and queue takes the job. With an
+    /// isolation level above `read committed` a send in order can fail with a serialization failure, a retryable error: repeat the transaction.
+    /// PostgreSQL refuses `PREPARE TRANSACTION` after a send.
     ///
     /// # Errors
     /// - [`Invalid`](crate::ErrorKind::Invalid): the message is not valid, or its options contradict each other. The storage is not on
@@ -60,19 +65,20 @@ async fn send(
     mut prepared: send::Prepared,
 ) -> Result<Sent, Error> {
     let started = Instant::now();
-    let Some(schema) = core.storage.queues().powers().transaction_schema.clone() else {
+    let place = core.storage.queues().powers().transaction_place.clone();
+    let Some(TransactionPlace::Schema(schema)) = &place else {
         return Err(invalid("the storage of the queue is not on PostgreSQL, where this transaction is"));
     };
     refuse_announced(&prepared)?;
     if let Some((reference, data)) = prepared.blob.as_deref() {
-        if core.storage.blob_powers().transaction_schema.as_ref() != Some(&schema) {
+        if core.storage.blob_powers().transaction_place != place {
             return Err(invalid(
                 "the storage keeps its blobs elsewhere: large payloads cannot be sent in this transaction",
             ));
         }
         let (name, put) = core.claim_checks.blob(reference, prepared.expires)?;
-        create_blob_in(transaction, &schema, &name, data.clone(), put).await?;
+        create_blob_in(transaction, schema, &name, data.clone(), put).await?;
     }
-    let outcome = put_in(transaction, &schema, &core.name, prepared.take_put()).await?;
+    let outcome = put_in(transaction, schema, &core.name, prepared.take_put()).await?;
     Ok(send::sent_in_transaction(core, prepared, started, outcome.message))
 }

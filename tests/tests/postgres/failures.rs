@@ -66,7 +66,9 @@ async fn read_only_server_refuses_certainly() {
 #[tokio::test]
 async fn operation_without_an_answer_ends_in_time() {
     let (options, schema) = own_schema();
-    let (storage, queue) = with_queue(options.timeout(Duration::from_millis(200)).max_connections(1)).await;
+    let (_, queue) = with_queue(options.clone()).await;
+    let hasty = options.timeout(Duration::from_secs(2)).max_connections(1);
+    let storage = jobqueue::Storage::open(hasty).await.unwrap();
     let mut locking = connect(Postgres::shared()).await;
     let lock = locking.transaction().await.unwrap();
     lock.batch_execute(&format!("LOCK TABLE {schema}.message")).await.unwrap();
@@ -74,6 +76,46 @@ async fn operation_without_an_answer_ends_in_time() {
     assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, true), "{error}");
     storage.queues().set_queue_metadata(&queue, &Default::default()).await.unwrap();
     lock.rollback().await.unwrap();
+}
+
+/// A future that is dropped leaves a statement without its answer. The next one does not wait behind it.
+#[tokio::test]
+async fn dropped_operation_does_not_hold_up_the_next() {
+    let (options, schema) = own_schema();
+    let (storage, queue) = with_queue(options.timeout(Duration::from_secs(10)).max_connections(1)).await;
+    let mut locking = connect(Postgres::shared()).await;
+    let lock = locking.transaction().await.unwrap();
+    lock.batch_execute(&format!("LOCK TABLE {schema}.message")).await.unwrap();
+    let peek = tokio::time::timeout(Duration::from_millis(50), storage.queues().peek(&queue, 1));
+    assert!(peek.await.is_err(), "the peek waits for the lock");
+    storage.queues().set_queue_metadata(&queue, &Default::default()).await.unwrap();
+    lock.rollback().await.unwrap();
+}
+
+/// A session that waits for a lock does not notice that its client is gone: others would pile up behind it.
+#[tokio::test]
+async fn abandoned_statements_end_at_the_server() {
+    let (_, schema) = own_schema();
+    let text = format!("{}&application_name={schema}", Postgres::shared().connection_string());
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let (storage, queue) = with_queue(options.clone()).await;
+    let hasty = jobqueue::Storage::open(options.timeout(Duration::from_secs(2))).await.unwrap();
+    let (mut locking, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
+    let lock = locking.transaction().await.unwrap();
+    lock.batch_execute(&format!("LOCK TABLE {schema}.message")).await.unwrap();
+    hasty.queues().put(&queue, PutMessage::new("text")).await.unwrap_err();
+    let peek = tokio::time::timeout(Duration::from_millis(50), storage.queues().peek(&queue, 1));
+    assert!(peek.await.is_err(), "the peek waits for the lock");
+    let waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = $1";
+    tokio::time::timeout(Duration::from_secs(20), async {
+        while !client.query(waiting, &[&schema]).await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("no statement waits for the lock");
+    lock.rollback().await.unwrap();
+    assert!(get(&storage, &queue, 1).await.is_empty(), "the put was cancelled");
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
+mod advice;
 mod arrivals;
+mod blobs;
 mod crashes;
 mod failures;
 mod groups;
@@ -13,6 +15,7 @@ mod opening;
 mod plans;
 mod purge;
 mod server_crash;
+mod tls;
 mod transactions;
 
 use std::sync::atomic::{AtomicU32, Ordering};

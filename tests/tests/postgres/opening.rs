@@ -1,10 +1,19 @@
 //! The schema: its creation, its migration, and the refusal of a newer one.
 
+use std::time::Duration;
+
 use jobqueue::postgres::Options;
-use jobqueue::storage::{Storage, StoreErrorKind};
+use jobqueue::storage::{PutMessage, Storage, StoreError, StoreErrorKind};
 
 use crate::{connect, get, options, own_schema, put, texts, with_queue};
 use jobqueue_test_support::postgres::Postgres;
+
+/// Opens a storage and returns why it was refused.
+async fn refusal(options: Options) -> (StoreErrorKind, String) {
+    let error = Storage::open(options).await.unwrap_err();
+    let error = StoreError::in_chain(&error).unwrap();
+    (error.kind(), error.to_string())
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_processes_open_a_new_database_at_once() {
@@ -71,6 +80,84 @@ async fn role_without_the_right_to_create_uses_existing_tables() {
     let refused = Storage::open(as_role().schema(&format!("other_{schema}")).unwrap()).await.unwrap_err();
     let refused = jobqueue::storage::StoreError::in_chain(&refused).unwrap();
     assert_eq!(refused.kind(), StoreErrorKind::Unauthorized, "{refused}");
+}
+
+/// A schema may be named as a word of SQL.
+#[tokio::test]
+async fn word_of_sql_names_a_schema() {
+    let (storage, queue) = with_queue(options(Postgres::shared()).schema("user").unwrap()).await;
+    put(&storage, &queue, "text").await;
+    assert_eq!(texts(&get(&storage, &queue, 1).await), ["text"]);
+    let refused = options(Postgres::shared()).schema("pg_jobs").unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Configuration, "{refused}");
+}
+
+/// With a snapshot of the transaction's begin a deletion does not find the next of a group.
+#[tokio::test]
+async fn other_isolation_than_read_committed_is_refused() {
+    let (plain, schema) = own_schema();
+    let text = Postgres::shared().connection_string()
+        + "&options=-c%20default_transaction_isolation%3Drepeatable%5C%20read";
+    let other = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let (kind, refused) = refusal(other).await;
+    assert_eq!(kind, StoreErrorKind::Configuration, "{refused}");
+    assert!(refused.contains("default_transaction_isolation"), "{refused}");
+    // A role that is changed later has it in its next sessions: a deletion fails, rather than lose the next message.
+    let (storage, queue) = with_queue(plain).await;
+    for text in ["first", "next"] {
+        let message = PutMessage::new(text).with_group("a".to_owned());
+        storage.queues().put(&queue, message).await.unwrap();
+    }
+    let client = connect(Postgres::shared()).await;
+    client.batch_execute("SET default_transaction_isolation = 'repeatable read'").await.unwrap();
+    let deletion = client.batch_execute(&format!("DELETE FROM {schema}.message WHERE NOT waiting")).await;
+    assert!(deletion.unwrap_err().as_db_error().unwrap().message().contains("read committed"));
+    assert_eq!(texts(&get(&storage, &queue, 1).await), ["first"]);
+}
+
+/// A process that is stuck in a migration does not hold up others without end.
+#[tokio::test]
+async fn opening_behind_a_migration_ends_in_time() {
+    let (options, schema) = own_schema();
+    let mut locking = connect(Postgres::shared()).await;
+    let lock = locking.transaction().await.unwrap();
+    let text = format!("SELECT pg_advisory_xact_lock(hashtextextended('jobqueue schema {schema}', 0))");
+    lock.batch_execute(&text).await.unwrap();
+    let opening = refusal(options.timeout(Duration::from_secs(2)));
+    let (kind, refused) = tokio::time::timeout(Duration::from_secs(20), opening).await.expect("a limit");
+    assert_eq!(kind, StoreErrorKind::Timeout, "{refused}");
+    assert!(refused.starts_with("open storage"), "{refused}");
+    lock.rollback().await.unwrap();
+}
+
+/// The command line neither makes tables in a mistyped database, nor migrates those of older programs.
+#[tokio::test]
+async fn tables_are_left_as_they_are_on_request() {
+    let (options, schema) = own_schema();
+    let (kind, refused) = refusal(options.clone().migrate(false)).await;
+    assert_eq!(kind, StoreErrorKind::Configuration, "{refused}");
+    let client = connect(Postgres::shared()).await;
+    let schemas = "SELECT to_regnamespace($1) IS NULL";
+    assert!(client.query_one(schemas, &[&schema]).await.unwrap().get::<_, bool>(0), "no schema was made");
+    drop(Storage::open(options.clone()).await.unwrap());
+    drop(Storage::open(options.clone().migrate(false)).await.unwrap());
+    client.batch_execute(&format!("UPDATE {schema}.schema_version SET version = 0")).await.unwrap();
+    let (kind, refused) = refusal(options.migrate(false)).await;
+    assert_eq!(kind, StoreErrorKind::Configuration, "{refused}");
+}
+
+/// The owner of a schema need not be allowed to create others.
+#[tokio::test]
+async fn owner_of_the_schema_creates_its_tables() {
+    let (_, schema) = own_schema();
+    let role = format!("owner_of_{schema}");
+    let client = connect(Postgres::shared()).await;
+    let create = format!("CREATE ROLE {role} LOGIN; CREATE SCHEMA {schema} AUTHORIZATION {role}");
+    client.batch_execute(&create).await.unwrap();
+    let text = Postgres::shared().connection_string().replace("//postgres@", &format!("//{role}@"));
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let (storage, queue) = with_queue(options).await;
+    put(&storage, &queue, "text").await;
 }
 
 /// I20

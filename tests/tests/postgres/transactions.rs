@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use jobqueue::postgres::put_in;
-use jobqueue::storage::{PutMessage, Storage};
+use jobqueue::postgres::tokio_postgres::IsolationLevel;
+use jobqueue::postgres::{create_blob_in, put_in};
+use jobqueue::storage::{BlobName, PutBlob, PutMessage, Storage, StoreErrorKind};
 use jobqueue::{ErrorKind, Queue};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_tests::jobs::{Task, task};
@@ -84,4 +85,111 @@ async fn send_outside_of_the_database_is_refused() {
     queue.send(&task("b")).in_postgres(&transaction).await.unwrap();
     transaction.commit().await.unwrap();
     assert_eq!(queue.approximate_len().await.unwrap(), 1, "a refusal leaves the transaction usable");
+}
+
+/// A schema that comes with a request cannot become a part of a statement.
+#[tokio::test]
+async fn name_of_a_schema_is_checked_before_it_is_used() {
+    let (options, _) = own_schema();
+    let (_storage, queue) = with_queue(options).await;
+    let mut client = connect(Postgres::shared()).await;
+    let transaction = client.transaction().await.unwrap();
+    for wrong in ["a b", "x.queue q, (SELECT 1) AS", "A\"", ""] {
+        let refused = put_in(&transaction, wrong, &queue, PutMessage::new("text")).await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::InvalidInput, "{wrong}: {refused}");
+        let blob = blob("name");
+        let refused = create_blob_in(&transaction, wrong, &blob, "text".into(), PutBlob::if_absent())
+            .await
+            .unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::InvalidInput, "{wrong}: {refused}");
+    }
+    transaction.execute("SELECT 1", &[]).await.expect("the transaction is usable");
+}
+
+/// What is wrong with the transaction is not called a fault of the server.
+#[tokio::test]
+async fn errors_say_what_the_transaction_lacks() {
+    let (options, schema) = own_schema();
+    let (_storage, queue) = with_queue(options).await;
+    let mut client = connect(Postgres::shared()).await;
+    let transaction = client.transaction().await.unwrap();
+    transaction.execute("SELECT 1 / 0", &[]).await.unwrap_err();
+    let error = put_in(&transaction, &schema, &queue, PutMessage::new("text")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::InvalidInput, false), "{error}");
+    assert!(error.to_string().contains("roll it back"), "{error}");
+    transaction.rollback().await.unwrap();
+    let transaction = client.build_transaction().read_only(true).start().await.unwrap();
+    let error = put_in(&transaction, &schema, &queue, PutMessage::new("text")).await.unwrap_err();
+    assert!(error.to_string().contains("the transaction is read-only"), "{error}");
+}
+
+/// The first of the group came after the transaction's snapshot.
+#[tokio::test]
+async fn put_by_an_older_snapshot_asks_for_a_repetition() {
+    let (options, schema) = own_schema();
+    let (storage, queue) = with_queue(options).await;
+    let of_group = |text: &str| PutMessage::new(text).with_group("a".to_owned());
+    let mut client = connect(Postgres::shared()).await;
+    let level = IsolationLevel::RepeatableRead;
+    let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+    transaction.execute("SELECT 1", &[]).await.unwrap();
+    storage.queues().put(&queue, of_group("first")).await.unwrap();
+    let error = put_in(&transaction, &schema, &queue, of_group("next")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unavailable, false), "{error}");
+    assert!(error.is_retryable() && error.to_string().contains("another transaction"), "{error}");
+    transaction.rollback().await.unwrap();
+    let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+    put_in(&transaction, &schema, &queue, of_group("next")).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(texts(&get(&storage, &queue, 32).await), ["first"], "the next one waits for its turn");
+}
+
+/// A transaction can send to each schema of its database.
+#[tokio::test]
+async fn message_goes_to_the_schema_that_is_named() {
+    let ((own, schema), (other, _)) = (own_schema(), own_schema());
+    let ((own, queue), (other, _)) = (with_queue(own).await, with_queue(other).await);
+    let mut client = connect(Postgres::shared()).await;
+    let transaction = client.transaction().await.unwrap();
+    put_in(&transaction, &schema, &queue, PutMessage::new("text")).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(get(&other, &queue, 1).await, []);
+    assert_eq!(texts(&get(&own, &queue, 1).await), ["text"]);
+}
+
+/// Numbers of containers are 32 bits: sends do not use them up.
+#[tokio::test]
+async fn blobs_of_transactions_use_one_number_of_their_container() {
+    let (options, schema) = own_schema();
+    let _storage = Storage::open(options).await.unwrap();
+    let mut client = connect(Postgres::shared()).await;
+    for name in ["one", "two", "three"] {
+        let transaction = client.transaction().await.unwrap();
+        let blob = blob(name);
+        create_blob_in(&transaction, &schema, &blob, "text".into(), PutBlob::if_absent()).await.unwrap();
+        transaction.commit().await.unwrap();
+    }
+    let used = format!("SELECT last_value FROM {schema}.container_id_seq");
+    assert_eq!(client.query_one(&used, &[]).await.unwrap().get::<_, i64>(0), 1);
+}
+
+/// A savepoint that is rolled back takes its message with it, and the transaction commits without.
+#[tokio::test]
+async fn savepoint_rolls_back_alone() {
+    let (_storage, queue) = tasks().await;
+    let mut client = connect(Postgres::shared()).await;
+    let mut transaction = client.transaction().await.unwrap();
+    queue.send(&task("outer")).in_postgres(&transaction).await.unwrap();
+    let savepoint = transaction.savepoint("a_savepoint").await.unwrap();
+    queue.send(&task("inner")).in_postgres(&savepoint).await.unwrap();
+    savepoint.rollback().await.unwrap();
+    transaction.commit().await.unwrap();
+    let found = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(found.message().name, "outer");
+    found.complete().await.unwrap();
+    assert!(queue.is_empty().await.unwrap());
+}
+
+fn blob(name: &str) -> BlobName {
+    BlobName::new("a-container".parse().unwrap(), name).unwrap()
 }

@@ -24,7 +24,7 @@ struct Copied {
 pub(crate) async fn run(global: &Global, arguments: BackupArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let Some(from) = session.file else {
-        let text = "only a SQLite storage can be copied; on Azure the service keeps several copies itself";
+        let text = "only a SQLite storage can be copied; for PostgreSQL use its own tools, and on Azure the service keeps several copies itself";
         return Err(Failure::Usage(text.to_owned()));
     };
     let copied = jobqueue::sqlite::backup(from, &arguments.file).await;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use jobqueue::maintenance::SweepOptions;
-use jobqueue::storage::{Access, Advice};
+use jobqueue::storage::{Access, Advice, StoreError};
 use jobqueue::{ErrorKind, QueueName};
 use jobqueue_admin::QueueOverview;
 use serde::Serialize;
@@ -76,6 +76,7 @@ pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(
                 checks.extend(queue_checks(&session, queue).await);
             }
             checks.extend(missing(&arguments.queue, &queues));
+            checks.extend(storage_advice(&session).await);
             checks.push(clock(&session).await);
             checks.extend(workers(&session, arguments.prices, &queues).await);
             checks.push(orphans(&session).await);
@@ -130,8 +131,16 @@ async fn queue_checks(session: &Session, queue: &QueueOverview) -> Vec<Check> {
 
 /// Reports settings in the storage's own queue that should be changed.
 async fn advice(session: &Session, queue: &QueueName) -> Vec<Check> {
-    let name = Some(queue.as_str());
-    let all = match session.admin.storage().queues().advice(queue).await {
+    of_advice(Some(queue.as_str()), session.admin.storage().queues().advice(queue).await)
+}
+
+/// Reports what should be changed about the storage as a whole.
+async fn storage_advice(session: &Session) -> Vec<Check> {
+    of_advice(None, session.admin.storage().queues().storage_advice().await)
+}
+
+fn of_advice(name: Option<&str>, advice: Result<Vec<Advice>, StoreError>) -> Vec<Check> {
+    let all = match advice {
         Ok(all) => all,
         Err(error) => {
             let error = jobqueue::Error::from(error);
@@ -148,7 +157,7 @@ async fn advice(session: &Session, queue: &QueueName) -> Vec<Check> {
 /// Reports the workers, the queues without one, and the cost where requests are billed.
 async fn workers(session: &Session, prices: Prices, queues: &[QueueOverview]) -> Vec<Check> {
     let found = session.admin.all_workers().await;
-    let cost = found.as_deref().map(Cost::of).ok().filter(|_| session.file.is_none());
+    let cost = found.as_deref().map(Cost::of).ok().filter(|_| session.is_billed);
     let unserved = |queue: &&QueueOverview| found.as_deref().is_ok_and(|workers| queue.is_unserved(workers));
     let unserved = queues.iter().filter(unserved).map(|queue| {
         let detail =

@@ -22,7 +22,7 @@ pub(crate) struct PeekArguments {
     /// The maximum number of jobs to list [default: 1000, and 32 without --deep and --state]
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     limit: usize,
-    /// Lists the jobs of this state, on storages that show all jobs: SQLite does
+    /// Lists the jobs of this state, on storages that show all jobs: SQLite and PostgreSQL do
     #[arg(long, value_enum, conflicts_with = "deep")]
     state: Option<State>,
     #[command(flatten)]

@@ -18,7 +18,7 @@ use crate::text::{clean, duration, moment};
 pub(crate) enum QueueCommand {
     /// Shows a queue with its settings
     Show(Name),
-    /// Creates a queue, and the SQLite file if it is missing
+    /// Creates a queue, and the SQLite file or the tables if they are missing
     Create(Name),
     /// Pauses the queue: workers stop fetching within 30 seconds and finish their running jobs
     Pause(PauseArguments),

@@ -11,6 +11,7 @@ mod coordination;
 mod documents;
 mod exit_codes;
 mod letters;
+mod postgres;
 mod schema;
 mod send;
 mod serve;

@@ -61,9 +61,10 @@ impl Store {
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError> {
         let call = Call::new(Operation::ListBlobs, container);
-        // No name has this character, or is empty: the empty marker is less than all names.
-        let (prefix, marker) = (prefix.trim_end_matches('\0'), marker.unwrap_or("").trim_end_matches('\0'));
-        let most = MAX_LISTED_BLOBS as i64 + 1;
+        // No name has this character, nor can a text of the server. The empty marker is less than all names.
+        let before_nul = |text: &str| text.split('\0').next().unwrap_or_default().to_owned();
+        let most = if prefix.contains('\0') { 0 } else { MAX_LISTED_BLOBS as i64 + 1 };
+        let (prefix, marker) = (&before_nul(prefix), before_nul(marker.unwrap_or_default()));
         let values = [
             (&container.as_str() as _, Type::TEXT),
             (&prefix as _, Type::TEXT),

@@ -58,7 +58,7 @@ impl Place {
         blob: &BlobName,
     ) -> Result<Self, StoreError> {
         let values = [(&blob.container().as_str() as _, Type::TEXT), (&blob.name() as _, Type::TEXT)];
-        let rows = database.query(call, FIND, &values).await?;
+        let rows = database.query(call.reading(), FIND, &values).await?;
         let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::ContainerNotFound))?;
         let is_there = call.get::<Option<i64>>(row, 0)?.is_some();
         let blob = if is_there { Some(BlobRow::read(call, row)?) } else { None };

@@ -19,8 +19,9 @@ use jobqueue_storage::{
 /// The attempts of a change while others change the same blob: one of them succeeds each time.
 const ATTEMPTS: usize = 100;
 
-pub(crate) const CREATE_CONTAINER: &str =
-    "INSERT INTO jobqueue.container (name) VALUES ($1) ON CONFLICT (name) DO NOTHING";
+/// Creates a container. An attempt that finds one uses no number of the sequence, whose numbers have 32 bits.
+pub(crate) const CREATE_CONTAINER: &str = "INSERT INTO jobqueue.container (name)
+    SELECT $1 WHERE NOT EXISTS (SELECT FROM jobqueue.container WHERE name = $1) ON CONFLICT (name) DO NOTHING";
 
 /// The blobs are unreachable at once, and are removed bit by bit.
 const DELETE_CONTAINER: &str = "WITH gone AS (DELETE FROM jobqueue.container WHERE name = $1 RETURNING id)

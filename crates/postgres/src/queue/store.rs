@@ -21,7 +21,7 @@ use jobqueue_storage::{
     Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
     MessagePage, MessageRef, MessageState, Metadata, MetadataStore, Operation, OrderedGroups, PeekedMessage,
     PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StateCounter,
-    StateCounts, StoreError, Subscription, UpdateMessage, Updated,
+    StateCounts, StoreError, Subscription, TransactionPlace, UpdateMessage, Updated,
 };
 
 #[async_trait]
@@ -124,7 +124,8 @@ impl QueueStore for Store {
             groups: Some(Arc::clone(&self) as _),
             batches: Some(Arc::clone(&self) as _),
             arrivals: self.arrivals.are_announced().then(|| Arc::clone(&self) as _),
-            transaction_schema: Some(self.database.schema().into()),
+            upkeep: Some(Arc::clone(&self) as _),
+            transaction_place: Some(TransactionPlace::Schema(self.database.schema().into())),
             detach: Some(self),
             ..QueuePowers::default()
         }

@@ -4,26 +4,30 @@
 //! tables afterwards. So a deployment may run programs of two versions side by side: the newer one migrates, and the older one goes on. Where
 //! an older program cannot go on, the migration also renames the tables that it uses, so that its next statement fails and says why.
 
+use deadpool_postgres::Transaction;
 use tokio_postgres::types::Type;
 
-use crate::database::{Call, Database};
+use crate::database::{Call, Database, give_back, quoted};
+use crate::error::ISOLATION;
 use jobqueue_storage::log::info;
-use jobqueue_storage::{Operation, StoreError, StoreErrorKind};
+use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The migrations. Each changes the schema from the version before to its own, and names the oldest program that can use it.
 const MIGRATIONS: &[(&str, i32)] = &[(include_str!("v1.sql"), 1)];
 
-/// The version that this program makes and knows.
+/// The version of this program.
 const VERSION: i32 = MIGRATIONS.len() as i32;
 
 const TABLE: &str =
     "SELECT to_regclass('jobqueue.schema_version') IS NOT NULL, current_setting('server_encoding') = 'UTF8',
-    current_setting('server_version_num')::int";
+    current_setting('server_version_num')::int, current_setting('transaction_isolation') = 'read committed'";
 
 const READ: &str = "SELECT version, oldest_program FROM jobqueue.schema_version";
 
 const WRITE: &str = "INSERT INTO jobqueue.schema_version (version, oldest_program) VALUES ($1, $2)
     ON CONFLICT (only_row) DO UPDATE SET version = $1, oldest_program = $2";
+
+const FIND_SCHEMA: &str = "SELECT WHERE to_regnamespace($1) IS NOT NULL";
 
 /// The oldest server: it has `pg_current_snapshot` and 64-bit numbers of transactions.
 const OLDEST_SERVER: i32 = 130_000;
@@ -32,9 +36,10 @@ const OLDEST_SERVER: i32 = 130_000;
 /// try at once, one does it.
 ///
 /// # Errors
-/// `Configuration` for a newer schema that refuses this program, for a database that is not in UTF-8, and for an old server.
-pub(crate) async fn prepare(database: &Database) -> Result<(), StoreError> {
-    let call = Call::of_database(Operation::CreateQueue, database);
+/// `Configuration` for a newer schema that refuses this program, for a database that is not in UTF-8, for an old server, and for sessions whose
+/// transactions are not `read committed`, and for missing or old tables that must not be changed; `Timeout` while another process migrates.
+pub(crate) async fn prepare(database: &Database, may_migrate: bool) -> Result<(), StoreError> {
+    let call = Call::internal("open storage", database);
     let found = database.query(call, TABLE, &[]).await?;
     let found = found.first().ok_or_else(|| call.refuse(StoreErrorKind::Protocol))?;
     let (is_there, is_utf8, server): (bool, bool, i32) =
@@ -46,6 +51,9 @@ pub(crate) async fn prepare(database: &Database) -> Result<(), StoreError> {
         let advice = "the database is not encoded in UTF-8; create one with `ENCODING 'UTF8'`";
         return Err(refuse(call, advice.to_owned()));
     }
+    if !call.get::<bool>(found, 3)? {
+        return Err(refuse(call, ISOLATION.to_owned()));
+    }
     if is_there {
         let rows = database.query(call, READ, &[]).await?;
         if let Some(row) = rows.first()
@@ -53,6 +61,13 @@ pub(crate) async fn prepare(database: &Database) -> Result<(), StoreError> {
         {
             return Ok(());
         }
+    }
+    if !may_migrate {
+        let advice = format!(
+            "the schema {} has no tables of version {VERSION}; a program of this version that opens the storage makes them",
+            database.schema()
+        );
+        return Err(refuse(call, advice));
     }
     migrate(database, call).await
 }
@@ -72,44 +87,74 @@ fn is_usable(call: Call<'_>, version: i32, oldest_program: i32) -> Result<bool, 
 async fn migrate(database: &Database, call: Call<'_>) -> Result<(), StoreError> {
     let mut client = database.client(call).await?;
     let transaction = client.transaction().await.map_err(|error| call.failed(error))?;
-    let run = async |text: &str| transaction.batch_execute(&database.sql(text)).await;
-    // Held until the end of the transaction, so that it needs no session of its own behind a pooler.
-    let lock =
-        format!("SELECT pg_advisory_xact_lock(hashtextextended('jobqueue schema {}', 0))", database.schema());
-    let done = async {
-        run(&lock).await?;
-        run("SET LOCAL lock_timeout = '30s'").await?;
-        run(&format!("CREATE SCHEMA IF NOT EXISTS {}", database.schema())).await
-    };
-    done.await.map_err(|error| call.failed(error))?;
-    let rows =
-        transaction.query_typed(&database.sql(TABLE), &[]).await.map_err(|error| call.failed(error))?;
-    let mut version = 0;
-    if rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
-        let rows =
-            transaction.query_typed(&database.sql(READ), &[]).await.map_err(|error| call.failed(error))?;
-        if let Some(row) = rows.first() {
-            version = call.get(row, 0)?;
-            if is_usable(call, version, call.get(row, 1)?)? {
-                return Ok(());
-            }
-        }
+    let from = lock(database, call, &transaction).await?;
+    if let Some(from) = from {
+        run_steps(database, &transaction, from).await.map_err(|error| call.failed(error))?;
+        transaction.commit().await.map_err(|error| call.failed(error))?;
+        info!(
+            from = from.version,
+            to = VERSION,
+            schema = database.schema(),
+            "the tables of the database were migrated"
+        );
+    } else {
+        transaction.rollback().await.map_err(|error| call.failed(error))?;
     }
-    let from = usize::try_from(version).unwrap_or(0);
-    for (step, _) in MIGRATIONS.iter().skip(from) {
-        run(step).await.map_err(|error| call.failed(error))?;
-    }
-    let oldest = MIGRATIONS.last().map_or(VERSION, |(_, oldest)| *oldest);
-    let (write, values) = (database.sql(WRITE), [(&VERSION as _, Type::INT4), (&oldest as _, Type::INT4)]);
-    transaction.execute_typed(&write, &values).await.map_err(|error| call.failed(error))?;
-    transaction.commit().await.map_err(|error| call.failed(error))?;
-    info!(
-        from = version,
-        to = VERSION,
-        schema = database.schema(),
-        "the tables of the database were migrated"
-    );
+    give_back(client);
     Ok(())
+}
+
+/// The state of the tables before a migration.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    version: i32,
+    oldest_program: i32,
+}
+
+/// Waits until no other process migrates. Returns the tables' state if they need a migration; of several processes that try at once, one does it.
+async fn lock(
+    database: &Database,
+    call: Call<'_>,
+    transaction: &Transaction<'_>,
+) -> Result<Option<Found>, StoreError> {
+    let (schema, limit) = (quoted(database.schema()), database.settings().timeout.as_millis());
+    // Held until the end of the transaction, so that it needs no session of its own behind a pooler.
+    let lock = format!(
+        "SET LOCAL lock_timeout = {}; SELECT pg_advisory_xact_lock(hashtextextended('jobqueue schema {}', 0))",
+        limit.clamp(1, 86_400_000),
+        database.schema()
+    );
+    let done = async {
+        transaction.batch_execute(&lock).await?;
+        // Without the right to create schemas, `IF NOT EXISTS` fails although there is one.
+        if transaction.query_typed(FIND_SCHEMA, &[(&schema, Type::TEXT)]).await?.is_empty() {
+            transaction.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
+        }
+        let table = transaction.query_typed(&database.sql(TABLE), &[]).await?;
+        if !table.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
+            return Ok(Vec::new());
+        }
+        transaction.query_typed(&database.sql(READ), &[]).await
+    };
+    let rows = done.await.map_err(|error| call.failed(error))?;
+    let Some(row) = rows.first() else { return Ok(Some(Found::default())) };
+    let found = Found { version: call.get(row, 0)?, oldest_program: call.get(row, 1)? };
+    let is_done = is_usable(call, found.version, found.oldest_program)?;
+    Ok(if is_done { None } else { Some(found) })
+}
+
+async fn run_steps(
+    database: &Database,
+    transaction: &Transaction<'_>,
+    from: Found,
+) -> Result<(), tokio_postgres::Error> {
+    let mut oldest = from.oldest_program;
+    for (step, needs) in MIGRATIONS.iter().skip(usize::try_from(from.version).unwrap_or(0)) {
+        transaction.batch_execute(&database.sql(step)).await?;
+        oldest = oldest.max(*needs);
+    }
+    let values = [(&VERSION as _, Type::INT4), (&oldest as _, Type::INT4)];
+    transaction.execute_typed(&database.sql(WRITE), &values).await.map(drop)
 }
 
 fn refuse(call: Call<'_>, advice: String) -> StoreError {

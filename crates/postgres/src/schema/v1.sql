@@ -33,7 +33,9 @@ CREATE TABLE jobqueue.message (
 ) WITH (
     -- Rows live for seconds: vacuum after some hundreds, not after a fifth of a table that is nearly empty.
     autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0,
-    autovacuum_analyze_threshold = 500, autovacuum_analyze_scale_factor = 0.02
+    autovacuum_analyze_threshold = 500, autovacuum_analyze_scale_factor = 0.02,
+    -- Texts over 2 KB are rows of a table of their own, which inherits none of these.
+    toast.autovacuum_vacuum_threshold = 500, toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_cost_delay = 0
 );
 CREATE INDEX message_due ON jobqueue.message (queue, visible_at, id) WHERE NOT waiting;
 CREATE INDEX message_expiry ON jobqueue.message (expires_at) WHERE expires_at IS NOT NULL;
@@ -154,6 +156,10 @@ $$;
 CREATE FUNCTION jobqueue.advance_group() RETURNS trigger LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
+    -- A snapshot of the transaction's beginning lacks the next one, if its sender has committed since.
+    IF pg_catalog.current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'jobqueue needs transactions that are read committed' USING ERRCODE = 'invalid_transaction_state';
+    END IF;
     LOOP
         UPDATE jobqueue.message SET waiting = false, visible_at = greatest(visible_at, jobqueue.writing())
             WHERE waiting AND id = (SELECT id FROM jobqueue.message
@@ -190,7 +196,10 @@ CREATE TABLE jobqueue.blob (
     metadata     text COLLATE "C" NOT NULL,
     content      bytea NOT NULL,
     UNIQUE (container, name)
-) WITH (autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+) WITH (
+    autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0,
+    toast.autovacuum_vacuum_threshold = 500, toast.autovacuum_vacuum_scale_factor = 0.05, toast.autovacuum_vacuum_cost_delay = 0
+);
 -- Payloads are often compressed already.
 ALTER TABLE jobqueue.blob ALTER COLUMN content SET STORAGE EXTERNAL;
 

@@ -13,7 +13,7 @@ use jobqueue_storage::log::info;
 use jobqueue_storage::rules::{lease::BlobLease, limits};
 use jobqueue_storage::{
     Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, LeaseId,
-    Operation, PutBlob, StoreError, StoreErrorKind,
+    Operation, PutBlob, StoreError, StoreErrorKind, TransactionPlace,
 };
 
 /// The approximate number of bytes that an operation writes besides content.
@@ -79,7 +79,7 @@ impl BlobStore for Store {
     /// The threads and connections of the store serve any runtime, and no runtime can block them: it needs no `detach`.
     fn powers(self: Arc<Self>) -> BlobPowers {
         BlobPowers {
-            transaction_file: Some(self.path().into()),
+            transaction_place: Some(TransactionPlace::File(self.path().into())),
             journal: Some(Arc::clone(&self) as _),
             leases: Some(self),
             ..BlobPowers::default()

@@ -15,7 +15,7 @@ use jobqueue_storage::{
     Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
     MessagePage, MessageRef, MessageState, Metadata, MetadataStore, Operation, OrderedGroups, PeekedMessage,
     PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StateCounter,
-    StateCounts, StoreError, Subscription, UpdateMessage, Updated,
+    StateCounts, StoreError, Subscription, TransactionPlace, UpdateMessage, Updated,
 };
 
 /// The approximate number of bytes that an operation writes besides a text.
@@ -122,7 +122,7 @@ impl QueueStore for Store {
             index: Some(Arc::clone(&self) as _),
             groups: Some(Arc::clone(&self) as _),
             batches: Some(Arc::clone(&self) as _),
-            transaction_file: Some(self.path().into()),
+            transaction_place: Some(TransactionPlace::File(self.path().into())),
             arrivals: Some(self),
             ..QueuePowers::default()
         }

@@ -87,8 +87,7 @@ forward! {
             upkeep,
             permissions,
             detach,
-            transaction_file,
-            transaction_schema,
+            transaction_place,
         } = Arc::clone(&self.inner).powers();
         self.interceptor.queue_powers(QueuePowers {
             metadata: metadata.map(|metadata| self.around(metadata) as _),
@@ -105,8 +104,7 @@ forward! {
             arrivals,
             links,
             upkeep,
-            transaction_file,
-            transaction_schema,
+            transaction_place,
         })
     }
 }
@@ -123,15 +121,14 @@ forward! {
     }
 
     fn powers(self: Arc<Self>) -> BlobPowers {
-        let BlobPowers { leases, journal, permissions, detach, transaction_file, transaction_schema } =
+        let BlobPowers { leases, journal, permissions, detach, transaction_place } =
             Arc::clone(&self.inner).powers();
         self.interceptor.blob_powers(BlobPowers {
             leases: leases.map(|leases| self.around(leases) as _),
             journal: journal.map(|journal| self.around(journal) as _),
             permissions: permissions.map(|permissions| self.around(permissions) as _),
             detach: detach.map(|detach| self.around(detach) as _),
-            transaction_file,
-            transaction_schema,
+            transaction_place,
         })
     }
 }

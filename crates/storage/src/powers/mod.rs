@@ -11,6 +11,7 @@ mod index;
 mod queues;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -22,6 +23,16 @@ pub use self::queues::{
     StateCounter, StateCounts, Upkeep, WarmUp,
 };
 use super::{Access, StoreError};
+
+/// The database of a storage, on which a transaction of the caller's own can include its changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TransactionPlace {
+    /// A SQLite file.
+    File(Arc<Path>),
+    /// A schema of a PostgreSQL database.
+    Schema(Arc<str>),
+}
 
 /// Promises of a queue store beyond the contract. By default it makes none of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -172,6 +172,14 @@ pub trait Upkeep: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// Only those of the contract of [`QueueStore`](crate::QueueStore).
     async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError>;
+
+    /// Returns advice about the storage as a whole: by default none.
+    ///
+    /// # Errors
+    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
+        Ok(Vec::new())
+    }
 }
 
 /// The number of messages of a queue in each state. Expired messages are not counted.

@@ -1,10 +1,11 @@
 //! Implements, as pure functions, the rules of Azure Storage that a strict adapter must apply itself.
 //!
-//! The rules know limits and state transitions, but no clock and no storage. The memory and SQLite adapters share them,
-//! so that both behave alike; your own adapter may use them too.
+//! The rules know limits and state transitions, but no clock and no storage. The adapters for memory, SQLite and PostgreSQL share them,
+//! so that they behave alike; your own adapter may use them too.
 
 pub mod lease;
 pub mod limits;
+pub mod metadata_text;
 pub mod micros;
 mod xml;
 

@@ -44,8 +44,7 @@ impl ShardedQueues {
             permissions: any(|powers| powers.permissions.is_some()).then(|| Arc::clone(&self) as _),
             detach: Some(self),
             // A transaction is on one file, or in one database.
-            transaction_file: None,
-            transaction_schema: None,
+            transaction_place: None,
         }
     }
 }
@@ -170,6 +169,16 @@ impl Upkeep for ShardedQueues {
             Ok(all.into_iter().map(named).collect::<Vec<_>>())
         };
         Ok(self.ask_all(queue, ask).await?.into_iter().flat_map(|(_, advice)| advice).collect())
+    }
+
+    async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
+        let mut all = Vec::new();
+        for (account, storage) in &self.maps.options.accounts {
+            let advice = storage.queues.storage_advice().await?;
+            let named = |advice: Advice| Advice { text: format!("{account}: {}", advice.text), ..advice };
+            all.extend(advice.into_iter().map(named));
+        }
+        Ok(all)
     }
 }
 

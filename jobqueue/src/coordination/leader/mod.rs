@@ -50,7 +50,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// The leader is the holder of a blob's lease. When the leader stops, it releases the lease, and another candidate
 /// leads after at most one poll interval. When the leader dies, another candidate leads after at most the lease and a
 /// poll interval: 36 seconds with the defaults. Azure documents that it may take a minute more until an expired lease
-/// can be acquired. While another leads, a candidate only reads, once a poll interval; on SQLite and in memory it tries.
+/// can be acquired. While another leads, a candidate only reads, once a poll interval; on a database and in memory it tries.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -27,7 +27,7 @@ impl WorkerBuilder {
     /// Keeps a journal of the jobs that have ended, completed or dead-lettered, for this time: at least an hour. Operators search it by
     /// `jobqueue_admin::Admin::history`. Off by default.
     ///
-    /// The journal is written every 15 seconds while jobs end, and after every 4,096 jobs or 1 MiB of their texts. SQLite has a table for it. On
+    /// The journal is written every 15 seconds while jobs end, and after every 4,096 jobs or 1 MiB of their texts. SQLite and PostgreSQL have a table for it. On
     /// other storages it is in blobs of the container `jobqueue-history`, each with some 4 MiB or an hour of a worker's jobs: on Azure that is
     /// at most 5,760 writes a day and worker, and one more for every 4,096 jobs or 1 MiB. A worker that is killed loses what has ended since
     /// the last write. Errors are logged, and no job waits for the journal: while it cannot be written, some 32,768 jobs or 8 MiB

@@ -1,0 +1,26 @@
+//! The program on PostgreSQL.
+
+use jobqueue_test_support::postgres::Postgres;
+
+use crate::support::{Place, error_text};
+
+/// A command that reads makes no tables in a mistyped database; the one that creates a queue does. `doctor` finds what is wrong with the
+/// settings of the server, and counts no costs of requests.
+#[test]
+fn doctor_reads_an_existing_database_and_reports_its_settings() {
+    let mut place = Place::new();
+    place.storage = Postgres::shared().connection_string();
+    for _ in 0..2 {
+        let refused = place.run(&["queues"]);
+        assert!(!refused.status.success());
+        assert!(error_text(&refused).contains("has no tables"), "{}", error_text(&refused));
+    }
+    place.ok(&["queue", "create", "mails"]);
+    let checks = place.json(&["doctor"]);
+    let checks = checks.as_array().unwrap();
+    let advises = |check: &&serde_json::Value| check["check"] == "advice" && check["verdict"] == "warning";
+    let advice: Vec<_> =
+        checks.iter().filter(advises).map(|check| check["detail"].as_str().unwrap()).collect();
+    assert!(advice.iter().any(|text| text.contains("`fsync` is off")), "{advice:?}");
+    assert!(!checks.iter().any(|check| check["check"] == "cost"), "{checks:?}");
+}

@@ -1,0 +1,133 @@
+//! Advises on the database: what keeps dead rows, settings by which it loses commits, and indexes that are missing.
+
+use async_trait::async_trait;
+use tokio_postgres::types::Type;
+
+use crate::database::{Call, quoted};
+use crate::store::Store;
+use jobqueue_storage::{Advice, QueueName, StoreError, SweepLeftovers, SweptLeftovers, Upkeep};
+
+const SETTINGS: &str = "SELECT name, setting FROM pg_settings
+    WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum') AND setting = 'off' ORDER BY name";
+
+/// The oldest snapshot that this database must serve. Sessions of other roles hide their times; a slot has none.
+const HORIZON: &str = "SELECT holder, seconds, transactions FROM (
+        SELECT format('the session of process %s (%s)', pid, application_name) AS holder,
+            extract(epoch FROM clock_timestamp() - xact_start)::bigint AS seconds, age(backend_xmin) AS transactions
+        FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
+            AND coalesce(datname, current_database()) = current_database() AND backend_type IS DISTINCT FROM 'autovacuum worker'
+        UNION ALL SELECT 'a prepared transaction', extract(epoch FROM clock_timestamp() - prepared)::bigint, age(transaction)
+        FROM pg_prepared_xacts WHERE database = current_database()
+        UNION ALL SELECT format('the replication slot %s', slot_name), NULL, age(xmin) FROM pg_replication_slots WHERE xmin IS NOT NULL
+    ) AS holders ORDER BY transactions DESC LIMIT 1";
+
+const DEAD_ROWS: &str = "SELECT relname::text, n_dead_tup, n_live_tup FROM pg_stat_user_tables
+    WHERE schemaname = $1 AND n_dead_tup > $2 AND n_dead_tup > 4 * n_live_tup ORDER BY relname";
+
+const MISSING: &str = "SELECT wanted FROM unnest($2) AS wanted WHERE NOT EXISTS (
+        SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        WHERE c.relname = wanted AND c.relnamespace = to_regnamespace($1) AND i.indisvalid
+    ) ORDER BY wanted";
+
+/// The indexes of the schema.
+const INDEXES: &[&str] = &[
+    "schema_version_pkey",
+    "queue_pkey",
+    "queue_name_key",
+    "message_pkey",
+    "message_due",
+    "message_expiry",
+    "message_head",
+    "message_waiting",
+    "container_pkey",
+    "container_name_key",
+    "blob_pkey",
+    "blob_container_name_key",
+    "garbage_pkey",
+    "journal_pkey",
+    "journal_id",
+    "journal_key",
+    "journal_failure",
+];
+
+/// The dead rows that are worth a word: fewer are the work of a busy minute.
+const MANY: i64 = 100_000;
+/// The age of a snapshot that is worth a word, in seconds; in transactions if its time is not known.
+const LONG: i64 = 600;
+const LATE: i32 = 1_000_000;
+
+#[async_trait]
+impl Upkeep for Store {
+    /// There is nothing to sweep: gets remove what deleted queues and containers leave behind.
+    async fn sweep(&self, _: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
+        Ok(SweptLeftovers::default())
+    }
+
+    async fn advice(&self, _: &QueueName) -> Result<Vec<Advice>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
+        let (database, call) = (&self.database, Call::internal("read statistics", &self.database));
+        let mut all = Vec::new();
+        for row in database.query(call, SETTINGS, &[]).await? {
+            all.push(of_setting(call.get(&row, 0)?));
+        }
+        if let Some(row) = database.query(call, HORIZON, &[]).await?.first() {
+            all.extend(of_snapshot(call.get(row, 0)?, call.get(row, 1)?, call.get(row, 2)?));
+        }
+        let values = [(&database.schema() as _, Type::TEXT), (&MANY as _, Type::INT8)];
+        for row in database.query(call, DEAD_ROWS, &values).await? {
+            let (table, dead, live): (&str, i64, i64) =
+                (call.get(&row, 0)?, call.get(&row, 1)?, call.get(&row, 2)?);
+            all.push(Advice::warning(format!(
+                "the table {table} has some {dead} dead rows and {live} others: autovacuum does not keep up, or an old snapshot holds it up"
+            )));
+        }
+        let values = [(&quoted(database.schema()) as _, Type::TEXT), (&INDEXES as _, Type::TEXT_ARRAY)];
+        for row in database.query(call, MISSING, &values).await? {
+            let index: &str = call.get(&row, 0)?;
+            all.push(Advice::warning(format!(
+                "the index {index} is missing or not valid: statements read whole tables; create it again, or `REINDEX` it"
+            )));
+        }
+        Ok(all)
+    }
+}
+
+fn of_setting(name: &str) -> Advice {
+    Advice::warning(match name {
+        "autovacuum" => "autovacuum is off: the tables grow without bound".to_owned(),
+        name => format!("`{name}` is off: a crash of the server can lose jobs whose send was acknowledged"),
+    })
+}
+
+/// Returns advice about the oldest snapshot, if it is old.
+fn of_snapshot(holder: &str, seconds: Option<i64>, transactions: i32) -> Option<Advice> {
+    let since = match seconds {
+        Some(seconds) if seconds >= LONG => format!("{} minutes", seconds / 60),
+        None if transactions >= LATE => format!("an unknown time and {transactions} transactions"),
+        _ => return None,
+    };
+    Some(Advice::warning(format!(
+        "{holder} has held a snapshot for {since}: the rows of jobs that have ended since cannot be removed; end it if it was forgotten"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_old_snapshot_is_named() {
+        assert_eq!(of_snapshot("a session", Some(599), 2_000_000), None);
+        assert_eq!(of_snapshot("a slot", None, 10), None);
+        let text = of_snapshot("the session of process 7 (report)", Some(3_700), 1).unwrap().text;
+        assert!(
+            text.starts_with("the session of process 7 (report) has held a snapshot for 61 minutes"),
+            "{text}"
+        );
+        let text = of_snapshot("a slot", None, 1_000_000).unwrap().text;
+        assert!(text.contains("an unknown time and 1000000 transactions"), "{text}");
+    }
+}

@@ -1,0 +1,84 @@
+//! A server for tests that lets everybody in, and answers as a test says.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::settings::{Settings, Tls};
+use jobqueue_storage::runtime::Runtime;
+
+/// Returns the answer to a message of this type; an empty one is none.
+type Answer = dyn Fn(u8) -> Vec<u8> + Send + Sync;
+
+/// A server on this machine. Its connections end with the runtime.
+pub(crate) struct FakeServer {
+    port: u16,
+}
+
+impl FakeServer {
+    /// Starts a server that answers each round trip with what `answer` returns, and then waits for the next.
+    pub(crate) async fn start(answer: impl Fn(u8) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let answer: Arc<Answer> = Arc::new(answer);
+        let runtime = Runtime::new();
+        runtime.clone().spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                runtime.spawn(serve(stream, Arc::clone(&answer)));
+            }
+        });
+        Self { port }
+    }
+
+    /// Returns the settings of a client.
+    pub(crate) fn settings(&self) -> Settings {
+        let text = format!("postgres://u@127.0.0.1:{}/d?sslmode=disable", self.port);
+        Settings {
+            config: text.parse().unwrap(),
+            tls: Tls::Unchecked,
+            schema: "jobqueue".to_owned(),
+            max_connections: 1,
+            timeout: std::time::Duration::from_secs(10),
+            description: "fake".to_owned(),
+        }
+    }
+}
+
+/// Serves a connection until it is closed or a message is malformed.
+async fn serve(mut stream: TcpStream, answer: Arc<Answer>) -> Option<()> {
+    read_body(&mut stream).await?;
+    stream.write_all(&[message(b'R', &[0; 4]), ready()].concat()).await.ok()?;
+    loop {
+        let kind = stream.read_u8().await.ok()?;
+        read_body(&mut stream).await?;
+        // Sync or a simple query: the end of what the client sends before it waits.
+        if matches!(kind, b'S' | b'Q') {
+            let answer = answer(kind);
+            if !answer.is_empty() {
+                stream.write_all(&answer).await.ok()?;
+            }
+        }
+    }
+}
+
+async fn read_body(stream: &mut TcpStream) -> Option<()> {
+    let length = stream.read_u32().await.ok()?.checked_sub(4)?;
+    let mut body = vec![0; usize::try_from(length).ok()?];
+    stream.read_exact(&mut body).await.ok().map(drop)
+}
+
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
+    [&[kind][..], &length, body].concat()
+}
+
+fn ready() -> Vec<u8> {
+    message(b'Z', b"I")
+}
+
+/// Returns an error, after which the next statement may come.
+pub(crate) fn error_response(severity: &str, code: &str) -> Vec<u8> {
+    let body = format!("S{severity}\0V{severity}\0C{code}\0Mno\0\0");
+    [message(b'E', body.as_bytes()), ready()].concat()
+}
