@@ -272,15 +272,6 @@ async fn a_worker_that_may_not_put_jobs_back_says_so_at_its_start() {
 }
 
 #[tokio::test]
-async fn settings_that_suit_the_framework_are_not_warned_of() {
-    let log = log::record();
-    let bench = Bench::with(json!({ "MaxDeliveryCount": 2000, "RequiresDuplicateDetection": true }), &[]);
-    bench.leased("text").await;
-    let text = log.text();
-    assert!(!text.contains("set ") && !text.contains("RequiresDuplicateDetection"), "{text}");
-}
-
-#[tokio::test]
 async fn queues_are_created_with_the_settings_that_were_asked_for() {
     let emulator = ServiceBus::start();
     let options = Options::from_connection_string(emulator.connection_string()).unwrap();

@@ -55,6 +55,14 @@ promises! { "listing";
         ensure_eq!(listed.map(|p| p.is_leased), Some(known.is_leased), "lease");
     }
 
+    /// The time that a listing contains is that of the clock by which modifications are stamped.
+    async fn is_stamped_by_the_clock_of_modifications(subject, blob) {
+        let modified = blob.properties().await?.modified;
+        if let Some(now) = blob.store.list_blobs(blob.name.container(), "", None).await?.now {
+            ensure!(near(now, modified, subject.tolerance()), "{now:?} after a modification at {modified:?}");
+        }
+    }
+
     /// A deleted blob is no longer listed.
     async fn forgets_deleted_blobs(subject, blob) {
         blob.store.delete_blob(&blob.name, None).await?;

@@ -34,6 +34,16 @@ promises! { "put";
         ensure!(near(expires, put.inserted + secs(1000), tolerance), "expires: {put:?}");
     }
 
+    /// The time that the properties of a queue contain is that of the clock by which messages are stamped.
+    async fn is_stamped_by_the_clock_of_the_properties(subject, queue) {
+        let inserted = queue.put("text").await?.inserted;
+        let properties = queue.store.queue_properties(&queue.name).await?;
+        // A storage that does not return its time is asked for the time of a listing instead.
+        if let Some(now) = properties.now {
+            ensure!(near(now, inserted, subject.tolerance()), "{now:?} after an insertion at {inserted:?}");
+        }
+    }
+
     /// A message with a delay is invisible until the delay is over.
     async fn with_a_delay_hides_the_message(subject, queue) {
         queue.put_with(PutMessage::new("later").with_visibility_delay(secs(2))).await?;

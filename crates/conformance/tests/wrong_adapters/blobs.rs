@@ -84,6 +84,7 @@ impl BlobStore for Wrong {
         match self.mistake {
             Mistake::ListsOnePage => listing.next = None,
             Mistake::ListsBlobsBackwards => listing.blobs.reverse(),
+            Mistake::TellsTimesOf1970 => listing.now = Some(std::time::SystemTime::UNIX_EPOCH),
             _ => {}
         }
         Ok(listing)

@@ -21,6 +21,8 @@ enum Mistake {
     ListsBackwards,
     ListsWithoutPrefix,
     CountsVisibleOnly,
+    /// Milliseconds are taken for microseconds.
+    TellsTimesOf1970,
     MergesMetadata,
     PutsWithoutDelay,
     PutsForEver,
@@ -195,6 +197,8 @@ const MISTAKES: &[(Mistake, &str)] = &[
     (Mistake::ListsBackwards, "list::has_every_queue_in_order"),
     (Mistake::ListsWithoutPrefix, "list::has_only_queues_with_the_prefix"),
     (Mistake::CountsVisibleOnly, "metadata::counts_invisible_messages_too"),
+    (Mistake::TellsTimesOf1970, "put::is_stamped_by_the_clock_of_the_properties"),
+    (Mistake::TellsTimesOf1970, "listing::is_stamped_by_the_clock_of_modifications"),
     (Mistake::MergesMetadata, "metadata::is_replaced_as_a_whole"),
     (Mistake::PutsWithoutDelay, "put::with_a_delay_hides_the_message"),
     (Mistake::PutsWithoutDelay, "peek::shows_no_invisible_messages"),

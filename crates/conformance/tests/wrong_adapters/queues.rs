@@ -83,6 +83,9 @@ impl QueueStore for Wrong {
         if self.has(Mistake::CountsVisibleOnly) {
             properties.approximate_count = self.queues().peek(queue, 32).await?.len() as u64;
         }
+        if self.has(Mistake::TellsTimesOf1970) {
+            properties.now = Some(SystemTime::UNIX_EPOCH + LONG);
+        }
         Ok(properties)
     }
 

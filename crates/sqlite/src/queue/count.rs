@@ -7,12 +7,11 @@ use std::ops::Range;
 use rusqlite::{params, params_from_iter};
 
 use super::admin::{Found, find};
-use crate::clock::LEASED_TIME;
+use crate::clock::{LEASED_TIME, to_instant};
 use crate::error::Applied;
 use crate::metadata;
 use crate::reader::View;
 use crate::row_id;
-use jobqueue_storage::rules::micros::from_micros;
 use jobqueue_storage::{Operation, QueueName, QueueProperties, StateCounts};
 
 /// The messages of the index of times: delayed, put back, or visible again. Leased ones are behind all times.
@@ -63,7 +62,7 @@ const GOLDEN: f64 = 0.618_033_988_749_894_9;
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
     let queue = find(view, Operation::QueueProperties, name)?;
     let count = u64::try_from(all(view, &queue)?).unwrap_or(0);
-    Ok(QueueProperties::new(metadata::from_text(&queue.metadata)?, count).at(from_micros(view.now)))
+    Ok(QueueProperties::new(metadata::from_text(&queue.metadata)?, count).at(to_instant(view.now)))
 }
 
 fn all(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
