@@ -99,4 +99,4 @@ pub use rusqlite;
 
 pub use backup::backup;
 pub use options::{Options, Synchronous};
-pub use transaction::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in};
+pub use transaction::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in, update_in};

@@ -1,4 +1,4 @@
-//! Sends from within the caller's own transaction.
+//! Sends and ends of jobs within the caller's own transaction.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use super::batch::Batch;
 use super::clock::StoreClock;
 use super::error::{Applied, Cause, Failure, from_sql};
 use super::new_row::NewRow;
+use super::receipt::Presented;
 use super::{blob, queue, schema};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
-    Blob, BlobName, BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, QueueName, StoreError,
-    StoreErrorKind,
+    Blob, BlobName, BlobProperties, MessageRef, Operation, PutBlob, PutMessage, PutOutcome, QueueName,
+    StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
 /// Adds a message within the transaction that is open on the caller's own connection to the store's file. The message exists if
@@ -55,6 +56,23 @@ pub fn put_in(
     limits::check_put(queue, &message)?;
     within(connection, Operation::Put, queue, |batch| {
         queue::put(batch, queue, &Arc::new(message)).map(NewRow::outcome)
+    })
+}
+
+/// Changes a leased message within a transaction of the caller's own connection to the store's file; see [`put_in`]. The receipt of the answer
+/// is that of the message if the transaction commits; else the former one stays.
+///
+/// # Errors
+/// Those of [`QueueStore::update`](jobqueue_storage::QueueStore::update), and those of [`put_in`].
+pub fn update_in(
+    connection: &Connection,
+    queue: &QueueName,
+    message: &MessageRef,
+    change: &UpdateMessage,
+) -> Result<Updated, StoreError> {
+    limits::check_update(queue, change)?;
+    within(connection, Operation::Update, queue, |batch| {
+        queue::update(batch, queue, Presented::of(message), change)
     })
 }
 

@@ -80,10 +80,23 @@ const MAX_KEPT_OUTPUT: usize = 16 * 1024;
 impl HandlerOutput {
     /// Keeps the output with the message until all hooks have succeeded.
     pub(super) fn keep_with(&self, leased_job: &LeasedJob) {
-        match serde_json::to_string(self) {
-            Ok(json) if json.len() <= MAX_KEPT_OUTPUT => leased_job.handler_has_finished(json),
-            _ => {}
+        if let Ok(json) = self.to_json() {
+            leased_job.handler_has_finished(json);
         }
+    }
+
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) if the output cannot be kept with the message.
+    pub(super) fn to_json(&self) -> Result<String, Error> {
+        let json = to_json(self)?;
+        if json.len() > MAX_KEPT_OUTPUT {
+            let text = format!(
+                "the result has {} bytes as JSON; {MAX_KEPT_OUTPUT} are kept with the message",
+                json.len()
+            );
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
+        Ok(json)
     }
 
     /// Returns whether the handler of an earlier delivery has finished, and the job is not to be dead-lettered all the same.

@@ -27,6 +27,7 @@ mod executor;
 mod forged_history;
 mod hook;
 mod hooks;
+mod in_transaction;
 mod leased_job;
 mod message_changes;
 mod native_dead_letter;

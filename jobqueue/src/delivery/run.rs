@@ -15,6 +15,7 @@ use super::context::{Context, HandlerOutput};
 use super::deferral::{Cause, may_defer};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::{Executor, panic_text};
+use super::in_transaction::ended_by_transaction;
 use super::leased_job::LeasedJob;
 use super::rejection::Rejection;
 use super::run_record::RunRecord;
@@ -33,7 +34,7 @@ use crate::trace::{OpenSpan, Step};
 const MAX_ID_CHARS: usize = 1_024;
 
 /// The reason why a handler has not succeeded.
-enum HandlerEnd {
+pub(super) enum HandlerEnd {
     /// It, or a layer around it, returned this error.
     Failed(BoxError),
     Panicked(Box<dyn Any + Send>),
@@ -121,7 +122,11 @@ impl Executor {
         if ended.is_ok() && leased_job.lease.loss().is_none() {
             slot.handler_is_done();
         }
-        let ended = ended.map(|()| std::mem::take(&mut *context.left()));
+        let mut ended = ended.map(|()| std::mem::take(&mut *context.left()));
+        if leased_job.lease.is_in_transaction() {
+            // Boxed, because few handlers complete their jobs themselves.
+            ended = Box::pin(ended_by_transaction(leased_job, &context, ended)).await;
+        }
         self.conclude(leased_job, &info, registration.defaults.backoff, ended).await
     }
 

@@ -9,6 +9,8 @@
 //!                                     └── delete, release ───────────────────────► Closed
 //! ```
 //!
+//! A transaction of the handler may change the message too. Until the transaction has ended, the lease has two receipts, of which one is good.
+//!
 //! A [`Lease`] owns the pop receipt of one delivery. Every operation on the message goes through it, one after the
 //! other, and uses the receipt that the operation before left. The [`LeaseRenewer`] renews all leases of the process
 //! from a thread and a runtime of its own, so that a handler that blocks its thread cannot lose the message.
@@ -20,6 +22,7 @@ mod operation;
 mod owner;
 mod renewer;
 mod together;
+mod transaction;
 
 pub(crate) use operation::LeaseError;
 pub(crate) use owner::{Lease, LeaseTerms, LeasedQueue, Loss};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::owner::{Lease, Loss, Phase};
+use super::transaction::TransactionState;
 use crate::event::Event;
 use crate::job::outcome::chain;
 use crate::storage::{
@@ -79,6 +80,10 @@ impl Lease {
         if self.is_uncertain() {
             return Err(LeaseError::Uncertain(None));
         }
+        if self.find_out().await? {
+            self.state().transaction = TransactionState::Tried;
+            return Err(LeaseError::Closed);
+        }
         let change = Change::keeping(self.terms.visibility, Some(text));
         let outcome = self.change(store, change, self.few_tries()).await;
         let mut state = self.state();
@@ -90,6 +95,8 @@ impl Lease {
     pub(crate) async fn release(&self, delay: Duration, text: Option<String>) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         let tries = Tries::until(self.renewer.runtime(), self.deadline(), 1, 1).insisting();
+        // A transaction of the handler may have written the text that says that the job is done.
+        let text = text.filter(|_| !self.is_in_transaction());
         let change = Change { visibility: delay, text, ends_lease: true };
         let outcome = self.change(&self.store, change, tries).await;
         let mut state = self.state();
@@ -175,6 +182,9 @@ impl Lease {
                     Err(error) => error,
                 },
             };
+            if error.is_lease_lost() && self.try_receipt_of_transaction() {
+                continue;
+            }
             if error.is_lease_lost() {
                 return self.not_there(error.kind(), tries.is_in_doubt(), outdated);
             }
@@ -224,14 +234,19 @@ impl Lease {
 
     /// Returns the attempts of a change during the lease: few, because the operations that wait behind it need
     /// time too.
-    fn few_tries(&self) -> Tries {
+    pub(super) fn few_tries(&self) -> Tries {
         let left = self.deadline().saturating_duration_since(Instant::now());
         Tries::until(self.renewer.runtime(), Instant::now() + left / 4, 1, 1).insisting()
     }
 
     /// Sends an update with the current receipt. "Not found" after a lost answer means that an earlier request was
     /// applied: this process has lost the receipt, but no other worker has the message.
-    async fn change(&self, store: &Queues, change: Change, mut tries: Tries) -> Result<(), LeaseError> {
+    pub(super) async fn change(
+        &self,
+        store: &Queues,
+        change: Change,
+        mut tries: Tries,
+    ) -> Result<(), LeaseError> {
         self.check_held()?;
         let Change { visibility, text, ends_lease } = change;
         let visibility = self.within_life(visibility);
@@ -255,6 +270,7 @@ impl Lease {
                     self.applied(updated, sent, visibility);
                     return Ok(());
                 }
+                Err(error) if error.is_lease_lost() && self.try_receipt_of_transaction() => continue,
                 Err(error) if error.is_lease_lost() => return Err(self.not_found()),
                 Err(error) => error,
             };
@@ -344,7 +360,7 @@ enum Removal<'l> {
 }
 
 /// A change of a leased message.
-struct Change {
+pub(super) struct Change {
     visibility: Duration,
     text: Option<String>,
     ends_lease: bool,
@@ -352,7 +368,7 @@ struct Change {
 
 impl Change {
     /// Returns a change after which the lease goes on.
-    fn keeping(visibility: Duration, text: Option<String>) -> Self {
+    pub(super) fn keeping(visibility: Duration, text: Option<String>) -> Self {
         Self { visibility, text, ends_lease: false }
     }
 }

@@ -10,6 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::LeaseError;
 use super::deadline_queue::Slot;
 use super::renewer::LeaseRenewer;
+use super::transaction::TransactionState;
 use crate::event::{Event, LossCause, Observers};
 use crate::storage::QueueName;
 use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, Queues};
@@ -61,6 +62,7 @@ pub(super) struct ReceiptState {
     /// The time until which the message is hidden if the unanswered update was applied.
     pub(super) unanswered_until: Option<Instant>,
     pub(super) phase: Phase,
+    pub(super) transaction: TransactionState,
     /// True if the job has exceeded its maximum run time: the token has fired.
     overrun: bool,
     /// The time at which renewals end: the maximum run time, or the end of the handler's grace.
@@ -138,6 +140,7 @@ impl Lease {
                 length: granted,
                 unanswered_until: None,
                 phase: Phase::Held,
+                transaction: TransactionState::None,
                 overrun: false,
                 renewed_until: run_until,
                 slot: None,

@@ -1,10 +1,11 @@
-//! Sends within the caller's own transaction on SQLite.
+//! Sends and ends of jobs within the caller's own transaction on SQLite.
 
 use bytes::Bytes;
 use jobqueue_sqlite::rusqlite::Connection;
 use tokio::time::Instant;
 
 use super::{CANNOT_WAIT, invalid, refuse_announced};
+use crate::Context;
 use crate::error::Error;
 use crate::json_blob::ExclusiveBlobs;
 use crate::message::QueueMessage;
@@ -12,8 +13,8 @@ use crate::queue_core::QueueCore;
 use crate::send;
 use crate::send::{Draft, One, Prepared, Purpose, SendRequest, SendUniqueOutcome, Sent, Unique};
 use crate::storage::BlobName;
-use crate::storage::{Blob, PutBlob, StoreError, StoreErrorKind, TransactionPlace};
-use jobqueue_sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in};
+use crate::storage::{Blob, MessageRef, PutBlob, StoreError, StoreErrorKind, TransactionPlace, UpdateMessage};
+use jobqueue_sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in, update_in};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// Sends at once, within the transaction that is open on `connection`, the caller's own connection to the same SQLite
@@ -105,6 +106,95 @@ impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
         send::send_unique_exclusively::<M>(core, draft, window, &blobs, |prepared| {
             send(core, &blobs, prepared)
         })
+    }
+}
+
+impl Context {
+    /// Completes the job within the transaction that is open on `connection`, the handler's own connection to the SQLite file of the queue: the
+    /// job is done if and only if the transaction commits. What the transaction writes and the end of the job are one commit, so that a crash
+    /// or a lost lease leaves both or neither.
+    ///
+    /// After the commit the job is done whatever the handler returns, and no checkpoint can be saved. If the transaction does not commit,
+    /// the attempt has failed, also if the handler returns `Ok`. What follows from the job, such as the continuation of its batch, comes
+    /// after the handler. A transaction that failed can be followed by another that completes the job again.
+    ///
+    /// ```
+    /// # use jobqueue::{Context, JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
+    /// use jobqueue::sqlite::rusqlite::{Connection, TransactionBehavior};
+    ///
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "payments", kind = "payment")] struct Payment { account: i64, cents: i64 }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?; let path = folder.path().join("app.db");
+    /// # let storage = Storage::connect(&format!("sqlite:{}", path.display())).await?;
+    /// # Connection::open(&path)?.execute_batch("CREATE TABLE accounts (id INTEGER PRIMARY KEY, cents INTEGER); INSERT INTO accounts VALUES (1, 0)")?;
+    /// # storage.queue::<Payment>().await?.send(&Payment { account: 1, cents: 500 }).await?;
+    /// # let file = path.clone();
+    /// let handler = move |payment: Payment, ctx: Context| {
+    ///     let file = file.clone();
+    ///     async move {
+    ///         // A transaction blocks its thread: in an application it runs in `spawn_blocking`.
+    ///         let mut connection = Connection::open(file).map_err(JobError::retry)?;
+    ///         let transaction =
+    ///             connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(JobError::retry)?;
+    ///         transaction
+    ///             .execute("UPDATE accounts SET cents = cents + ?1 WHERE id = ?2", [payment.cents, payment.account])
+    ///             .map_err(JobError::retry)?;
+    ///         ctx.complete_in(&transaction)?;
+    ///         transaction.commit().map_err(JobError::retry)    // booked and done, or neither
+    ///     }
+    /// };
+    /// let report = Worker::builder(storage.clone()).handle(handler).build()?.run_until_idle().await?;
+    /// assert_eq!(report.completed, 1);
+    /// # let cents: i64 = Connection::open(&path)?.query_row("SELECT cents FROM accounts", [], |row| row.get(0))?;
+    /// # assert_eq!(cents, 500);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// It blocks for up to a second if a renewal of the lease has just been made. While the transaction is open the lease is not renewed:
+    /// commit soon.
+    ///
+    /// # Errors
+    /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, or an earlier transaction has completed it.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): no transaction is open that holds the write lock, it belongs to another file than the queue, or
+    ///   the storage keeps a blob that this message needs elsewhere.
+    /// - [`TooLarge`](crate::ErrorKind::TooLarge): the [result](Context::set_result) has more than 16 KiB, or the event has no room for a record.
+    /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another task saves a checkpoint.
+    /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, or SQLite failed.
+    ///
+    /// After an error roll the transaction back.
+    pub fn complete_in(&self, connection: &Connection) -> Result<(), Error> {
+        let core = &self.leased_job().core;
+        let blobs = TransactionBlobs::new(core, connection, None)?;
+        let update =
+            |message: &MessageRef, change: &UpdateMessage| update_in(connection, &core.name, message, change);
+        self.finish_in_transaction(|name, data, put| blobs.put(name, data, put), update)
+    }
+
+    /// Records an effect within the transaction that is open on `connection`, for effects that do not end the job. Returns true if the effect
+    /// is to happen, in this transaction; false if an earlier delivery of the job has committed it. The record belongs to the job's queue, source
+    /// and id, and to `key`, and is kept as long as that of [`once`](Self::once).
+    ///
+    /// ```no_run
+    /// # use jobqueue::{Context, Error}; use jobqueue::sqlite::rusqlite::Transaction;
+    /// # fn book(ctx: &Context, transaction: Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+    /// if ctx.once_in(&transaction, "fee")? {
+    ///     transaction.execute("UPDATE accounts SET cents = cents - 100 WHERE id = 1", [])?;
+    /// }
+    /// transaction.commit()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) and [`Storage`](crate::ErrorKind::Storage) as for [`complete_in`](Self::complete_in). After an error
+    /// roll the transaction back.
+    pub fn once_in(&self, connection: &Connection, key: &str) -> Result<bool, Error> {
+        let blobs = TransactionBlobs::new(&self.leased_job().core, connection, None)?;
+        let (name, put) = self.record_in_transaction(key)?;
+        match blobs.put(&name, Bytes::from_static(b"true"), put) {
+            Err(error) if error.kind() == StoreErrorKind::BlobAlreadyExists => Ok(false),
+            written => Ok(written.map(|()| true)?),
+        }
     }
 }
 

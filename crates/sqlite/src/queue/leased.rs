@@ -87,7 +87,7 @@ fn find(
 }
 
 /// Changes the visibility, and the text if there is a new one, and gives the message a new receipt.
-pub(super) fn update(
+pub(crate) fn update(
     batch: &mut Batch<'_>,
     name: &QueueName,
     presented: Presented,

@@ -15,4 +15,5 @@ mod world_tests;
 pub(super) use admin::NAMES;
 #[cfg(test)]
 pub(super) use count::{BY_TIME, EXPIRED, HIDDEN, HIDDEN_EXPIRED, RUNNING, WAITING};
+pub(super) use leased::update;
 pub(super) use put::put;
