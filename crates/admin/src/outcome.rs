@@ -244,9 +244,9 @@ impl Admin {
         }
         self.search_queue(queue, &mut search).await?;
         let dead = self.dead_letter_queue(queue).await?;
-        let (count, peeked) = (dead.count().await?, dead.peek().await?);
+        let (count, peeked) = (dead.known_count().await?, dead.peek().await?);
         peeked.iter().for_each(|letter| search.found_dead(letter));
-        if peeked.len() as u64 >= count || search.has_found_all() {
+        if count.is_some_and(|count| peeked.len() as u64 >= count) || search.has_found_all() {
             return Ok(search);
         }
         if !look.receives {

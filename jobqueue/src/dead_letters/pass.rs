@@ -266,7 +266,9 @@ impl DeadLetterQueue {
         let (mut pages_of_new, mut known_in_a_row) = (0, 0);
         // Behind a time that has passed there may be many before the first that is meant.
         let max_new_pages = match pass.options.before {
-            Some(_) => MAX_NEW_PAGES + self.count().await? / u64::from(MAX_MESSAGES),
+            Some(_) => {
+                MAX_NEW_PAGES + self.known_count().await?.unwrap_or_default() / u64::from(MAX_MESSAGES)
+            }
             None => MAX_NEW_PAGES,
         };
         let mut pauses = UNANSWERED.iter();
