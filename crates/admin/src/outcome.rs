@@ -9,7 +9,10 @@ use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use serde::Serialize;
 
 use super::event::Deed;
-use super::{Action, Admin, DeadLetterPlan, HistoryFilter, JobFilter, JobReference, JobState, PlannedLetter};
+use super::{
+    Action, Admin, BulkReport, DeadLetterPlan, HistoryFilter, JobFilter, JobReference, JobState,
+    PlannedLetter,
+};
 
 /// The most jobs of each state, and of the history, among which those of a plan are looked for.
 const MAX_LOOKED_AT: usize = 100_000;
@@ -21,7 +24,8 @@ const PAGE: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct PlanOutcome {
-    /// The number of jobs whose dead letters were not put back or deleted.
+    /// The number of jobs whose dead letters were not put back or deleted. Where a storage does not keep the times at which letters come, as
+    /// Service Bus, also of jobs that have died again.
     pub left: u64,
     /// The number of jobs that wait, are delayed, or run.
     pub open: u64,
@@ -174,6 +178,18 @@ impl Admin {
     /// It only reads.
     pub async fn outcome(&self, plan: &DeadLetterPlan) -> Result<PlanOutcome, Error> {
         self.outcome_with(plan, LookFor::default()).await
+    }
+
+    /// Looks for the jobs that a redrive has put back, like [`outcome`](Self::outcome) for those of a plan: a dead letter that was there before
+    /// the redrive is a copy of one that was put back, and not [`left`](PlanOutcome::left).
+    ///
+    /// # Errors
+    /// As [`outcome`](Self::outcome).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn outcome_of(&self, report: &BulkReport) -> Result<PlanOutcome, Error> {
+        self.outcome_with(&report.plan(), LookFor { receives: false, was_put_back: true }).await
     }
 
     /// Looks for the jobs of a plan like [`outcome`](Self::outcome), also behind the first 32 dead letters, which are invisible to others
