@@ -54,8 +54,8 @@ impl Queues {
     /// and read again after it: of two programs that write within one round trip to the storage, the first may lose its change unnoticed.
     ///
     /// # Errors
-    /// `ConditionNotMet` if the metadata is not `before`, or another program has replaced it during the write; those of
-    /// [`set_queue_metadata`](QueueStore::set_queue_metadata).
+    /// `ConditionNotMet` if the metadata is not `before`, or another program has replaced it during the write: then the error is
+    /// [ambiguous](StoreError::is_ambiguous). Those of [`set_queue_metadata`](QueueStore::set_queue_metadata).
     ///
     /// # Cancel safety
     /// If the future is dropped, the metadata is replaced or not.
@@ -76,7 +76,7 @@ impl Queues {
         }
         self.store.set_queue_metadata(queue, metadata).await?;
         match is_other(metadata).await {
-            Ok(true) => Err(changed()),
+            Ok(true) => Err(changed().with_ambiguous(true)),
             Ok(false) => Ok(()),
             Err(error) => Err(StoreError::with_ambiguous(error, true)),
         }
