@@ -250,6 +250,7 @@ impl NativeDeadLetters for OwnLetters {
 #[tokio::test]
 async fn jobs_that_are_dead_letters_without_a_known_time_are_shown() {
     let inner = Storage::memory();
+    operate(&inner).create_queue("mails").await.unwrap();
     send(&operate(&inner), "one").await;
     let (mails, dead) = (QueueName::new("mails").unwrap(), QueueName::new("mails-poison").unwrap());
     inner.queues().create_queue(&dead, &Metadata::new()).await.unwrap();
