@@ -77,7 +77,10 @@ impl Admin {
     ) -> Result<SettingsPlan, Error> {
         let wanted: Vec<(String, Option<String>)> = wanted
             .into_iter()
-            .map(|(name, value)| (name.as_ref().to_owned(), value.map(|value| value.as_ref().to_owned())))
+            // Queues of Azure Storage do not keep blanks around a value.
+            .map(|(name, value)| {
+                (name.as_ref().to_owned(), value.map(|value| value.as_ref().trim().to_owned()))
+            })
             .collect();
         let now = self.metadata(&QueueName::new(queue)?).await?;
         let mut changes = BTreeMap::new();

@@ -68,7 +68,12 @@ impl Queues {
         if let Some(power) = &self.powers.metadata {
             return power.replace_queue_metadata(queue, before, metadata).await;
         }
-        let is_other = async |expected: &Metadata| Ok(self.queue_metadata(queue).await? != *expected);
+        // A storage that sends values as headers does not keep blanks around them.
+        let trimmed = |metadata: &Metadata| -> Metadata {
+            metadata.iter().map(|(name, value)| (name, value.trim())).collect()
+        };
+        let is_other =
+            async |expected: &Metadata| Ok(trimmed(&self.queue_metadata(queue).await?) != trimmed(expected));
         let changed =
             || StoreError::new(StoreErrorKind::ConditionNotMet, Operation::SetQueueMetadata.as_str(), queue);
         if is_other(before).await? {
