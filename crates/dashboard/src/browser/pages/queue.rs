@@ -4,7 +4,7 @@ use askama::Template;
 use jobqueue_admin::{Action, GroupEntry, GroupOverview, PauseOptions, QueueOverview};
 
 use super::overview::oldest;
-use super::rows::{Message, Run, shown};
+use super::rows::{Message, Run, batches_of, shown};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
@@ -65,7 +65,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let mut layout = Layout::new(&request, "overview", name).with_look(&look).noticed(fields.text("done"));
     // The logs of all groups are thousands of blobs, which is too much for each refresh.
     if !wants_groups {
-        layout = layout.live(&request, &look, Cost::new(1, 0));
+        layout = layout.live(&request, &look, Cost::new(1 + batches_of(&peeked), 0));
     }
     let page = QueuePage {
         layout,
