@@ -130,10 +130,12 @@ pub(crate) async fn create(request: AuthorizedRequest, fields: Fields) -> Result
 
 pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
+    // The pause that the page has shown.
+    let replaces = fields.text("replace").map(|_| fields.shown("pause"));
     let options = PauseOptions::new()
         .given(fields.duration("for")?, PauseOptions::length)
         .given(fields.text("note"), PauseOptions::note)
-        .replacing(fields.text("replace").is_some());
+        .given(replaces, PauseOptions::replacing_shown);
     let done = if request.admin.pause_with(name, options).await? { "paused" } else { "unchanged" };
     Ok(to(name, done))
 }
