@@ -1,5 +1,5 @@
 //! The one door to the inside of this crate, for the crates, models and benchmarks of this repository that have its version:
-//! `jobqueue-admin` reads and changes what workers and senders keep in the storage, `jobqueue-opentelemetry` asks for its time,
+//! `jobqueue-admin` reads and changes what workers and senders keep in the storage, `jobqueue-opentelemetry` looks at queues,
 //! `jobqueue-testing` judges runs, benchmarks measure parts. Nothing here is promised to others; it changes with any release.
 
 use crate::error::Error;
@@ -30,6 +30,7 @@ pub use crate::presence::{
     Answer, CONTAINER as WORKERS, CancelRequest, Counters, FoundWorker, HISTOGRAM_BOUNDS, JobProgress,
     KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, storage_time,
 };
+pub use crate::queue_reading::{QueueReading, oldest_age};
 pub use crate::send::is_own_header;
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};
 

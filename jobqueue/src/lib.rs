@@ -28,6 +28,7 @@ mod presence;
 mod process;
 pub mod queue;
 mod queue_core;
+mod queue_reading;
 mod receive;
 pub mod runtime;
 mod send;

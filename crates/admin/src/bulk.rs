@@ -36,7 +36,7 @@ pub struct Bulk<'a> {
     canary: Option<u64>,
     /// The number of dead letters of the canary, and of all that it may meet, for the progress.
     pub(super) done_before: u64,
-    pub(super) total: u64,
+    pub(super) total: Option<u64>,
     dry_run: bool,
     pub(super) stop: CancellationToken,
     pub(super) progress: Box<dyn FnMut(BulkProgress) + Send + 'a>,
@@ -67,7 +67,7 @@ impl Admin {
             per_second: None,
             canary: None,
             done_before: 0,
-            total: 0,
+            total: None,
             dry_run: false,
             stop: CancellationToken::new(),
             progress: Box::new(|_| {}),
@@ -188,11 +188,11 @@ impl<'a> Bulk<'a> {
             options = options.before(before);
         }
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
-        self.total = self.done_before
-            + match &self.selection {
-                Selection::Plan(plan) => plan.letters.len() as u64,
-                Selection::Filter(_) => letters.count().await?,
-            };
+        let may_meet = match &self.selection {
+            Selection::Plan(plan) => Some(plan.letters.len() as u64),
+            Selection::Filter(_) => letters.known_count().await?,
+        };
+        self.total = may_meet.map(|letters| self.done_before + letters);
         let total = self.total;
         if let Some(rate) = self.per_second {
             options = options.per_second(rate);
@@ -210,7 +210,7 @@ impl<'a> Bulk<'a> {
             }
             told.push(PlannedLetter::of(&self.queue, letter));
             let done = self.done_before + told.len() as u64;
-            (self.progress)(BulkProgress { done, total: total.max(done), waits: false });
+            (self.progress)(BulkProgress { done, total: total.map(|total| total.max(done)), waits: false });
         };
         let mut tell_copy = |letter: &DeadLetter| copies.push(PlannedLetter::of(&self.queue, letter));
         let seen = self.seen.get_or_insert_with(|| letters.none_seen());
@@ -238,8 +238,8 @@ impl<'a> Bulk<'a> {
         let met = report.count + report.skipped.len() as u64;
         let is_full = self.limit.is_some_and(|limit| met >= limit);
         // A limit ends it before it has looked for all.
-        let looked_for = planned.filter(|_| report.stopped.is_none());
-        report.missing = looked_for.map(|all| if is_full { 0 } else { all.saturating_sub(met + copies) });
+        let looked_for = planned.filter(|all| report.stopped.is_none() && (!is_full || met + copies >= *all));
+        report.missing = looked_for.map(|all| all.saturating_sub(met + copies));
         let has_met_all =
             report.unseen == Some(0) || is_full || planned.is_some_and(|planned| met + copies >= planned);
         report.complete = has_met_all && report.stopped.is_none();

@@ -144,13 +144,11 @@ impl Admin {
                 plan.jobs.iter().map(|job| self.cancel_request(job)).collect::<Result<_, _>>()?;
             let all = requests.len();
             let (made, wait, failure) = self.make_requests(requests).await;
-            let distinct = sleep(wait);
-            let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
-            let queues: BTreeSet<&str> = plan.jobs.iter().map(|job| job.queue.as_str()).collect();
-            let listens = |record: &_| queues.iter().any(|queue| WorkerRecord::listens_to(record, queue));
-            let notified = records.notify(self.clock().now(), listens).await;
-            // A job that is sent from now on has another time than the requests.
-            distinct.await;
+            let notified = match made {
+                // The storage takes no requests: notifications would fail as well, after all their repetitions.
+                0 => Ok(0),
+                _ => self.notify(plan, wait).await,
+            };
             let text = match failure {
                 Some(_) => format!(
                     "{made} of {all} jobs: their cancellation was requested; for {} it may not be",
@@ -169,6 +167,18 @@ impl Admin {
         };
         let summary = |report: &CancelReport| format!("requested from {} workers", report.workers);
         self.act(Action::Cancel, plan.deed(), work, summary).await
+    }
+
+    /// Notifies the workers of the queues of a plan of requests that were made. Ends after `wait`: a job that is sent from then on has another
+    /// time than the requests.
+    async fn notify(&self, plan: &CancelPlan, wait: Duration) -> Result<u64, Error> {
+        let distinct = sleep(wait);
+        let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
+        let queues: BTreeSet<&str> = plan.jobs.iter().map(|job| job.queue.as_str()).collect();
+        let listens = |record: &_| queues.iter().any(|queue| WorkerRecord::listens_to(record, queue));
+        let notified = records.notify(self.clock().now(), listens).await;
+        distinct.await;
+        notified
     }
 
     /// Makes requests until too many fail in a row. Returns the number of those that were made, the time after which jobs that are sent are

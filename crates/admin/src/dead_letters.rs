@@ -233,12 +233,12 @@ impl Admin {
         filter: &DeadLetterFilter,
     ) -> Result<DeadLetterPage, Error> {
         let letters = self.dead_letter_queue(queue).await?;
-        let (count, peeked) = (letters.count().await?, letters.peek().await?);
+        let (count, peeked) = (letters.known_count().await?, letters.peek().await?);
         let (now, looked_at) = (self.now_for(queue, filter).await?, peeked.len() as u64);
         let mut found = Found::new(queue, usize::MAX);
         peeked.iter().filter(|letter| filter.selects(letter, now)).for_each(|letter| found.add(letter));
         found.prove(&self.storage).await?;
-        Ok(found.page(looked_at, looked_at >= count))
+        Ok(found.page(looked_at, count.is_some_and(|count| looked_at >= count)))
     }
 
     /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead letters are invisible to others while it

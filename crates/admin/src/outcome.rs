@@ -9,7 +9,10 @@ use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use serde::Serialize;
 
 use super::event::Deed;
-use super::{Action, Admin, DeadLetterPlan, HistoryFilter, JobFilter, JobReference, JobState, PlannedLetter};
+use super::{
+    Action, Admin, BulkReport, DeadLetterPlan, HistoryFilter, JobFilter, JobReference, JobState,
+    PlannedLetter,
+};
 
 /// The most jobs of each state, and of the history, among which those of a plan are looked for.
 const MAX_LOOKED_AT: usize = 100_000;
@@ -21,7 +24,8 @@ const PAGE: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct PlanOutcome {
-    /// The number of jobs whose dead letters were not put back or deleted.
+    /// The number of jobs whose dead letters were not put back or deleted. Where a storage does not keep the times at which letters come, as
+    /// Service Bus, also of jobs that have died again.
     pub left: u64,
     /// The number of jobs that wait, are delayed, or run.
     pub open: u64,
@@ -176,6 +180,18 @@ impl Admin {
         self.outcome_with(plan, LookFor::default()).await
     }
 
+    /// Looks for the jobs that a redrive has put back, like [`outcome`](Self::outcome) for those of a plan: a dead letter that was there before
+    /// the redrive is a copy of one that was put back, and not [`left`](PlanOutcome::left).
+    ///
+    /// # Errors
+    /// As [`outcome`](Self::outcome).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn outcome_of(&self, report: &BulkReport) -> Result<PlanOutcome, Error> {
+        self.outcome_with(&report.plan(), LookFor { receives: false, was_put_back: true }).await
+    }
+
     /// Looks for the jobs of a plan like [`outcome`](Self::outcome), also behind the first 32 dead letters, which are invisible to others
     /// meanwhile. Costs one request for 32 dead letters, and one for each to put it back.
     ///
@@ -244,9 +260,9 @@ impl Admin {
         }
         self.search_queue(queue, &mut search).await?;
         let dead = self.dead_letter_queue(queue).await?;
-        let (count, peeked) = (dead.count().await?, dead.peek().await?);
+        let (count, peeked) = (dead.known_count().await?, dead.peek().await?);
         peeked.iter().for_each(|letter| search.found_dead(letter));
-        if peeked.len() as u64 >= count || search.has_found_all() {
+        if count.is_some_and(|count| peeked.len() as u64 >= count) || search.has_found_all() {
             return Ok(search);
         }
         if !look.receives {

@@ -42,7 +42,28 @@ pub struct PauseOptions {
     until: Option<SystemTime>,
     length: Option<Duration>,
     note: Option<String>,
-    replaces: bool,
+    replaces: Replaces,
+}
+
+/// The pauses that a new one may replace.
+#[derive(Debug, Clone, Default)]
+enum Replaces {
+    #[default]
+    None,
+    Any,
+    /// The one with this text.
+    Shown(String),
+}
+
+impl Replaces {
+    fn allows(&self, holds: &Pause) -> bool {
+        match self {
+            Self::None => false,
+            Self::Any => true,
+            // A form may change the blanks.
+            Self::Shown(text) => holds.to_string().split_whitespace().eq(text.split_whitespace()),
+        }
+    }
 }
 
 impl PauseOptions {
@@ -68,7 +89,14 @@ impl PauseOptions {
     /// Replaces a pause that holds. By default such a pause is an error if these options have an end or a note: another operator may have
     /// made it.
     pub fn replacing(mut self, replaces: bool) -> Self {
-        self.replaces = replaces;
+        self.replaces = if replaces { Replaces::Any } else { Replaces::None };
+        self
+    }
+
+    /// Replaces a pause that holds if its text is still `shown`, which another operator may have seen before: that of a [`Pause`]. Blanks do
+    /// not count. Another pause is an error. It replaces [`replacing`](Self::replacing).
+    pub fn replacing_shown(mut self, shown: impl fmt::Display) -> Self {
+        self.replaces = Replaces::Shown(shown.to_string());
         self
     }
 
@@ -153,7 +181,8 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// As [`pause`](Self::pause); [`Conflict`](ErrorKind::Conflict) if a pause holds and is not to be [replaced](PauseOptions::replacing);
+    /// As [`pause`](Self::pause); [`Conflict`](ErrorKind::Conflict) if a pause holds and is not to be [replaced](PauseOptions::replacing), or is another
+    /// than the one [shown](PauseOptions::replacing_shown);
     /// [`Invalid`](ErrorKind::Invalid) for a time that has passed or is outside of the calendar, and for a note that is too long.
     ///
     /// # Cancel safety
@@ -226,18 +255,18 @@ impl Admin {
         if options.note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE) {
             return Err(invalid(&format!("the note is too long: it may have {MAX_NOTE} characters")));
         }
-        let pause = Pause { by: Some(self.operator.to_string()), until, note: options.note };
+        let pause = Pause { by: Some(self.operator.trim().to_owned()), until, note: options.note };
         self.change_metadata(&name, |metadata| {
             let settings = resolve(metadata).0;
             let holds = settings.is_paused(now).then(|| Pause::of(metadata, &settings));
             if let Some(holds) = &holds {
                 // A repeated request whose first answer was lost finds its own pause.
-                let is_same = *holds == pause && !options.replaces;
+                let is_same = *holds == pause;
                 let says_nothing = pause.until.is_none() && pause.note.is_none();
-                if is_same || says_nothing && !options.replaces {
+                if matches!(options.replaces, Replaces::None) && (is_same || says_nothing) {
                     return Ok((PauseMade::Unneeded, false));
                 }
-                if !options.replaces {
+                if !options.replaces.allows(holds) {
                     let text = format!(
                         "the queue `{name}` is paused already{holds}; replace that pause, or resume the queue first"
                     );

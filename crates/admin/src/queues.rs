@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use futures_util::{StreamExt, stream};
-use jobqueue::__internals::storage_time;
+use futures_util::{StreamExt, join, stream};
+use jobqueue::__internals::{QueueReading, oldest_age};
 use jobqueue::settings::{Metadata, QueueSettings};
-use jobqueue::storage::{
-    MAX_MESSAGES, MessageState, QueueProperties, Queues, StateCounts, StoreError, StoreErrorKind,
-};
+use jobqueue::storage::{StateCounts, StoreError, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
@@ -138,78 +136,29 @@ impl Admin {
     }
 
     async fn look_at(&self, name: &QueueName) -> Result<QueueOverview, Error> {
-        let store = self.storage.queues();
-        let dead = async {
-            match name.dead_letter() {
-                Ok(dead) if !name.is_dead_letter() => count(store, &dead).await,
-                _ => Ok(0),
-            }
-        };
-        let first_due = async {
-            let Some(index) = store.powers().index.as_deref() else { return Ok(None) };
-            let page = index.messages(name, MessageState::Waiting, None, 1).await?;
-            Ok(page.messages.first().map(|(_, due)| *due))
-        };
-        let (properties, peeked, dead, states, first_due) = futures_util::join!(
-            properties(store, name),
-            store.peek(name, MAX_MESSAGES),
-            dead,
-            store.counts_by_state(name),
-            first_due
-        );
+        let states = self.storage.queues().counts_by_state(name);
+        let (reading, states) = join!(QueueReading::take(&self.storage, name), states);
         let missing = |e: StoreError| not_found(e, name);
-        let (Counted { length, metadata, now }, peeked) =
-            (properties.map_err(missing)?, peeked.map_err(missing)?);
-        let now = storage_time(&self.storage, now).await.ok().flatten();
-        let first_due = first_due.map_err(missing)?;
-        let oldest = first_due.or(peeked.iter().map(|message| message.inserted).min());
-        let visible = peeked.len() as u64;
-        let reach = store.powers().peek_reach;
+        let QueueReading { length, visible, visible_is_exact, oldest, dead_letters, metadata, now } =
+            reading.map_err(missing)?;
         let errors = [
             length.as_ref().err().map(|error| format!("the messages cannot be counted: {}", chain(error))),
-            dead.as_ref().err().map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
+            dead_letters
+                .as_ref()
+                .err()
+                .map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
         ];
         let errors: Vec<_> = errors.into_iter().flatten().collect();
-        let length = length.ok();
         Ok(QueueOverview {
-            length: length.map(|length| length.max(visible)),
+            length: length.ok(),
             visible: Some(visible),
-            visible_is_exact: visible < MAX_MESSAGES.into()
-                && reach.is_none_or(|reach| length.is_some_and(|length| length <= reach)),
+            visible_is_exact,
             states: states.map_err(missing)?,
-            // Two clocks may differ: what was inserted in the future is new.
-            oldest: oldest.zip(now).map(|(at, now)| now.duration_since(at).unwrap_or_default()),
+            oldest,
             error: (!errors.is_empty()).then(|| errors.join("; ")),
-            dead_letters: dead.ok(),
-            ..QueueOverview::unread(name).with_metadata(&metadata, now.unwrap_or_else(|| self.clock().now()))
+            dead_letters: dead_letters.ok(),
+            ..QueueOverview::unread(name).with_metadata(&metadata, now)
         })
-    }
-}
-
-/// The properties of a queue whose messages the storage may be unable to count.
-struct Counted {
-    length: Result<u64, StoreError>,
-    metadata: Metadata,
-    now: Option<SystemTime>,
-}
-
-async fn properties(store: &Queues, queue: &QueueName) -> Result<Counted, StoreError> {
-    match store.queue_properties(queue).await {
-        Ok(QueueProperties { metadata, approximate_count, now, .. }) => {
-            Ok(Counted { length: Ok(approximate_count), metadata, now })
-        }
-        Err(e) if e.kind() == StoreErrorKind::Unsupported => {
-            Ok(Counted { length: Err(e), metadata: store.queue_metadata(queue).await?, now: None })
-        }
-        Err(e) => Err(e),
-    }
-}
-
-async fn count(store: &Queues, queue: &QueueName) -> Result<u64, Error> {
-    match store.queue_properties(queue).await {
-        Ok(properties) => Ok(properties.approximate_count),
-        Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(0),
-        Err(e) => Err(e.into()),
     }
 }
 
@@ -239,6 +188,11 @@ impl QueueOverview {
         let mut present = workers.iter().filter(|worker| !worker.stale);
         self.visible.is_some_and(|visible| visible > 0)
             && !present.any(|worker| worker.record.listens_to(&self.name))
+    }
+
+    /// Returns the age that metrics report: [`oldest`](Self::oldest), and zero if no message is visible. `None` if that is not known.
+    pub fn age(&self) -> Option<Duration> {
+        oldest_age(self.oldest, self.visible?, self.visible_is_exact)
     }
 
     /// Returns all settings with their values; none if the queue could not be read. The [pause](Self::pause) is no setting.

@@ -16,8 +16,8 @@ pub struct BulkProgress {
     /// The number of dead letters that were dealt with.
     pub done: u64,
     /// The number of dead letters of the plan; without one, about how many there were when it began, those included that the filter does
-    /// not select.
-    pub total: u64,
+    /// not select. `None` if the storage cannot count them.
+    pub total: Option<u64>,
     /// True while a redrive waits until the jobs of its canary have ended.
     pub waits: bool,
 }

@@ -77,7 +77,10 @@ impl Admin {
     ) -> Result<SettingsPlan, Error> {
         let wanted: Vec<(String, Option<String>)> = wanted
             .into_iter()
-            .map(|(name, value)| (name.as_ref().to_owned(), value.map(|value| value.as_ref().to_owned())))
+            // Queues of Azure Storage do not keep blanks around a value.
+            .map(|(name, value)| {
+                (name.as_ref().to_owned(), value.map(|value| value.as_ref().trim().to_owned()))
+            })
             .collect();
         let now = self.metadata(&QueueName::new(queue)?).await?;
         let mut changes = BTreeMap::new();
@@ -120,10 +123,17 @@ impl Admin {
                     metadata.insert(change.name.clone(), value.clone());
                 }
             }
-            if self.replace_metadata(&name, &before, &metadata).await? {
-                return Ok(());
-            }
-            let text = format!("the settings of `{name}` have changed since the plan was made; plan again");
+            let text = match self.replace_metadata(&name, &before, &metadata).await? {
+                Replaced::Yes => return Ok(()),
+                Replaced::No => {
+                    format!("the settings of `{name}` have changed since the plan was made; plan again")
+                }
+                Replaced::Maybe => {
+                    format!(
+                        "another program has changed the settings of `{name}` at the same time; plan again"
+                    )
+                }
+            };
             Err(Error::new(ErrorKind::Conflict, text))
         };
         let change = |change: &SettingChange| match &change.to {
@@ -146,32 +156,49 @@ impl Admin {
         name: &QueueName,
         change: impl Fn(&mut Metadata) -> Result<(T, bool), Error>,
     ) -> Result<T, Error> {
+        // The result of the first attempt that may have been made, if another program has changed the metadata at the same time.
+        let mut made = None;
         for _ in 0..ATTEMPTS {
             let before = self.metadata(name).await?;
             let mut metadata = before.clone();
             let (result, writes) = change(&mut metadata)?;
-            if !writes || self.replace_metadata(name, &before, &metadata).await? {
-                return Ok(result);
+            if !writes {
+                return Ok(made.unwrap_or(result));
+            }
+            match self.replace_metadata(name, &before, &metadata).await? {
+                Replaced::Yes => return Ok(made.unwrap_or(result)),
+                Replaced::Maybe => made = made.or(Some(result)),
+                Replaced::No => {}
             }
         }
         let text = format!("other programs keep changing the metadata of `{name}`; try again");
         Err(Error::new(ErrorKind::Conflict, text))
     }
 
-    /// Replaces the metadata of a queue; returns false if it is not `before` any more.
+    /// Replaces the metadata of a queue, if it is `before`.
     async fn replace_metadata(
         &self,
         name: &QueueName,
         before: &Metadata,
         metadata: &Metadata,
-    ) -> Result<bool, Error> {
+    ) -> Result<Replaced, Error> {
         metadata.check().map_err(|problem| Error::new(ErrorKind::Invalid, problem))?;
         match self.storage.queues().replace_queue_metadata(name, before, metadata).await {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == StoreErrorKind::ConditionNotMet => Ok(false),
-            Err(error) => Err(not_found(error, name)),
+            Ok(()) => Ok(Replaced::Yes),
+            Err(error) if error.kind() != StoreErrorKind::ConditionNotMet => Err(not_found(error, name)),
+            Err(error) if error.is_ambiguous() => Ok(Replaced::Maybe),
+            Err(_) => Ok(Replaced::No),
         }
     }
+}
+
+/// Whether metadata was replaced.
+enum Replaced {
+    Yes,
+    /// It was not as expected.
+    No,
+    /// Another program has replaced it at the same time: it was written and is lost, or was not, or is there with other changes.
+    Maybe,
 }
 
 /// Returns why a change is not made: workers would not use the value, the storage would not take it, or it is no setting.

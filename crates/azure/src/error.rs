@@ -109,7 +109,8 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
         // A failure inside the service says nothing about its earlier effects, and neither does an answer that another
         // server wrote.
         .with_ambiguous((status >= 500 || !is_of_the_service(headers)) && call.changes())
-        .with_retry_after(retry_after(headers));
+        .with_retry_after(retry_after(headers))
+        .with_answered_at(date(headers).filter(|_| is_of_the_service(headers)));
     if let Some(id) = request {
         error = error.with_source(RequestId(id));
     }
@@ -224,9 +225,14 @@ fn hint(kind: StoreErrorKind, code: Option<&str>, status: u16, skew: Option<Dura
 
 /// Returns the difference between this machine's clock and the service's.
 fn skew(headers: &Headers) -> Option<Duration> {
-    let theirs = http_date(headers.get_optional_str(&HeaderName::from_static("date"))?)?;
+    let theirs = date(headers)?;
     let ours = SystemTime::now();
     Some(ours.duration_since(theirs).unwrap_or_else(|early| early.duration()))
+}
+
+/// Returns the time of an answer.
+fn date(headers: &Headers) -> Option<SystemTime> {
+    http_date(headers.get_optional_str(&HeaderName::from_static("date"))?)
 }
 
 fn retry_after(headers: &Headers) -> Option<Duration> {

@@ -118,6 +118,9 @@ fn a_wrong_clock_is_told() {
     let date = "Fri, 20 Nov 2020 20:37:46 GMT";
     let error = answer(403, &[("x-ms-error-code", "AuthenticationFailed"), ("date", date)], true);
     assert!(error.to_string().contains("clock"), "{error}");
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_605_904_666);
+    assert_eq!(error.answered_at(), Some(time));
+    assert_eq!(answer(404, &[("date", date)], false).answered_at(), None, "another server has answered");
     let error = answer(403, &[("x-ms-error-code", "AuthenticationFailed")], true);
     assert!(!error.to_string().contains("clock"), "{error}");
     assert!(error.to_string().contains("signature or token is wrong"), "{error}");

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::{StreamExt, stream};
-use jobqueue::__internals::storage_time;
+use jobqueue::__internals::QueueReading;
 use jobqueue::message::MessageDefaults;
 use jobqueue::settings::{QueueSettings, SettingOverrides};
-use jobqueue::storage::{MAX_MESSAGES, StoreError, StoreErrorKind};
+use jobqueue::storage::StoreError;
 use jobqueue::{Error, QueueName, Storage};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::ObservableGauge;
@@ -46,8 +46,9 @@ struct Reading {
 impl Telemetry {
     /// Reads the length of these queues, the age of their oldest message, the number of their dead letters and whether they are paused at this
     /// interval, for the gauges `jobqueue.queue.length`, `jobqueue.queue.oldest_age`, `jobqueue.queue.dead_letters` and
-    /// `jobqueue.queue.paused`, until the future is dropped. One process for all is enough. Each reading costs three requests for each
-    /// queue, and a listing where these do not return the storage's time; the shortest interval is one second.
+    /// `jobqueue.queue.paused`, until the future is dropped: the figures of `jobqueue queue show` and of the dashboard's metrics. One process for
+    /// all is enough. Each reading costs three requests for each queue, one more where the storage shows all its jobs, and a listing where
+    /// these do not return the storage's time; the shortest interval is one second.
     ///
     /// A queue that cannot be read keeps its last numbers for three intervals, and then has none: it never counts as empty.
     ///
@@ -127,7 +128,7 @@ impl Telemetry {
         let ages = Arc::clone(readings);
         let oldest = meter.f64_observable_gauge(QUEUE_OLDEST).with_unit("s");
         let oldest = oldest.with_description(
-            "Age of the oldest of the next messages of a queue; none where a peek shows too few to know it.",
+            "Time since the oldest visible message was due, or was inserted where the storage shows no more; 0 if none is visible, and none if that is not known.",
         );
         let oldest = oldest.with_callback(move |observer| {
             for (queue, reading) in all(&ages) {
@@ -156,43 +157,16 @@ async fn read(storage: &Storage, queue: &QueueName, every: Duration, readings: &
 }
 
 async fn look_at(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreError> {
-    let (length, metadata, now) = match storage.queues().queue_properties(queue).await {
-        Ok(properties) => (Some(properties.approximate_count), properties.metadata, properties.now),
-        Err(error) if error.kind() == StoreErrorKind::Unsupported => {
-            (None, storage.queues().queue_metadata(queue).await?, None)
-        }
-        Err(error) => return Err(error),
-    };
-    let peeked = storage.queues().peek(queue, MAX_MESSAGES).await?;
-    let dead_letters = dead_letters(storage, queue).await;
-    let oldest = peeked.iter().map(|message| message.inserted).min();
-    let reach = storage.queues().powers().peek_reach;
-    let may_be_hidden =
-        oldest.is_none() && reach.is_some_and(|reach| length.is_none_or(|length| length > reach));
-    let now = storage_time(storage, now).await.ok().flatten();
-    let own = storage.runtime().clock().now();
+    let reading = QueueReading::take(storage, queue).await?;
     let (settings, _) =
-        QueueSettings::resolve(&metadata, &MessageDefaults::new(), &SettingOverrides::default());
+        QueueSettings::resolve(&reading.metadata, &MessageDefaults::new(), &SettingOverrides::default());
     Ok(Reading {
-        length: length.map(|length| length.max(peeked.len() as u64)),
-        // Two clocks may differ: what was inserted in the future is new.
-        oldest: now
-            .filter(|_| !may_be_hidden)
-            .map(|now| oldest.and_then(|at| now.duration_since(at).ok()).unwrap_or_default()),
-        dead_letters,
-        is_paused: settings.is_paused(now.unwrap_or(own)),
+        oldest: reading.age(),
+        is_paused: settings.is_paused(reading.now),
+        length: reading.length.ok(),
+        dead_letters: reading.dead_letters.ok(),
         read: Instant::now(),
     })
-}
-
-/// Returns the number of dead letters; `None` if it cannot be read, as with a role for the queue alone.
-async fn dead_letters(storage: &Storage, queue: &QueueName) -> Option<u64> {
-    match storage.queues().queue_properties(&queue.dead_letter().ok()?).await {
-        Ok(properties) => Some(properties.approximate_count),
-        // The first dead letter makes their queue.
-        Err(error) if error.kind() == StoreErrorKind::QueueNotFound => Some(0),
-        Err(_) => None,
-    }
 }
 
 /// The readings that gauges tell, until this is dropped.

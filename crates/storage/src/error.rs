@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::text::chain;
 
@@ -34,6 +34,7 @@ struct Inner {
     detail: Option<String>,
     ambiguous: bool,
     retry_after: Option<Duration>,
+    answered_at: Option<SystemTime>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -139,6 +140,7 @@ impl StoreError {
             detail: None,
             ambiguous: false,
             retry_after: None,
+            answered_at: None,
             source: None,
         }))
     }
@@ -171,9 +173,16 @@ impl StoreError {
         self
     }
 
+    /// Sets the storage's time at which it refused the operation.
+    #[must_use]
+    pub fn with_answered_at(mut self, at: impl Into<Option<SystemTime>>) -> Self {
+        self.0.answered_at = at.into();
+        self
+    }
+
     /// Returns the error of a whole command once for each of its `parts`.
     pub fn for_each(self, parts: usize) -> impl Iterator<Item = Self> {
-        let Inner { kind, operation, subject, detail, ambiguous, retry_after, source } = *self.0;
+        let Inner { kind, operation, subject, detail, ambiguous, retry_after, answered_at, source } = *self.0;
         let source = source.map(Arc::<dyn std::error::Error + Send + Sync>::from);
         (0..parts).map(move |_| {
             Self(Box::new(Inner {
@@ -183,6 +192,7 @@ impl StoreError {
                 detail: detail.clone(),
                 ambiguous,
                 retry_after,
+                answered_at,
                 source: source.clone().map(Into::into),
             }))
         })
@@ -244,6 +254,11 @@ impl StoreError {
     /// Returns the pause that the storage asks for before the next call.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
+    }
+
+    /// Returns the storage's time at which it refused the operation, if its answer has one.
+    pub fn answered_at(&self) -> Option<SystemTime> {
+        self.0.answered_at
     }
 
     /// Returns the name of the operation that failed.

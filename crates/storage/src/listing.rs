@@ -61,7 +61,9 @@ pub async fn list_all(
     let (mut all, mut next) = (Listed::default(), None::<String>);
     loop {
         let page = match blobs.list_blobs(container, prefix, next.as_deref()).await {
-            Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(all),
+            Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => {
+                return Ok(Listed { now: all.now.or(e.answered_at()), ..all });
+            }
             page => page?,
         };
         all.now = all.now.or(page.now);

@@ -54,8 +54,8 @@ impl Queues {
     /// and read again after it: of two programs that write within one round trip to the storage, the first may lose its change unnoticed.
     ///
     /// # Errors
-    /// `ConditionNotMet` if the metadata is not `before`, or another program has replaced it during the write; those of
-    /// [`set_queue_metadata`](QueueStore::set_queue_metadata).
+    /// `ConditionNotMet` if the metadata is not `before`, or another program has replaced it during the write: then the error is
+    /// [ambiguous](StoreError::is_ambiguous). Those of [`set_queue_metadata`](QueueStore::set_queue_metadata).
     ///
     /// # Cancel safety
     /// If the future is dropped, the metadata is replaced or not.
@@ -68,7 +68,12 @@ impl Queues {
         if let Some(power) = &self.powers.metadata {
             return power.replace_queue_metadata(queue, before, metadata).await;
         }
-        let is_other = async |expected: &Metadata| Ok(self.queue_metadata(queue).await? != *expected);
+        // A storage that sends values as headers does not keep blanks around them.
+        let trimmed = |metadata: &Metadata| -> Metadata {
+            metadata.iter().map(|(name, value)| (name, value.trim())).collect()
+        };
+        let is_other =
+            async |expected: &Metadata| Ok(trimmed(&self.queue_metadata(queue).await?) != trimmed(expected));
         let changed =
             || StoreError::new(StoreErrorKind::ConditionNotMet, Operation::SetQueueMetadata.as_str(), queue);
         if is_other(before).await? {
@@ -76,7 +81,7 @@ impl Queues {
         }
         self.store.set_queue_metadata(queue, metadata).await?;
         match is_other(metadata).await {
-            Ok(true) => Err(changed()),
+            Ok(true) => Err(changed().with_ambiguous(true)),
             Ok(false) => Ok(()),
             Err(error) => Err(StoreError::with_ambiguous(error, true)),
         }

@@ -28,7 +28,8 @@ const BLESS: &str = "JOBQUEUE_BLESS";
 /// - a change of the wire form, of the queue or of the key fails the test, with the differences;
 /// - files of earlier versions, aliases and types named by `upgrade_from` must still decode and be valid, under the media type that
 ///   they name;
-/// - a file of the same Rust type under a former kind fails the test, unless `alias` names the kind.
+/// - a file of the same Rust type under a former kind fails the test, unless `alias` names the kind. A file names its Rust type since it was
+///   blessed last; a kind and a module that are renamed in one change are not recognised.
 ///
 /// After `version` is raised, bless again: the file of the old version stays, and must stay readable.
 ///

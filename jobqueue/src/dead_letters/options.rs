@@ -86,7 +86,8 @@ impl DeadLetterOptions {
         self
     }
 
-    /// Leaves dead letters alone that came after `time`, by the storage's clock. The default is the beginning of the pass.
+    /// Leaves dead letters alone that came after `time`, by the storage's clock. The default is the beginning of the pass. On Service Bus the
+    /// time of a letter is the one that its worker has written; a letter that the service has moved itself counts as old as its message.
     #[must_use]
     pub fn before(mut self, time: Option<SystemTime>) -> Self {
         self.before = time;

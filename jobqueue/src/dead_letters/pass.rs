@@ -58,6 +58,8 @@ struct Pass<'p> {
     action: PassAction,
     /// The time at which the pass began, by the storage's clock. It leaves later dead letters alone.
     began: Option<SystemTime>,
+    /// The time at which the current page was leased, by the storage's clock.
+    now: Option<SystemTime>,
     looked_at: HashSet<MessageId>,
     /// The earliest time for the next letter at the requested rate.
     next: Instant,
@@ -243,6 +245,7 @@ impl DeadLetterQueue {
             options,
             action,
             began: options.before,
+            now: None,
             looked_at: HashSet::new(),
             next: Instant::now(),
             at_once: 1,
@@ -266,16 +269,19 @@ impl DeadLetterQueue {
         let (mut pages_of_new, mut known_in_a_row) = (0, 0);
         // Behind a time that has passed there may be many before the first that is meant.
         let max_new_pages = match pass.options.before {
-            Some(_) => MAX_NEW_PAGES + self.count().await? / u64::from(MAX_MESSAGES),
+            Some(_) => {
+                MAX_NEW_PAGES + self.known_count().await?.unwrap_or_default() / u64::from(MAX_MESSAGES)
+            }
             None => MAX_NEW_PAGES,
         };
         let mut pauses = UNANSWERED.iter();
         while !pass.is_over() {
             let requested = Instant::now();
             let Received { messages: page, is_uncertain, is_partial, .. } = self.page().await?;
-            if let (None, Some(first)) = (pass.began, page.first()) {
+            if let Some(first) = page.first() {
                 let held = first.granted.unwrap_or(HOLD);
-                pass.began = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
+                pass.now = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
+                pass.began = pass.began.or(pass.now);
             }
             // If there are many, the first may be visible again before the last was read, and come before it: storages promise no
             // order. So the pass ends when nothing is left, or when it has met as many known letters in a row as there can be.
@@ -362,12 +368,28 @@ impl DeadLetterQueue {
             }
             Err(problem) => (DeadLetterEntry::External, self.letter_without_text(problem, &found)),
         };
+        if self.has_died_since(pass, &letter) {
+            pass.report.newer += 1;
+            pass.leave(message);
+            return None;
+        }
         if !pass.options.picks(&letter, pass.began.unwrap_or(inserted)) {
             pass.leave(message);
             return None;
         }
         let until = requested + granted.unwrap_or(HOLD);
         Some(Held { message, until, entry, letter, inserted, group })
+    }
+
+    /// Returns whether a job has died since the pass began, where a letter has the time of its message: by the time that a worker has written
+    /// into it. A time to come is not believed: a producer may have written it, to keep its letter from every pass.
+    fn has_died_since(&self, pass: &Pass<'_>, letter: &DeadLetter) -> bool {
+        let (true, Some(began), Some(now), Some(died)) =
+            (self.core.store().powers().dead_letters.is_some(), pass.began, pass.now, letter.time)
+        else {
+            return false;
+        };
+        died > began && died <= now
     }
 
     /// Acts on a letter. A copy of another one is deleted.

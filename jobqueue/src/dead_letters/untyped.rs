@@ -9,7 +9,7 @@ use super::letter::{DeadLetter, DeadLetterEntry};
 use crate::error::{Error, ErrorKind};
 use crate::queue_core::QueueCore;
 use crate::storage::QueueName;
-use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, StoreErrorKind};
+use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, StoreError, StoreErrorKind};
 
 /// The storage's own record of a letter.
 pub(crate) struct StorageRecord<'l> {
@@ -43,6 +43,14 @@ impl DeadLetterQueue {
             Ok(properties) => Ok(properties.approximate_count),
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(0),
             Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Returns the approximate number of letters; `None` if the storage cannot count them.
+    pub async fn known_count(&self) -> Result<Option<u64>, Error> {
+        match self.count().await {
+            Err(error) if is_unsupported(&error) => Ok(None),
+            counted => counted.map(Some),
         }
     }
 
@@ -103,4 +111,8 @@ impl DeadLetterQueue {
 /// Returns the error of a letter whose text the storage cannot return.
 pub(super) fn unreadable(problem: &str) -> Error {
     Error::new(ErrorKind::Undecodable, format!("the text of the dead letter cannot be read: {problem}"))
+}
+
+fn is_unsupported(error: &Error) -> bool {
+    StoreError::in_chain(error).is_some_and(|cause| cause.kind() == StoreErrorKind::Unsupported)
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use jobqueue::Storage;
 use jobqueue::clock::ManualClock;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{PutMessage, UpdateMessage};
+use jobqueue::{Queue, Runtime, Storage};
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::jobs::{Work, work};
 use super::late_answers::pass;
 use super::{Bench, MINUTE, options};
 
@@ -116,4 +118,28 @@ async fn options_may_last_for_ever() {
         let leased = timeout(MINUTE / 6, bench.get_from(&storage)).await.expect("no message comes").unwrap();
         storage.queues().delete(&bench.queue, &leased.message, Default::default()).await.unwrap();
     }
+}
+
+// The time of a letter is that at which its message was sent.
+#[tokio::test]
+async fn a_job_that_dies_during_a_pass_is_left_alone() {
+    let bench = Bench::new();
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    for name in ["first", "second"] {
+        queue.send(&work(name)).await.unwrap();
+    }
+    let kill = async |queue: &Queue<Work>| {
+        queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("no").await.unwrap();
+    };
+    kill(&queue).await;
+    let began = SystemTime::now() + Duration::from_secs(5);
+    let clock = Arc::new(ManualClock::at(SystemTime::now() + Duration::from_secs(10)));
+    let later = bench.storage.clone().with_runtime(Runtime::new().with_clock(clock));
+    kill(&later.queue().await.unwrap()).await;
+    bench.emulator.advance(MINUTE);
+    let options = DeadLetterOptions::new().before(Some(began));
+    let report = queue.dead_letters().unwrap().purge(options).await.unwrap();
+    assert_eq!((report.moved.len(), report.newer), (1, 1), "{report:?}");
+    let rest = queue.dead_letters().unwrap().purge(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!(rest.moved.len(), 1, "{rest:?}");
 }

@@ -78,7 +78,9 @@ pub(crate) async fn run(
     let shown = bar.clone();
     let report = bulk
         .on_progress(move |progress| {
-            shown.set_length(progress.total);
+            if let Some(total) = progress.total {
+                shown.set_length(total);
+            }
             shown.set_position(progress.done);
             shown.set_message(if progress.waits { "waits until these have ended" } else { "" });
         })
@@ -151,7 +153,7 @@ async fn ask(
 
 /// Returns a bar on standard error, hidden unless that is a terminal.
 fn progress_bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     match ProgressStyle::with_template("{wide_bar} {pos}/{len} {per_sec} {eta} {msg}") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,

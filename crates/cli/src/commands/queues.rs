@@ -93,10 +93,10 @@ pub(crate) fn visible(queue: &QueueOverview) -> String {
 
 /// Returns the age of the oldest visible job; a question mark if there may be one.
 pub(crate) fn oldest(queue: &QueueOverview) -> String {
-    match queue.oldest {
-        Some(oldest) => age(oldest),
-        None if queue.visible == Some(0) && queue.visible_is_exact => "-".to_owned(),
-        None => "?".to_owned(),
+    match (queue.oldest, queue.age()) {
+        (Some(oldest), _) => age(oldest),
+        (None, Some(_)) => "-".to_owned(),
+        (None, None) => "?".to_owned(),
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Order {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
     pub(crate) done: u64,
-    pub(crate) total: u64,
+    pub(crate) total: Option<u64>,
     /// True while it waits until those that it has done have ended.
     pub(crate) waits: bool,
     /// The report, or the reason why there is none.

@@ -116,7 +116,7 @@ pub(crate) const DOCUMENTS: &[Document] = documents![
 /// All changes. They have a prefix of their own, so that no queue's name can be one of theirs.
 pub(crate) const CHANGES: &[Change] = changes![
     "/do/create-queue", [CreateQueue], ["queue"] => queue::create,
-    "/do/pause", [Pause], ["queue", "for", "note", "replace"] => queue::pause,
+    "/do/pause", [Pause], ["queue", "for", "note", "replace", "pause"] => queue::pause,
     "/do/resume", [Resume], ["queue"] => queue::resume,
     "/do/settings", [ChangeSettings], ["queue", "name", "value"] => queue::settings_change,
     "/do/send", [Send], ["queue", "kind", "payload", "delay", "version", "key", "id", "source", "contenttype"] => enqueue::send,

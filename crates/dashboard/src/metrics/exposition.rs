@@ -74,9 +74,8 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
         let values = snapshot.queues.iter().map(|(name, queue)| ([name.as_str()], value(queue)));
         writer.gauges(metric, values)?;
     }
-    // Without one, jobs that wait may lie behind those that a peek shows.
-    let oldest = |queue: &QueueFigures| queue.oldest_seconds.or((queue.waiting == 0).then_some(0.0));
-    let oldest = snapshot.queues.iter().filter_map(|(name, queue)| Some(([name.as_str()], oldest(queue)?)));
+    let oldest =
+        snapshot.queues.iter().filter_map(|(name, queue)| Some(([name.as_str()], queue.age_seconds?)));
     writer.gauges(list::OLDEST, oldest)?;
     let dead = snapshot.queues.iter().filter_map(|(name, queue)| Some(([name.as_str()], queue.dead? as f64)));
     writer.gauges(list::DEAD, dead)?;

@@ -23,6 +23,9 @@ pub struct QueueFigures {
     /// is visible, or, while jobs [wait](Self::waiting), if it is not known.
     #[serde(serialize_with = "rounded")]
     pub oldest_seconds: Option<f64>,
+    /// The seconds that metrics report: 0 if no message is visible, and `None` if that is not known.
+    #[serde(skip)]
+    pub(crate) age_seconds: Option<f64>,
     /// About how many dead letters there are; `None` if their queue cannot be read.
     pub dead: Option<u64>,
     /// The jobs completed a second over the last minute; `None` until two snapshots were taken.
@@ -82,6 +85,7 @@ impl QueueFigures {
             waiting,
             hidden: rest.saturating_sub(waiting),
             oldest_seconds: overview.oldest.map(|age| age.as_secs_f64()),
+            age_seconds: overview.age().map(|age| age.as_secs_f64()),
             dead: overview.dead_letters,
             rate: None,
             run_seconds: None,

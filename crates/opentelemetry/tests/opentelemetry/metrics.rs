@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use jobqueue::clock::Clock;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage};
-use jobqueue::{Context, JobError, Runtime, Storage};
+use jobqueue::{Context, JobError, Runtime, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 
 use crate::support::{Invoice, Kept, Order, value, worker};
@@ -174,9 +174,25 @@ async fn gauges_tell_length_and_age_and_never_an_unread_queue_as_empty() {
     watch.abort();
 }
 
+// It was as old as its delay at once, and an alert fired.
+#[tokio::test(start_paused = true)]
+async fn age_of_a_delayed_job_counts_since_it_was_due() {
+    let kept = Kept::new();
+    let telemetry = kept.builder().build();
+    let storage = telemetry.observe(Storage::memory());
+    let delayed = SendOptions::new().delay(Duration::from_secs(3_600));
+    storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).with(delayed).await.unwrap();
+    let watch = tokio::spawn(telemetry.watch_queues(&storage, &["orders"], Duration::from_secs(10)).unwrap());
+    tokio::time::sleep(Duration::from_secs(3_605)).await;
+    assert_eq!(sum(&kept, "jobqueue.queue.oldest_age", &[]), 0.0, "nothing is visible at the last look");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(sum(&kept, "jobqueue.queue.oldest_age", &[]) < 60.0);
+    watch.abort();
+}
+
 // Nothing was told of the queue.
 #[tokio::test(start_paused = true)]
-async fn queue_that_cannot_be_counted_still_says_whether_it_is_paused() {
+async fn queue_that_cannot_be_counted_has_all_other_gauges() {
     let kept = Kept::new();
     let faults = Faulty::new(&Storage::memory());
     let telemetry = kept.builder().build();
@@ -188,7 +204,9 @@ async fn queue_that_cannot_be_counted_still_says_whether_it_is_paused() {
     let watch = tokio::spawn(telemetry.watch_queues(&storage, &["orders"], Duration::from_secs(10)).unwrap());
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(kept.points("jobqueue.queue.length").is_empty(), "unknown is not zero");
-    assert_eq!(kept.points("jobqueue.queue.paused").len(), 1);
+    for name in ["jobqueue.queue.oldest_age", "jobqueue.queue.paused"] {
+        assert_eq!(kept.points(name).len(), 1, "{name}");
+    }
     watch.abort();
 }
 

@@ -50,7 +50,11 @@ pub(super) fn list(
     prefix: &str,
     marker: Option<&str>,
 ) -> Applied<BlobListing> {
-    let container = container(&view.connection, Operation::ListBlobs, name)?;
+    let container =
+        container(&view.connection, Operation::ListBlobs, name).map_err(|failure| match failure {
+            Failure::Refused(error) => error.with_answered_at(to_instant(view.now)).into(),
+            failure => failure,
+        })?;
     let mut statement = view.connection.prepare_cached(LIST)?;
     // No name is empty, so the empty marker is less than all names.
     let mut rows = statement.query(params![container, prefix, marker.unwrap_or("")])?;

@@ -157,7 +157,8 @@ impl BlobStore for MemoryBlobs {
     ) -> Result<BlobListing, StoreError> {
         let mut state = self.lock();
         let now = self.clock.now();
-        let rows = state.container(Operation::ListBlobs, container)?;
+        let rows =
+            state.container(Operation::ListBlobs, container).map_err(|error| error.with_answered_at(now))?;
         // The marker is the last name of the previous page.
         let start = match marker {
             Some(marker) if marker >= prefix => Bound::Excluded(marker),

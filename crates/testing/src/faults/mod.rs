@@ -146,7 +146,8 @@ impl Faulty {
         script.always.clear();
     }
 
-    /// Calls `hook` before each call of an operation, to signal a test or to choose a fault by the call.
+    /// Calls `hook` before each call of an operation, to signal a test or to choose a fault by the call. A hook that makes a call of this
+    /// operation itself, through the storage with the faults, waits for itself: let it use the storage inside.
     pub fn on(&self, operation: Operation, hook: impl FnMut(&Call) -> Option<Fault> + Send + 'static) {
         self.plan.lock().hooks.entry(operation).or_default().push(Arc::new(Mutex::new(hook)));
     }

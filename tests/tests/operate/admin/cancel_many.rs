@@ -214,6 +214,7 @@ async fn cancellation_ends_when_the_storage_takes_no_requests() {
     let error = operator(&faulty.storage()).cancel_all(&CancelPlan::of_jobs(jobs)).await.unwrap_err();
     assert!(error.to_string().starts_with("0 of 1000 jobs"), "{error:?}");
     assert!(faulty.calls_of(Operation::PutBlob) < 200, "{}", faulty.calls_of(Operation::PutBlob));
+    assert_eq!(faulty.calls_of(Operation::ListBlobs), 0, "no worker is notified of nothing");
 }
 
 #[tokio::test(start_paused = true)]

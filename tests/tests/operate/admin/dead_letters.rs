@@ -110,7 +110,7 @@ async fn redrive_that_is_told_to_stop_loses_nothing() {
         let token = CancellationToken::new();
         let stop = token.clone();
         let listen = move |progress: jobqueue_admin::BulkProgress| {
-            assert_eq!(progress.total, 40);
+            assert_eq!(progress.total, Some(40));
             if progress.done == 10 {
                 stop.cancel();
             }
@@ -357,4 +357,28 @@ async fn dead_letters_are_counted_by_their_errors() {
         let redriven = admin.redrive(QUEUE).filter(of_group).run().await.unwrap();
         assert_eq!((redriven.count, counts(&admin).await), (3, (3, 6)));
     }
+}
+
+// As on a partitioned queue of Service Bus without the claim Manage.
+#[tokio::test]
+async fn dead_letters_that_cannot_be_counted_can_be_listed_and_put_back() {
+    let inner = Storage::memory();
+    with_dead_letters(&inner, 3).await;
+    let faulty = Faulty::new(&inner);
+    faulty.plan_always(Operation::QueueProperties, Fault::Refuse(StoreErrorKind::Unsupported));
+    let admin = operator(&faulty.storage());
+    let page = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
+    assert_eq!((page.letters.len(), page.complete), (3, false));
+    let all = DeadLetterFilter::all();
+    let mut totals = Vec::new();
+    let preview = admin.redrive(QUEUE).filter(all.clone()).dry_run(true);
+    let preview = preview.on_progress(|progress| totals.push(progress.total)).run().await.unwrap();
+    assert_eq!((preview.count, preview.unseen, preview.complete), (3, None, false));
+    assert_eq!(totals, [None; 3]);
+    let first = admin.redrive(QUEUE).plan(preview.plan()).limit(1).run().await.unwrap();
+    assert_eq!((first.count, first.complete), (1, true), "it met as many as its limit");
+    let outcome = admin.outcome(&first.plan()).await.unwrap();
+    assert_eq!((outcome.open, outcome.unknown), (1, 0), "{outcome:?}");
+    let rest = admin.purge(QUEUE).plan(preview.plan()).run().await.unwrap();
+    assert_eq!((rest.count, rest.missing), (2, Some(1)));
 }

@@ -130,3 +130,17 @@ async fn a_plan_of_one_job_does_not_read_the_whole_queue() {
     assert!(faulty.calls_of(Operation::Get) - gets <= 3, "at most the first pages");
     assert!(faulty.calls_of(Operation::Update) - updates < 100, "the others are not leased");
 }
+
+#[tokio::test]
+async fn a_limit_leaves_open_what_of_a_plan_is_missing() {
+    let storage = Storage::memory();
+    let admin = die(&storage, numbered(0..3)).await;
+    let all = || admin.redrive(QUEUE).filter(DeadLetterFilter::all());
+    let plan = all().dry_run(true).run().await.unwrap().plan();
+    let purged = admin.purge(QUEUE).filter(DeadLetterFilter::new().ids(["1"])).run().await.unwrap();
+    assert_eq!(purged.count, 1);
+    let first = admin.redrive(QUEUE).plan(plan.clone()).limit(1).run().await.unwrap();
+    assert_eq!((first.count, first.missing), (1, None));
+    let rest = admin.redrive(QUEUE).plan(plan).run().await.unwrap();
+    assert_eq!((rest.count, rest.missing), (1, Some(2)));
+}

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
-use jobqueue::storage::Operation;
+use jobqueue::storage::{Intercepted, Interceptor, Operation, QueuePowers};
 use jobqueue::{ErrorKind, Storage};
-use jobqueue_admin::PauseOptions;
+use jobqueue_admin::{AccessLevel, OperatorResult, PauseOptions};
 use jobqueue_testing::faults::{Call, Faulty};
 use jobqueue_tests::jobs::in_memory;
 
-use crate::admin::support::operator;
+use crate::admin::support::{operator, watched};
 
 /// Returns a storage with a queue `mails` on which `meanwhile` happens before the next write of metadata, and that storage without it.
 async fn interrupted(
@@ -79,4 +79,60 @@ async fn pause_that_comes_meanwhile_is_not_replaced() {
     assert_eq!(refused.kind(), ErrorKind::Conflict);
     let note = operator(&storage).queue("mails").await.unwrap().pause.unwrap().note;
     assert_eq!(note.as_deref(), Some("the bank is down"));
+}
+
+/// Hides that a storage replaces metadata on condition, as Azure Storage does not.
+#[derive(Debug)]
+struct Unconditional;
+
+impl Interceptor for Unconditional {
+    fn queue_powers(&self, powers: QueuePowers) -> QueuePowers {
+        QueuePowers { metadata: None, ..powers }
+    }
+}
+
+/// Returns a storage without conditions with a queue `mails`, to which another program adds a setting between the write and the look after it.
+async fn written_twice(storage: &Storage) -> Storage {
+    let _ = operator(storage).create_queue("mails").await.unwrap();
+    let queues = Intercepted::queues(Arc::clone(storage.queues().store()), &Arc::new(Unconditional));
+    let faulty = Faulty::new(&Storage::new(queues, Arc::clone(storage.blobs()), "unconditional"));
+    let (is_written, inner) = (Arc::new(Mutex::new(Some(false))), storage.clone());
+    let note = Arc::clone(&is_written);
+    faulty.on(Operation::SetQueueMetadata, move |_: &Call| {
+        if let Some(is_written) = &mut *note.lock().unwrap() {
+            *is_written = true;
+        }
+        None
+    });
+    faulty.on(Operation::QueueProperties, move |_: &Call| {
+        if is_written.lock().unwrap().take_if(|is_written| *is_written).is_some() {
+            let (queue, queues) = ("mails".parse().unwrap(), inner.queues());
+            let metadata = now(queues.queue_metadata(&queue)).unwrap().with("poisonthreshold", "7");
+            now(queues.set_queue_metadata(&queue, &metadata)).unwrap();
+        }
+        None
+    });
+    faulty.storage()
+}
+
+// It was reported and recorded as a pause that was there already.
+#[tokio::test(start_paused = true)]
+async fn change_that_another_program_meets_is_reported_as_made() {
+    for resumes in [false, true] {
+        let storage = in_memory();
+        let faulty = written_twice(&storage).await;
+        let (admin, events) = watched(&faulty, AccessLevel::Operate);
+        if resumes {
+            let other = PauseOptions::new().note("the bank is down");
+            assert!(operator(&storage).pause_with("mails", other).await.unwrap());
+            assert!(admin.resume("mails").await.unwrap());
+        } else {
+            assert!(admin.pause_with("mails", PauseOptions::new().note("deploy")).await.unwrap());
+        }
+        let made = OperatorResult::Done(if resumes { "resumed" } else { "paused" }.to_owned());
+        assert_eq!(events.lock().unwrap().last().unwrap().result, made);
+        let queue = operator(&storage).queue("mails").await.unwrap();
+        assert_eq!(queue.paused, Some(!resumes));
+        assert_eq!(queue.settings["poisonthreshold"], "7");
+    }
 }

@@ -4,7 +4,7 @@ use askama::Template;
 use jobqueue_admin::{Action, DeadLetterPlan, PlannedLetter};
 
 use super::job::reference;
-use super::rows::{ErrorRow, Message};
+use super::rows::{ErrorRow, Message, batches_of};
 use super::selection::Selection;
 use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
@@ -81,7 +81,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     let page = Dead {
         layout: Layout::new(&request, "dead", format!("Dead letters of {queue}"))
             .with_look(&look)
-            .live(&request, &look, Cost::new(2, 0))
+            .live(&request, &look, Cost::new(2 + batches_of(&found.letters), 0))
             .noticed(fields.text("done")),
         queue: queue.to_owned(),
         errors: ErrorRow::all(&request, queue, &selection, &found.errors),

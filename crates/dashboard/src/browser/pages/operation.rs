@@ -103,7 +103,7 @@ async fn outcome_of(
 ) -> Arc<Result<PlanOutcome, String>> {
     let text = |error| PageError::from(error).text;
     // An outcome that cannot be read is not asked for again by each viewer.
-    let work = async { Ok(request.app.admin.outcome(&report.plan()).await.map_err(text)) };
+    let work = async { Ok(request.app.admin.outcome_of(report).await.map_err(text)) };
     request.app.reads.get(operation, work).await.unwrap_or_else(|error| Arc::new(Err(text(error))))
 }
 

@@ -77,20 +77,16 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
 
 /// Returns the age of the oldest job of those that a peek shows; there may be older ones.
 pub(super) fn oldest(queue: &QueueOverview) -> String {
-    match queue.oldest {
-        Some(oldest) if !queue.visible_is_exact => format!("≥ {}", age(oldest)),
-        Some(oldest) => age(oldest),
-        None if queue.visible == Some(0) && queue.visible_is_exact => "-".to_owned(),
-        None => "?".to_owned(),
-    }
+    oldest_of(std::iter::once(queue))
 }
 
 /// Returns the age of the oldest job of several queues, as far as it is known.
 fn oldest_of<'q>(queues: impl Iterator<Item = &'q QueueOverview> + Clone) -> String {
-    let is_unknown = queues.clone().any(|queue| oldest(queue) == "?");
+    let is_unknown = queues.clone().any(|queue| queue.age().is_none());
+    let is_bound = is_unknown || queues.clone().any(|queue| !queue.visible_is_exact);
     match (queues.filter_map(|queue| queue.oldest).max(), is_unknown) {
-        (Some(oldest), false) => age(oldest),
-        (Some(oldest), true) => format!("≥ {}", age(oldest)),
+        (Some(oldest), _) if is_bound => format!("≥ {}", age(oldest)),
+        (Some(oldest), _) => age(oldest),
         (None, false) => "-".to_owned(),
         (None, true) => "?".to_owned(),
     }

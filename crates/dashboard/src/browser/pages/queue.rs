@@ -4,7 +4,7 @@ use askama::Template;
 use jobqueue_admin::{Action, GroupEntry, GroupOverview, PauseOptions, QueueOverview};
 
 use super::overview::oldest;
-use super::rows::{Message, Run, shown};
+use super::rows::{Message, Run, batches_of, shown};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
@@ -65,7 +65,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let mut layout = Layout::new(&request, "overview", name).with_look(&look).noticed(fields.text("done"));
     // The logs of all groups are thousands of blobs, which is too much for each refresh.
     if !wants_groups {
-        layout = layout.live(&request, &look, Cost::new(1, 0));
+        layout = layout.live(&request, &look, Cost::new(1 + batches_of(&peeked), 0));
     }
     let page = QueuePage {
         layout,
@@ -130,10 +130,12 @@ pub(crate) async fn create(request: AuthorizedRequest, fields: Fields) -> Result
 
 pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
+    // The pause that the page has shown.
+    let replaces = fields.text("replace").map(|_| fields.shown("pause"));
     let options = PauseOptions::new()
         .given(fields.duration("for")?, PauseOptions::length)
         .given(fields.text("note"), PauseOptions::note)
-        .replacing(fields.text("replace").is_some());
+        .given(replaces, PauseOptions::replacing_shown);
     let done = if request.admin.pause_with(name, options).await? { "paused" } else { "unchanged" };
     Ok(to(name, done))
 }

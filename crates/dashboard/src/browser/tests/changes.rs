@@ -78,9 +78,14 @@ async fn pause_shows_its_end_its_author_and_its_note() {
     let others = [("queue", "mails"), ("note", "deploy")];
     assert_eq!(browser.post("/do/pause", &others).await.status, StatusCode::CONFLICT);
     assert!(page.contains("Replace the pause"), "{page}");
-    let replaced = browser.post("/do/pause", &[others[0], others[1], ("replace", "1")]).await;
+    let (_, shown) = page.split_once("name=\"pause\" value=\"").unwrap();
+    let shown = shown.split('"').next().unwrap().replace("&#60;", "<").replace("&#62;", ">");
+    let replace = [others[0], others[1], ("replace", "1"), ("pause", shown.as_str())];
+    let replaced = browser.post("/do/pause", &replace).await;
     assert_eq!(replaced.location(), "../queues/mails?done=paused");
     assert_eq!(mails(&storage).await.pause.unwrap().note.as_deref(), Some("deploy"));
+    // A page that shows the former pause replaces only that.
+    assert_eq!(browser.post("/do/pause", &replace).await.status, StatusCode::CONFLICT);
 }
 
 #[tokio::test]

@@ -3,9 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use axum::http::StatusCode;
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::storage::{
+    DeadLetterMessage, Interceptor, MessageRef, Metadata, NativeDeadLetters, Operation, PutMessage,
+    QueuePowers, StoreError, StoreErrorKind,
+};
 use jobqueue::{QueueName, SendOptions, Storage, Worker};
 use jobqueue_admin::{AccessLevel, Action, Admin, DeadLetterFilter, OperatorEvent, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -217,5 +221,59 @@ async fn dead_job_can_be_cancelled_where_not_all_jobs_are_shown() {
         admin.send("mails", RawSend::json("mail", "{}").unwrap().with(later)).await.unwrap();
         let page = Browser::operating(&storage).page("/job?queue=mails&id=twice").await;
         assert_eq!(page.contains("do/cancel"), can_be_cancelled, "{page}");
+    }
+}
+
+/// A storage with dead-letter queues of its own: the time of a letter is that of its message.
+#[derive(Debug)]
+struct OwnLetters;
+
+impl Interceptor for OwnLetters {
+    fn queue_powers(&self, powers: QueuePowers) -> QueuePowers {
+        QueuePowers { dead_letters: Some(Arc::new(Self)), ..powers }
+    }
+}
+
+#[async_trait]
+impl NativeDeadLetters for OwnLetters {
+    async fn dead_letter(
+        &self,
+        _: &QueueName,
+        _: &MessageRef,
+        _: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        unreachable!("the test moves letters itself")
+    }
+}
+
+// "0 ended, 0 wait or run, 0 died again".
+#[tokio::test]
+async fn jobs_that_are_dead_letters_without_a_known_time_are_shown() {
+    let inner = Storage::memory();
+    operate(&inner).create_queue("mails").await.unwrap();
+    send(&operate(&inner), "one").await;
+    let (mails, dead) = (QueueName::new("mails").unwrap(), QueueName::new("mails-poison").unwrap());
+    inner.queues().create_queue(&dead, &Metadata::new()).await.unwrap();
+    let kill = async || {
+        let text = inner.queues().peek(&mails, 1).await.unwrap().remove(0).text.unwrap();
+        inner.queues().clear(&mails).await.unwrap();
+        inner.queues().put(&dead, PutMessage::new(text)).await.unwrap();
+    };
+    kill().await;
+    let storage = Storage::from(inner.stores().intercepted(&Arc::new(OwnLetters)));
+    let browser = Browser::new(Dashboard::new(operate(&storage)).refresh(Duration::ZERO));
+    let preview = previewed(&browser, &[("queue", "mails")]).await;
+    let redrive = browser.post("/do/redrive", &[("plan", operation(&preview))]).await;
+    assert!(ended(&browser, redrive.location()).await.contains("1 put back"));
+    kill().await;
+    let started = Instant::now();
+    loop {
+        let page = browser.page(redrive.location().trim_start_matches("..")).await;
+        if page.contains("<strong class=\"bad\">1</strong> is a dead letter") {
+            break;
+        }
+        // A look is shared for 50 milliseconds.
+        assert!(started.elapsed() < Duration::from_secs(60), "{page}");
+        tokio::task::yield_now().await;
     }
 }
