@@ -32,7 +32,8 @@ pub use crate::presence::{
 };
 pub use crate::queue_reading::{QueueReading, oldest_age};
 pub use crate::send::is_own_header;
-pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};
+pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob, time_of};
+pub use jobqueue_storage::text::{is_hidden, visible};
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
 ///

@@ -181,11 +181,13 @@ impl<'a> Pending<'a> {
         let Some(event) = &mut self.event else { return Ok(()) };
         let recorded = self.recorders.record(event);
         event.result = OperatorResult::Interrupted;
-        recorded.map_err(|error| {
-            self.event = None;
-            Error::new(ErrorKind::Storage, "nothing was changed, because the change cannot be recorded")
-                .with_source(error)
-        })
+        let Err(error) = recorded else { return Ok(()) };
+        let text = "nothing was changed, because the change cannot be recorded";
+        event.result = OperatorResult::Failed(text.to_owned());
+        // Another recorder may have the beginning. Without an end that would say that a part may be done.
+        let _ = self.recorders.record(event);
+        self.event = None;
+        Err(Error::new(ErrorKind::Storage, text).with_source(error))
     }
 
     /// Records the end of the action, with its `changes` if it was done.
@@ -217,5 +219,32 @@ impl Drop for Pending<'_> {
                 guarded(|| tracing::error!(%error, "{text}"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use jobqueue::Storage;
+
+    use super::*;
+    use crate::{AccessLevel, Admin};
+
+    #[tokio::test]
+    async fn beginning_that_one_of_two_recorders_refuses_has_an_end() {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let keep = Arc::clone(&kept);
+        let admin = Admin::builder(Storage::memory())
+            .access(AccessLevel::Operate)
+            .audit(move |event| {
+                keep.lock().map_err(|_| "poisoned")?.push(event.result.clone());
+                Ok(())
+            })
+            .audit(|_| Err("the disk is full".into()))
+            .build();
+        admin.create_queue("mails").await.unwrap_err();
+        let kept = kept.lock().unwrap();
+        assert!(matches!(kept[..], [OperatorResult::Started, OperatorResult::Failed(_)]), "{kept:?}");
     }
 }

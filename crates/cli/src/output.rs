@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use jobqueue::__internals::is_hidden;
+use jobqueue_admin::indented_json;
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -61,6 +63,11 @@ impl Output {
         }
     }
 
+    /// Prints the report of a change, and says what was done if that fails: the change is made all the same.
+    pub(crate) fn change<T: Serialize>(self, value: &T, text: impl Fn() -> String) -> Result<(), Failure> {
+        made(self.value(value, &text), text)
+    }
+
     /// Prints whether a change of a `thing` was made. The texts are for one that was made, and for one that was not needed.
     pub(crate) fn changed(
         self,
@@ -72,31 +79,46 @@ impl Output {
         let [made, unneeded] = texts;
         let text =
             || format!("{thing} {} {}", crate::text::clean(name), if changed { made } else { unneeded });
-        self.value(&serde_json::json!({ thing: name, "changed": changed }), text)
+        self.change(&serde_json::json!({ thing: name, "changed": changed }), text)
     }
 }
 
-fn json<T: Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
-    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-    let text = text.map_err(|error| Failure::Failed(format!("the result is not JSON: {error}")))?;
-    Ok(inert(&text))
+/// Adds what a change has `done` to the failure to print its report, for those who would make the change again.
+pub(crate) fn made(printed: Result<(), Failure>, done: impl FnOnce() -> String) -> Result<(), Failure> {
+    printed.map_err(|failure| match failure {
+        Failure::Failed(text) => Failure::Failed(format!(
+            "the change was made, but its report could not be written: {text}: {}",
+            done().trim_end()
+        )),
+        other => other,
+    })
 }
 
-/// Escapes the characters in the strings of a JSON text that control a terminal or change the direction of writing. Its values stay the
-/// same.
+/// Returns JSON in one line, or with line breaks and indentation.
+fn json<T: Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
+    let text = serde_json::to_string(value);
+    let text = text.map_err(|error| Failure::Failed(format!("the result is not JSON: {error}")))?;
+    let line = inert(&text);
+    Ok(if pretty { indented_json(&line, usize::MAX).0 } else { line })
+}
+
+/// Returns a JSON text in one line that controls no terminal: without the line breaks between its tokens, which a sender may have put into
+/// its payload, and with the hidden characters of its strings escaped. Its values stay the same.
 pub(crate) fn inert(json: &str) -> String {
-    let mut escaped = String::with_capacity(json.len());
+    let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
-            '\u{7f}'..='\u{9f}'
-            | '\u{61c}'
-            | '\u{200e}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}' => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
-            _ => escaped.push(c),
+            // A string of JSON has none of these.
+            '\n' | '\r' | '\t' => {}
+            _ if is_hidden(c) => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    shown.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+            _ => shown.push(c),
         }
     }
-    escaped
+    shown
 }
 
 /// Prints lines. A closed pipe ends the program without an error.
@@ -105,11 +127,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    if !text.ends_with('\n') {
-        out.write_all(b"\n")?;
-    }
-    out.flush().map_err(Failure::from)
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
+    printed.and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
+        _ => error.into(),
+    })
 }
 
 /// Says something to the operator, beside the result.
@@ -150,9 +173,9 @@ mod tests {
     // K49
     #[test]
     fn json_controls_no_terminal_and_has_the_same_values() {
-        let text = "a\u{9b}2J\u{7f}\u{202e}b ä\n";
+        let text = "a\u{9b}2J\u{7f}\u{202e}\u{e0041}b ä\n";
         let json = super::json(&text, true).unwrap();
-        assert_eq!(json, "\"a\\u009b2J\\u007f\\u202eb ä\\n\"");
+        assert_eq!(json, "\"a\\u009b2J\\u007f\\u202e\\udb40\\udc41b ä\\n\"");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
 }

@@ -260,9 +260,9 @@ async fn resend(
         return Err(Failure::Interrupted("nothing was sent".to_owned()));
     }
     let sent = session.admin.send(&to, copy).await?;
-    global
-        .output
-        .value(&sent, || format!("sent {} to {}; the dead letter stays", clean(&sent.id), clean(&sent.queue)))
+    global.output.change(&sent, || {
+        format!("sent {} to {}; the dead letter stays", clean(&sent.id), clean(&sent.queue))
+    })
 }
 
 /// Returns one dead letter.
@@ -287,6 +287,12 @@ async fn one(
         return Err(Failure::Usage(format!(
             "several senders use the id `{id}`; add one of them as --source: {sources}"
         )));
+    }
+    if page.letters.len() > 1 {
+        say(&format!(
+            "the job has {} dead letters; this is one of them, `dead list` has all",
+            page.letters.len()
+        ));
     }
     Ok((session, page.letters.swap_remove(0)))
 }

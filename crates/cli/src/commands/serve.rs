@@ -1,6 +1,7 @@
 //! `serve`: the dashboard in the browser, with its metrics, its figures for autoscalers and its health checks.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clap::Args;
 use jobqueue_dashboard::snapshot::Snapshots;
@@ -10,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::args::{Given, Global};
+use crate::config::variable;
 use crate::exit::Failure;
 use crate::session::{Need, Session};
 
@@ -19,6 +21,9 @@ const OPERATOR: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
 const VIEWER: (&str, &str) = ("JOBQUEUE_VIEWER_USER", "JOBQUEUE_VIEWER_PASSWORD");
 /// The environment variable with the token of programs that read figures.
 const TOKEN: &str = "JOBQUEUE_METRICS_TOKEN";
+
+/// How long requests that have begun may take after the signal to stop.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(crate) struct ServeArguments {
@@ -60,14 +65,27 @@ pub(crate) async fn run(
     // The checks need no credentials: an orchestrator has none, and they expose nothing else.
     let router = dashboard.router().merge(health::router_of(snapshots));
     // On standard output, since programs that start it read the address.
-    crate::output::print(&format!("http://{address}/"))?;
+    match crate::output::print(&format!("http://{address}/")) {
+        Err(Failure::ClosedPipe) => {}
+        printed => printed?,
+    }
     if let Some(context) = production.filter(|_| !arguments.read_only) {
         crate::output::say(&format!(
             "`{context}` is a production context, and these pages ask for confirmation before a purge only"
         ));
     }
     let stopped = stop.clone();
-    axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await }).await?;
+    let serving =
+        axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await });
+    let patience = async {
+        stop.cancelled().await;
+        tokio::time::sleep(PATIENCE).await;
+    };
+    tokio::select! {
+        served = serving.into_future() => served?,
+        // A client may send the rest of a request, or read an answer, for as long as it likes.
+        () = patience => {}
+    }
     // A redrive ends between two dead letters, and makes visible what it holds.
     tasks.close();
     tasks.wait().await;
@@ -84,7 +102,7 @@ struct Logins {
 impl Logins {
     fn read() -> Result<Self, Failure> {
         let logins =
-            Self { operator: credentials(OPERATOR)?, viewer: credentials(VIEWER)?, token: variable(TOKEN) };
+            Self { operator: credentials(OPERATOR)?, viewer: credentials(VIEWER)?, token: variable(TOKEN)? };
         if logins.token.is_some() && !logins.any() {
             let text = format!("{TOKEN} without {} or {} leaves nobody a way in", OPERATOR.0, VIEWER.0);
             return Err(Failure::Usage(text));
@@ -104,12 +122,8 @@ impl Logins {
     }
 }
 
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
 fn credentials(variables: (&str, &str)) -> Result<Option<(String, String)>, Failure> {
-    match (variable(variables.0), variable(variables.1)) {
+    match (variable(variables.0)?, variable(variables.1)?) {
         (Some(user), Some(_)) if user.contains(':') => {
             Err(Failure::Usage(format!("{} must not contain a colon", variables.0)))
         }
