@@ -13,7 +13,9 @@ use crate::queue_core::QueueCore;
 use crate::send;
 use crate::send::{Draft, One, Prepared, Purpose, SendRequest, SendUniqueOutcome, Sent, Unique};
 use crate::storage::BlobName;
-use crate::storage::{Blob, MessageRef, PutBlob, StoreError, StoreErrorKind, TransactionPlace, UpdateMessage};
+use crate::storage::{
+    Blob, MessageRef, PutBlob, StoreError, StoreErrorKind, TransactionPlace, UpdateMessage,
+};
 use jobqueue_sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in, update_in};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {

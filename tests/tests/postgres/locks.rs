@@ -30,7 +30,7 @@ fn put_all(storage: &Storage, queue: &QueueName, groups: &str) -> JoinHandle<usi
         groups.chars().map(|group| of_group("text", &group.to_string())).collect();
     let (storage, queue) = (storage.clone(), queue.clone());
     tokio::spawn(async move {
-        let put = storage.queues().put_all(&queue, messages).await;
+        let put = storage.queues().put_all(&queue, messages.into()).await;
         put.into_iter().map(Result::unwrap).count()
     })
 }

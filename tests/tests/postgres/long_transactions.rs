@@ -13,7 +13,7 @@ const LIST: usize = 500;
 /// Puts jobs in lists, and receives and deletes each list before the next.
 async fn pass(storage: &Storage, queue: &QueueName, jobs: usize) {
     for _ in 0..jobs / LIST {
-        for put in storage.queues().put_all(queue, vec![PutMessage::new("a job"); LIST]).await {
+        for put in storage.queues().put_all(queue, vec![PutMessage::new("a job"); LIST].into()).await {
             put.unwrap();
         }
         let mut done = 0;

@@ -56,7 +56,7 @@ async fn messages_of_a_queue_that_was_deleted_long_ago_are_removed() {
     let deleted: QueueName = "deleted".parse().unwrap();
     storage.queues().create_queue(&deleted, &Metadata::new()).await.unwrap();
     for _ in 0..6 {
-        let put = storage.queues().put_all(&deleted, vec![PutMessage::new("text"); 500]).await;
+        let put = storage.queues().put_all(&deleted, vec![PutMessage::new("text"); 500].into()).await;
         assert!(put.iter().all(Result::is_ok));
     }
     storage.queues().delete_queue(&deleted).await.unwrap();

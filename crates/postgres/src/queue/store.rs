@@ -338,13 +338,18 @@ impl Batches for Store {
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Vec<PutMessage>,
+        messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         // A refused message does not refuse the others.
         let checked: Vec<_> =
             messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
-        let wanted = messages.into_iter().zip(&checked).filter(|(_, refused)| refused.is_none());
-        let wanted: Vec<_> = wanted.map(|(message, _)| message).collect();
+        let wanted = match checked.iter().all(Option::is_none) {
+            true => messages,
+            false => {
+                let wanted = messages.iter().zip(&checked).filter(|(_, refused)| refused.is_none());
+                wanted.map(|(message, _)| message.clone()).collect()
+            }
+        };
         if wanted.is_empty() {
             return checked.into_iter().filter_map(|refused| refused.map(Err)).collect();
         }
