@@ -240,8 +240,8 @@ impl Context {
     /// call said so: for a service that all jobs of the queue call and that asks to come back later. Running jobs go
     /// on, and so does this one: return [`JobError::snooze`](crate::JobError::snooze) to run it again afterwards.
     ///
-    /// The snooze holds for this worker only, and ends with the process. To pause a queue for all workers, set
-    /// `paused` in its metadata, see [`QueueSettings`](crate::QueueSettings).
+    /// The snooze holds for this worker only, and ends with the process. An operator [pauses](crate::guide::operating#pausing) a queue
+    /// for all workers.
     /// [`run_until_idle`](crate::Worker::run_until_idle) does not wait for a queue that is snoozed.
     ///
     /// ```
