@@ -177,8 +177,7 @@ pub(super) fn delete_all(
     Ok(answers)
 }
 
-/// Deletes messages beside each other if all may be deleted and none is followed by another of its group. Otherwise returns false, and
-/// changes nothing.
+/// Deletes messages beside each other, if all may be deleted and the queue has no groups. Otherwise returns false, and changes nothing.
 fn delete_run(
     batch: &mut Batch<'_>,
     name: &QueueName,
