@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,22 +13,22 @@ use tokio::time::timeout;
 use crate::database::Call;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
-use jobqueue_storage::{QueueName, StoreError, StoreErrorKind};
+use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// The number of statements of one kind and queue that run at once: the second is on its way while the first waits for the disk.
+/// The number of statements of one lane that run at once: the second is on its way while the first waits for the disk.
 const AT_ONCE: usize = 2;
 /// The greatest number of operations in a statement, and of their bytes.
 const MOST: usize = 500;
 const MOST_BYTES: usize = 1 << 20;
 
-/// The operations of one kind that wait, by queue.
-pub(crate) struct Combiner<T, A> {
+/// The operations of one kind that wait, by lanes of those that share statements.
+pub(crate) struct Combiner<K, T, A> {
     runtime: Runtime,
     /// The time for which an operation waits for its statement.
     limit: Duration,
     /// Returns the approximate number of bytes that an operation sends.
     weigh: fn(&T) -> usize,
-    lanes: Mutex<HashMap<QueueName, Lane<T, A>>>,
+    lanes: Mutex<HashMap<K, Lane<T, A>>>,
 }
 
 struct Lane<T, A> {
@@ -44,7 +45,12 @@ struct Waiting<T, A> {
     reply: oneshot::Sender<Result<A, StoreError>>,
 }
 
-impl<T: Send + 'static, A: Send + 'static> Combiner<T, A> {
+impl<K, T, A> Combiner<K, T, A>
+where
+    K: Clone + Eq + Hash + Send + 'static,
+    T: Send + 'static,
+    A: Send + 'static,
+{
     pub(crate) fn new(runtime: Runtime, limit: Duration, weigh: fn(&T) -> usize) -> Arc<Self> {
         Arc::new(Self { runtime, limit, weigh, lanes: Mutex::default() })
     }
@@ -55,21 +61,20 @@ impl<T: Send + 'static, A: Send + 'static> Combiner<T, A> {
     pub(crate) async fn submit<F>(
         self: &Arc<Self>,
         call: Call<'_>,
-        queue: &QueueName,
+        name: &K,
         item: T,
-        run: impl Fn(QueueName, Vec<T>) -> F + Send + 'static,
+        run: impl Fn(Vec<T>) -> F + Send + 'static,
     ) -> Result<A, StoreError>
     where
         F: Future<Output = Vec<Result<A, StoreError>>> + Send + 'static,
     {
         let (bytes, (reply, answer)) = ((self.weigh)(&item), oneshot::channel());
-        let (number, starts) = self.add(queue, item, bytes, reply);
+        let (number, starts) = self.add(name, item, bytes, reply);
         if starts {
-            let (combiner, queue) = (Arc::clone(self), queue.clone());
-            let mut running = Running { combiner, queue, has_ended: false };
+            let mut running = Running { combiner: Arc::clone(self), lane: name.clone(), has_ended: false };
             self.runtime.spawn(async move {
                 while let Some((items, replies)) = running.next() {
-                    let answers = run(running.queue.clone(), items).await;
+                    let answers = run(items).await;
                     for (reply, answer) in replies.into_iter().zip(answers) {
                         // The caller may have given up.
                         let _ = reply.send(answer);
@@ -79,7 +84,7 @@ impl<T: Send + 'static, A: Send + 'static> Combiner<T, A> {
         }
         let mut answer = answer;
         let answer = match timeout(self.limit, &mut answer).await {
-            Err(_) if self.withdraw(queue, number) => {
+            Err(_) if self.cancel(name, number) => {
                 let detail = "the operations before it have taken all the time";
                 return Err(call.refuse(StoreErrorKind::Timeout).with_detail(detail));
             }
@@ -93,13 +98,13 @@ impl<T: Send + 'static, A: Send + 'static> Combiner<T, A> {
     /// Adds an operation to those that wait. Returns its number, and whether the caller starts a task for them.
     fn add(
         &self,
-        queue: &QueueName,
+        name: &K,
         item: T,
         bytes: usize,
         reply: oneshot::Sender<Result<A, StoreError>>,
     ) -> (u64, bool) {
         let mut lanes = lock(&self.lanes);
-        let lane = lanes.entry(queue.clone());
+        let lane = lanes.entry(name.clone());
         let lane = lane.or_insert_with(|| Lane { waiting: VecDeque::new(), running: 0, last: 0 });
         lane.last += 1;
         lane.waiting.push_back(Waiting { number: lane.last, item, bytes, reply });
@@ -109,9 +114,9 @@ impl<T: Send + 'static, A: Send + 'static> Combiner<T, A> {
     }
 
     /// Removes an operation from those that wait. Returns false if it does not wait any more.
-    fn withdraw(&self, queue: &QueueName, number: u64) -> bool {
+    fn cancel(&self, name: &K, number: u64) -> bool {
         let mut lanes = lock(&self.lanes);
-        let Some(lane) = lanes.get_mut(queue) else { return false };
+        let Some(lane) = lanes.get_mut(name) else { return false };
         let place = lane.waiting.iter().position(|waiting| waiting.number == number);
         place.is_some_and(|place| lane.waiting.remove(place).is_some())
     }
@@ -122,27 +127,27 @@ pub(crate) fn runtime_ended(call: Call<'_>) -> StoreError {
     call.refuse(StoreErrorKind::Stopped).with_detail("the runtime has ended").with_ambiguous(true)
 }
 
-impl<T, A> fmt::Debug for Combiner<T, A> {
+impl<K, T, A> fmt::Debug for Combiner<K, T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Combiner")
     }
 }
 
-/// A task that runs the operations of a queue. If it ends early, with its runtime, the callers get an error.
-struct Running<T, A> {
-    combiner: Arc<Combiner<T, A>>,
-    queue: QueueName,
+/// A task that runs the operations of a lane. If it ends early, with its runtime, the callers get an error.
+struct Running<K: Eq + Hash, T, A> {
+    combiner: Arc<Combiner<K, T, A>>,
+    lane: K,
     has_ended: bool,
 }
 
 /// The operations of a statement, and the ways to their callers.
 type Batch<T, A> = (Vec<T>, Vec<oneshot::Sender<Result<A, StoreError>>>);
 
-impl<T, A> Running<T, A> {
+impl<K: Eq + Hash, T, A> Running<K, T, A> {
     /// Takes the operations of the next statement; `None` if there are none, and then the task has ended: later ones start another.
     fn next(&mut self) -> Option<Batch<T, A>> {
         let mut lanes = lock(&self.combiner.lanes);
-        let waiting = &mut lanes.get_mut(&self.queue)?.waiting;
+        let waiting = &mut lanes.get_mut(&self.lane)?.waiting;
         // Their callers have given up.
         waiting.retain(|one| !one.reply.is_closed());
         let mut sum = 0;
@@ -153,27 +158,27 @@ impl<T, A> Running<T, A> {
         let count = waiting.iter().take(MOST).take_while(fits).count().max(1).min(waiting.len());
         if count == 0 {
             self.has_ended = true;
-            end(&mut lanes, &self.queue);
+            end(&mut lanes, &self.lane);
             return None;
         }
         Some(waiting.drain(..count).map(|one| (one.item, one.reply)).unzip())
     }
 }
 
-impl<T, A> Drop for Running<T, A> {
+impl<K: Eq + Hash, T, A> Drop for Running<K, T, A> {
     fn drop(&mut self) {
         if !self.has_ended {
-            end(&mut lock(&self.combiner.lanes), &self.queue);
+            end(&mut lock(&self.combiner.lanes), &self.lane);
         }
     }
 }
 
 /// Counts a task that has ended. With the last one, the operations that still wait get an error: their runtime has ended.
-fn end<T, A>(lanes: &mut HashMap<QueueName, Lane<T, A>>, queue: &QueueName) {
-    let Some(lane) = lanes.get_mut(queue) else { return };
+fn end<K: Eq + Hash, T, A>(lanes: &mut HashMap<K, Lane<T, A>>, name: &K) {
+    let Some(lane) = lanes.get_mut(name) else { return };
     lane.running = lane.running.saturating_sub(1);
     if lane.running == 0 {
-        lanes.remove(queue);
+        lanes.remove(name);
     }
 }
 
@@ -194,14 +199,13 @@ mod tests {
 
     /// Requests an operation, whose statement is under way until it may pass.
     fn submit(
-        combiner: &Arc<Combiner<u32, u32>>,
+        combiner: &Arc<Combiner<(), u32, u32>>,
         statements: &Arc<Statements>,
         item: u32,
     ) -> tokio::task::JoinHandle<Result<u32, StoreError>> {
         let (combiner, statements) = (Arc::clone(combiner), Arc::clone(statements));
         tokio::spawn(async move {
-            let queue: QueueName = "jobs".parse().expect("a name");
-            let run = move |_, items: Vec<u32>| {
+            let run = move |items: Vec<u32>| {
                 let statements = Arc::clone(&statements);
                 async move {
                     lock(&statements.run).push(items.clone());
@@ -209,7 +213,7 @@ mod tests {
                     items.into_iter().map(Ok).collect()
                 }
             };
-            combiner.submit(Call::new(Operation::Put, &queue), &queue, item, run).await
+            combiner.submit(Call::new(Operation::Put, &"jobs"), &(), item, run).await
         })
     }
 

@@ -12,7 +12,7 @@ use crate::purge::Purge;
 use crate::receipt::Deletion;
 use crate::scans::Scans;
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{PutMessage, PutOutcome};
+use jobqueue_storage::{PutMessage, PutOutcome, QueueName};
 
 /// The approximate number of bytes of an operation besides a text.
 const ROW: usize = 64;
@@ -22,10 +22,8 @@ pub(crate) struct Store {
     pub(crate) database: Arc<Database>,
     pub(crate) runtime: Runtime,
     /// An answer of `Err` returns an operation that another transaction holds up, here and below.
-    pub(crate) puts: Arc<Combiner<PutMessage, Result<PutOutcome, PutMessage>>>,
-    /// Those of messages in groups, which wait for each other.
-    pub(crate) puts_in_groups: Arc<Combiner<PutMessage, Result<PutOutcome, PutMessage>>>,
-    pub(crate) deletions: Arc<Combiner<Deletion, Result<(), Deletion>>>,
+    pub(crate) puts: Arc<Combiner<(QueueName, PutLane), PutMessage, Result<PutOutcome, PutMessage>>>,
+    pub(crate) deletions: Arc<Combiner<QueueName, Deletion, Result<(), Deletion>>>,
     /// Limits the connections of operations that others hold up.
     pub(crate) held_up: Arc<Semaphore>,
     pub(crate) scans: Scans,
@@ -34,14 +32,21 @@ pub(crate) struct Store {
     pub(crate) arrivals: Arc<ArrivalHub>,
 }
 
+/// The puts of a queue that share statements, so that those that wait for others hold up no more than they must.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum PutLane {
+    WithoutGroup,
+    InGroups,
+    /// Those into a group that another transaction holds up.
+    HeldUp(String),
+}
+
 impl Store {
     pub(crate) fn new(database: Arc<Database>, runtime: Runtime, arrivals: Arc<ArrivalHub>) -> Self {
         let (limit, connections) = (database.settings().timeout, database.settings().max_connections);
-        let puts = || Combiner::new(runtime.clone(), limit, |message: &PutMessage| ROW + message.text.len());
         Self {
             purge: Purge::new(Arc::clone(&database), runtime.clone(), Arc::clone(&arrivals)),
-            puts: puts(),
-            puts_in_groups: puts(),
+            puts: Combiner::new(runtime.clone(), limit, |message| ROW + message.text.len()),
             deletions: Combiner::new(runtime.clone(), limit, |_| ROW),
             held_up: Arc::new(Semaphore::new((connections / 2).max(1))),
             database,

@@ -132,6 +132,27 @@ async fn open_transaction_delays_only_the_sends_of_its_group() {
     }
 }
 
+/// Many sends of one group are held up. One of another group shares a list with them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn number_of_sends_that_are_held_up_does_not_matter_to_other_groups() {
+    let (_, schema) = own_schema();
+    let options = options(Postgres::shared()).schema(&schema).unwrap().timeout(Duration::from_secs(5));
+    let (storage, queue) = with_queue(options).await;
+    let mut open = connect(Postgres::shared()).await;
+    let transaction = open.transaction().await.unwrap();
+    put_row(&transaction, &schema, "a").await;
+    let mut held = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let (storage, queue) = (storage.clone(), queue.clone());
+        held.spawn(async move { storage.queues().put(&queue, of_group("held", "a")).await });
+    }
+    for group in ["b", "c", "d", "e"] {
+        storage.queues().put(&queue, of_group("sent", group)).await.unwrap();
+    }
+    transaction.commit().await.unwrap();
+    within(held.join_all()).await;
+}
+
 /// Nothing is stored for a send that is held up for longer than an operation may take.
 #[tokio::test]
 async fn send_that_an_open_transaction_holds_up_fails_certainly() {

@@ -1,8 +1,8 @@
 //! Operations that another transaction holds up: the deletion of the first message of a group while a message is put behind it, and a put behind a first
 //! message that is not committed.
 //!
-//! They do not hold up others in turn. A list passes them over, or waits for a moment; then each is tried alone, with nothing in hand, for a second
-//! at a time. An attempt that ends without the lock has changed nothing, and its connection is free for others.
+//! They do not hold up others in turn. A list passes them over, or waits for a moment; then each deletion, and the puts into each group, are tried alone, with
+//! nothing in hand, for a second at a time. An attempt that ends without the lock has changed nothing, and its connection is free for others.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The time for which a list waits for a lock.
 pub(super) const IN_LIST: Duration = Duration::from_millis(100);
-/// The time for which an operation waits for a lock alone.
+/// The time for which an attempt waits for a lock alone.
 const ALONE: Duration = Duration::from_secs(1);
 
 /// The limits of locks within operations of this limit, for the setting `lock_timeout`. Beyond half of it the operation would end first, and uncertainly.

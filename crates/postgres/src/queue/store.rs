@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::held::{self, LockLimits, Patience};
+use super::held::{self, LockLimits, Patience, held_up};
 use super::leased;
 use super::put::Put;
 use crate::arrivals::ArrivalHub;
@@ -14,7 +14,7 @@ use crate::combine::runtime_ended;
 use crate::database::{Call, Database};
 use crate::error;
 use crate::receipt::{Deletion, Presented};
-use crate::store::Store;
+use crate::store::{PutLane, Store};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
@@ -50,16 +50,22 @@ impl QueueStore for Store {
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         limits::check_put(queue, &message)?;
-        let (call, end, shared) = (Call::new(Operation::Put, queue), self.end(), self.shared());
-        let run = move |queue, messages| shared.clone().put_together(queue, messages);
-        let puts = if message.group.is_some() { &self.puts_in_groups } else { &self.puts };
-        match puts.submit(call, queue, message, run).await? {
-            Ok(outcome) => Ok(outcome),
-            Err(message) => {
-                let attempt = || self.shared().put_held(queue.clone(), message.clone());
-                held::alone(&self.runtime, &self.held_up, call, end, attempt).await
+        let (call, end) = (Call::new(Operation::Put, queue), self.end());
+        let mut lane = if message.group.is_some() { PutLane::InGroups } else { PutLane::WithoutGroup };
+        let mut message = message;
+        while Instant::now() < end {
+            let (shared, name) = (self.shared(), (queue.clone(), lane));
+            let run = {
+                let name = name.clone();
+                move |messages| shared.clone().put_together(name.clone(), messages)
+            };
+            match self.puts.submit(call, &name, message, run).await? {
+                Ok(outcome) => return Ok(outcome),
+                Err(held) => message = held,
             }
+            lane = message.group.clone().map_or(PutLane::WithoutGroup, PutLane::HeldUp);
         }
+        Err(held_up(call))
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
@@ -95,7 +101,10 @@ impl QueueStore for Store {
     ) -> Result<(), StoreError> {
         let deletion = Deletion { presented: Presented::of(message), expired };
         let (call, end, shared) = (Call::new(Operation::Delete, queue), self.end(), self.shared());
-        let run = move |queue, deletions| shared.clone().delete_together(queue, deletions);
+        let run = {
+            let queue = queue.clone();
+            move |deletions| shared.clone().delete_together(queue.clone(), deletions)
+        };
         match self.deletions.submit(call, queue, deletion, run).await? {
             Ok(()) => Ok(()),
             Err(deletion) => {
@@ -184,24 +193,18 @@ impl Shared {
     /// Adds the messages of several callers, or returns them if another transaction holds them up.
     async fn put_together(
         self,
-        queue: QueueName,
+        (queue, lane): (QueueName, PutLane),
         messages: Vec<PutMessage>,
     ) -> Vec<Result<Result<PutOutcome, PutMessage>, StoreError>> {
-        match self.put(Operation::Put, &queue, &messages, Some(&self.lock_limits.in_list)).await {
+        let is_held = matches!(lane, PutLane::HeldUp(_));
+        let lock_limit = if is_held { &self.lock_limits.alone } else { &self.lock_limits.in_list };
+        let _permit = if is_held { self.held_up.acquire().await.ok() } else { None };
+        match self.put(Operation::Put, &queue, &messages, Some(lock_limit)).await {
             Ok(outcomes) => outcomes.into_iter().map(|outcome| Ok(Ok(outcome))).collect(),
             Err(error) if error::is_lock_timeout(&error) => {
                 messages.into_iter().map(|message| Ok(Err(message))).collect()
             }
             Err(error) => error.for_each(messages.len()).map(Err).collect(),
-        }
-    }
-
-    /// Adds a message that another transaction holds up. Returns `None` if it still does.
-    async fn put_held(self, queue: QueueName, message: PutMessage) -> Option<Result<PutOutcome, StoreError>> {
-        match self.put(Operation::Put, &queue, &[message], Some(&self.lock_limits.alone)).await {
-            Ok(outcomes) => outcomes.into_iter().next().map(Ok),
-            Err(error) if error::is_lock_timeout(&error) => None,
-            Err(error) => Some(Err(error)),
         }
     }
 

@@ -158,7 +158,7 @@ mod tests {
 
     /// Otherwise each transaction that runs during it would begin a further scan from the beginning when it ends.
     #[test]
-    fn scan_restarted_keeps_what_is_known_of_transactions() {
+    fn scan_from_the_beginning_keeps_what_is_known_of_transactions() {
         let bound = Bound::default().after(&scan(100, 10, &[])).after(&scan(200, 20, &[15]));
         let bound = bound.restarted();
         assert_eq!(bound.from, i64::MIN);
