@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use tokio_postgres::types::Type;
 
 use crate::database::{Call, quoted};
+use crate::schema;
 use crate::store::Store;
 use jobqueue_storage::{Advice, QueueName, StoreError, SweepLeftovers, SweptLeftovers, Upkeep};
 
@@ -28,27 +29,6 @@ const MISSING: &str = "SELECT wanted FROM unnest($2) AS wanted WHERE NOT EXISTS 
         SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
         WHERE c.relname = wanted AND c.relnamespace = to_regnamespace($1) AND i.indisvalid
     ) ORDER BY wanted";
-
-/// The indexes of the schema.
-const INDEXES: &[&str] = &[
-    "schema_version_pkey",
-    "queue_pkey",
-    "queue_name_key",
-    "message_pkey",
-    "message_due",
-    "message_expiry",
-    "message_head",
-    "message_waiting",
-    "container_pkey",
-    "container_name_key",
-    "blob_pkey",
-    "blob_container_name_key",
-    "garbage_pkey",
-    "journal_pkey",
-    "journal_id",
-    "journal_key",
-    "journal_failure",
-];
 
 /// The dead rows that are worth a word: fewer are the work of a busy minute.
 const MANY: i64 = 100_000;
@@ -84,7 +64,8 @@ impl Upkeep for Store {
                 "the table {table} has some {dead} dead rows and {live} others: autovacuum does not keep up, or an old snapshot holds it up"
             )));
         }
-        let values = [(&quoted(database.schema()) as _, Type::TEXT), (&INDEXES as _, Type::TEXT_ARRAY)];
+        let values =
+            [(&quoted(database.schema()) as _, Type::TEXT), (&schema::indexes() as _, Type::TEXT_ARRAY)];
         for row in database.query(call, MISSING, &values).await? {
             let index: &str = call.get(&row, 0)?;
             all.push(Advice::warning(format!(

@@ -138,3 +138,21 @@ pub(super) async fn has_container(
     let rows = database.query(call, SQL, &[(&container.as_str(), Type::TEXT)]).await?;
     Ok(!rows.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_server::{FakeServer, error_response};
+    use jobqueue_storage::Operation;
+
+    /// A change whose look at the blob failed has written nothing.
+    #[tokio::test]
+    async fn lost_answer_of_the_look_before_a_change_is_certain() {
+        let server = FakeServer::start(|_| error_response("FATAL", "57P01")).await;
+        let database = Database::new(server.settings(), Default::default()).unwrap();
+        let blob = BlobName::new("a-container".parse().unwrap(), "name").unwrap();
+        let found = Place::find(&database, Call::new(Operation::PutBlob, &blob), &blob).await;
+        let error = found.err().unwrap();
+        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unavailable, false), "{error}");
+    }
+}

@@ -32,6 +32,15 @@ const FIND_SCHEMA: &str = "SELECT WHERE to_regnamespace($1) IS NOT NULL";
 /// The oldest server: it has `pg_current_snapshot` and 64-bit numbers of transactions.
 const OLDEST_SERVER: i32 = 130_000;
 
+/// Returns the indexes that the migrations create, except those of constraints. One that a later migration drops has to be left out.
+pub(crate) fn indexes() -> Vec<&'static str> {
+    let lines = MIGRATIONS.iter().flat_map(|(text, _)| text.lines());
+    let created = lines.filter_map(|line| {
+        line.strip_prefix("CREATE INDEX ").or_else(|| line.strip_prefix("CREATE UNIQUE INDEX "))
+    });
+    created.filter_map(|rest| rest.split(' ').next()).collect()
+}
+
 /// Brings the tables to the version of this program, unless they have it or a newer one that this program can use. Of several processes that
 /// try at once, one does it.
 ///
