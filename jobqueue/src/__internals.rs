@@ -32,6 +32,7 @@ pub use crate::presence::{
 };
 pub use crate::send::is_own_header;
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};
+pub use jobqueue_storage::text::{is_hidden, visible};
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
 ///

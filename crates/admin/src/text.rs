@@ -44,6 +44,72 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from(length).ok()
 }
 
+/// Returns JSON text with line breaks and indentation instead of its own white space, until it has `limit` bytes, and the number of the
+/// bytes of `json` behind that, which are not looked at. Numbers and strings stay as they are.
+///
+/// ```
+/// use jobqueue_admin::indented_json;
+///
+/// let (text, missing) = indented_json("{\"price\":\r\n1.10}", usize::MAX);
+/// assert_eq!((text.as_str(), missing), ("{\n  \"price\": 1.10\n}", 0));
+/// ```
+pub fn indented_json(json: &str, limit: usize) -> (String, usize) {
+    let mut out = String::new();
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    let mut rest = json.chars().peekable();
+    let mut missing = json.len();
+    while out.len() < limit
+        && let Some(c) = rest.next()
+    {
+        missing -= c.len_utf8();
+        if quoted {
+            out.push(c);
+            (quoted, escaped) = (escaped || c != '"', !escaped && c == '\\');
+            continue;
+        }
+        match c {
+            '"' => {
+                quoted = true;
+                out.push(c);
+            }
+            '{' | '[' => {
+                out.push(c);
+                while rest.next_if(char::is_ascii_whitespace).is_some() {
+                    missing -= 1;
+                }
+                if let Some(end) = rest.next_if(|next| matches!(next, '}' | ']')) {
+                    missing -= 1;
+                    out.push(end);
+                    continue;
+                }
+                depth += 1;
+                new_line(&mut out, depth);
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                new_line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                new_line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c if c.is_ascii_whitespace() => {}
+            c => out.push(c),
+        }
+    }
+    (out, missing)
+}
+
+fn new_line(out: &mut String, depth: usize) {
+    out.push('\n');
+    // Deeply nested JSON must not grow without bound.
+    for _ in 0..depth.min(32) {
+        out.push_str("  ");
+    }
+}
+
 /// Returns a time as RFC 3339 in UTC with milliseconds; the ends of the calendar for a time outside it.
 pub(super) fn time(time: SystemTime) -> String {
     let end = if time < SystemTime::UNIX_EPOCH { Timestamp::MIN } else { Timestamp::MAX };
@@ -92,4 +158,28 @@ pub(super) fn seconds_option<S: Serializer>(
 
 pub(super) fn base64<S: Serializer>(bytes: &bytes::Bytes, serializer: S) -> Result<S::Ok, S::Error> {
     STANDARD.encode(bytes).serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indentation_changes_neither_numbers_nor_strings() {
+        let json = r#"{"n":12345678901234567890,"s":"a{\"b\":[1,2]}\\","e":[],"o":{ }}"#;
+        let text = "{\n  \"n\": 12345678901234567890,\n  \"s\": \"a{\\\"b\\\":[1,2]}\\\\\",\n  \"e\": [],\n  \"o\": {}\n}";
+        assert_eq!(indented_json(json, usize::MAX), (text.to_owned(), 0));
+    }
+
+    // D22
+    #[test]
+    fn json_is_indented_as_far_as_it_is_shown() {
+        const LIMIT: usize = 64 * 1024;
+        let json = format!("{}{}", "[".repeat(40), "0,".repeat(1_000_000));
+        let (shown, missing) = indented_json(&json, LIMIT);
+        assert!((LIMIT..LIMIT + 100).contains(&shown.len()), "{}", shown.len());
+        let source: String = shown.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+        assert_eq!(source.len() + missing, json.len());
+        assert!(json.starts_with(&source));
+    }
 }

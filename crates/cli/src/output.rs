@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use jobqueue::__internals::is_hidden;
+use jobqueue_admin::indented_json;
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -76,27 +78,31 @@ impl Output {
     }
 }
 
+/// Returns JSON in one line, or with line breaks and indentation.
 fn json<T: Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
-    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    let text = serde_json::to_string(value);
     let text = text.map_err(|error| Failure::Failed(format!("the result is not JSON: {error}")))?;
-    Ok(inert(&text))
+    let line = inert(&text);
+    Ok(if pretty { indented_json(&line, usize::MAX).0 } else { line })
 }
 
-/// Escapes the characters in the strings of a JSON text that control a terminal or change the direction of writing. Its values stay the
-/// same.
+/// Returns a JSON text in one line that controls no terminal: without the line breaks between its tokens, which a sender may have put into
+/// its payload, and with the hidden characters of its strings escaped. Its values stay the same.
 pub(crate) fn inert(json: &str) -> String {
-    let mut escaped = String::with_capacity(json.len());
+    let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
-            '\u{7f}'..='\u{9f}'
-            | '\u{61c}'
-            | '\u{200e}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}' => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
-            _ => escaped.push(c),
+            // A string of JSON has none of these.
+            '\n' | '\r' | '\t' => {}
+            _ if is_hidden(c) => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    shown.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+            _ => shown.push(c),
         }
     }
-    escaped
+    shown
 }
 
 /// Prints lines. A closed pipe ends the program without an error.
@@ -150,9 +156,9 @@ mod tests {
     // K49
     #[test]
     fn json_controls_no_terminal_and_has_the_same_values() {
-        let text = "a\u{9b}2J\u{7f}\u{202e}b ä\n";
+        let text = "a\u{9b}2J\u{7f}\u{202e}\u{e0041}b ä\n";
         let json = super::json(&text, true).unwrap();
-        assert_eq!(json, "\"a\\u009b2J\\u007f\\u202eb ä\\n\"");
+        assert_eq!(json, "\"a\\u009b2J\\u007f\\u202e\\udb40\\udc41b ä\\n\"");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
 }

@@ -21,6 +21,29 @@ pub fn chain(error: &dyn Error) -> String {
     printable(&text, 2_000)
 }
 
+/// Returns whether a character is not seen itself, or changes how those around it are shown: control characters, such as line breaks and
+/// the beginnings of commands to a terminal; those that set the direction of writing; and those without width.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Returns a text of another program with its [hidden](is_hidden) characters escaped, such as `\n` and `\u{202e}`, except those in `kept`.
+pub fn visible(text: &str, kept: &[char]) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            _ if kept.contains(&c) || !is_hidden(c) => shown.push(c),
+            _ if c.is_control() => shown.extend(c.escape_debug()),
+            _ => shown.extend(c.escape_unicode()),
+        }
+    }
+    shown
+}
+
 /// Returns `text` in one line without control characters, cut to `limit` characters.
 pub fn printable(text: &str, limit: usize) -> String {
     let clean = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { ' ' } else { c };
@@ -29,4 +52,17 @@ pub fn printable(text: &str, limit: usize) -> String {
         kept.push('…');
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_that_are_not_seen_are_made_visible() {
+        assert_eq!(visible("a\u{202e}b\u{0}c\nd\u{200b}", &[]), "a\\u{202e}b\\0c\\nd\\u{200b}");
+        assert_eq!(visible("\u{3164}\u{e0041}\u{1b}[2J", &[]), "\\u{3164}\\u{e0041}\\u{1b}[2J");
+        assert_eq!(visible("Grüße, नमस्ते, it's \"ä\" \\", &[]), "Grüße, नमस्ते, it's \"ä\" \\");
+        assert_eq!(visible("a\n\tb\r", &['\n', '\t']), "a\n\tb\\r");
+    }
 }

@@ -10,6 +10,7 @@ mod confirm;
 mod coordination;
 mod documents;
 mod exit_codes;
+mod forged;
 mod letters;
 mod schema;
 mod send;
