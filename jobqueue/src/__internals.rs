@@ -31,7 +31,7 @@ pub use crate::presence::{
     KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, storage_time,
 };
 pub use crate::send::is_own_header;
-pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob};
+pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob, time_of};
 pub use jobqueue_storage::text::{is_hidden, visible};
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.

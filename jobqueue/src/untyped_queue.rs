@@ -2,18 +2,19 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
+use crate::clock::parse_rfc3339;
 use crate::dead_letters::DeadLetterQueue;
 use crate::delivery::{Incoming, Kinds, LeasedJob, lease_only};
 use crate::envelope::{Envelope, MAX_ID_BYTES, Payload, StoredReference};
 use crate::error::{Error, ErrorKind};
-use crate::group_log::forget_message;
+use crate::group_log::{forget_message, is_in_order};
 use crate::job::outcome::chain;
 use crate::message::MessageDefaults;
 use crate::queue_core::{QueueCore, QueueCoreOptions, payload_error};
@@ -62,10 +63,17 @@ impl UntypedQueue {
         Ok(event)
     }
 
-    /// Sends an event. Its text may be that of a message, which may still exist: the new message is distinguishable from that one.
+    /// Sends an event. Its text may be that of a message, which may still exist: the new message is distinguishable from that one. The time
+    /// and the order that the event names hold unless the options have others.
     pub async fn send(&self, mut event: Envelope, options: SendOptions) -> Result<Sent, Error> {
         mark_copy(&mut event)?;
         forget_message(&mut event);
+        let named = SendOptions {
+            at: event.not_before.take().map(|text| time_of(&text)).transpose()?,
+            in_order: is_in_order(&event),
+            ..SendOptions::new()
+        };
+        let options = options.or(named);
         let data = match &event.payload {
             Payload::Json(json) => json.to_bytes(),
             Payload::Binary(bytes) => bytes.clone(),
@@ -114,6 +122,15 @@ impl UntypedQueue {
         stream::iter(held).for_each_concurrent(RELEASED_AT_ONCE, release).await;
         ended
     }
+}
+
+/// Returns the time of an attribute `notbefore`.
+///
+/// # Errors
+/// [`Invalid`](ErrorKind::Invalid) for a text that is not one.
+pub fn time_of(not_before: &str) -> Result<SystemTime, Error> {
+    let text = "the attribute `notbefore` is not an RFC 3339 time";
+    parse_rfc3339(not_before).ok_or_else(|| Error::new(ErrorKind::Invalid, text))
 }
 
 struct AnyKind;

@@ -1,7 +1,7 @@
 //! Sending a job without its type.
 
 use bytes::Bytes;
-use jobqueue::__internals::UntypedQueue;
+use jobqueue::__internals::{UntypedQueue, is_in_order, time_of};
 use jobqueue::{Error, ErrorKind, SendOptions};
 use jobqueue_message::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
 
@@ -60,11 +60,11 @@ impl RawSend {
         Ok(Self { envelope, options: SendOptions::new(), copied: None })
     }
 
-    /// Reads a CloudEvent in JSON. It keeps its id, source, kind, version, key, payload, trace and headers. What deliveries write into
-    /// a message, such as attempts and checkpoints, is left out.
+    /// Reads a CloudEvent in JSON. It keeps its id, source, kind, version, key, payload, trace and headers, the time before which it does not
+    /// run, and its place in the order of its key. What deliveries write into a message, such as attempts and checkpoints, is left out.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a text that is not an event, and for an event that refers to a blob.
+    /// [`Invalid`](ErrorKind::Invalid) for a text that is not an event, for an event that refers to a blob, and for a time that cannot be read.
     pub fn event(text: &str) -> Result<Self, Error> {
         let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
         let parsed = parse(text).map_err(|e| invalid("the text is not an event").with_source(e))?;
@@ -74,7 +74,9 @@ impl RawSend {
         if matches!(event.payload, Payload::Stored(_)) {
             return Err(invalid("the event refers to a blob; send its payload itself"));
         }
+        event.not_before.as_deref().map(time_of).transpose()?;
         let mut envelope = Envelope::new(event.id, event.source, event.kind, event.payload);
+        envelope.not_before = event.not_before;
         envelope.key = event.key;
         envelope.content_type = event.content_type;
         envelope.version = event.version;
@@ -170,7 +172,12 @@ impl RawSend {
         self
     }
 
-    /// Sets delay, time to live, order and headers; an id, a source and a key here have priority.
+    /// Returns whether it is an event that names itself in the order of its key: jobs of one key must be sent one after another.
+    pub fn is_in_order(&self) -> bool {
+        is_in_order(&self.envelope)
+    }
+
+    /// Sets delay, time to live, order and headers; an id, a source, a key and a delay here have priority.
     #[must_use]
     pub fn with(mut self, options: SendOptions) -> Self {
         self.options = options;

@@ -123,14 +123,16 @@ async fn send_all(
         }
         return Ok(());
     }
-    // What has an order is sent one by one.
-    let together = if arguments.options.in_order { 1 } else { TOGETHER };
-    let (mut jobs, mut bytes) = (Vec::new(), 0);
+    let (mut jobs, mut bytes, mut together) = (Vec::new(), 0, TOGETHER);
     for number in 1_u64.. {
         let line = input.next(stop, sent).await?;
         let text = line.as_deref().filter(|line| !line.trim_ascii().is_empty());
         let wrong = match text.map(|line| job(arguments, line)) {
             Some(Ok(job)) => {
+                // What has an order is sent one by one.
+                if arguments.options.in_order || job.is_in_order() {
+                    together = 1;
+                }
                 jobs.push((number, job));
                 bytes += text.map_or(0, <[u8]>::len);
                 None
@@ -138,7 +140,7 @@ async fn send_all(
             Some(Err(failure)) => Some(failure),
             None => None,
         };
-        if line.is_none() || wrong.is_some() || jobs.len() == together || bytes > BYTES_TOGETHER {
+        if line.is_none() || wrong.is_some() || jobs.len() >= together || bytes > BYTES_TOGETHER {
             bytes = 0;
             send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
         }
@@ -236,7 +238,9 @@ fn job(arguments: &SendArguments, data: &[u8]) -> Result<RawSend, Failure> {
         (Some(kind), None) => RawSend::json(kind, text()?.trim())?,
         (None, _) => RawSend::event(text()?.trim())?,
     };
-    Ok(job.given(arguments.version, RawSend::version).with(arguments.options.as_send_options()))
+    let job =
+        job.given(arguments.version, RawSend::version).given(arguments.options.key.as_deref(), RawSend::key);
+    Ok(job.with(arguments.options.as_send_options()))
 }
 
 impl Options {
@@ -244,7 +248,6 @@ impl Options {
         let options = SendOptions::new()
             .given(self.id.as_ref(), SendOptions::id)
             .given(self.source.as_deref(), SendOptions::source)
-            .given(self.key.as_ref(), SendOptions::key)
             .given(self.delay, SendOptions::delay)
             .given(self.ttl, SendOptions::ttl)
             .given(self.in_order.then_some(()), |options, ()| options.in_order());

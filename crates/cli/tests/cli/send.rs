@@ -162,6 +162,54 @@ fn delayed_jobs_are_listed_and_run_now() {
     assert_eq!(place.run(&["run-now", "mails", "two"]).status.code(), Some(3), "it waits already");
 }
 
+/// Returns an event of a sender `/shop` with the key `ada` and these attributes.
+fn event(id: &str, attributes: &str) -> String {
+    format!(
+        r#"{{"specversion":"1.0","id":"{id}","source":"/shop","type":"mail","key":"ada",{attributes}"data":{{"to":"a"}}}}"#
+    )
+}
+
+#[test]
+fn event_for_a_later_time_does_not_run_before() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    let days = |days: i64| (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days)).to_string();
+    for (id, time) in [("soon", days(2)), ("late", days(30)), ("past", days(-30))] {
+        let text = event(id, &format!(r#""notbefore":"{time}","#));
+        let output = send(&place, &[], &text);
+        assert!(output.status.success(), "{}", error_text(&output));
+    }
+    assert!(
+        send(&place, &["--delay", "1h"], &event("given", &format!(r#""notbefore":"{}","#, days(30))))
+            .status
+            .success()
+    );
+    let delayed = place.json(&["peek", "mails", "--state", "delayed"]);
+    let ids: Vec<_> = delayed.as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["given", "soon", "late"], "{delayed}");
+    assert!(delayed[0]["not_before"].is_null(), "{delayed}");
+    assert_eq!(place.json(&["peek", "mails"])[0]["id"], "past");
+    let wrong = send(&place, &["--dry-run"], &event("wrong", r#""notbefore":"tomorrow","#));
+    assert_eq!(wrong.status.code(), Some(2), "{}", error_text(&wrong));
+}
+
+#[test]
+fn event_in_order_is_sent_in_order() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    let lines: String = (0..100).map(|n| event(&n.to_string(), r#""inorder":true,"#) + "\n").collect();
+    let output = send(&place, &["--ndjson"], &lines);
+    assert!(output.status.success(), "{}", error_text(&output));
+    let sent: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let sent: Vec<_> =
+        sent.as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(sent, (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
+    // The storage keeps the order itself: only the first of the group is visible.
+    let visible = place.json(&["peek", "mails"]);
+    assert_eq!(visible.as_array().unwrap().len(), 1, "{visible}");
+    assert_eq!(visible[0]["id"], "0");
+}
+
 /// Returns whether the process has a handler for SIGINT.
 #[cfg(target_os = "linux")]
 fn catches_interrupts(child: &std::process::Child) -> bool {
