@@ -65,8 +65,8 @@ impl PauseOptions {
         self
     }
 
-    /// Replaces a pause that holds. By default such a pause is an error if these options have an end or a note: another operator may have
-    /// made it.
+    /// Replaces a pause that holds. By default such a pause is an error if it ends by itself, or if these options have an end or a note:
+    /// another operator may have made it.
     pub fn replacing(mut self, replaces: bool) -> Self {
         self.replaces = replaces;
         self
@@ -126,7 +126,7 @@ impl Admin {
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue;
-    /// [`Conflict`](ErrorKind::Conflict) if other programs keep changing the metadata of the queue;
+    /// [`Conflict`](ErrorKind::Conflict) if a pause holds that ends by itself, and if other programs keep changing the metadata of the queue;
     /// [`Storage`](ErrorKind::Storage) when the storage refuses.
     ///
     /// # Cancel safety
@@ -136,7 +136,7 @@ impl Admin {
     }
 
     /// Pauses the queue like [`pause`](Self::pause), until a time and with a note. Returns whether something was changed: a pause that holds
-    /// stays as it is if the options have neither, or are those of that pause.
+    /// stays as it is if neither it nor the options have an end and the options have no note, or if the options are those of that pause.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -233,8 +233,9 @@ impl Admin {
             if let Some(holds) = &holds {
                 // A repeated request whose first answer was lost finds its own pause.
                 let is_same = *holds == pause && !options.replaces;
-                let says_nothing = pause.until.is_none() && pause.note.is_none();
-                if is_same || says_nothing && !options.replaces {
+                // Whoever pauses without an end does not expect that the queue resumes at the end of another pause.
+                let adds_nothing = pause.note.is_none() && pause.until.is_none() && holds.until.is_none();
+                if is_same || adds_nothing && !options.replaces {
                     return Ok((PauseMade::Unneeded, false));
                 }
                 if !options.replaces {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use jobqueue::{Context, JobError, Storage, Worker};
 
 use crate::shape::check;
-use crate::support::{Mail, Place};
+use crate::support::{Mail, Place, error_text};
 
 /// Asks until the answer is there, for a minute.
 fn wait_for<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
@@ -163,4 +163,18 @@ fn storage_without_schedules_leaders_and_batches_has_empty_lists() {
     check("leaders", &place.json(&["leaders"]));
     check("batches", &place.json(&["batches"]));
     assert_eq!(place.run(&["schedules", "pause", "no-such-schedule"]).status.code(), Some(3));
+}
+
+#[test]
+fn pause_without_an_end_is_not_taken_for_one_that_ends() {
+    let place = Place::with_mails(0, 0);
+    place.ok(&["queue", "create", "mails"]);
+    place.ok(&["queue", "pause", "mails", "--for", "1h", "--operator", "ada"]);
+    let refused = place.run(&["queue", "pause", "mails"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", error_text(&refused));
+    let error = error_text(&refused);
+    assert!(error.contains("paused already until") && error.contains("by ada"), "{error}");
+    place.ok(&["queue", "pause", "mails", "--replace"]);
+    assert!(place.json(&["queue", "show", "mails"])["pause"]["until"].is_null());
+    assert_eq!(place.json(&["queue", "pause", "mails"])["changed"], false);
 }
