@@ -3,12 +3,17 @@
 //! A wrong string is refused with the name of the wrong setting. Values and unknown names are never repeated: either
 //! may be a piece of a key.
 
+use std::net::IpAddr;
+
 use url::Url;
 
 use super::network::Network;
 use super::sas::Key;
 
 pub(super) type Problem = String;
+
+/// The key that every emulator has, in place of a secret.
+const EMULATOR_KEY: &str = "SAS_KEY_VALUE";
 
 #[derive(Debug, Clone)]
 pub(super) struct Namespace {
@@ -88,8 +93,22 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
     if emulator && key.is_none() {
         return Err("an emulator needs SharedAccessKeyName and SharedAccessKey".to_owned());
     }
+    let is_public = key.as_ref().is_some_and(|key| *key.secret == *EMULATOR_KEY);
+    if emulator && !is_loopback(&host) && !is_public {
+        return Err(
+            "UseDevelopmentEmulator=true sends the tokens of its key in the clear: it is allowed to this machine \
+             (loopback), and to others with the public key of the emulator only"
+                .to_owned(),
+        );
+    }
     let namespace = Namespace { host, port, tls: !emulator, web_socket, network: None };
     Ok((namespace, key))
+}
+
+/// Returns whether the host is this machine, so that no request leaves it.
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
 fn host(endpoint: &str) -> Option<(String, Option<u16>)> {
@@ -120,6 +139,23 @@ mod tests {
             "Endpoint=sb://localhost:9;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true;";
         let (read, _) = parse(text).unwrap();
         assert_eq!((read.tls, read.amqp_port(), read.http().as_str()), (false, 9, "http://localhost:9"));
+    }
+
+    #[test]
+    fn a_key_is_sent_in_the_clear_to_this_machine_only() {
+        let text = |host: &str, key: &str| {
+            format!(
+                "Endpoint=sb://{host};SharedAccessKeyName=n;SharedAccessKey={key};UseDevelopmentEmulator=true"
+            )
+        };
+        for host in ["localhost", "127.0.0.1:9", "[::1]"] {
+            assert!(parse(&text(host, "k")).is_ok(), "{host}");
+        }
+        for host in ["a.servicebus.windows.net/", "10.0.0.5", "localhost.example"] {
+            assert!(parse(&text(host, "tops3cret")).unwrap_err().contains("in the clear"), "{host}");
+            // In a network of containers the emulator has a name of its own.
+            assert!(parse(&text(host, EMULATOR_KEY)).is_ok(), "{host}");
+        }
     }
 
     #[test]
