@@ -126,6 +126,11 @@ impl Recorders {
     }
 
     fn record(&self, event: &OperatorEvent) -> Result<(), BoxError> {
+        self.record_each(event).into_iter().collect()
+    }
+
+    /// Returns the result of each recorder.
+    fn record_each(&self, event: &OperatorEvent) -> Vec<Result<(), BoxError>> {
         guarded(|| {
             tracing::info!(
                 id = event.id,
@@ -142,8 +147,7 @@ impl Recorders {
             recorded.unwrap_or_else(|_| Err("the recorder panicked".into()))
         };
         // Each has the event, also if one of them fails.
-        let results: Vec<_> = self.0.iter().map(record).collect();
-        results.into_iter().collect()
+        self.0.iter().map(record).collect()
     }
 }
 
@@ -179,13 +183,18 @@ impl<'a> Pending<'a> {
     /// Records that the action begins. It must not if this fails.
     pub(super) fn started(&mut self) -> Result<(), Error> {
         let Some(event) = &mut self.event else { return Ok(()) };
-        let recorded = self.recorders.record(event);
+        let results = self.recorders.record_each(event);
         event.result = OperatorResult::Interrupted;
-        recorded.map_err(|error| {
-            self.event = None;
-            Error::new(ErrorKind::Storage, "nothing was changed, because the change cannot be recorded")
-                .with_source(error)
-        })
+        let recorders = self.recorders.0.iter().zip(&results);
+        let began = recorders.filter(|(_, result)| result.is_ok()).map(|(recorder, _)| Arc::clone(recorder));
+        let began = Recorders(began.collect());
+        let Err(error) = results.into_iter().collect::<Result<(), _>>() else { return Ok(()) };
+        let text = "nothing was changed, because the change cannot be recorded";
+        event.result = OperatorResult::Failed(text.to_owned());
+        // A beginning without an end would say that a part may be done.
+        let _ = began.record(event);
+        self.event = None;
+        Err(Error::new(ErrorKind::Storage, text).with_source(error))
     }
 
     /// Records the end of the action, with its `changes` if it was done.
@@ -217,5 +226,32 @@ impl Drop for Pending<'_> {
                 guarded(|| tracing::error!(%error, "{text}"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use jobqueue::Storage;
+
+    use super::*;
+    use crate::{AccessLevel, Admin};
+
+    #[tokio::test]
+    async fn beginning_that_one_of_two_recorders_refuses_has_an_end() {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let keep = Arc::clone(&kept);
+        let admin = Admin::builder(Storage::memory())
+            .access(AccessLevel::Operate)
+            .audit(move |event| {
+                keep.lock().map_err(|_| "poisoned")?.push(event.result.clone());
+                Ok(())
+            })
+            .audit(|_| Err("the disk is full".into()))
+            .build();
+        admin.create_queue("mails").await.unwrap_err();
+        let kept = kept.lock().unwrap();
+        assert!(matches!(kept[..], [OperatorResult::Started, OperatorResult::Failed(_)]), "{kept:?}");
     }
 }
