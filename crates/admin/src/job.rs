@@ -7,6 +7,7 @@ use jobqueue::__internals::{ClaimedChild, RunningJob, past_dead_letters, unwrap_
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
 use jobqueue_message::envelope::{Envelope, Parsed, parse};
+use jobqueue_message::times::parse_rfc3339;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -96,7 +97,8 @@ pub struct RawJob {
     pub inserted: Option<String>,
     /// The time at which the message expires; `None` is never.
     pub expires: Option<String>,
-    /// The time at which the message becomes visible, where the storage shows it: of a job that runs, the end of its lease.
+    /// The time at which the message becomes visible, where the storage shows it: of a job that runs, the end of its lease; of one with a
+    /// longer delay than the storage's, [the end of that](Self::not_before).
     pub due: Option<String>,
     /// The time of sending, as the sender wrote it.
     pub sent: Option<String>,
@@ -238,6 +240,9 @@ impl RawJob {
             }
             Err(problem) => job.problem = Some(problem.to_owned()),
         }
+        if matches!(state, JobState::Delayed | JobState::BackingOff) {
+            job.due = stored.due.max(job.delayed_until()).filter(|_| stored.due.is_some()).map(time);
+        }
         job
     }
 
@@ -299,6 +304,11 @@ impl RawJob {
             self.payload = RawPayload::Text(text);
             self.problem = Some("the text could not be read as a job; it was kept as it was".to_owned());
         }
+    }
+
+    /// Returns the time before which the job does not run, if its message says one.
+    pub(super) fn delayed_until(&self) -> Option<SystemTime> {
+        self.not_before.as_deref().and_then(parse_rfc3339)
     }
 
     /// Returns whether the job claims to be a child of this batch, which is not judged yet.

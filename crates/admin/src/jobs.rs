@@ -8,6 +8,7 @@ use super::event::Deed;
 use super::job::Stored;
 use super::membership::Memberships;
 use super::queues::not_found;
+use super::text::time;
 use super::{Action, Admin, JobReference, JobState, RawJob};
 
 /// The number of jobs that are selected unless the filter says another.
@@ -214,7 +215,9 @@ impl Admin {
     /// already, runs, or has ended.
     ///
     /// # Errors
-    /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::RunNow`] is allowed, and those of [`jobs`](Self::jobs).
+    /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::RunNow`] is allowed; [`Invalid`](ErrorKind::Invalid) for a job with a delay of
+    /// more than 7 days that is not over, which is written in its message; and those of
+    /// [`jobs`](Self::jobs).
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may be due or not.
@@ -222,8 +225,17 @@ impl Admin {
         let work = async {
             let (name, index) = (QueueName::new(&job.queue)?, self.index()?);
             for state in [JobState::Delayed, JobState::BackingOff] {
-                let found = self.find(job, state).await?.and_then(|found| found.message_id);
-                if let Some(id) = found {
+                let found = self.find(job, state).await?;
+                // A worker would put the message back.
+                let written = found.as_ref().and_then(RawJob::delayed_until);
+                if let Some(until) = written.filter(|until| *until > self.clock().now()) {
+                    let text = format!(
+                        "a delay of more than 7 days is written in the message of the job, until {}: cancel it, and send it again without a delay",
+                        time(until)
+                    );
+                    return Err(Error::new(ErrorKind::Invalid, text));
+                }
+                if let Some(id) = found.and_then(|found| found.message_id) {
                     let made = index.make_visible(&name, &MessageId::new(id)).await;
                     return made.map_err(|error| not_found(error, &name));
                 }

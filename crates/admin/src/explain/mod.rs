@@ -124,9 +124,9 @@ impl Admin {
             found.look_at_queue(&queue, &workers);
         }
         if let Some(message) = found.message.take() {
-            found.reasons.splice(0..0, waits_until(&message));
             if matches!(message.state, JobState::Waiting | JobState::Delayed | JobState::BackingOff) {
-                found.reasons.extend(delayed(&message, now));
+                let until = delayed(&message, now).or_else(|| waits_until(&message));
+                found.reasons.splice(0..0, until);
                 self.look_at_message(&mut found, &message, &queue, &workers).await?;
             }
             found.message = Some(message);

@@ -3,7 +3,6 @@
 use std::time::SystemTime;
 
 use jobqueue::__internals::WorkerRecord;
-use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
 use crate::{JobState, QueueOverview, RawJob, WorkerOverview};
@@ -45,7 +44,7 @@ pub(super) fn waits_until(message: &RawJob) -> Option<Obstacle> {
 
 /// Returns the delay of a job that is longer than the storage's, if it is not over.
 pub(super) fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
-    let not_before = message.not_before.as_deref().and_then(parse_rfc3339)?;
+    let not_before = message.delayed_until()?;
     let text = || format!("it is delayed until {}", crate::text::time(not_before));
     (not_before > now).then(|| Obstacle::new("delayed_until", text()))
 }

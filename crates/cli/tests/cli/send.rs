@@ -210,6 +210,25 @@ fn event_in_order_is_sent_in_order() {
     assert_eq!(visible[0]["id"], "0");
 }
 
+#[test]
+fn job_with_a_delay_in_its_message_is_not_said_to_be_due() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    assert!(
+        send(&place, &["--kind", "mail", "--id", "late", "--delay", "30d"], r#"{"to":"a"}"#).status.success()
+    );
+    let job = &place.json(&["peek", "mails", "--state", "delayed"])[0];
+    assert_eq!(job["due"], job["not_before"], "{job}");
+    let due = job["due"].as_str().unwrap();
+    let explained = place.json(&["explain", "mails", "late"]);
+    assert!(explained["summary"].as_str().unwrap().contains(due), "{explained}");
+    let reasons = explained["reasons"].as_array().unwrap();
+    assert_eq!(reasons.iter().filter(|reason| reason["code"] == "delayed_until").count(), 1, "{explained}");
+    let refused = place.run(&["run-now", "mails", "late"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", error_text(&refused));
+    assert!(error_text(&refused).contains(due), "{}", error_text(&refused));
+}
+
 /// Returns whether the process has a handler for SIGINT.
 #[cfg(target_os = "linux")]
 fn catches_interrupts(child: &std::process::Child) -> bool {
