@@ -24,7 +24,11 @@ pub(crate) async fn typed(
             "{question} Nothing was changed: add --yes to confirm without a terminal"
         )));
     }
-    write!(io::stderr(), "{} Type `{}` to go on: ", clean(question), clean(word))?;
+    let asked = write!(io::stderr(), "{} Type `{}` to go on: ", clean(question), clean(word));
+    // Whoever closes standard error sees no question. That must not end as a success, as a closed output does.
+    asked.map_err(|error| {
+        Failure::Refused(format!("nothing was changed: the question cannot be asked: {error}"))
+    })?;
     let reading = tokio::task::spawn_blocking(|| {
         let mut line = String::new();
         io::stdin().lock().read_line(&mut line).map(|_| line)

@@ -70,10 +70,7 @@ impl From<Error> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::ClosedPipe,
-            _ => Self::Failed(format!("input or output failed: {error}")),
-        }
+        Self::Failed(format!("input or output failed: {error}"))
     }
 }
 

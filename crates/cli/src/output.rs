@@ -63,6 +63,11 @@ impl Output {
         }
     }
 
+    /// Prints the report of a change, and says what was done if that fails: the change is made all the same.
+    pub(crate) fn change<T: Serialize>(self, value: &T, text: impl Fn() -> String) -> Result<(), Failure> {
+        made(self.value(value, &text), text)
+    }
+
     /// Prints whether a change of a `thing` was made. The texts are for one that was made, and for one that was not needed.
     pub(crate) fn changed(
         self,
@@ -74,8 +79,19 @@ impl Output {
         let [made, unneeded] = texts;
         let text =
             || format!("{thing} {} {}", crate::text::clean(name), if changed { made } else { unneeded });
-        self.value(&serde_json::json!({ thing: name, "changed": changed }), text)
+        self.change(&serde_json::json!({ thing: name, "changed": changed }), text)
     }
+}
+
+/// Adds what a change has `done` to the failure to print its report, for those who would make the change again.
+pub(crate) fn made(printed: Result<(), Failure>, done: impl FnOnce() -> String) -> Result<(), Failure> {
+    printed.map_err(|failure| match failure {
+        Failure::Failed(text) => Failure::Failed(format!(
+            "the change was made, but its report could not be written: {text}: {}",
+            done().trim_end()
+        )),
+        other => other,
+    })
 }
 
 /// Returns JSON in one line, or with line breaks and indentation.
@@ -111,11 +127,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    if !text.ends_with('\n') {
-        out.write_all(b"\n")?;
-    }
-    out.flush().map_err(Failure::from)
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
+    printed.and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
+        _ => error.into(),
+    })
 }
 
 /// Says something to the operator, beside the result.

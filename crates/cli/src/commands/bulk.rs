@@ -90,7 +90,10 @@ pub(crate) async fn run(
         (true, Some(path)) => write_plan(path, &report.plan()),
         _ => Ok(()),
     };
-    let printed = global.output.value(&report, || text(&report, purges));
+    let printed = match arguments.dry_run {
+        true => global.output.value(&report, || text(&report, purges)),
+        false => global.output.change(&report, || text(&report, purges)),
+    };
     written.and(verdict(&report, purges, stop)).and(printed)
 }
 

@@ -102,7 +102,7 @@ pub(crate) async fn run(
         return Err(Failure::Failed("no job was found that matches, and nothing was changed".to_owned()));
     }
     let report = session.admin.cancel_all(&plan).await?;
-    let printed = global.output.value(&report, || {
+    let printed = global.output.change(&report, || {
         let jobs = things(report.jobs.len(), "job");
         match report.workers {
             0 => format!(

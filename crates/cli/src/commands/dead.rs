@@ -259,9 +259,9 @@ async fn resend(
         return Err(Failure::Interrupted("nothing was sent".to_owned()));
     }
     let sent = session.admin.send(&to, copy).await?;
-    global
-        .output
-        .value(&sent, || format!("sent {} to {}; the dead letter stays", clean(&sent.id), clean(&sent.queue)))
+    global.output.change(&sent, || {
+        format!("sent {} to {}; the dead letter stays", clean(&sent.id), clean(&sent.queue))
+    })
 }
 
 /// Returns one dead letter.

@@ -16,7 +16,7 @@ pub(crate) async fn run(
     let change = format!("run the job `{}` of `{}` now", job.id, job.queue);
     let session = confirm::change(global, Need::Change, &change, stop).await?;
     if session.admin.run_now(&job).await? {
-        return global.output.value(&job, || "the job is due now".to_owned());
+        return global.output.change(&job, || "the job is due now".to_owned());
     }
     let text = "no such job waits for a time; `jobqueue explain` tells where it is";
     Err(Failure::NothingMatched(text.to_owned()))

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::{say, table};
+use crate::output::{made, say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, duration};
 
@@ -99,7 +99,7 @@ pub(crate) async fn run(
         return result;
     }
     let printed = global.output.list(&sent, "jobs", || overview(&sent));
-    result.and(printed)
+    result.and(made(printed, || ids(&sent)))
 }
 
 /// The most jobs that are sent at once.
@@ -276,6 +276,12 @@ fn at_line(failure: Failure, number: u64, sent: usize, last: u64) -> Failure {
         Failure::Refused(text) => Failure::Refused(more(text)),
         other => other,
     }
+}
+
+/// Returns the ids under which jobs were sent.
+fn ids(sent: &[JobReference]) -> String {
+    let ids: Vec<_> = sent.iter().map(|job| job.id.as_str()).collect();
+    format!("sent {}", ids.join(", "))
 }
 
 fn overview(sent: &[JobReference]) -> Table {

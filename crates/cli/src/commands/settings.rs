@@ -70,7 +70,7 @@ pub(crate) async fn run(
                 confirm::production(&session, global.yes, &change, stop).await?;
                 session.admin.apply_settings(&plan).await?;
             }
-            global.output.value(&plan, || show(&plan))
+            global.output.change(&plan, || show(&plan))
         }
     }
 }

@@ -64,13 +64,17 @@ pub(crate) async fn run(
         bytes: report.bytes,
         failed: report.failed,
     };
-    let printed = global.output.value(&swept, || {
+    let text = || {
         let verb = if swept.dry_run { "would be removed" } else { "removed" };
         format!(
             "{} of {} blobs {verb} ({} bytes), {} failed",
             swept.removed, swept.seen, swept.bytes, swept.failed
         )
-    });
+    };
+    let printed = match swept.dry_run {
+        true => global.output.value(&swept, text),
+        false => global.output.change(&swept, text),
+    };
     if stop.is_cancelled() {
         return Err(Failure::Interrupted("interrupted before all blobs were examined".to_owned()));
     }

@@ -229,6 +229,29 @@ fn job_with_a_delay_in_its_message_is_not_said_to_be_due() {
     assert!(error_text(&refused).contains(due), "{}", error_text(&refused));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn change_whose_report_cannot_be_written_is_told() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let text = place.path("event");
+    std::fs::write(&text, event("one", "")).unwrap();
+    let text = text.to_str().unwrap();
+    for (arguments, done) in [
+        (&["send", "mails", "--file", text][..], "sent one"),
+        (&["cancel", "mails", "one"], "requested for 1 job"),
+    ] {
+        let output = place.command(arguments).stdout(full()).output().unwrap();
+        let error = error_text(&output);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("the change was made") && error.contains(done), "{error}");
+    }
+    // A command that reads has changed nothing.
+    let output = place.command(&["queues"]).stdout(full()).output().unwrap();
+    assert!(!error_text(&output).contains("the change was made"), "{}", error_text(&output));
+}
+
 /// Returns whether the process has a handler for SIGINT.
 #[cfg(target_os = "linux")]
 fn catches_interrupts(child: &std::process::Child) -> bool {
