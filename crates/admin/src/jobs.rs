@@ -216,7 +216,7 @@ impl Admin {
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::RunNow`] is allowed; [`Invalid`](ErrorKind::Invalid) for a job with a delay of
-    /// more than 7 days that is not over, which is written in its message; and those of
+    /// more than 7 days that is not over, which is written in its message; and those of [`identify`](Self::identify) and of
     /// [`jobs`](Self::jobs).
     ///
     /// # Cancel safety
@@ -224,6 +224,7 @@ impl Admin {
     pub async fn run_now(&self, job: &JobReference) -> Result<bool, Error> {
         let work = async {
             let (name, index) = (QueueName::new(&job.queue)?, self.index()?);
+            let job = &self.identify(job).await?;
             for state in [JobState::Delayed, JobState::BackingOff] {
                 let found = self.find(job, state).await?;
                 // A worker would put the message back.

@@ -1,6 +1,7 @@
 //! Finds a job, and the reason why it does not run.
 
 mod obstacle;
+mod senders;
 
 use std::time::SystemTime;
 

@@ -152,7 +152,7 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
         (None, None, false) => {
             let jobs = arguments.references();
             let checks = jobs.iter().map(|job| require(session, job));
-            stream::iter(checks).buffered(CHECKS_AT_ONCE).try_for_each(|()| async { Ok(()) }).await?;
+            let jobs: Vec<_> = stream::iter(checks).buffered(CHECKS_AT_ONCE).try_collect().await?;
             Ok(CancelPlan::of_jobs(jobs))
         }
         (None, None, true) => {
@@ -162,16 +162,18 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
     }
 }
 
-/// Fails if there is certainly no such job, or if it has ended: its request would stand for 30 days.
-async fn require(session: &Session, job: &JobReference) -> Result<(), Failure> {
-    let found = session.admin.explain(job).await?;
+/// Returns the job with its sender. Fails if there is certainly no such job, or if it has ended: its request would stand for 30 days.
+async fn require(session: &Session, job: &JobReference) -> Result<JobReference, Failure> {
+    let job = session.admin.identify(job).await?;
+    let found = session.admin.explain(&job).await?;
     if found.has_ended {
         return Err(Failure::NothingMatched(format!("nothing was changed: `{}`: {}", job.id, found.summary)));
     }
     if matches!(found.place, JobPlace::Unseen | JobPlace::Dead) {
-        say(&format!("`{}`: {} The request stands for 30 days", job.id, found.summary));
+        let of_any = if job.source.is_none() { ", for the job of any sender" } else { "" };
+        say(&format!("`{}`: {} The request stands for 30 days{of_any}", job.id, found.summary));
     }
-    Ok(())
+    Ok(job)
 }
 
 fn preview(plan: &CancelPlan) -> String {

@@ -9,7 +9,8 @@ use crate::text::clean;
 
 pub(crate) async fn run(global: &Global, arguments: JobArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
-    let explanation = session.admin.explain(&arguments.reference()).await?;
+    let job = session.admin.identify(&arguments.reference()).await?;
+    let explanation = session.admin.explain(&job).await?;
     let printed = global.output.value(&explanation, || text(&explanation));
     match explanation.reasons.iter().any(|reason| reason.code == "not_found") {
         true => Err(Failure::NothingMatched("the job was not found".to_owned())),

@@ -14,6 +14,7 @@ mod forged;
 mod letters;
 mod schema;
 mod send;
+mod senders;
 mod serve;
 mod shape;
 mod support;
