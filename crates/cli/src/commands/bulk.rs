@@ -1,6 +1,8 @@
 //! `dead redrive` and `dead purge`: many dead letters at once.
 
 use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -30,7 +32,7 @@ pub(crate) struct BulkArguments {
     /// Takes all dead letters, without a filter
     #[arg(long)]
     all: bool,
-    /// With --dry-run, writes what would be taken to this file; without, takes exactly the dead letters of this file
+    /// With --dry-run, writes what would be taken to this file, which must not exist; without, takes exactly the dead letters of this file
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
     /// Takes at most this many
@@ -128,7 +130,13 @@ pub(super) fn write_plan<P: Serialize>(path: &Path, plan: &P) -> Result<(), Fail
     let json = serde_json::to_string_pretty(plan).map_err(std::io::Error::from)?;
     let unwritable =
         |error| Failure::Failed(format!("the plan {} cannot be written: {error}", path.display()));
-    std::fs::write(path, json + "\n").map_err(unwritable)
+    let mut options = OpenOptions::new();
+    // It names people and jobs: not everybody on the machine reads it.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
+    // A plan of another operator stays: with another content it would be executed without having been read.
+    let file = options.write(true).create_new(true).open(path);
+    file.and_then(|mut file| file.write_all(format!("{json}\n").as_bytes())).map_err(unwritable)
 }
 
 /// Opens the storage for a purge, and asks for the name of the queue before it.

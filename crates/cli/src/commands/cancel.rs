@@ -36,7 +36,7 @@ pub(crate) struct CancelArguments {
     /// Cancels the children of this batch
     #[arg(long, value_name = "ID", conflicts_with = "ids")]
     batch: Option<String>,
-    /// With --dry-run, writes the jobs to this file; without, cancels exactly the jobs of this file
+    /// With --dry-run, writes the jobs to this file, which must not exist; without, cancels exactly the jobs of this file
     #[arg(long, value_name = "FILE", conflicts_with = "ids")]
     plan: Option<PathBuf>,
     /// Only lists the jobs

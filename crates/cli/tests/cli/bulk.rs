@@ -189,3 +189,22 @@ fn dead_letter_is_sent_again_with_another_payload_and_to_another_queue() {
     assert_eq!(place.run(&resend).status.code(), Some(2));
     assert_eq!(place.run(&["dead", "resend", "mails", "no-such-job"]).status.code(), Some(3));
 }
+
+#[test]
+fn plan_of_a_colleague_is_not_overwritten() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::with_mails(1, 1);
+    let plan = place.path("plan.json");
+    let path = plan.to_str().unwrap();
+    for arguments in [["dead", "redrive", "mails", "--all"], ["cancel", "mails", "--kind", "mail"]] {
+        let _ = std::fs::remove_file(&plan);
+        let preview = [&arguments[..], &["--dry-run", "--plan", path]].concat();
+        place.ok(&preview);
+        let text = std::fs::read_to_string(&plan).unwrap();
+        assert_eq!(std::fs::metadata(&plan).unwrap().permissions().mode() & 0o007, 0);
+        let refused = place.run(&preview);
+        assert_eq!(refused.status.code(), Some(1), "{}", error_text(&refused));
+        assert!(error_text(&refused).contains("exists"), "{}", error_text(&refused));
+        assert_eq!(std::fs::read_to_string(&plan).unwrap(), text);
+    }
+}
