@@ -287,6 +287,12 @@ async fn one(
             "several senders use the id `{id}`; add one of them as --source: {sources}"
         )));
     }
+    if page.letters.len() > 1 {
+        say(&format!(
+            "the job has {} dead letters; this is one of them, `dead list` has all",
+            page.letters.len()
+        ));
+    }
     Ok((session, page.letters.swap_remove(0)))
 }
 

@@ -1,7 +1,7 @@
 //! Jobs of several senders with one id, and several dead letters of one job.
 
 use crate::forged::with_input;
-use crate::support::{Place, error_text};
+use crate::support::{Place, error_text, reject_all};
 
 fn send(place: &Place, source: &str, id: &str, options: &[&str]) {
     let arguments = ["send", "mails", "--kind", "mail", "--source", source, "--id", id];
@@ -44,4 +44,19 @@ fn a_job_named_by_its_id_alone_is_changed_with_its_sender() {
     // Another sender's job with this id, sent later, is not meant.
     send(&place, "/bank", "8", &[]);
     assert_eq!(place.json(&["explain", "mails", "8", "--source", "/bank"])["cancellation"]["state"], "none");
+}
+
+#[test]
+fn further_dead_letters_of_a_job_are_counted() {
+    let place = Place::with_mails(0, 0);
+    place.ok(&["queue", "create", "mails"]);
+    for _ in 0..2 {
+        send(&place, "/shop", "twice", &[]);
+    }
+    reject_all(&place.storage);
+    for arguments in [["dead", "show", "mails", "twice"], ["dead", "resend", "mails", "twice"]] {
+        let output = place.run(&arguments);
+        assert!(output.status.success(), "{}", error_text(&output));
+        assert!(error_text(&output).contains("2 dead letters"), "{arguments:?}: {}", error_text(&output));
+    }
 }
