@@ -1,6 +1,7 @@
 //! The configuration file with its contexts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env::VarError;
 use std::path::{Path, PathBuf};
 
 use jobqueue_admin::{AccessLevel, Action};
@@ -36,6 +37,19 @@ pub(crate) struct Context {
 enum Access {
     Level(String),
     Actions(Vec<String>),
+}
+
+/// Returns the value of an environment variable that is set and not blank.
+///
+/// A value that is not UTF-8 is an error: taken for unset, it would lead to another storage, or leave a door open.
+pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(Failure::Usage(format!("the environment variable {name} is not UTF-8")))
+        }
+    }
 }
 
 impl Config {
@@ -77,8 +91,8 @@ impl Context {
     pub(crate) fn storage(&self, name: &str) -> Result<String, Failure> {
         match (&self.storage, &self.storage_env) {
             (Some(storage), None) => Ok(storage.clone()),
-            (None, Some(variable)) => std::env::var(variable).map_err(|_| {
-                Failure::Usage(format!("context `{name}`: the environment variable {variable} is not set"))
+            (None, Some(named)) => variable(named)?.ok_or_else(|| {
+                Failure::Usage(format!("context `{name}`: the environment variable {named} is not set"))
             }),
             _ => Err(Failure::Usage(format!("context `{name}` needs either `storage` or `storage_env`"))),
         }

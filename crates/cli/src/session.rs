@@ -7,7 +7,7 @@ use jobqueue_admin::{AccessLevel, Action, Admin};
 
 use crate::args::Global;
 use crate::audit::AuditFile;
-use crate::config::Config;
+use crate::config::{Config, variable};
 use crate::exit::Failure;
 
 const VARIABLE: &str = "JOBQUEUE_STORAGE";
@@ -80,9 +80,8 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
     if let Some(storage) = &global.storage {
         return Ok(operate(storage.clone()));
     }
-    let from_environment = || std::env::var(VARIABLE).ok().filter(|storage| !storage.trim().is_empty());
     if global.context.is_none()
-        && let Some(storage) = from_environment()
+        && let Some(storage) = variable(VARIABLE)?
     {
         return Ok(operate(storage));
     }
@@ -105,7 +104,7 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
 fn require_file(file: &str) -> Result<(), Failure> {
     match Path::new(file).exists() {
         true => Ok(()),
-        false => Err(Failure::NothingMatched(format!(
+        false => Err(Failure::Usage(format!(
             "there is no file `{file}`; it is created when a program opens the storage, or by `jobqueue queue create`"
         ))),
     }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::args::{Given, Global};
+use crate::config::variable;
 use crate::exit::Failure;
 use crate::session::{Need, Session};
 
@@ -84,7 +85,7 @@ struct Logins {
 impl Logins {
     fn read() -> Result<Self, Failure> {
         let logins =
-            Self { operator: credentials(OPERATOR)?, viewer: credentials(VIEWER)?, token: variable(TOKEN) };
+            Self { operator: credentials(OPERATOR)?, viewer: credentials(VIEWER)?, token: variable(TOKEN)? };
         if logins.token.is_some() && !logins.any() {
             let text = format!("{TOKEN} without {} or {} leaves nobody a way in", OPERATOR.0, VIEWER.0);
             return Err(Failure::Usage(text));
@@ -104,12 +105,8 @@ impl Logins {
     }
 }
 
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
 fn credentials(variables: (&str, &str)) -> Result<Option<(String, String)>, Failure> {
-    match (variable(variables.0), variable(variables.1)) {
+    match (variable(variables.0)?, variable(variables.1)?) {
         (Some(user), Some(_)) if user.contains(':') => {
             Err(Failure::Usage(format!("{} must not contain a colon", variables.0)))
         }

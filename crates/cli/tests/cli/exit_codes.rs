@@ -21,7 +21,7 @@ fn exit_codes_tell_what_went_wrong() {
         (3, &["history", "--id", "no-such-job"]),
         (2, &["history", "--outcome", "failed"]),
         (5, &["queue", "settings", "plan", "mails", "poisonthreshold=9", "--check"]),
-        (3, &["queues", "--storage", &missing]),
+        (2, &["queues", "--storage", &missing]),
         (4, &["dead", "purge", "mails", "--all"]),
         (4, &["peek", "mails", "--deep"]),
     ];
@@ -61,6 +61,26 @@ fn closed_pipe_hides_no_failure() {
         let mut command = place.command(&[arguments, &["-o", "json"][..]].concat());
         let output = command.stdout(writer).output().unwrap();
         assert_eq!(output.status.code(), Some(*code), "{arguments:?}: {}", error_text(&output));
+    }
+}
+
+#[test]
+fn variable_that_is_no_text_is_not_taken_for_unset() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::with_mails(0, 0);
+    place.configure(&format!("default = 'live'\n[contexts.live]\nstorage = '{}'\n", place.storage));
+    let no_text = OsStr::from_bytes(b"sqlite:/tmp/d\xe9v.db");
+    for (variable, arguments) in [
+        ("JOBQUEUE_STORAGE", &["queues"][..]),
+        (
+            "JOBQUEUE_METRICS_TOKEN",
+            &["serve", "--read-only", "--storage", &place.storage, "--listen", "127.0.0.1:0"],
+        ),
+    ] {
+        let output = place.without_storage(arguments).env(variable, no_text).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{variable}: {}", error_text(&output));
+        assert!(error_text(&output).contains(variable), "{}", error_text(&output));
     }
 }
 
