@@ -1,6 +1,7 @@
 //! `serve`: the dashboard in the browser, with its metrics, its figures for autoscalers and its health checks.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clap::Args;
 use jobqueue_dashboard::snapshot::Snapshots;
@@ -20,6 +21,9 @@ const OPERATOR: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
 const VIEWER: (&str, &str) = ("JOBQUEUE_VIEWER_USER", "JOBQUEUE_VIEWER_PASSWORD");
 /// The environment variable with the token of programs that read figures.
 const TOKEN: &str = "JOBQUEUE_METRICS_TOKEN";
+
+/// How long requests that have begun may take after the signal to stop.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(crate) struct ServeArguments {
@@ -61,14 +65,27 @@ pub(crate) async fn run(
     // The checks need no credentials: an orchestrator has none, and they expose nothing else.
     let router = dashboard.router().merge(health::router_of(snapshots));
     // On standard output, since programs that start it read the address.
-    crate::output::print(&format!("http://{address}/"))?;
+    match crate::output::print(&format!("http://{address}/")) {
+        Err(Failure::ClosedPipe) => {}
+        printed => printed?,
+    }
     if let Some(context) = production.filter(|_| !arguments.read_only) {
         crate::output::say(&format!(
             "`{context}` is a production context, and these pages ask for confirmation before a purge only"
         ));
     }
     let stopped = stop.clone();
-    axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await }).await?;
+    let serving =
+        axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await });
+    let patience = async {
+        stop.cancelled().await;
+        tokio::time::sleep(PATIENCE).await;
+    };
+    tokio::select! {
+        served = serving.into_future() => served?,
+        // A client may send the rest of a request, or read an answer, for as long as it likes.
+        () = patience => {}
+    }
     // A redrive ends between two dead letters, and makes visible what it holds.
     tasks.close();
     tasks.wait().await;

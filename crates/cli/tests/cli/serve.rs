@@ -74,6 +74,20 @@ fn dashboard_is_served_on_this_machine_until_a_signal() {
 }
 
 #[test]
+fn half_a_request_does_not_keep_the_program_from_ending() {
+    let place = Place::with_mails(0, 0);
+    let mut served = Served::start(&place, &[], &[]);
+    let mut half = TcpStream::connect(&served.address).unwrap();
+    write!(half, "GET / HTTP/1.1\r\nHost: ").unwrap();
+    // Its connection is taken before this one is answered.
+    assert!(served.ask("GET /live", &served.host()).starts_with("HTTP/1.1 200"));
+    let pid = served.child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(served.child.wait().unwrap().success());
+    drop(half);
+}
+
+#[test]
 fn read_only_dashboard_refuses_changes() {
     let place = Place::with_mails(1, 0);
     let served = Served::start(&place, &["--read-only"], &[]);
