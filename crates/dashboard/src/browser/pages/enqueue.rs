@@ -88,13 +88,12 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
 }
 
 pub(crate) async fn send(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let queue = fields.text("queue").ok_or_else(|| PageError::invalid("the queue is missing"))?;
-    let kind = fields.text("kind").ok_or_else(|| PageError::invalid("the kind is missing"))?;
-    let job = RawSend::json(kind, fields.text("payload").unwrap_or("{}"))?
+    let queue = fields.required("queue")?;
+    let job = RawSend::json(fields.required("kind")?, fields.required("payload")?)?
         .given(fields.number::<u32>("version")?, RawSend::version)
-        .given(fields.text("id"), RawSend::id)
+        .given(fields.exact("id"), RawSend::id)
         .given(fields.exact("source"), RawSend::source)
-        .given(fields.text("key"), RawSend::key)
+        .given(fields.exact("key"), RawSend::key)
         .given(fields.text("contenttype"), RawSend::content_type)
         .given(fields.duration("delay")?, |job, delay| job.with(SendOptions::new().delay(delay)));
     let sent = request.admin.send(queue, job).await?;

@@ -358,10 +358,28 @@ async fn job_is_sent_and_cancelled_from_the_browser() {
     let cancelled = browser.post("/do/cancel", &[("queue", "mails"), ("id", "by/hand?&")]).await;
     let page = browser.page(cancelled.location().trim_start_matches("..")).await;
     assert!(page.contains("Cancellation was requested by ada"), "{page}");
-    for wrong in [("payload", "{"), ("delay", "soon"), ("version", "-1")] {
-        let fields = [("queue", "mails"), ("kind", "mail"), wrong];
+    let payload = ("payload", "{}");
+    for wrong in [
+        &[("payload", "{")][..],
+        &[("payload", "")],
+        &[("payload", " ")],
+        &[],
+        &[payload, ("delay", "soon")],
+        &[payload, ("version", "-1")],
+    ] {
+        let fields = [&[("queue", "mails"), ("kind", "mail")], wrong].concat();
         assert_eq!(browser.post("/do/send", &fields).await.status, StatusCode::BAD_REQUEST, "{wrong:?}");
     }
+}
+
+#[tokio::test]
+async fn key_and_id_are_sent_as_they_are() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    let fields = [("queue", "mails"), ("kind", "mail"), ("payload", "{}"), ("id", " by hand"), ("key", "a ")];
+    assert_eq!(browser.post("/do/send", &fields).await.status, StatusCode::SEE_OTHER);
+    let jobs = jobqueue_admin::Admin::new(storage).peek("mails").await.unwrap();
+    assert!(jobs.iter().any(|job| job.id == " by hand" && job.key.as_deref() == Some("a ")), "{jobs:?}");
 }
 
 #[tokio::test]
