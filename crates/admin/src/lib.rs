@@ -42,6 +42,7 @@ mod dead_letters;
 mod errors;
 mod event;
 mod explain;
+mod given;
 mod groups;
 mod history;
 mod job;
@@ -84,6 +85,8 @@ pub use errors::ErrorGroup;
 use event::{Changes, Deed, Pending, Recorders};
 pub use event::{OperatorEvent, OperatorResult};
 pub use explain::{Explanation, JobPlace, Obstacle};
+#[doc(hidden)]
+pub use given::Given;
 pub use groups::{GroupEntry, GroupOverview};
 pub use history::{HistoryFilter, HistoryPage, HistoryRecord};
 pub use job::{JobReference, JobState, RawBatch, RawDeadLetter, RawDeferral, RawJob};

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+pub(crate) use jobqueue_admin::Given;
 use jobqueue_admin::JobReference;
 
 use crate::output::Output;
@@ -50,15 +51,3 @@ impl JobArguments {
         JobReference::new(self.queue, self.id).given(self.source, JobReference::with_source)
     }
 }
-
-/// Calls a setter only for an argument that was given.
-pub(crate) trait Given: Sized {
-    fn given<V>(self, value: Option<V>, set: impl FnOnce(Self, V) -> Self) -> Self {
-        match value {
-            Some(value) => set(self, value),
-            None => self,
-        }
-    }
-}
-
-impl<T> Given for T {}

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+pub(crate) use jobqueue_admin::Given;
+
 use crate::browser::pages::PageError;
 use crate::browser::text::line;
 
@@ -91,15 +93,3 @@ impl Fields {
         jobqueue_admin::parse_duration(text).map(Some).ok_or_else(problem)
     }
 }
-
-/// Calls a setter only for a value that was given.
-pub(crate) trait Given: Sized {
-    fn given<V>(self, value: Option<V>, set: impl FnOnce(Self, V) -> Self) -> Self {
-        match value {
-            Some(value) => set(self, value),
-            None => self,
-        }
-    }
-}
-
-impl<T> Given for T {}
