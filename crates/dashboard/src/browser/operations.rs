@@ -19,7 +19,7 @@ const AT_ONCE: usize = 8;
 
 /// The number of operations whose reports are kept.
 const KEPT: usize = 50;
-/// The number of dead letters in kept reports beyond which the oldest is forgotten: each has some 500 bytes.
+/// The number of dead letters in kept reports and plans beyond which the oldest is forgotten: each has some 500 bytes.
 const KEPT_LETTERS: u64 = 500_000;
 
 /// The action on the dead letters.
@@ -76,9 +76,13 @@ impl Operation {
         self.progress.borrow().ended.is_none()
     }
 
-    /// Returns the number of dead letters in the report.
+    /// Returns the number of dead letters in the plan and in the report.
     fn letters(&self) -> u64 {
-        self.progress.borrow().ended.iter().flatten().map(|report| report.count).sum()
+        let planned = match &self.order.verb {
+            Verb::Preview => 0,
+            Verb::Redrive(plan) | Verb::Purge(plan) => plan.letters().len() as u64,
+        };
+        planned + self.progress.borrow().ended.iter().flatten().map(|report| report.count).sum::<u64>()
     }
 
     /// Ends it before the next dead letter, for an operator who may start one of its sort.
@@ -160,7 +164,7 @@ impl Operations {
                 )));
             }
             while (all.len() >= KEPT || all.iter().map(|other| other.letters()).sum::<u64>() > KEPT_LETTERS)
-                && let Some(oldest) = all.iter().position(|other| !other.is_running())
+                && let Some(oldest) = oldest_to_forget(&all)
             {
                 all.remove(oldest);
             }
@@ -184,5 +188,45 @@ impl Operations {
     pub(crate) fn of_queue(&self, queue: &str) -> Vec<Arc<Operation>> {
         let all = lock(&self.all);
         all.iter().rev().filter(|operation| operation.order.queue == queue).cloned().collect()
+    }
+}
+
+/// Returns the first operation that has ended, except the last one of each operator: its page is open, with the preview that the operator
+/// is about to execute.
+fn oldest_to_forget(all: &[Arc<Operation>]) -> Option<usize> {
+    all.iter().enumerate().position(|(at, one)| {
+        !one.is_running() && all[at + 1..].iter().any(|later| later.operator == one.operator)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use jobqueue::Storage;
+    use jobqueue_admin::AccessLevel;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn last_operation_of_each_operator_is_kept() {
+        let operations = Operations::new(TaskTracker::new(), CancellationToken::new());
+        let start = async |operator: &str| {
+            let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).operator(operator);
+            let order = Order {
+                verb: Verb::Preview,
+                queue: "mails".to_owned(),
+                selection: Selection::default(),
+                per_second: None,
+                canary: None,
+            };
+            let operation = operations.start(&admin.build(), order, || {}).unwrap();
+            Operation::watch(&operation).wait_for(|progress| progress.ended.is_some()).await.unwrap();
+            operation.id.clone()
+        };
+        let (first, preview) = (start("ada").await, start("ada").await);
+        for _ in 0..2 * KEPT {
+            start("bob").await;
+        }
+        assert!(operations.find(&preview).is_some() && operations.find(&first).is_none());
+        assert!(operations.of_queue("mails").len() <= KEPT);
     }
 }
