@@ -2,8 +2,8 @@
 
 use url::Url;
 
-use super::secret::Secret;
 use jobqueue_entra::TokenSource;
+use jobqueue_storage::secret::Secret;
 
 /// A storage account as the adapter needs it. `Debug` shows no secret.
 #[derive(Debug, Clone)]

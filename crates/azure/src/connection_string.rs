@@ -9,8 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use url::Url;
 
+use jobqueue_storage::secret::Secret;
+
 use super::account::{self, Account, Credential, Problem};
-use super::secret::Secret;
 
 /// The emulator's account. Microsoft publishes its key, so it is not secret.
 const EMULATOR_ACCOUNT: &str = "devstoreaccount1";

@@ -31,7 +31,6 @@ mod options;
 mod pipeline;
 mod probe;
 mod queue;
-mod secret;
 #[cfg(test)]
 mod service_tests;
 mod xml;

@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use jobqueue_storage::secret::Secret;
 use url::Url;
 
 use super::network::Network;
@@ -88,12 +89,12 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
         _ if name.is_none() && secret.is_none() => None,
         ("", _) => return Err("SharedAccessKeyName is missing".to_owned()),
         (_, "") => return Err("SharedAccessKey is missing".to_owned()),
-        (name, secret) => Some(Key { name: name.into(), secret: secret.into() }),
+        (name, secret) => Some(Key { name: name.into(), secret: Secret::new(secret.to_owned()) }),
     };
     if emulator && key.is_none() {
         return Err("an emulator needs SharedAccessKeyName and SharedAccessKey".to_owned());
     }
-    let is_public = key.as_ref().is_some_and(|key| *key.secret == *EMULATOR_KEY);
+    let is_public = key.as_ref().is_some_and(|key| key.secret.expose() == EMULATOR_KEY);
     if emulator && !is_loopback(&host) && !is_public {
         return Err(
             "UseDevelopmentEmulator=true sends the tokens of its key in the clear: it is allowed to this machine \
@@ -129,7 +130,7 @@ mod tests {
                 .unwrap();
         assert_eq!((read.host.as_str(), read.amqp_port()), ("a.servicebus.windows.net", 5671));
         assert_eq!(read.http(), "https://a.servicebus.windows.net");
-        assert_eq!(&*key.unwrap().secret, "k=");
+        assert_eq!(key.unwrap().secret.expose(), "k=");
         assert!(parse("Endpoint=sb://a.servicebus.windows.net/").unwrap().1.is_none());
     }
 

@@ -1,28 +1,22 @@
 //! Shared access signatures of Service Bus.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use jobqueue_storage::secret::Secret;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::Sha256;
 
 pub(super) const VALIDITY: Duration = Duration::from_secs(3600);
 
-/// A shared access key. `Debug` shows its name only.
-#[derive(Clone)]
+/// A shared access key.
+#[derive(Debug, Clone)]
 pub(super) struct Key {
     pub(super) name: Arc<str>,
-    pub(super) secret: Arc<str>,
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("name", &self.name).finish_non_exhaustive()
-    }
+    pub(super) secret: Secret<String>,
 }
 
 impl Key {
@@ -32,7 +26,7 @@ impl Key {
         let since = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // Whole seconds, rounded up: a short life is not cut.
         let expiry = since.as_secs() + u64::from(since.subsec_nanos() > 0);
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.secret.as_bytes()).ok()?;
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.secret.expose().as_bytes()).ok()?;
         mac.update(format!("{resource}\n{expiry}").as_bytes());
         let signature = encode(&BASE64.encode(mac.finalize().into_bytes()));
         let name = encode(&self.name);
@@ -50,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_signature_covers_resource_and_expiry_and_the_key_is_not_shown() {
-        let key = Key { name: "jobs".into(), secret: "a-secret".into() };
+        let key = Key { name: "jobs".into(), secret: Secret::new("a-secret".to_owned()) };
         let until = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         // By the formula of the documentation, calculated in Python.
         assert_eq!(

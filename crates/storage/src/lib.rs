@@ -44,6 +44,7 @@ mod queues;
 mod request;
 pub mod rules;
 pub mod runtime;
+pub mod secret;
 pub mod sharded;
 mod stores;
 pub mod sync;

@@ -8,8 +8,8 @@ use azure_core::http::{Context, Request};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::Url;
 
-use super::super::secret::Secret;
 use jobqueue_storage::PopReceipt;
+use jobqueue_storage::secret::Secret;
 
 /// The placeholder that the SDK's clients get instead of a pop receipt.
 pub(in super::super) const PLACEHOLDER: &str = "receipt";

@@ -20,7 +20,7 @@ use jiff::fmt::rfc2822;
 use sha2::Sha256;
 use url::Url;
 
-use super::super::secret::Secret;
+use jobqueue_storage::secret::Secret;
 
 /// Headers whose values are in the signed text, in this order.
 const SIGNED: [&str; 11] = [

@@ -3,29 +3,30 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A key, signature or token: cheap to clone, and `Debug` shows nothing of it.
+/// A key, signature or token of an adapter: cheap to clone, and `Debug` shows nothing of it.
 ///
 /// It deliberately has no `Display` and no serialisation; code that needs the value calls [`expose`](Self::expose).
-pub(super) struct Secret<T: ?Sized>(Arc<T>);
+pub struct Secret<T>(Arc<T>);
 
 impl<T> Secret<T> {
-    pub(super) fn new(value: T) -> Self {
+    /// Wraps a value.
+    pub fn new(value: T) -> Self {
         Self(Arc::new(value))
     }
 
     /// Returns the value itself, for the wire only.
-    pub(super) fn expose(&self) -> &T {
+    pub fn expose(&self) -> &T {
         &self.0
     }
 }
 
-impl<T: ?Sized> Clone for Secret<T> {
+impl<T> Clone for Secret<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T: ?Sized> fmt::Debug for Secret<T> {
+impl<T> fmt::Debug for Secret<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
