@@ -138,8 +138,8 @@ async fn a_job_that_dies_during_a_pass_is_left_alone() {
     kill(&later.queue().await.unwrap()).await;
     bench.emulator.advance(MINUTE);
     let options = DeadLetterOptions::new().before(Some(began));
-    let report = queue.dead_letters().unwrap().purge(options).await.unwrap();
-    assert_eq!((report.deleted.len(), report.left), (1, 1), "{report:?}");
-    let rest = queue.dead_letters().unwrap().purge(DeadLetterOptions::new()).await.unwrap();
-    assert_eq!(rest.deleted.len(), 1, "{rest:?}");
+    let report = queue.dead_letters().unwrap().redrive(options).await.unwrap();
+    assert_eq!((report.moved.len(), report.newer), (1, 1), "{report:?}");
+    let rest = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!(rest.moved.len(), 1, "{rest:?}");
 }
