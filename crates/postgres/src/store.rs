@@ -17,13 +17,18 @@ use jobqueue_storage::{PutMessage, PutOutcome, QueueName};
 /// The approximate number of bytes of an operation besides a text.
 const ROW: usize = 64;
 
+/// Puts of several callers by one statement. An answer of `Err` returns one that another transaction holds up.
+type Puts = Combiner<(QueueName, PutLane), PutMessage, Result<PutOutcome, PutMessage>>;
+
+/// Deletions of several callers by one statement, answered like [`Puts`].
+type Deletions = Combiner<QueueName, Deletion, Result<(), Deletion>>;
+
 /// A store of queues and blobs in one schema of a database.
 pub(crate) struct Store {
     pub(crate) database: Arc<Database>,
     pub(crate) runtime: Runtime,
-    /// An answer of `Err` returns an operation that another transaction holds up, here and below.
-    pub(crate) puts: Arc<Combiner<(QueueName, PutLane), PutMessage, Result<PutOutcome, PutMessage>>>,
-    pub(crate) deletions: Arc<Combiner<QueueName, Deletion, Result<(), Deletion>>>,
+    pub(crate) puts: Arc<Puts>,
+    pub(crate) deletions: Arc<Deletions>,
     /// Limits the connections of operations that others hold up.
     pub(crate) held_up: Arc<Semaphore>,
     pub(crate) scans: Scans,

@@ -91,19 +91,24 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
         (_, "") => return Err("SharedAccessKey is missing".to_owned()),
         (name, secret) => Some(Key { name: name.into(), secret: Secret::new(secret.to_owned()) }),
     };
-    if emulator && key.is_none() {
-        return Err("an emulator needs SharedAccessKeyName and SharedAccessKey".to_owned());
+    if emulator {
+        check_emulator(&host, key.as_ref())?;
     }
-    let is_public = key.as_ref().is_some_and(|key| key.secret.expose() == EMULATOR_KEY);
-    if emulator && !is_loopback(&host) && !is_public {
+    let namespace = Namespace { host, port, tls: !emulator, web_socket, network: None };
+    Ok((namespace, key))
+}
+
+/// Refuses to send tokens of a key in the clear to another machine.
+fn check_emulator(host: &str, key: Option<&Key>) -> Result<(), Problem> {
+    let key = key.ok_or("an emulator needs SharedAccessKeyName and SharedAccessKey")?;
+    if !is_loopback(host) && key.secret.expose() != EMULATOR_KEY {
         return Err(
             "UseDevelopmentEmulator=true sends the tokens of its key in the clear: it is allowed to this machine \
              (loopback), and to others with the public key of the emulator only"
                 .to_owned(),
         );
     }
-    let namespace = Namespace { host, port, tls: !emulator, web_socket, network: None };
-    Ok((namespace, key))
+    Ok(())
 }
 
 /// Returns whether the host is this machine, so that no request leaves it.
