@@ -1,4 +1,4 @@
-//! Which operations wait for the locks of others: of transactions that put messages into groups, and of each other.
+//! Locks of groups: the operations that wait for those of open transactions, and of each other.
 
 use std::time::Duration;
 

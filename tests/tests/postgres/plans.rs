@@ -1,4 +1,4 @@
-//! What statements read: not more than they need, whatever the planner believed of a table when it was empty.
+//! Statements read no more than they need, whatever the planner believed of a table when it was empty.
 
 use std::time::Duration;
 

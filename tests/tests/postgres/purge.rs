@@ -1,4 +1,4 @@
-//! Rows that nobody can reach: expired messages, and the content of queues and containers that were deleted.
+//! Unreachable rows: expired messages, and the content of queues and containers that were deleted.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ impl LockLimits {
     }
 }
 
-/// How long an operation waits for a lock: in each attempt, and until when.
+/// The time for which an operation waits for a lock: in each attempt, and until when.
 #[derive(Debug)]
 pub(super) struct Patience {
     pub(super) lock_limit: String,

@@ -56,8 +56,8 @@ impl QueueStore for Store {
         while Instant::now() < end {
             let (shared, name) = (self.shared(), (queue.clone(), lane));
             let run = {
-                let name = name.clone();
-                move |messages| shared.clone().put_together(name.clone(), messages)
+                let (queue, lane) = name.clone();
+                move |messages| shared.clone().put_together(queue.clone(), lane.clone(), messages)
             };
             match self.puts.submit(call, &name, message, run).await? {
                 Ok(outcome) => return Ok(outcome),
@@ -193,7 +193,8 @@ impl Shared {
     /// Adds the messages of several callers, or returns them if another transaction holds them up.
     async fn put_together(
         self,
-        (queue, lane): (QueueName, PutLane),
+        queue: QueueName,
+        lane: PutLane,
         messages: Vec<PutMessage>,
     ) -> Vec<Result<Result<PutOutcome, PutMessage>, StoreError>> {
         let is_held = matches!(lane, PutLane::HeldUp(_));

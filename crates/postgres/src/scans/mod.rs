@@ -18,7 +18,7 @@ pub(crate) use bound::{Bound, Scan};
 const WHOLE: Duration = Duration::from_secs(5);
 /// The time after which a scan that was broken off counts as one that would pass too many rows.
 const SLOW: Duration = Duration::from_secs(2);
-/// How far back, in milliseconds, a process begins that could not scan from the beginning yet.
+/// The age, in milliseconds, of the messages at which a process begins that could not scan from the beginning yet.
 const RECENT: i64 = 600_000;
 
 /// The states of the scans of a store's queues.
@@ -63,7 +63,7 @@ impl Default for ScanState {
 pub(crate) struct Attempt<'s> {
     state: &'s ScanState,
     pub(crate) bound: Bound,
-    /// How far back the scan goes at most, in milliseconds.
+    /// The greatest age of the messages that the scan looks for, in milliseconds, if there is a limit.
     pub(crate) back: Option<i64>,
     began: Instant,
     is_whole: bool,
