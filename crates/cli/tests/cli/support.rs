@@ -122,13 +122,17 @@ pub(crate) fn reject_all(storage: &str) {
 
 /// Leases one dead letter of `mails` for an hour, as another program may.
 pub(crate) fn hold_a_dead_letter(storage: &str) {
+    assert_eq!(hold(storage, "mails-poison", 1), 1);
+}
+
+/// Leases up to `most` messages of a queue for an hour, as another program may. Returns how many.
+pub(crate) fn hold(storage: &str, queue: &str, most: u32) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let storage = Storage::connect(storage).await.unwrap();
-        let get = GetMessages::new(1, Duration::from_secs(3_600));
-        let held = storage.queues().get(&QueueName::new("mails-poison").unwrap(), get).await.unwrap();
-        assert_eq!(held.messages.len(), 1);
-    });
+        let get = GetMessages::new(most, Duration::from_secs(3_600));
+        storage.queues().get(&QueueName::new(queue).unwrap(), get).await.unwrap().messages.len()
+    })
 }
 
 /// Leases all payloads in blobs for a minute, so that none can be deleted.
