@@ -30,7 +30,39 @@
 //! The pages work without JavaScript; with it they update themselves. They load nothing from other hosts.
 //!
 //! Without the feature `pages`, the crate has the routers of [`metrics`], [`scale`] and [`health`] alone, for a worker that serves nothing
-//! else.
+//! else:
+//!
+//! ```no_run
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use jobqueue::{JobError, QueueMessage}; use serde::{Deserialize, Serialize};
+//! # #[derive(Serialize, Deserialize, QueueMessage)]
+//! # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+//! # async fn send(_: Mail) -> Result<(), JobError> { Ok(()) }
+//! use jobqueue::{Storage, Worker, shutdown_signal};
+//! use jobqueue_admin::Admin;
+//! use jobqueue_dashboard::scale::{self, Target};
+//! use jobqueue_dashboard::snapshot::Snapshots;
+//! use jobqueue_dashboard::{health, metrics};
+//! use tokio::net::TcpListener;
+//! use tokio_util::sync::CancellationToken;
+//!
+//! let storage = Storage::connect("sqlite:mails.db").await?;
+//! let worker = Worker::builder(storage.clone()).handle(send).build()?;
+//! let figures = Snapshots::new(Admin::new(storage));        // one reading of the storage serves both
+//! let checks = health::router([worker.health()])            // /live and /ready, of this worker
+//!     .merge(metrics::router_of(figures.clone()))           // /metrics, of the whole storage
+//!     .merge(scale::router(figures, Target::new()));        // /scale, of the whole storage
+//!
+//! // The checks answer until the last job has ended.
+//! let (listener, stop) = (TcpListener::bind("0.0.0.0:8080").await?, CancellationToken::new());
+//! let server = axum::serve(listener, checks).with_graceful_shutdown(stop.clone().cancelled_owned());
+//! let server = tokio::spawn(server.into_future());
+//! let report = worker.run_until(shutdown_signal()).await;
+//! stop.cancel();
+//! server.await??;
+//! println!("{} jobs completed", report?.completed);
+//! # Ok(()) }
+//! ```
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pages")]

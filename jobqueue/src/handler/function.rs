@@ -27,7 +27,7 @@ use crate::message::QueueMessage;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler",
     label = "not an async function of a message",
-    note = "a handler is `async fn(message, …) -> Result<(), JobError>`; its message derives `QueueMessage`, and each further argument is `Context`, `State<T>`, `Extension<T>`, `JobInfo` or implements `FromJob`",
+    note = "a handler is `async fn(message, …) -> Result<(), JobError>`; its message derives `QueueMessage`, and each further argument is `Context`, `JobInfo`, `State<T>` or `Extension<T>` of a `T` that is `Clone`, or implements `FromJob`",
     note = "its future must be `Send`: keep no `Rc`, `RefCell` borrow or `MutexGuard` across an `.await`"
 )]
 pub trait Handler<Arguments>: Clone + Send + Sync + 'static {

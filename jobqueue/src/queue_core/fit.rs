@@ -26,7 +26,9 @@ pub(crate) fn fit(
     };
     let (bytes, limit) = (data.len() as u64, core.claim_checks.max_bytes());
     if bytes > limit {
-        return too_large(format!("the payload has {bytes} bytes; {limit} are allowed"));
+        return too_large(format!(
+            "the payload has {bytes} bytes; {limit} are allowed: put larger data into a blob and its name into the message"
+        ));
     }
     let reference = core.claim_checks.reference(&core.name, &data);
     envelope.payload = Payload::Stored(reference.clone());
