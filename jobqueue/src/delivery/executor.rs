@@ -114,7 +114,7 @@ impl Executor {
         let job = leased_job.info().map(Arc::new);
         let disposition = match &job {
             // The next delivery finds out whether the job is done.
-            _ if leased_job.lease.is_in_transaction() => Disposition::Release(Duration::ZERO),
+            _ if leased_job.lease.end_transactions() => Disposition::Release(Duration::ZERO),
             // The policy is not asked: it may be the code that panicked.
             Some(job) => self.judge(job, &JobError::retry(text), None, None),
             None => Disposition::Release(Duration::ZERO),

@@ -123,7 +123,7 @@ impl Executor {
             slot.handler_is_done();
         }
         let mut ended = ended.map(|()| std::mem::take(&mut *context.left()));
-        if leased_job.lease.is_in_transaction() {
+        if leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
             ended = Box::pin(ended_by_transaction(leased_job, &context, ended)).await;
         }

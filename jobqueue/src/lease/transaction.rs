@@ -23,6 +23,8 @@ pub(super) enum TransactionState {
     Open(PopReceipt),
     /// The former receipt was refused, so that the lease uses the one of the transaction: it has committed if that one is good.
     Tried,
+    /// The handler has ended, and no transaction can change the message any more.
+    Over,
 }
 
 impl Lease {
@@ -44,7 +46,11 @@ impl Lease {
             let message = self.message();
             let error = match change(&message) {
                 Ok(updated) => {
-                    self.state().transaction = TransactionState::Open(updated.receipt);
+                    let transaction = &mut self.state().transaction;
+                    if matches!(transaction, TransactionState::Over) {
+                        return Err(LeaseError::Closed);
+                    }
+                    *transaction = TransactionState::Open(updated.receipt);
                     return Ok(());
                 }
                 Err(error) if error.is_lease_lost() => error,
@@ -66,14 +72,25 @@ impl Lease {
 
     /// Returns whether the message was changed in a transaction of which the end is not known.
     pub(crate) fn is_in_transaction(&self) -> bool {
-        !matches!(self.state().transaction, TransactionState::None)
+        matches!(self.state().transaction, TransactionState::Open(_) | TransactionState::Tried)
+    }
+
+    /// Lets no further transaction change the message: one may still run in a thread that the handler has left. Returns whether one has.
+    pub(crate) fn end_transactions(&self) -> bool {
+        let transaction = &mut self.state().transaction;
+        if matches!(transaction, TransactionState::None) {
+            *transaction = TransactionState::Over;
+        }
+        !matches!(transaction, TransactionState::Over)
     }
 
     /// Finds out whether the transaction has committed that changed the message, and renews the lease. Waits for the end of one that is open,
     /// as far as the storage does. After an error it may have committed.
     pub(crate) async fn has_committed(&self) -> Result<bool, LeaseError> {
         let _turn = self.turn.lock().await;
-        self.find_out().await
+        let has_committed = self.find_out().await?;
+        self.state().transaction = TransactionState::Over;
+        Ok(has_committed)
     }
 
     /// Does the same for an operation that has the turn.

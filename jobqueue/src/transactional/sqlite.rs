@@ -230,7 +230,7 @@ impl<'t> TransactionBlobs<'t> {
         let here = file.map(|file| TransactionPlace::File(file.into()));
         if here.is_none() || core.storage.queues().powers().transaction_place != here {
             return Err(invalid(
-                "the transaction belongs to another file than the queue; a send can only be part of a transaction on the SQLite file of its storage",
+                "the transaction belongs to another file than the queue: a send or the end of a job can be part of a transaction on the SQLite file of its storage only",
             ));
         }
         if !holds_write_lock(connection) {
