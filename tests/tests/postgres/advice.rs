@@ -1,4 +1,4 @@
-//! What the storage says about its database to operators.
+//! The advice of the storage to operators about its database.
 
 use jobqueue::storage::Storage;
 

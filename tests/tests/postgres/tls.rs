@@ -31,7 +31,7 @@ fn is_refused(opened: Result<Storage, jobqueue::Error>) {
     assert!(std::error::Error::source(error).is_some(), "{error}");
 }
 
-/// What the modes of libpq promise of the server.
+// The promises of the modes of libpq about the server.
 #[tokio::test]
 async fn modes_check_the_server_as_libpq_does() {
     let own = Certificate::for_names(&["localhost"]);

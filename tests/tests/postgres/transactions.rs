@@ -106,7 +106,7 @@ async fn name_of_a_schema_is_checked_before_it_is_used() {
     transaction.execute("SELECT 1", &[]).await.expect("the transaction is usable");
 }
 
-/// What is wrong with the transaction is not called a fault of the server.
+// What is wrong with the transaction is not called a fault of the server.
 #[tokio::test]
 async fn errors_say_what_the_transaction_lacks() {
     let (options, schema) = own_schema();

@@ -59,7 +59,7 @@ fn effects(path: &Path) -> Vec<String> {
     found.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-/// What a handler does with its transaction.
+/// The end of a handler's transaction.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Commit,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{GRACE, GroupLog, Millis};
 use crate::group_log::entry::{Entry, EntryRef, EntryState, KeyHash, Overdue, Round, Turn};
 
-/// How much longer the others wait for a round of the queue that does not end: the message that began it may be gone.
+/// The factor by which the others wait longer for a round of the queue that does not end: the message that began it may be gone.
 const LOST_ROUND: u32 = 20;
 
 impl GroupLog {
