@@ -5,7 +5,7 @@ use jobqueue_sqlite::rusqlite::Connection;
 use tokio::time::Instant;
 
 use super::{CANNOT_WAIT, invalid, refuse_announced};
-use crate::Context;
+use crate::delivery::Context;
 use crate::error::Error;
 use crate::json_blob::ExclusiveBlobs;
 use crate::message::QueueMessage;
