@@ -22,9 +22,8 @@ const ROW: usize = 64;
 pub(crate) struct Store {
     pub(crate) database: Arc<Database>,
     pub(crate) runtime: Runtime,
-    /// An answer of `Err` returns an operation that another transaction holds up, here and below.
-    pub(crate) puts: Arc<Combiner<(QueueName, PutLane), PutMessage, Result<PutOutcome, PutMessage>>>,
-    pub(crate) deletions: Arc<Combiner<QueueName, Deletion, Result<(), Deletion>>>,
+    pub(crate) puts: Arc<Puts>,
+    pub(crate) deletions: Arc<Deletions>,
     /// Limits the connections of operations that others hold up.
     pub(crate) held_up: Arc<Semaphore>,
     pub(crate) scans: Scans,
@@ -32,6 +31,11 @@ pub(crate) struct Store {
     /// Shared by all handles of this process.
     pub(crate) arrivals: Arc<ArrivalHub>,
 }
+
+/// Joins puts. An answer of `Err` returns a message that another transaction holds up.
+pub(crate) type Puts = Combiner<(QueueName, PutLane), PutMessage, Result<PutOutcome, PutMessage>>;
+/// Joins deletions. An answer of `Err` returns one that another transaction holds up.
+pub(crate) type Deletions = Combiner<QueueName, Deletion, Result<(), Deletion>>;
 
 /// The puts of a queue that share statements, so that those that wait for others hold up no more than they must.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
