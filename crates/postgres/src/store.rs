@@ -37,6 +37,11 @@ pub(crate) struct Store {
     pub(crate) arrivals: Arc<ArrivalHub>,
 }
 
+/// Joins puts. An answer of `Err` returns a message that another transaction holds up.
+pub(crate) type Puts = Combiner<(QueueName, PutLane), PutMessage, Result<PutOutcome, PutMessage>>;
+/// Joins deletions. An answer of `Err` returns one that another transaction holds up.
+pub(crate) type Deletions = Combiner<QueueName, Deletion, Result<(), Deletion>>;
+
 /// The puts of a queue that share statements, so that those that wait for others hold up no more than they must.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum PutLane {
