@@ -1,6 +1,6 @@
 //! Sending from files and from standard input.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::{Output, Stdio};
 
 use crate::bulk::interrupt;
@@ -13,7 +13,9 @@ fn send(place: &Place, arguments: &[&str], input: &str) -> Output {
     let mut command = place.command(&arguments);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    // A command that is refused ends without reading.
+    let written = child.stdin.take().unwrap().write_all(input.as_bytes());
+    assert!(written.err().is_none_or(|error| error.kind() == ErrorKind::BrokenPipe));
     child.wait_with_output().unwrap()
 }
 
