@@ -13,11 +13,11 @@ use tokio::time::sleep;
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "ticks", kind = "tick")]
 struct Tick {
-    #[serde(serialize_with = "calm_but_for_the_second")]
+    #[serde(serialize_with = "encode_but_for_the_second")]
     n: u64,
 }
 
-fn calm_but_for_the_second<S: Serializer>(n: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+fn encode_but_for_the_second<S: Serializer>(n: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     assert_ne!(*n, 2, "planted");
     serializer.serialize_u64(*n)
 }
