@@ -85,7 +85,7 @@ async fn pause_of_a_circuit_doubles_with_each_probe_that_fails_in_order() {
 async fn jobs_that_wait_in_memory_do_not_begin_while_the_circuit_is_open() {
     let storage = logged();
     let queue = steps(&storage).await;
-    let once = Metadata::new().with("maxattempts", "1");
+    let once = Metadata::new().with("poisonthreshold", "1");
     storage.queues().set_queue_metadata(queue.name(), &once).await.unwrap();
     for number in 0..20 {
         send(&queue, &step("a", number)).await;
