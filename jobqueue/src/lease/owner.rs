@@ -10,9 +10,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::LeaseError;
 use super::deadline_queue::Slot;
 use super::renewer::LeaseRenewer;
+use super::terms::{LeaseTerms, LeasedQueue};
 use crate::event::{Event, LossCause, Observers};
-use crate::storage::QueueName;
-use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, Queues};
+use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueName, Queues};
 use crate::sync::{StopToken, lock};
 
 /// The margin before a message's expiry at which it becomes visible at the latest.
@@ -20,16 +20,6 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
 
 /// A shorter lease has no time to wait for a connection when it is renewed.
 const SHORT: Duration = Duration::from_secs(20);
-
-#[derive(Debug, Clone)]
-pub(crate) struct LeaseTerms {
-    /// The duration of the lease and of each renewal.
-    pub(crate) visibility: Duration,
-    /// The maximum time for which the lease is renewed.
-    pub(crate) max_run_time: Duration,
-    /// Permission to use an expired receipt while no other worker has the message.
-    pub(crate) expired: ExpiredReceipt,
-}
 
 /// The reason why a lease is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,19 +79,6 @@ pub(crate) struct Lease {
     /// Waits for the end of the lease, where the storage reports it.
     watch: OnceLock<AbortOnDropHandle<()>>,
     this: Weak<Lease>,
-}
-
-/// The queue of a leased message, and who works on it.
-#[derive(Debug, Clone)]
-pub(crate) struct LeasedQueue {
-    pub(crate) name: QueueName,
-    /// The handle of the runtime that runs the handler.
-    pub(crate) store: Arc<Queues>,
-    /// The handle of the renewer's runtime.
-    pub(crate) renewer_store: Arc<Queues>,
-    pub(crate) renewer: LeaseRenewer,
-    /// The observers of renewals and losses.
-    pub(crate) observers: Arc<Observers>,
 }
 
 impl Lease {
