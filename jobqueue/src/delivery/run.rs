@@ -76,9 +76,12 @@ impl Executor {
     ) -> Disposition {
         let RunnableJob { mut info, registration, message } = runnable;
         let state = &self.state;
-        if !leased_job.lease.may_begin() {
-            // What it did could not be settled, and the job runs again elsewhere.
-            return Disposition::Abandon;
+        if !leased_job.lease.begin_run() {
+            // What it did could not be settled, and the job runs again elsewhere. One that is still held took too long to prepare.
+            return match leased_job.lease.loss() {
+                Some(Loss::MaxRunTime) => Disposition::Release(Duration::ZERO),
+                _ => Disposition::Abandon,
+            };
         }
         // The job has one owner while the tracer gives it a context, so that it is not copied.
         report.job = None;

@@ -18,6 +18,9 @@ use crate::sync::{StopToken, lock};
 /// The margin before a message's expiry at which it becomes visible at the latest.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
 
+/// The time for which a lease is renewed at least until its run begins: that of the longest wait for a turn, and of the largest payload.
+const LONGEST_PREPARATION: Duration = Duration::from_secs(15 * 60);
+
 /// A shorter lease has no time to wait for a connection when it is renewed.
 const SHORT: Duration = Duration::from_secs(20);
 
@@ -53,7 +56,9 @@ pub(super) struct ReceiptState {
     pub(super) phase: Phase,
     /// True if the job has exceeded its maximum run time: the token has fired.
     overrun: bool,
-    /// The time at which renewals end: the maximum run time, or the end of the handler's grace.
+    /// The end of the maximum run time; until the run begins, that of its preparation.
+    run_until: Instant,
+    /// The time at which renewals end: `run_until`, or the end of the handler's grace.
     renewed_until: Instant,
     slot: Option<Slot>,
 }
@@ -72,7 +77,6 @@ pub(crate) struct Lease {
     /// Locked by the running operation.
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<ReceiptState>,
-    run_until: Instant,
     /// The time at which the message expires; a storage refuses to hide it for longer.
     expires: Option<Instant>,
     lost: StopToken,
@@ -97,11 +101,10 @@ impl Lease {
             Err(before) => deadline.checked_sub(before.duration()),
         });
         let deadline = expires.map_or(deadline, |expires| deadline.min(expires));
-        let run_until = requested + terms.max_run_time;
+        let run_until = requested + terms.max_run_time.max(LONGEST_PREPARATION);
         let lease = Arc::new_cyclic(|this| Self {
             queue: queue.name,
             id: leased.message.id.clone(),
-            run_until,
             expires,
             terms,
             store: queue.store,
@@ -116,6 +119,7 @@ impl Lease {
                 unanswered_until: None,
                 phase: Phase::Held,
                 overrun: false,
+                run_until,
                 renewed_until: run_until,
                 slot: None,
             }),
@@ -193,11 +197,20 @@ impl Lease {
         state.phase == Phase::Uncertain || state.unanswered_until.is_some()
     }
 
-    /// Returns whether a handler may begin: the lease is held, is not about to end, and its receipt is not outdated. A process that was
-    /// stopped for a while finds out here, before anything is done twice.
-    pub(crate) fn may_begin(&self) -> bool {
-        let state = self.state_by_clock();
-        state.phase == Phase::Held && !state.overrun
+    /// Begins the run, whose maximum time counts from now. Returns false if it may not begin: the lease is not held, is about to end, or its
+    /// receipt is outdated. A process that was stopped for a while finds out here, before anything is done twice.
+    pub(crate) fn begin_run(&self) -> bool {
+        let mut state = self.state_by_clock();
+        if state.phase != Phase::Held || state.overrun {
+            return false;
+        }
+        let was_due = state.run_until;
+        state.run_until = Instant::now() + self.terms.max_run_time;
+        state.renewed_until = state.run_until;
+        if state.run_until < was_due {
+            self.schedule(&mut state);
+        }
+        true
     }
 
     /// Checks that the lease has not ended, as far as this process and its clock know.
@@ -268,12 +281,12 @@ impl Lease {
         self.unschedule(state);
         let give_up = self.give_up_at(state);
         let at = match state.phase {
-            Phase::Held if !self.is_renewed(state) => give_up.min(self.next_cut(state)),
+            Phase::Held if !self.is_renewed(state) => give_up.min(Self::next_cut(state)),
             Phase::Held => {
                 let left = state.deadline.saturating_duration_since(Instant::now());
                 // 70 % of the remaining time, spread so that leases of one request are not renewed together.
                 let part = self.renewer.runtime().jitter(left, 0.65..=0.72);
-                (Instant::now() + part).min(give_up).min(self.next_cut(state))
+                (Instant::now() + part).min(give_up).min(Self::next_cut(state))
             }
             Phase::Uncertain => give_up,
             Phase::Lost(_) | Phase::Closed => return,
@@ -288,8 +301,8 @@ impl Lease {
     }
 
     /// Returns when to cut off the job, unless that has happened.
-    fn next_cut(&self, state: &ReceiptState) -> Instant {
-        if state.overrun { state.deadline } else { self.run_until }
+    fn next_cut(state: &ReceiptState) -> Instant {
+        if state.overrun { state.deadline } else { state.run_until }
     }
 
     /// Returns the part of `visibility` for which the message can be hidden before it expires.
@@ -321,7 +334,7 @@ impl Lease {
             }
             phase => {
                 state.slot = Some(self.renewer.watch(give_up, self.this.clone()));
-                if now >= self.run_until {
+                if now >= state.run_until {
                     // Cut off while this process still owns the message, so that the failed attempt can be counted.
                     state.overrun = true;
                     self.lost.fire();

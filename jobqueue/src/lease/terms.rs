@@ -11,7 +11,7 @@ use crate::storage::{ExpiredReceipt, QueueName, Queues};
 pub(crate) struct LeaseTerms {
     /// The duration of the lease and of each renewal.
     pub(crate) visibility: Duration,
-    /// The maximum time for which the lease is renewed.
+    /// The maximum time for which the lease is renewed from the begin of the run.
     pub(crate) max_run_time: Duration,
     /// Permission to use an expired receipt while no other worker has the message.
     pub(crate) expired: ExpiredReceipt,

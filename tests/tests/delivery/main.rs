@@ -24,6 +24,7 @@ mod receiving;
 mod redrive;
 mod rolling_deploys;
 mod send_request;
+mod run_time;
 mod shards_that_hang;
 mod shared_dead_letters;
 mod sweeps;
