@@ -140,7 +140,7 @@ impl Executor {
         ended: Result<HandlerOutput, HandlerEnd>,
     ) -> Disposition {
         match ended {
-            Ok(output) => match self.state.completing(leased_job, info, &output).await {
+            Ok(output) => match self.state.completing_after_run(leased_job, info, &output).await {
                 Ok(()) => Disposition::Complete,
                 Err(disposition) => {
                     output.keep_with(leased_job);

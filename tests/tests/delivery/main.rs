@@ -8,6 +8,7 @@ mod cancellation;
 mod dead_letters;
 mod effects;
 mod end_to_end;
+mod finished;
 mod forged_attributes;
 mod handler_tests;
 mod identity;
