@@ -281,9 +281,10 @@ impl Executor {
         let returned = Box::pin(in_grace(leased_job, self.state.options.cancel_grace, handler)).await;
         let interruption = match (interruption, leased_job.lease.loss()) {
             // The lease was held when the handler was interrupted, and is lost since.
-            (HandlerEnd::Shutdown | HandlerEnd::Cancelled(_), Some(Loss::Taken | Loss::Expired)) => {
-                HandlerEnd::LeaseLost
-            }
+            (
+                HandlerEnd::Shutdown | HandlerEnd::Cancelled(_) | HandlerEnd::MaxRunTime,
+                Some(Loss::Taken | Loss::Expired),
+            ) => HandlerEnd::LeaseLost,
             (interruption, _) => interruption,
         };
         interrupted(leased_job, interruption, returned)
@@ -338,7 +339,9 @@ fn interrupted(
 ) -> Result<(), HandlerEnd> {
     match (returned, interruption) {
         // The lease is still held.
-        (Some(Ok(Ok(()))), HandlerEnd::Shutdown | HandlerEnd::Cancelled(_)) => Ok(()),
+        (Some(Ok(Ok(()))), HandlerEnd::Shutdown | HandlerEnd::Cancelled(_) | HandlerEnd::MaxRunTime) => {
+            Ok(())
+        }
         (Some(Ok(Ok(()))), HandlerEnd::LeaseLost) if leased_job.lease.may_end_late() => Ok(()),
         (Some(Ok(Err(error))), HandlerEnd::Cancelled(_)) => Err(HandlerEnd::Cancelled(Some(chain(&*error)))),
         (_, interruption) => Err(interruption),
