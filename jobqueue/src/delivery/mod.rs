@@ -55,7 +55,7 @@ pub(crate) use decode::{Decoded, Incoming, Kinds, decode, lease_only};
 pub(crate) use deferral::{Cause, defer};
 pub(crate) use disposition::{DeliveryReport, Disposition};
 pub(crate) use durable::{COMPLETED, ONCE};
-pub(crate) use executor::Executor;
+pub(crate) use executor::{Executor, panic_text};
 pub(crate) use hook::{Hook, HookContext, Waiting};
 pub(crate) use leased_job::LeasedJob;
 pub(crate) use order_position::{LONGEST_UNRECORDED, end_turn, is_done_in_order, keep_expected, position_of};
