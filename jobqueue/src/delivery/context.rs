@@ -65,7 +65,7 @@ struct Inner {
 
 /// The output of a handler for hooks that act at the end of the job.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct HandlerOutput {
+pub(crate) struct HandlerOutput {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) result: Option<Box<RawValue>>,
     /// True if another message continues the job.
@@ -86,7 +86,7 @@ impl HandlerOutput {
     }
 
     /// Returns whether the handler of an earlier delivery has finished, and the job is not to be dead-lettered all the same.
-    pub(super) fn is_kept(leased_job: &LeasedJob) -> bool {
+    pub(crate) fn is_kept(leased_job: &LeasedJob) -> bool {
         let is_kept = |event: &Envelope| event.history.finished.is_some() && event.dead_letter.is_none();
         leased_job.with_envelope(is_kept).unwrap_or(false)
     }

@@ -47,6 +47,7 @@ mod unwritable;
 
 pub(crate) use claimed_letter::claim_letter;
 pub use context::Context;
+pub(crate) use context::HandlerOutput;
 pub(crate) use dead_envelope::{DeathOf, events};
 pub use dead_envelope::{UNREADABLE_SOURCE, unwrap_unreadable};
 pub(crate) use dead_letter::dead_letter_by_hand;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Context, JobError, Report};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Task, after, in_memory, worker};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 /// A storage without groups of its own: each key has a log in blobs.
 struct Scene {
@@ -68,4 +69,18 @@ async fn a_long_outage_of_blobs_costs_a_finished_job_no_delivery() {
     let report = scene.run(StoreErrorKind::Unavailable, 4 * 3_600, 5 * 3_600).await;
     let ends = (report.completed, report.dead_lettered, report.lease_lost, report.retried);
     assert_eq!(ends, (1, 0, 0, 0), "{report:?}");
+}
+
+// BH1
+#[tokio::test(start_paused = true)]
+async fn a_finished_job_is_not_received_by_hand() {
+    let scene = Scene::new();
+    scene.send(&task("a")).await;
+    let report = scene.run(StoreErrorKind::Unauthorized, 120, 90).await;
+    assert_eq!((scene.runs(), report.completed), (1, 0), "{report:?}");
+    after(60).await;
+    let queue = scene.faulty.storage().queue::<Task>().await.unwrap();
+    assert!(queue.receive(Duration::from_secs(400)).await.unwrap().is_none());
+    let report = scene.run(StoreErrorKind::Unauthorized, 0, 60).await;
+    assert_eq!((scene.runs(), report.completed), (1, 1), "{report:?}");
 }
