@@ -91,7 +91,12 @@ impl Lease {
         let _turn = self.turn.lock().await;
         let tries = Tries::until(self.renewer.runtime(), self.deadline(), 1, 1).insisting();
         let change = Change { visibility: delay, text, ends_lease: true };
-        let outcome = self.change(&self.store, change, tries).await;
+        let outcome = if !delay.is_zero() && self.within_life(delay).is_zero() {
+            // It expires before the delay has passed, and would be visible at once until then.
+            self.check_held()
+        } else {
+            self.change(&self.store, change, tries).await
+        };
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
             self.close(&mut state);

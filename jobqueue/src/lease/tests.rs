@@ -150,6 +150,18 @@ async fn change_in_the_last_second_of_a_message_does_not_show_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn put_back_in_the_last_second_of_a_message_does_not_show_it() {
+    let life = Duration::from_secs(5);
+    for (delay, visible) in [(TERM, 0), (Duration::ZERO, 1)] {
+        let (storage, queue, lease) = leased_with_life(life, life).await;
+        tokio::time::sleep(life - Duration::from_millis(900)).await;
+        lease.release(delay, None).await.unwrap();
+        let received = storage.queues().get(&queue, GetMessages::new(1, TERM)).await.unwrap();
+        assert_eq!(received.messages.len(), visible);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn released_or_dropped_lease_is_not_renewed() {
     for release in [true, false] {
         let (storage, queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
