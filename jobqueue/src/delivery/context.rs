@@ -66,7 +66,7 @@ struct Inner {
 
 /// The output of a handler for hooks that act at the end of the job.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct HandlerOutput {
+pub(crate) struct HandlerOutput {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) result: Option<Box<RawValue>>,
     /// True if another message continues the job.
@@ -100,7 +100,7 @@ impl HandlerOutput {
     }
 
     /// Returns whether the handler of an earlier delivery has finished, and the job is not to be dead-lettered all the same.
-    pub(super) fn is_kept(leased_job: &LeasedJob) -> bool {
+    pub(crate) fn is_kept(leased_job: &LeasedJob) -> bool {
         let is_kept = |event: &Envelope| event.history.finished.is_some() && event.dead_letter.is_none();
         leased_job.with_envelope(is_kept).unwrap_or(false)
     }
@@ -142,7 +142,7 @@ impl Context {
 
     /// Returns a token that fires when the handler must stop: the lease is lost, the job has exceeded its run time,
     /// an operator has cancelled it, or the worker shuts down. The handler then has the cancel grace to end. Its result
-    /// is ignored after a lost lease; after a cancellation or a shutdown, `Ok` still completes the job.
+    /// is ignored after a lost lease; otherwise `Ok` still completes the job.
     pub fn token(&self) -> &CancellationToken {
         self.inner.stop.get()
     }

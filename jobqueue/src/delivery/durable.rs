@@ -97,7 +97,8 @@ impl Context {
     /// # Errors
     /// Returns the error of `effect`; nothing is recorded then. [`is_lease_lost`](Error::is_lease_lost) if the lease ended
     /// before the record was written. [`Storage`](ErrorKind::Storage) if the record cannot be read, or if the storage refuses
-    /// to write it. A result of more than 32 MiB is recorded, and each retry fails with `Storage` instead of repeating the effect.
+    /// to write it. A result of more than 32 MiB is recorded, and each retry fails with `Storage` instead of repeating the effect. So does one
+    /// that JSON cannot express, with [`Invalid`](ErrorKind::Invalid) at first and then with [`Undecodable`](ErrorKind::Undecodable).
     ///
     /// # Cancel safety
     /// If the future is dropped, the effect may have happened without a record.
@@ -115,8 +116,16 @@ impl Context {
             return Ok(from_json(&recorded)?);
         }
         let result = effect().await.map_err(Into::into)?;
-        let json = to_json(&result)?;
-        if record_effect(self.leased_job(), &name, json).await? {
+        let (json, unwritable) = match to_json(&result) {
+            Ok(json) => (json, None),
+            // Recorded as no value at all: the effect must not be repeated.
+            Err(error) => (String::new(), Some(error)),
+        };
+        let is_recorded = record_effect(self.leased_job(), &name, json).await?;
+        if let Some(error) = unwritable {
+            return Err(error.into());
+        }
+        if is_recorded {
             return Ok(result);
         }
         // Another delivery was faster, or our own write succeeded and its answer was lost.

@@ -1,5 +1,9 @@
 //! Calls the hooks, and decides about a delivery whose hook has failed.
 
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
 use super::context::HandlerOutput;
 use super::deferral::Cause;
 use super::disposition::Disposition;
@@ -8,8 +12,12 @@ use super::leased_job::LeasedJob;
 use super::rejection::Rejection;
 use super::state::DeliveryState;
 use crate::error::{Error, ErrorKind};
-use crate::job::JobInfo;
 use crate::job::outcome::chain;
+use crate::job::{Backoff, JobInfo};
+
+/// The time for which a hook is called again after the run, and the pauses between the calls.
+const PATIENCE: Duration = Duration::from_secs(60);
+const BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(8));
 
 impl DeliveryState {
     pub(super) fn has_hooks(&self, job: &JobInfo) -> bool {
@@ -50,6 +58,50 @@ impl DeliveryState {
             called.map_err(|error| failed(leased_job, &error))?;
         }
         Ok(())
+    }
+
+    /// Does the same right after the run. A hook that may succeed soon is called again for a minute, while the lease is held: a message that
+    /// is put back must keep the output of its handler, for which it may have no room.
+    pub(super) async fn completing_after_run(
+        &self,
+        leased_job: &LeasedJob,
+        job: &JobInfo,
+        output: &HandlerOutput,
+    ) -> Result<(), Box<Disposition>> {
+        match self.completing(leased_job, job, output).await {
+            // Boxed, because few hooks fail.
+            Err(failed) if is_passing(&failed) => {
+                Box::pin(self.complete_again(leased_job, job, output, failed)).await
+            }
+            completed => completed,
+        }
+    }
+
+    async fn complete_again(
+        &self,
+        leased_job: &LeasedJob,
+        job: &JobInfo,
+        output: &HandlerOutput,
+        mut failed: Box<Disposition>,
+    ) -> Result<(), Box<Disposition>> {
+        let give_up = Instant::now() + PATIENCE;
+        for tries in 1.. {
+            let again = Instant::now() + BACKOFF.ceiling(tries);
+            if again > give_up || !is_passing(&failed) {
+                break;
+            }
+            tokio::select! {
+                biased;
+                () = leased_job.lease.lost().cancelled() => break,
+                () = self.cancel.cancelled() => break,
+                () = sleep_until(again) => {}
+            }
+            match self.completing(leased_job, job, output).await {
+                Ok(()) => return Ok(()),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
     }
 
     /// Calls the hooks because the message is about to be deleted without a run: its job is done. If one of them fails, returns the
@@ -131,6 +183,11 @@ impl DeliveryState {
     fn hook_context<'a>(&'a self, leased_job: &'a LeasedJob, job: &'a JobInfo) -> HookContext<'a> {
         HookContext { storage: &self.storage, job, message: leased_job.lease.message_id(), leased_job }
     }
+}
+
+/// Returns whether a hook has failed that may succeed soon.
+fn is_passing(failed: &Disposition) -> bool {
+    matches!(failed, Disposition::Defer { cause: Cause::Hook, .. })
 }
 
 /// Returns the disposition of a message whose hook failed: it is delivered again, but not forever if that cannot help.

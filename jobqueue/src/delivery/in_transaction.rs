@@ -3,6 +3,8 @@
 //! The transaction writes into the message that the handler has finished, as a delivery does whose hooks have failed. A worker that finds this
 //! there completes the job and does not run it.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 
 use super::context::{Context, HandlerOutput};
@@ -64,6 +66,7 @@ pub(super) async fn ended_by_transaction(
         Ok(true) => {
             let output = ended.unwrap_or_else(|_| std::mem::take(&mut *context.left()));
             output.keep_with(leased_job);
+            leased_job.end_is_stored.store(true, Ordering::Relaxed);
             Ok(output)
         }
         Ok(false) => ended.and_then(|_| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),

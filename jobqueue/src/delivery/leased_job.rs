@@ -1,5 +1,6 @@
 //! A leased message and its content.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -39,6 +40,8 @@ pub(crate) struct LeasedJob {
     /// True if the event has no room for a history.
     pub(super) is_unwritable: bool,
     content: Mutex<Content>,
+    /// True if the text in the storage says that the handler has finished, so that no text without that may replace it.
+    pub(super) end_is_stored: AtomicBool,
     sender: OnceLock<Option<TraceContext>>,
     /// Locked from a change of the content until its text is stored, so that the texts are stored in order.
     pub(crate) saving: tokio::sync::Mutex<()>,
@@ -124,6 +127,9 @@ impl LeasedJob {
             settings,
             limits,
             is_unwritable: false,
+            end_is_stored: AtomicBool::new(
+                matches!(&content, Content::Event(event) if event.history.finished.is_some()),
+            ),
             content: Mutex::new(content),
             sender: OnceLock::new(),
             saving: tokio::sync::Mutex::new(()),

@@ -1,6 +1,7 @@
 //! The changes of a leased message in the storage: delete it and then its blobs, put it back, save a checkpoint.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use super::leased_job::{Content, LeasedJob, Rendered};
 use super::order_position::extend_due;
 use crate::claim_check::{MAX_CHECKPOINT_BYTES, PayloadError};
-use crate::envelope::{Checkpoint, Deferral, Envelope, StoredReference};
+use crate::envelope::{Checkpoint, Deferral, Envelope, History, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
 use crate::lease::{LeaseError, delete_all};
@@ -113,16 +114,23 @@ impl LeasedJob {
         Ok(released.map(|()| delay)?)
     }
 
-    /// Renders the text of a message that is put back. If a blob for it cannot be stored, leaves out the last error
-    /// instead.
+    /// Renders the text of a message that is put back. If a blob for it cannot be stored, leaves out the last error instead; if that is not
+    /// enough, also that the handler has finished, unless the stored text says so already. It runs again, which costs no attempt, and no
+    /// delivery of those that are counted.
     async fn render_to_put_back(&self, mut envelope: Envelope) -> Result<Rendered, Error> {
         let mut smallest = envelope.clone();
         match self.render_and_store_blobs(&mut envelope).await {
             Ok(rendered) => Ok(rendered),
             Err(error) => {
-                smallest.history.last_error = None;
-                let rendered = self.render(&mut smallest).ok().filter(|rendered| rendered.blobs.is_empty());
-                rendered.ok_or(error)
+                let mut render = |leave_out: fn(&mut History)| {
+                    leave_out(&mut smallest.history);
+                    self.render(&mut smallest.clone()).ok().filter(|rendered| rendered.blobs.is_empty())
+                };
+                let rendered = render(|history| history.last_error = None);
+                if rendered.is_some() || self.end_is_stored.load(Ordering::Relaxed) {
+                    return rendered.ok_or(error);
+                }
+                render(|history| history.finished = None).ok_or(error)
             }
         }
     }

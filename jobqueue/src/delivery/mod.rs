@@ -48,6 +48,7 @@ mod unwritable;
 
 pub(crate) use claimed_letter::claim_letter;
 pub use context::Context;
+pub(crate) use context::HandlerOutput;
 pub(crate) use dead_envelope::{DeathOf, events};
 pub use dead_envelope::{UNREADABLE_SOURCE, unwrap_unreadable};
 pub(crate) use dead_letter::dead_letter_by_hand;
@@ -56,7 +57,7 @@ pub(crate) use decode::{Decoded, Incoming, Kinds, decode, lease_only};
 pub(crate) use deferral::{Cause, defer};
 pub(crate) use disposition::{DeliveryReport, Disposition};
 pub(crate) use durable::{COMPLETED, ONCE};
-pub(crate) use executor::Executor;
+pub(crate) use executor::{Executor, panic_text};
 pub(crate) use hook::{Hook, HookContext, Waiting};
 pub(crate) use leased_job::LeasedJob;
 pub(crate) use order_position::{LONGEST_UNRECORDED, end_turn, is_done_in_order, keep_expected, position_of};

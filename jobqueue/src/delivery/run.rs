@@ -77,9 +77,12 @@ impl Executor {
     ) -> Disposition {
         let RunnableJob { mut info, registration, message } = runnable;
         let state = &self.state;
-        if !leased_job.lease.may_begin() {
-            // What it did could not be settled, and the job runs again elsewhere.
-            return Disposition::Abandon;
+        if !leased_job.lease.begin_run() {
+            // What it did could not be settled, and the job runs again elsewhere. One that is still held took too long to prepare.
+            return match leased_job.lease.loss() {
+                Some(Loss::MaxRunTime) => Disposition::Release(Duration::ZERO),
+                _ => Disposition::Abandon,
+            };
         }
         // The job has one owner while the tracer gives it a context, so that it is not copied.
         report.job = None;
@@ -141,7 +144,7 @@ impl Executor {
         ended: Result<HandlerOutput, HandlerEnd>,
     ) -> Disposition {
         match ended {
-            Ok(output) => match self.state.completing(leased_job, info, &output).await {
+            Ok(output) => match self.state.completing_after_run(leased_job, info, &output).await {
                 Ok(()) => Disposition::Complete,
                 Err(disposition) => {
                     output.keep_with(leased_job);
@@ -282,9 +285,10 @@ impl Executor {
         let returned = Box::pin(in_grace(leased_job, self.state.options.cancel_grace, handler)).await;
         let interruption = match (interruption, leased_job.lease.loss()) {
             // The lease was held when the handler was interrupted, and is lost since.
-            (HandlerEnd::Shutdown | HandlerEnd::Cancelled(_), Some(Loss::Taken | Loss::Expired)) => {
-                HandlerEnd::LeaseLost
-            }
+            (
+                HandlerEnd::Shutdown | HandlerEnd::Cancelled(_) | HandlerEnd::MaxRunTime,
+                Some(Loss::Taken | Loss::Expired),
+            ) => HandlerEnd::LeaseLost,
             (interruption, _) => interruption,
         };
         interrupted(leased_job, interruption, returned)
@@ -339,7 +343,9 @@ fn interrupted(
 ) -> Result<(), HandlerEnd> {
     match (returned, interruption) {
         // The lease is still held.
-        (Some(Ok(Ok(()))), HandlerEnd::Shutdown | HandlerEnd::Cancelled(_)) => Ok(()),
+        (Some(Ok(Ok(()))), HandlerEnd::Shutdown | HandlerEnd::Cancelled(_) | HandlerEnd::MaxRunTime) => {
+            Ok(())
+        }
         (Some(Ok(Ok(()))), HandlerEnd::LeaseLost) if leased_job.lease.may_end_late() => Ok(()),
         (Some(Ok(Err(error))), HandlerEnd::Cancelled(_)) => Err(HandlerEnd::Cancelled(Some(chain(&*error)))),
         (_, interruption) => Err(interruption),

@@ -1,6 +1,6 @@
 //! The deadlines of all leases of a process, in one ordered map.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub(super) struct DeadlineQueue {
 struct Deadlines {
     due: BTreeMap<Slot, Weak<Lease>>,
     next_number: u64,
+    /// The leases whose renewal waits to be sent, and the times at which they began to.
+    waiting: VecDeque<(Instant, Weak<Lease>)>,
     asleep_until: Option<Instant>,
 }
 
@@ -73,9 +75,25 @@ impl DeadlineQueue {
         }
     }
 
-    /// Returns the time since the earliest deadline passed; zero if it lies ahead.
+    /// Lets the renewal of a lease wait behind the others.
+    pub(super) fn wait(&self, lease: Weak<Lease>) {
+        self.lock().waiting.push_back((Instant::now(), lease));
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.lock().waiting.is_empty()
+    }
+
+    /// Removes the lease that has waited for longest.
+    pub(super) fn next_waiting(&self) -> Option<Weak<Lease>> {
+        self.lock().waiting.pop_front().map(|(_, lease)| lease)
+    }
+
+    /// Returns the time since the earliest deadline passed, or the first waiting renewal began to wait; zero if there is none.
     pub(super) fn overdue(&self) -> Duration {
-        let first = self.lock().due.keys().next().map(|(at, _)| *at);
+        let inner = self.lock();
+        let due = inner.due.keys().next().map(|(at, _)| *at);
+        let first = due.into_iter().chain(inner.waiting.front().map(|(since, _)| *since)).min();
         first.map(|at| at.elapsed()).unwrap_or_default()
     }
 

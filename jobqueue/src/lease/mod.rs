@@ -21,12 +21,14 @@ mod deadline_queue;
 mod operation;
 mod owner;
 mod renewer;
+mod terms;
 mod together;
 mod transaction;
 
 pub(crate) use operation::LeaseError;
-pub(crate) use owner::{Lease, LeaseTerms, LeasedQueue, Loss};
+pub(crate) use owner::{Lease, Loss};
 pub(crate) use renewer::LeaseRenewer;
+pub(crate) use terms::{LeaseTerms, LeasedQueue};
 pub(crate) use together::delete_all;
 
 #[cfg(test)]

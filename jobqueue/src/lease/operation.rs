@@ -98,7 +98,12 @@ impl Lease {
         // A transaction of the handler may have written the text that says that the job is done.
         let text = text.filter(|_| !self.is_in_transaction());
         let change = Change { visibility: delay, text, ends_lease: true };
-        let outcome = self.change(&self.store, change, tries).await;
+        let outcome = if !delay.is_zero() && self.within_life(delay).is_zero() {
+            // It expires before the delay has passed, and would be visible at once until then.
+            self.check_held()
+        } else {
+            self.change(&self.store, change, tries).await
+        };
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
             self.close(&mut state);

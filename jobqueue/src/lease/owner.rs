@@ -10,27 +10,20 @@ use tokio_util::task::AbortOnDropHandle;
 use super::LeaseError;
 use super::deadline_queue::Slot;
 use super::renewer::LeaseRenewer;
+use super::terms::{LeaseTerms, LeasedQueue};
 use super::transaction::TransactionState;
 use crate::event::{Event, LossCause, Observers};
-use crate::storage::QueueName;
-use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, Queues};
+use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueName, Queues};
 use crate::sync::{StopToken, lock};
 
 /// The margin before a message's expiry at which it becomes visible at the latest.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
 
+/// The time for which a lease is renewed at least until its run begins: that of the longest wait for a turn, and of the largest payload.
+const LONGEST_PREPARATION: Duration = Duration::from_secs(15 * 60);
+
 /// A shorter lease has no time to wait for a connection when it is renewed.
 const SHORT: Duration = Duration::from_secs(20);
-
-#[derive(Debug, Clone)]
-pub(crate) struct LeaseTerms {
-    /// The duration of the lease and of each renewal.
-    pub(crate) visibility: Duration,
-    /// The maximum time for which the lease is renewed.
-    pub(crate) max_run_time: Duration,
-    /// Permission to use an expired receipt while no other worker has the message.
-    pub(crate) expired: ExpiredReceipt,
-}
 
 /// The reason why a lease is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +58,9 @@ pub(super) struct ReceiptState {
     pub(super) transaction: TransactionState,
     /// True if the job has exceeded its maximum run time: the token has fired.
     overrun: bool,
-    /// The time at which renewals end: the maximum run time, or the end of the handler's grace.
+    /// The end of the maximum run time; until the run begins, that of its preparation.
+    run_until: Instant,
+    /// The time at which renewals end: `run_until`, or the end of the handler's grace.
     renewed_until: Instant,
     slot: Option<Slot>,
 }
@@ -84,26 +79,12 @@ pub(crate) struct Lease {
     /// Locked by the running operation.
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<ReceiptState>,
-    run_until: Instant,
     /// The time at which the message expires; a storage refuses to hide it for longer.
     expires: Option<Instant>,
     lost: StopToken,
     /// Waits for the end of the lease, where the storage reports it.
     watch: OnceLock<AbortOnDropHandle<()>>,
     this: Weak<Lease>,
-}
-
-/// The queue of a leased message, and who works on it.
-#[derive(Debug, Clone)]
-pub(crate) struct LeasedQueue {
-    pub(crate) name: QueueName,
-    /// The handle of the runtime that runs the handler.
-    pub(crate) store: Arc<Queues>,
-    /// The handle of the renewer's runtime.
-    pub(crate) renewer_store: Arc<Queues>,
-    pub(crate) renewer: LeaseRenewer,
-    /// The observers of renewals and losses.
-    pub(crate) observers: Arc<Observers>,
 }
 
 impl Lease {
@@ -122,11 +103,10 @@ impl Lease {
             Err(before) => deadline.checked_sub(before.duration()),
         });
         let deadline = expires.map_or(deadline, |expires| deadline.min(expires));
-        let run_until = requested + terms.max_run_time;
+        let run_until = requested + terms.max_run_time.max(LONGEST_PREPARATION);
         let lease = Arc::new_cyclic(|this| Self {
             queue: queue.name,
             id: leased.message.id.clone(),
-            run_until,
             expires,
             terms,
             store: queue.store,
@@ -142,6 +122,7 @@ impl Lease {
                 phase: Phase::Held,
                 transaction: TransactionState::None,
                 overrun: false,
+                run_until,
                 renewed_until: run_until,
                 slot: None,
             }),
@@ -219,11 +200,20 @@ impl Lease {
         state.phase == Phase::Uncertain || state.unanswered_until.is_some()
     }
 
-    /// Returns whether a handler may begin: the lease is held, is not about to end, and its receipt is not outdated. A process that was
-    /// stopped for a while finds out here, before anything is done twice.
-    pub(crate) fn may_begin(&self) -> bool {
-        let state = self.state_by_clock();
-        state.phase == Phase::Held && !state.overrun
+    /// Begins the run, whose maximum time counts from now. Returns false if it may not begin: the lease is not held, is about to end, or its
+    /// receipt is outdated. A process that was stopped for a while finds out here, before anything is done twice.
+    pub(crate) fn begin_run(&self) -> bool {
+        let mut state = self.state_by_clock();
+        if state.phase != Phase::Held || state.overrun {
+            return false;
+        }
+        let was_due = state.run_until;
+        state.run_until = Instant::now() + self.terms.max_run_time;
+        state.renewed_until = state.run_until;
+        if state.run_until < was_due {
+            self.schedule(&mut state);
+        }
+        true
     }
 
     /// Checks that the lease has not ended, as far as this process and its clock know.
@@ -294,12 +284,12 @@ impl Lease {
         self.unschedule(state);
         let (now, give_up) = (Instant::now(), self.give_up_at(state));
         let at = match state.phase {
-            Phase::Held if !self.is_renewed(state, now) => give_up.min(self.next_cut(state)),
+            Phase::Held if !self.is_renewed(state, now) => give_up.min(Self::next_cut(state)),
             Phase::Held => {
                 let left = state.deadline.saturating_duration_since(now);
                 // 70 % of the remaining time, spread so that leases of one request are not renewed together.
                 let part = self.renewer.runtime().jitter(left, 0.65..=0.72);
-                (now + part).min(give_up).min(self.next_cut(state))
+                (now + part).min(give_up).min(Self::next_cut(state))
             }
             Phase::Uncertain => give_up,
             Phase::Lost(_) | Phase::Closed => return,
@@ -314,8 +304,8 @@ impl Lease {
     }
 
     /// Returns when to cut off the job, unless that has happened.
-    fn next_cut(&self, state: &ReceiptState) -> Instant {
-        if state.overrun { state.deadline } else { self.run_until }
+    fn next_cut(state: &ReceiptState) -> Instant {
+        if state.overrun { state.deadline } else { state.run_until }
     }
 
     /// Returns the part of `visibility` for which the message can be hidden before it expires.
@@ -347,7 +337,7 @@ impl Lease {
             }
             phase => {
                 state.slot = Some(self.renewer.watch(give_up, self.this.clone()));
-                if now >= self.run_until {
+                if now >= state.run_until {
                     // Cut off while this process still owns the message, so that the failed attempt can be counted.
                     state.overrun = true;
                     self.lost.fire();

@@ -1,20 +1,24 @@
 //! The thread that renews leases. `owner` decides which ones are due, and `operation` sends the requests.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::deadline_queue::{DeadlineQueue, Slot};
 use super::owner::Lease;
 use crate::runtime::Runtime;
 
+/// The number of renewals that are sent at the same time, and the time after which one without an answer counts no more: a storage that hangs
+/// must not hold up the renewals on others.
 const CONCURRENT_RENEWALS: usize = 256;
+const SLOW: Duration = Duration::from_secs(1);
 
 /// Renews leases. One thread and one deadline queue serve any number of leases: the cost is per request, not per
 /// lease.
@@ -80,7 +84,7 @@ impl LeaseRenewer {
         &self.runtime
     }
 
-    /// Returns the delay of renewals: the time since the oldest pending lease was due.
+    /// Returns the delay of renewals: the time since the oldest one that is not sent was due.
     pub(crate) fn behind(&self) -> Duration {
         self.deadlines.overdue()
     }
@@ -124,23 +128,30 @@ impl LeaseRenewer {
 /// Renews due leases until the last handle to the renewer is dropped.
 async fn serve(deadlines: Weak<DeadlineQueue>, runtime: Runtime) {
     let permits = Arc::new(Semaphore::new(CONCURRENT_RENEWALS));
-    // One task for each request under way, not for each due lease.
-    let mut waiting: VecDeque<Weak<Lease>> = VecDeque::new();
     while let Some(deadlines) = deadlines.upgrade() {
         tokio::select! {
             biased;
             due = deadlines.due() => {
                 let due = due.iter().filter_map(Weak::upgrade).filter(|lease| lease.is_renewal_due());
-                waiting.extend(due.map(|lease| Arc::downgrade(&lease)));
+                due.for_each(|lease| deadlines.wait(Arc::downgrade(&lease)));
             }
-            Ok(permit) = Arc::clone(&permits).acquire_owned(), if !waiting.is_empty() => {
-                if let Some(lease) = waiting.pop_front().and_then(|lease| lease.upgrade()) {
-                    drop(runtime.spawn(async move {
-                        lease.renew().await;
-                        drop(permit);
-                    }));
+            Ok(permit) = Arc::clone(&permits).acquire_owned(), if deadlines.has_waiting() => {
+                // One task for each request under way, not for each due lease.
+                if let Some(lease) = deadlines.next_waiting().and_then(|lease| lease.upgrade()) {
+                    drop(runtime.spawn(renew(lease, permit)));
                 }
             }
         }
     }
 }
+
+async fn renew(lease: Arc<Lease>, permit: OwnedSemaphorePermit) {
+    let mut renewal = pin!(lease.renew());
+    if timeout(SLOW, &mut renewal).await.is_err() {
+        drop(permit);
+        renewal.await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -86,6 +86,7 @@ async fn a_dropped_lease_is_forgotten() {
 async fn renewals_end_with_the_run_time() {
     let started = Instant::now();
     let (_storage, _queue, _renewer, lease) = leased(2 * TERM).await;
+    assert!(lease.begin_run());
     lease.lost().cancelled().await;
     assert_eq!(lease.loss(), Some(Loss::MaxRunTime));
     assert!(lease.deadline() > Instant::now());
@@ -97,8 +98,29 @@ async fn renewals_end_with_the_run_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn run_time_counts_from_the_begin_of_the_run() {
+    for (prepared, max_run_time) in [(1, TERM / 3), (10 * 60, TERM / 3), (10 * 60, 100 * TERM)] {
+        let (_storage, _queue, _renewer, lease) = leased(max_run_time).await;
+        tokio::time::sleep(Duration::from_secs(prepared)).await;
+        assert!(lease.begin_run(), "renewed for {prepared} s before the run");
+        let began = Instant::now();
+        lease.lost().cancelled().await;
+        assert_eq!((began.elapsed(), lease.loss()), (max_run_time, Some(Loss::MaxRunTime)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_that_is_not_begun_for_long_does_not_begin() {
+    let (_storage, _queue, _renewer, lease) = leased(TERM).await;
+    lease.lost().cancelled().await;
+    assert!(!lease.begin_run());
+    lease.release(Duration::ZERO, None).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn renewals_go_on_for_the_grace_after_the_run_time() {
     let (_storage, _queue, _renewer, lease) = leased(2 * TERM).await;
+    assert!(lease.begin_run());
     lease.lost().cancelled().await;
     lease.renew_for(3 * TERM);
     tokio::time::sleep(3 * TERM).await;
@@ -125,6 +147,18 @@ async fn change_in_the_last_second_of_a_message_does_not_show_it() {
     assert!(lease.lost().is_cancelled());
     let visible = storage.queues().get(&queue, GetMessages::new(1, TERM)).await.unwrap();
     assert!(visible.messages.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn put_back_in_the_last_second_of_a_message_does_not_show_it() {
+    let life = Duration::from_secs(5);
+    for (delay, visible) in [(TERM, 0), (Duration::ZERO, 1)] {
+        let (storage, queue, lease) = leased_with_life(life, life).await;
+        tokio::time::sleep(life - Duration::from_millis(900)).await;
+        lease.release(delay, None).await.unwrap();
+        let received = storage.queues().get(&queue, GetMessages::new(1, TERM)).await.unwrap();
+        assert_eq!(received.messages.len(), visible);
+    }
 }
 
 #[tokio::test(start_paused = true)]

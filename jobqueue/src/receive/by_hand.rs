@@ -11,8 +11,8 @@ use super::manual_delivery::Delivery;
 use crate::clock::WITHOUT_END;
 use crate::codec::decode_any_version;
 use crate::delivery::{
-    Cause, Decoded, Disposition, Incoming, Kinds, LeasedJob, Rejection, dead_letter_by_hand, decode, defer,
-    keep_expected,
+    Cause, Decoded, Disposition, HandlerOutput, Incoming, Kinds, LeasedJob, Rejection, dead_letter_by_hand,
+    decode, defer, keep_expected,
 };
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -22,6 +22,8 @@ use crate::queue_core::{Idle, Queue, QueueCore};
 
 /// The longest pause between two requests of [`Queue::receive`] to an empty queue, on storages that cannot notify.
 const MAX_RECEIVE_PAUSE: Duration = Duration::from_secs(2);
+/// The put-back of a message whose handler has finished in a worker.
+const FINISHED: Duration = Duration::from_secs(30);
 /// The put-back of a message that no program knows, once it has waited for long.
 const NOT_MINE: Duration = Duration::from_secs(300);
 
@@ -33,7 +35,9 @@ impl<M: QueueMessage> Queue<M> {
     /// Use it for work that does not fit a handler. Messages arrive in any order, even if they were sent [in
     /// order](crate::SendOptions::in_order); they give up their positions when they are completed or dead-lettered.
     /// Only a [`Worker`](crate::Worker) counts the children of a [batch](crate::batch::Batch): a child that is
-    /// completed by hand leaves its batch waiting.
+    /// completed by hand leaves its batch waiting. A job whose handler has finished in a worker, which could not record that yet, is left to
+    /// the workers. What else keeps a worker from a job does not count here: a pause of the queue, a request to cancel the job, and the
+    /// records of [`durable_completions`](crate::WorkerBuilder::durable_completions).
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
@@ -47,6 +51,7 @@ impl<M: QueueMessage> Queue<M> {
         let kinds = KindsOf::<M>(PhantomData);
         while let Some((leased_job, decoded)) = next(self.core(), give_up, &mut idle, &kinds).await? {
             let unread = match decoded {
+                Ok(_) if HandlerOutput::is_kept(&leased_job) => Disposition::Release(FINISHED),
                 Ok(data) => match read_payload::<M>(&leased_job, &data) {
                     Ok((message, info)) => return Ok(Some(Delivery::new(message, info, leased_job))),
                     Err(disposition) => disposition,

@@ -50,6 +50,8 @@ pub struct Delivery<M> {
 
 impl<M> Delivery<M> {
     pub(crate) fn new(message: M, info: JobInfo, leased_job: LeasedJob) -> Self {
+        // If the lease has ended meanwhile, the token has fired.
+        leased_job.lease.begin_run();
         let token = leased_job.lease.lost().clone();
         Self { message, info, token, leased_job: Some(leased_job) }
     }

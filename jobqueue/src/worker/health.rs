@@ -29,7 +29,8 @@ pub struct HealthReport {
     pub phase: WorkerPhase,
     /// The queues that the worker listens to; empty before it runs.
     pub queues: Vec<QueueHealth>,
-    /// The time by which the renewal of leases is behind. It is zero unless the thread that renews them is stuck.
+    /// The time by which the renewal of leases is behind. It is zero unless the thread that renews them is stuck, or hundreds of renewals wait
+    /// for a storage that does not answer.
     pub renewals_behind: Duration,
     /// The time since a lease ended before it was renewed, so that its job may run elsewhere; `None` if none has.
     pub since_lease_expired: Option<Duration>,

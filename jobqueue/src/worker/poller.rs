@@ -1,9 +1,11 @@
 //! Fetches messages of one queue, never more than there are free slots.
 
 use std::ops::ControlFlow;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use super::deliveries::Deliveries;
@@ -11,7 +13,7 @@ use super::fetch::{MAX_REQUESTS, fetch};
 use super::limits::{QueueSlots, Slot};
 use super::pacing::Permit;
 use super::queue_worker::{DeliveryGuard, QueueWorker};
-use crate::delivery::Incoming;
+use crate::delivery::{Incoming, panic_text};
 use crate::event::Event;
 use crate::job::Backoff;
 use crate::job::outcome::chain;
@@ -21,6 +23,8 @@ use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 
 /// The pause after a request to the queue has failed: doubling, up to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
+/// The time without a panic after which the next one counts as the first.
+const LONG_AGO: Duration = Duration::from_secs(600);
 /// The time that a starting worker waits for the requests to cancel jobs.
 const FIRST_REQUESTS: Duration = Duration::from_secs(30);
 /// The time that a stopping worker waits for the answer to a request under way.
@@ -61,8 +65,21 @@ impl Pace {
 }
 
 impl Poller {
-    /// Polls until the worker stops.
+    /// Polls until the worker stops. A panic of the application's storage or interceptor is a request that failed.
     pub(super) async fn run(self) {
+        let (mut failures, mut began) = (0, Instant::now());
+        while let Err(panic) = AssertUnwindSafe(self.poll()).catch_unwind().await {
+            self.slots.fetched();
+            failures = if began.elapsed() > LONG_AGO { 1 } else { failures + 1 };
+            let queue = &self.deliveries.worker.executor.core.name;
+            let detail = format!("the storage panicked: {}", panic_text(&*panic));
+            let error = StoreError::new(StoreErrorKind::Protocol, "get messages", queue).with_detail(detail);
+            self.unless_stopped(self.back_off(&error, Instant::now(), failures)).await;
+            began = Instant::now();
+        }
+    }
+
+    async fn poll(&self) {
         let QueueWorker { state, executor, pacing, activity, .. } = &self.deliveries.worker;
         let core = &executor.core;
         if let Some(tracker) = executor.state.tracker() {

@@ -1,7 +1,6 @@
 //! Runs a worker and stops it.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +25,7 @@ use super::queue_worker::QueueWorker;
 use super::report::Report;
 use super::state::WorkerState;
 use crate::claim_check::{SweepOptions, sweep_containers};
+use crate::clock::WITHOUT_END;
 use crate::delivery::{Executor, LeasedJob, QueueHandlers, Snooze};
 use crate::error::Error;
 use crate::event::Event;
@@ -366,7 +366,7 @@ async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activ
     report
 }
 
-/// Sweeps at the configured interval until `stop` fires.
+/// Sweeps at the configured interval until `stop` fires, first after a part of it: a worker may live for less than the interval.
 fn start_sweeps(state: &Arc<WorkerState>, stop: CancellationToken) {
     let Some(every) = state.options.sweep_every else { return };
     let sweeps = sweep_again_and_again(Arc::clone(state), every);
@@ -375,12 +375,14 @@ fn start_sweeps(state: &Arc<WorkerState>, stop: CancellationToken) {
 }
 
 async fn sweep_again_and_again(state: Arc<WorkerState>, every: Duration) {
+    let storage = &state.deliveries.storage;
+    tokio::time::sleep(storage.runtime().jitter(every.min(WITHOUT_END), 0.0..=1.0)).await;
     loop {
-        tokio::time::sleep(every).await;
-        match sweep_containers(&state.deliveries.storage, state.options.swept, SweepOptions::new()).await {
+        match sweep_containers(storage, state.options.swept, SweepOptions::new()).await {
             Ok(swept) => crate::log::debug!(?swept, "swept"),
             Err(error) => crate::log::warn!(error = %chain(&error), "sweep failed"),
         }
+        tokio::time::sleep(every).await;
     }
 }
 

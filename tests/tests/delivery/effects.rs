@@ -1,5 +1,6 @@
 //! Effects that are recorded: a record is written for as long as the lease allows.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -52,4 +53,36 @@ async fn effect_happens_once_although_its_record_is_throttled() {
 #[tokio::test(start_paused = true)]
 async fn effect_happens_once_although_the_run_time_ends_during_its_record() {
     assert_eq!(effects(595, 15).await, 1);
+}
+
+/// Runs a job of three attempts whose effect returns `result`. Returns how often the effect happened.
+async fn effects_with<T>(result: T) -> u32
+where
+    T: Clone + serde::Serialize + serde::de::DeserializeOwned + Send + Sync + 'static,
+{
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let effects = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&effects);
+    let handler = move |_: Task, ctx: Context| {
+        let (count, result) = (Arc::clone(&count), result.clone());
+        async move {
+            let charge = || async {
+                count.fetch_add(1, Ordering::SeqCst);
+                Ok::<_, JobError>(result)
+            };
+            ctx.once("charge", charge).await.map(drop)
+        }
+    };
+    queue.send(&task("a")).await.unwrap();
+    let report = worker(&storage).handle(handler).build().unwrap().run_until(after(600)).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (0, 1), "{report:?}");
+    effects.load(Ordering::SeqCst)
+}
+
+// ONCE1
+#[tokio::test(start_paused = true)]
+async fn effect_happens_once_although_json_cannot_express_its_result() {
+    assert_eq!(effects_with(HashMap::from([((1_u8, 2_u8), 3_u8)])).await, 1);
+    assert_eq!(effects_with(f64::NAN).await, 1);
 }

@@ -260,3 +260,18 @@ async fn a_subscriber_that_panics_hinders_nothing() {
     assert!(report.unwrap().completed >= 1);
     assert_eq!(*runs.lock().unwrap(), 1, "its lease was renewed: {:?}", ends.lock().unwrap());
 }
+
+// PL1
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_storage_is_a_request_that_failed() {
+    let faulty = Faulty::new(&in_memory());
+    put(&faulty.storage(), 2, "fine").await;
+    let mut calls = 0;
+    faulty.on(Operation::Get, move |_| {
+        calls += 1;
+        assert!(calls > 3, "boom");
+        None
+    });
+    let report = touchy(&faulty.storage()).build().unwrap().run_until(after(600)).await.unwrap();
+    assert_eq!(report.completed, 1);
+}

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jobqueue::clock::{Clock, ManualClock};
 use jobqueue::maintenance::{SweepOptions, sweep};
-use jobqueue::{Runtime, Storage};
-use jobqueue_tests::jobs::{clock, in_memory, payloads};
+use jobqueue::{JobError, Runtime, Storage};
+use jobqueue_tests::jobs::{Task, clock, in_memory, payloads, worker};
 use tokio::time::sleep;
 
 use super::redrive::{finish_all, large};
@@ -42,4 +42,20 @@ async fn payload_of_a_sender_whose_clock_is_behind_is_kept_until_its_message_exp
     assert_eq!((removed(&storage).await, payloads(&storage).await), (0, 1));
     sleep(HOUR * 27).await;
     assert_eq!((removed(&storage).await, payloads(&storage).await), (1, 0));
+}
+
+// SWP1
+#[tokio::test(start_paused = true)]
+async fn workers_that_live_for_less_than_the_interval_sweep() {
+    let storage = in_memory();
+    let queue = storage.queue().await.unwrap();
+    let _ = queue.send(&large("a")).ttl(HOUR).await.unwrap();
+    sleep(HOUR * 24 * 3).await;
+    assert_eq!(payloads(&storage).await, 1);
+    for _ in 0..20 {
+        let handler = async |_: Task| Ok::<(), JobError>(());
+        let built = worker(&storage).handle(handler).sweep_every(HOUR * 24).build().unwrap();
+        let _ = built.run_until(sleep(HOUR * 12)).await.unwrap();
+    }
+    assert_eq!(payloads(&storage).await, 0);
 }

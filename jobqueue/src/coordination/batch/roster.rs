@@ -119,7 +119,9 @@ impl Ledger<'_> {
             return Ok(known);
         }
         // A sweep that was interrupted may have left the mark that the former batch of this id is done.
-        self.remove(&self.id.blob("done")?).await?;
+        if self.has_continued().await? {
+            self.remove(&self.id.blob("done")?).await?;
+        }
         let blob = self.id.blob("token")?;
         let new = self.storage.runtime().uuid_v4().simple().to_string();
         if self.create(&blob, &new).await? {

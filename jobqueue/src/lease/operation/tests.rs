@@ -101,6 +101,7 @@ async fn a_late_answer_does_not_revive_a_lost_lease() {
     let scene = Scene::new().await;
     // It has exceeded its run time, so the renewer leaves it alone.
     let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
+    assert!(lease.begin_run());
     tokio::time::sleep(TERM - Duration::from_millis(1_200)).await;
     scene.faulty.plan(Operation::Update, 1, LOST_ANSWER);
     scene.faulty.plan(Operation::Update, 2, Fault::DelayBefore(Duration::from_millis(300)));

@@ -267,7 +267,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Runs [`sweep`](crate::maintenance::sweep) with its default options at this interval, for the first time after one interval.
+    /// Runs [`sweep`](crate::maintenance::sweep) with its default options at this interval, for the first time after a random part of
+    /// it, so that workers that are replaced more often than that sweep as often.
     /// The default is never; one of several workers is enough.
     pub fn sweep_every(mut self, every: Duration) -> Self {
         self.options.sweep_every = Some(every.max(Duration::from_secs(60)));

@@ -1,0 +1,70 @@
+use jobqueue_testing::faults::{Fault, Faulty};
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::lease::{LeaseTerms, LeasedQueue};
+use crate::settings::Metadata;
+use crate::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, QueueName, Storage, Stores};
+
+const TERM: Duration = Duration::from_secs(30);
+
+/// Leases `count` messages of a new queue.
+async fn leases(
+    inner: &Storage,
+    storage: &Storage,
+    renewer: &LeaseRenewer,
+    count: usize,
+    visibility: Duration,
+) -> Vec<Arc<Lease>> {
+    let name = QueueName::new("leases").unwrap();
+    inner.queues().create_queue(&name, &Metadata::new()).await.unwrap();
+    let terms =
+        LeaseTerms { visibility, max_run_time: Duration::from_secs(86_400), expired: ExpiredReceipt::Refuse };
+    let mut leases = Vec::new();
+    for _ in 0..count {
+        inner.queues().put(&name, PutMessage::new("text")).await.unwrap();
+        let received = inner.queues().get(&name, GetMessages::new(1, visibility)).await.unwrap();
+        let queue = LeasedQueue {
+            name: name.clone(),
+            store: Arc::clone(storage.queues()),
+            renewer_store: storage.queues_apart(),
+            renewer: renewer.clone(),
+            observers: Arc::default(),
+        };
+        leases.push(Lease::start(queue, &received.messages[0], Instant::now(), terms.clone()));
+    }
+    leases
+}
+
+/// Leases messages of a storage on which no renewal is answered.
+async fn hanging(renewer: &LeaseRenewer, count: usize, visibility: Duration) -> Vec<Arc<Lease>> {
+    let inner = crate::memory::open_on(Runtime::paused());
+    let faulty = Faulty::quiet(&inner);
+    faulty.plan_always(Operation::Update, Fault::Hang);
+    let storage = Storage::from(Stores::from(faulty.storage()));
+    leases(&inner, &storage, renewer, count, visibility).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_that_hang_hold_up_no_others() {
+    for hanging_leases in [200, 1_000] {
+        let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
+        let good = crate::memory::open_on(Runtime::paused());
+        let _hanging = hanging(&renewer, hanging_leases, 10 * TERM).await;
+        let lease = leases(&good, &good, &renewer, 1, TERM).await.remove(0);
+        sleep(12 * TERM).await;
+        assert_eq!(lease.loss(), None, "{hanging_leases}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_that_wait_to_be_sent_are_behind() {
+    let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
+    let _hanging = hanging(&renewer, 2_000, TERM).await;
+    let mut most = Duration::ZERO;
+    for _ in 0..30 {
+        sleep(Duration::from_secs(1)).await;
+        most = most.max(renewer.behind());
+    }
+    assert!(most > Duration::from_secs(2) && most < Duration::from_secs(9), "{most:?}");
+}

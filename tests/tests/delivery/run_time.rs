@@ -1,0 +1,54 @@
+//! The maximum run time of a job: it counts while the handler runs, and a handler that ends within its grace has ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use jobqueue::storage::Operation;
+use jobqueue::{Context, JobError};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+
+use super::redrive::large;
+
+#[tokio::test(start_paused = true)]
+async fn a_download_takes_nothing_of_the_run_time() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&large("a")).await.unwrap();
+    faulty.plan_always(Operation::GetBlob, Fault::DelayBefore(Duration::from_secs(90)));
+    let handler = |_: Task| async {
+        after(50).await;
+        Ok::<(), JobError>(())
+    };
+    let built =
+        worker(&faulty.storage()).max_run_time(Duration::from_secs(60)).handle(handler).build().unwrap();
+    let report = built.run_until(after(600)).await.unwrap();
+    assert_eq!((report.completed, report.lease_lost, report.retried), (1, 0, 0), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn success_within_the_grace_after_the_run_time_completes_the_job() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let runs = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&runs);
+    let handler = move |_: Task, ctx: Context| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async move {
+            ctx.token().cancelled().await;
+            after(1).await;
+            Ok::<(), JobError>(())
+        }
+    };
+    let built = worker(&storage)
+        .max_run_time(Duration::from_secs(60))
+        .cancel_grace(Duration::from_secs(5))
+        .handle(handler)
+        .build()
+        .unwrap();
+    let report = built.run_until(after(600)).await.unwrap();
+    assert_eq!((runs.load(Ordering::Relaxed), report.completed, report.retried), (1, 1, 0), "{report:?}");
+    assert_eq!(queue.approximate_len().await.unwrap(), 0);
+}
