@@ -17,12 +17,6 @@ use jobqueue_storage::{PutMessage, PutOutcome, QueueName};
 /// The approximate number of bytes of an operation besides a text.
 const ROW: usize = 64;
 
-/// Puts of several callers by one statement. An answer of `Err` returns one that another transaction holds up.
-type Puts = Combiner<(QueueName, PutLane), PutMessage, Result<PutOutcome, PutMessage>>;
-
-/// Deletions of several callers by one statement, answered like [`Puts`].
-type Deletions = Combiner<QueueName, Deletion, Result<(), Deletion>>;
-
 /// A store of queues and blobs in one schema of a database.
 pub(crate) struct Store {
     pub(crate) database: Arc<Database>,

@@ -78,11 +78,7 @@ impl Executor {
         let RunnableJob { mut info, registration, message } = runnable;
         let state = &self.state;
         if !leased_job.lease.begin_run() {
-            // What it did could not be settled, and the job runs again elsewhere. One that is still held took too long to prepare.
-            return match leased_job.lease.loss() {
-                Some(Loss::MaxRunTime) => Disposition::Release(Duration::ZERO),
-                _ => Disposition::Abandon,
-            };
+            return too_late(leased_job);
         }
         // The job has one owner while the tracer gives it a context, so that it is not copied.
         report.job = None;
@@ -133,8 +129,7 @@ impl Executor {
         self.conclude(leased_job, &info, registration.defaults.backoff, ended).await
     }
 
-    /// Decides the disposition of the message after its handler has ended. `backoff` is that of the message type. After
-    /// a
+    /// Decides the disposition of the message after its handler has ended. `backoff` is that of the message type. After a
     /// success the hooks are called, and the message stays until all of them have succeeded.
     async fn conclude(
         &self,
@@ -301,6 +296,15 @@ struct StopWhenDropped<'c>(&'c Context);
 impl Drop for StopWhenDropped<'_> {
     fn drop(&mut self) {
         self.0.stop();
+    }
+}
+
+/// Returns the disposition of a message whose handler may not begin: what it did could not be settled, and the job runs again elsewhere. One
+/// that is still held took too long to prepare.
+fn too_late(leased_job: &LeasedJob) -> Disposition {
+    match leased_job.lease.loss() {
+        Some(Loss::MaxRunTime) => Disposition::Release(Duration::ZERO),
+        _ => Disposition::Abandon,
     }
 }
 
