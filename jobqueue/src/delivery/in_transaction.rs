@@ -9,12 +9,14 @@ use bytes::Bytes;
 
 use super::context::{Context, HandlerOutput};
 use super::durable::{ONCE, digest_name, expiry};
-use super::leased_job::LeasedJob;
+use super::leased_job::{Content, LeasedJob};
 use super::run::HandlerEnd;
 use crate::envelope::Identity;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
+use crate::lease::LeaseError;
 use crate::storage::{BlobName, MessageRef, PutBlob, StoreError, UpdateMessage, Updated, needed_until};
+use crate::sync::lock;
 
 const NOT_COMMITTED: &str = "the transaction in which the handler has completed the job did not commit";
 
@@ -40,8 +42,14 @@ impl Context {
             let (name, put) = job.core.claim_checks.blob(&reference, job.expires)?;
             put_blob(&name, data, put)?;
         }
-        let change = UpdateMessage::new(job.settings.timeout).with_text(rendered.text);
-        Ok(job.lease.change_in_transaction(|message| update(message, &change))?)
+        let visibility = job.lease.within_life(job.settings.timeout);
+        if visibility.is_zero() {
+            return Err(LeaseError::Lost.into());
+        }
+        let change = UpdateMessage::new(visibility).with_text(rendered.text);
+        job.lease.change_in_transaction(|message| update(message, &change))?;
+        *lock(&job.in_transaction) = Some(Content::Event(Box::new(envelope)));
+        Ok(())
     }
 
     /// Returns the blob that records an effect of the job, and how it is written.
@@ -59,15 +67,15 @@ impl Context {
 /// Returns the end of a handler that has completed its job in a transaction: the transaction decides, whatever the handler returned.
 pub(super) async fn ended_by_transaction(
     leased_job: &LeasedJob,
-    context: &Context,
     ended: Result<HandlerOutput, HandlerEnd>,
 ) -> Result<HandlerOutput, HandlerEnd> {
     match leased_job.lease.has_committed().await {
         Ok(true) => {
-            let output = ended.unwrap_or_else(|_| std::mem::take(&mut *context.left()));
-            output.keep_with(leased_job);
             leased_job.end_is_stored.store(true, Ordering::Relaxed);
-            Ok(output)
+            if let Some(written) = lock(&leased_job.in_transaction).take() {
+                *leased_job.content() = written;
+            }
+            Ok(HandlerOutput::kept_with(leased_job).unwrap_or_default())
         }
         Ok(false) => ended.and_then(|_| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
         Err(error) => {

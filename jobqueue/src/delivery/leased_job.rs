@@ -42,6 +42,8 @@ pub(crate) struct LeasedJob {
     content: Mutex<Content>,
     /// True if the text in the storage says that the handler has finished, so that no text without that may replace it.
     pub(super) end_is_stored: AtomicBool,
+    /// The content that a transaction of the handler has written.
+    pub(super) in_transaction: Mutex<Option<Content>>,
     sender: OnceLock<Option<TraceContext>>,
     /// Locked from a change of the content until its text is stored, so that the texts are stored in order.
     pub(crate) saving: tokio::sync::Mutex<()>,
@@ -130,6 +132,7 @@ impl LeasedJob {
             end_is_stored: AtomicBool::new(
                 matches!(&content, Content::Event(event) if event.history.finished.is_some()),
             ),
+            in_transaction: Mutex::new(None),
             content: Mutex::new(content),
             sender: OnceLock::new(),
             saving: tokio::sync::Mutex::new(()),

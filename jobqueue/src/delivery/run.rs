@@ -124,7 +124,7 @@ impl Executor {
         let mut ended = ended.map(|()| std::mem::take(&mut *context.left()));
         if leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
-            ended = Box::pin(ended_by_transaction(leased_job, &context, ended)).await;
+            ended = Box::pin(ended_by_transaction(leased_job, ended)).await;
         }
         self.conclude(leased_job, &info, registration.defaults.backoff, ended).await
     }

@@ -151,9 +151,10 @@ impl DeliveryState {
         RunningHandler { state: self, number }
     }
 
-    /// Takes over the deliveries of handlers that do not end.
+    /// Takes over the deliveries of handlers that do not end, and can complete their jobs no more.
     pub(crate) fn take_running(&self) -> Vec<Arc<LeasedJob>> {
-        std::mem::take(&mut *lock(&self.running)).into_values().collect()
+        let running = std::mem::take(&mut *lock(&self.running));
+        running.into_values().inspect(|leased_job| _ = leased_job.lease.end_transactions()).collect()
     }
 
     pub(super) fn count_cancelled(&self) {

@@ -253,7 +253,7 @@ impl Lease {
         mut tries: Tries,
     ) -> Result<(), LeaseError> {
         self.check_held()?;
-        let Change { visibility, text, ends_lease } = change;
+        let Change { visibility, mut text, ends_lease } = change;
         let visibility = self.within_life(visibility);
         if visibility.is_zero() && !ends_lease {
             // The message is about to expire, and would be visible until then.
@@ -275,7 +275,13 @@ impl Lease {
                     self.applied(updated, sent, visibility);
                     return Ok(());
                 }
-                Err(error) if error.is_lease_lost() && self.try_receipt_of_transaction() => continue,
+                Err(error) if error.is_lease_lost() && self.try_receipt_of_transaction() => {
+                    // The text is older than the one of the transaction, which says that the handler has finished.
+                    if text.take().is_some() && !ends_lease {
+                        return Err(LeaseError::Closed);
+                    }
+                    continue;
+                }
                 Err(error) if error.is_lease_lost() => return Err(self.not_found()),
                 Err(error) => error,
             };

@@ -309,7 +309,7 @@ impl Lease {
     }
 
     /// Returns the part of `visibility` for which the message can be hidden before it expires.
-    pub(super) fn within_life(&self, visibility: Duration) -> Duration {
+    pub(crate) fn within_life(&self, visibility: Duration) -> Duration {
         let Some(expires) = self.expires else { return visibility };
         let left = expires.saturating_duration_since(Instant::now());
         // Storages count in seconds; the margin absorbs their rounding.

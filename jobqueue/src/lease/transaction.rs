@@ -38,16 +38,14 @@ impl Lease {
         change: impl Fn(&MessageRef) -> Result<Updated, StoreError>,
     ) -> Result<(), LeaseError> {
         self.check_not_ended()?;
-        if self.is_uncertain() {
-            return Err(LeaseError::Uncertain(None));
-        }
         let began = Instant::now();
         loop {
             let message = self.message();
             let error = match change(&message) {
                 Ok(updated) => {
                     let transaction = &mut self.state().transaction;
-                    if matches!(transaction, TransactionState::Over) {
+                    // A receipt of a transaction that is good proves that it has committed.
+                    if matches!(transaction, TransactionState::Tried | TransactionState::Over) {
                         return Err(LeaseError::Closed);
                     }
                     *transaction = TransactionState::Open(updated.receipt);
@@ -59,8 +57,12 @@ impl Lease {
             // While the transaction holds its lock nobody changes the message. So its receipt is that of a renewal before, or it is lost.
             let awaits_answer = self.turn.try_lock().is_err() && began.elapsed() < ANSWER;
             if self.message() == message {
+                let is_uncertain = self.is_uncertain();
                 match (awaits_answer, &self.state().transaction) {
                     (true, _) => {}
+                    (false, TransactionState::None) if is_uncertain => {
+                        return Err(LeaseError::Uncertain(None));
+                    }
                     (false, TransactionState::None) => return Err(LeaseError::Lost),
                     (false, _) => return Err(LeaseError::Closed),
                 }

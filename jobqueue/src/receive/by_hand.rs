@@ -51,7 +51,7 @@ impl<M: QueueMessage> Queue<M> {
         let kinds = KindsOf::<M>(PhantomData);
         while let Some((leased_job, decoded)) = next(self.core(), give_up, &mut idle, &kinds).await? {
             let unread = match decoded {
-                Ok(_) if HandlerOutput::is_kept(&leased_job) => Disposition::Release(FINISHED),
+                _ if HandlerOutput::is_kept(&leased_job) => Disposition::Release(FINISHED),
                 Ok(data) => match read_payload::<M>(&leased_job, &data) {
                     Ok((message, info)) => return Ok(Some(Delivery::new(message, info, leased_job))),
                     Err(disposition) => disposition,

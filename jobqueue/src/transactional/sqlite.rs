@@ -116,7 +116,8 @@ impl Context {
     /// job is done if and only if the transaction commits. What the transaction writes and the end of the job are one commit, so that a crash
     /// or a lost lease leaves both or neither.
     ///
-    /// After the commit the job is done whatever the handler returns, and no checkpoint can be saved. If the transaction does not commit,
+    /// Set the [result](Context::set_result) of the job before. After the commit the job is done whatever the handler returns, and no checkpoint can
+    /// be saved. If the transaction does not commit,
     /// the attempt has failed, also if the handler returns `Ok`. A transaction that failed can be followed by another that completes the job again.
     ///
     /// What follows from the job, such as the continuation of its batch, comes after the handler. A child whose batch cannot be written for an

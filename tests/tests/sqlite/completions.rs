@@ -1,10 +1,12 @@
 //! Jobs that are completed in a transaction of their handlers.
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use jobqueue::clock::ManualClock;
 use jobqueue::settings::SettingOverrides;
 use jobqueue::sqlite::Options;
@@ -138,6 +140,11 @@ async fn transaction_can_be_tried_again_until_one_has_committed() {
             assert!(again.is_lease_lost(), "{again}");
             let saved = ctx.checkpoint(&"behind").await.unwrap_err();
             assert!(saved.is_lease_lost(), "{saved}");
+            // That found out that the transaction has committed.
+            for end in [End::Commit, End::Rollback] {
+                let again = act(&path, &ctx, end).unwrap_err();
+                assert!(again.is_lease_lost(), "{again}");
+            }
             Ok::<_, JobError>(())
         }
     };
@@ -207,6 +214,55 @@ async fn lease_is_renewed_after_the_transaction() {
     let all = all.lock().unwrap();
     assert_eq!((report.completed, bench.effects().len()), (1, 1), "{all:?}");
     assert!(!all.contains(&"lost"), "{all:?}");
+}
+
+// A storage hides no message beyond its time to live.
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_expires_before_its_lease_can_be_completed() {
+    let bench = Bench::new().await;
+    let _ = bench.queue.send(&task("a")).id("a").ttl(Duration::from_secs(20)).await.unwrap();
+    let path = bench.path.clone();
+    let handler = move |_: Task, ctx: Context| {
+        let acted = act(&path, &ctx, End::Commit);
+        async move { Ok::<_, JobError>(acted?) }
+    };
+    let report = bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, bench.effects().len()), (1, 1));
+}
+
+// The save waits for the lock of the transaction, and its text says nothing of the end of the job.
+#[tokio::test(flavor = "multi_thread")]
+async fn checkpoint_that_was_given_up_does_not_replace_what_the_transaction_has_written() {
+    let bench = Bench::new().await;
+    let _ = bench.queue.send(&task("a")).id("a").await.unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let told = Arc::new(Mutex::new(told));
+    let listener = move |event: &Event| {
+        if matches!(event, Event::Renewed { .. }) {
+            let _ = tell.send(());
+        }
+    };
+    let path = bench.path.clone();
+    let handler = move |_: Task, ctx: Context| {
+        let mut connection = Connection::open(&path).unwrap();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        {
+            let mut saving = pin!(ctx.checkpoint(&"old"));
+            assert!(saving.as_mut().now_or_never().is_none());
+        }
+        ctx.complete_in(&transaction).unwrap();
+        transaction.commit().unwrap();
+        // The renewal comes after the save.
+        told.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        let text: String =
+            connection.query_row("SELECT text FROM jobqueue_message", [], |row| row.get(0)).unwrap();
+        assert!(text.contains("finished") && !text.contains("old"), "{text}");
+        async { Ok::<_, JobError>(()) }
+    };
+    let mut overrides = SettingOverrides::default();
+    overrides.timeout = Some(Duration::from_secs(3));
+    let worker = bench.worker().overrides(overrides).on_event(listener).handle(handler).build().unwrap();
+    assert_eq!(worker.run_until_idle().await.unwrap().completed, 1);
 }
 
 // A part of the next test: does jobs until it is killed.
