@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::owner::{Lease, Loss, Phase};
-use super::transaction::TransactionState;
+use super::owner::{Lease, Loss, Phase, TransactionState};
 use crate::event::Event;
 use crate::job::outcome::chain;
 use crate::storage::{

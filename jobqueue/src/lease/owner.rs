@@ -11,7 +11,6 @@ use super::LeaseError;
 use super::deadline_queue::Slot;
 use super::renewer::LeaseRenewer;
 use super::terms::{LeaseTerms, LeasedQueue};
-use super::transaction::TransactionState;
 use crate::event::{Event, LossCause, Observers};
 use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueName, Queues};
 use crate::sync::{StopToken, lock};
@@ -43,6 +42,19 @@ pub(super) enum Phase {
     Uncertain,
     Lost(Loss),
     Closed,
+}
+
+/// A transaction that has changed the message.
+#[derive(Debug)]
+pub(super) enum TransactionState {
+    /// There is none, or it was rolled back.
+    None,
+    /// It has not ended, as far as is known. The receipt is that of the message if it commits.
+    Open(PopReceipt),
+    /// The former receipt was refused, so that the lease uses the one of the transaction: it has committed if that one is good.
+    Tried,
+    /// The handler has ended, and no transaction can change the message any more.
+    Over,
 }
 
 #[derive(Debug)]

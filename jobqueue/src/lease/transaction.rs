@@ -5,27 +5,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::operation::{Change, LeaseError};
-use super::owner::Lease;
-use crate::storage::{MessageRef, PopReceipt, StoreError, Updated};
+use super::owner::{Lease, TransactionState};
+use crate::storage::{MessageRef, StoreError, Updated};
 
 /// The time in which the answer to a renewal arrives that was made before the transaction began.
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// The pause between two looks whether it has arrived.
 const LOOK: Duration = Duration::from_millis(1);
-
-/// A transaction that has changed the message.
-#[derive(Debug)]
-pub(super) enum TransactionState {
-    /// There is none, or it was rolled back.
-    None,
-    /// It has not ended, as far as is known. The receipt is that of the message if it commits.
-    Open(PopReceipt),
-    /// The former receipt was refused, so that the lease uses the one of the transaction: it has committed if that one is good.
-    Tried,
-    /// The handler has ended, and no transaction can change the message any more.
-    Over,
-}
 
 impl Lease {
     /// Changes the message by `change`, which gets its receipt, within a transaction of the caller's own. It blocks for up to a second if the

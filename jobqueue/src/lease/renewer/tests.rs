@@ -39,6 +39,7 @@ async fn leases(
 /// Leases messages of a storage on which no renewal is answered.
 async fn hanging(renewer: &LeaseRenewer, count: usize, visibility: Duration) -> Vec<Arc<Lease>> {
     let inner = crate::memory::open_on(Runtime::paused());
+    // Quiet: the renewals that hang shall be the only faults.
     let faulty = Faulty::quiet(&inner);
     faulty.plan_always(Operation::Update, Fault::Hang);
     let storage = Storage::from(Stores::from(faulty.storage()));
