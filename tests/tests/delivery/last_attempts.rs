@@ -201,8 +201,9 @@ async fn job_that_ends_without_a_run_closes_no_circuit() {
     }
     faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
     let healing = faulty.clone();
+    // Longer than the hooks of a finished job are called again before it is put back.
     let healed = tokio::spawn(async move {
-        after(50).await;
+        after(90).await;
         healing.heal();
     });
     let (log, closed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -219,7 +220,7 @@ async fn job_that_ends_without_a_run_closes_no_circuit() {
     let minute = Duration::from_secs(60);
     let circuit = CircuitBreaker::new().failures(5).jobs(2).pause(minute, minute);
     let built = worker(&storage).circuit_breaker(circuit).on_event(listener).handle(handler).build().unwrap();
-    let _ = built.run_until(after(300)).await.unwrap();
+    let _ = built.run_until(after(600)).await.unwrap();
     healed.await.unwrap();
     assert_eq!(log.load(Ordering::Relaxed), 1, "the child");
     assert_eq!(closed.load(Ordering::Relaxed), 0);

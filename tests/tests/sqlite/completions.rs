@@ -250,6 +250,8 @@ async fn checkpoint_that_was_given_up_does_not_replace_what_the_transaction_has_
             let mut saving = pin!(ctx.checkpoint(&"old"));
             assert!(saving.as_mut().now_or_never().is_none());
         }
+        // The save goes on, and its request waits for the lock: nothing tells when.
+        std::thread::sleep(Duration::from_millis(300));
         ctx.complete_in(&transaction).unwrap();
         transaction.commit().unwrap();
         // The renewal comes after the save.
