@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::arrivals::ArrivalHub;
 use crate::database::{Call, Database, Parameter};
 use crate::pace::Pace;
@@ -96,20 +94,18 @@ impl Purge {
 
     /// Starts to remove some of what is due, in tasks that go on while the caller does not wait. A failure is logged.
     pub(crate) fn start(self: &Arc<Self>) {
-        if self.expired.begin() {
+        if let Some(work) = self.expired.begin() {
             let purge = Arc::clone(self);
             self.runtime.spawn(async move {
-                let began = Instant::now();
                 log_failure(purge.expired().await);
-                purge.expired.end(began.elapsed());
+                drop(work);
             });
         }
-        if self.garbage.begin() {
+        if let Some(work) = self.garbage.begin() {
             let purge = Arc::clone(self);
             self.runtime.spawn(async move {
-                let began = Instant::now();
                 log_failure(purge.garbage().await);
-                purge.garbage.end(began.elapsed());
+                drop(work);
             });
         }
     }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -56,8 +55,8 @@ impl Store {
         let receipts: Vec<&[u8]> = receipts.iter().map(<[u8; 16]>::as_slice).collect();
         let (count, visibility) = (i64::from(options.count), to_millis(options.visibility));
         let (running, since) = attempt.bound.running();
-        let is_far = state.far.begin();
-        let (began, ahead) = (Instant::now(), to_millis(if is_far { Duration::MAX } else { NEAR }));
+        let mut far = state.far.begin();
+        let (is_far, ahead) = (far.is_some(), to_millis(if far.is_some() { Duration::MAX } else { NEAR }));
         let values = [
             (&queue.as_str() as _, Type::TEXT),
             (&count as _, Type::INT8),
@@ -78,8 +77,8 @@ impl Store {
         let stopped_at = found.scan.stopped_at.filter(|_| is_full);
         attempt.end(&Scan { stopped_at, ..found.scan });
         // A full get has not looked: the turn stays due.
-        if is_far && !is_full {
-            state.far.end(began.elapsed());
+        if let Some(far) = far.as_mut().filter(|_| is_full) {
+            far.forget_time();
         }
         // What is not near was not looked for.
         let next = found.next_visible_in.or_else(|| (!is_far).then_some(NEAR));
