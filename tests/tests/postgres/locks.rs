@@ -8,7 +8,8 @@ use jobqueue::storage::{ExpiredReceipt, MessageRef, PutMessage, Storage, StoreEr
 use tokio::task::JoinHandle;
 
 use crate::{
-    connect, get, named, of_group, options, own_schema, texts, wait_for_waiting, with_queue, within,
+    connect, get, named, named_with_limit, of_group, options, own_schema, texts, wait_for_waiting,
+    with_queue, within,
 };
 use jobqueue_test_support::postgres::Postgres;
 
@@ -151,6 +152,21 @@ async fn number_of_sends_that_are_held_up_does_not_matter_to_other_groups() {
     }
     transaction.commit().await.unwrap();
     within(held.join_all()).await;
+}
+
+/// An operator clears a queue with a message that an application holds.
+#[tokio::test]
+async fn clear_that_an_open_transaction_holds_up_fails_certainly() {
+    let (storage, queue, schema) = named_with_limit(Duration::from_secs(2)).await;
+    heads(&storage, &queue, &["a", "b"]).await;
+    let mut open = connect(Postgres::shared()).await;
+    let transaction = open.transaction().await.unwrap();
+    put_row(&transaction, &schema, "a").await;
+    let error = storage.queues().clear(&queue).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
+    transaction.commit().await.unwrap();
+    storage.queues().clear(&queue).await.unwrap();
+    assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 0);
 }
 
 /// Nothing is stored for a send that is held up for longer than an operation may take.

@@ -26,12 +26,14 @@ const ALONE: Duration = Duration::from_secs(1);
 pub(super) struct LockLimits {
     pub(super) in_list: String,
     pub(super) alone: String,
+    /// That of an operation that waits once.
+    pub(super) longest: String,
 }
 
 impl LockLimits {
     pub(super) fn within(limit: Duration) -> Self {
         let text = |wanted: Duration| format!("{}ms", wanted.min(limit / 2).as_millis().max(1));
-        Self { in_list: text(IN_LIST), alone: text(ALONE) }
+        Self { in_list: text(IN_LIST), alone: text(ALONE), longest: text(limit) }
     }
 }
 
