@@ -24,7 +24,7 @@ impl Store {
             database: Arc::clone(&self.database),
             arrivals: Arc::clone(&self.arrivals),
             runtime: self.runtime.clone(),
-            held_up: Arc::clone(&self.held_up),
+            held_deletions: Arc::clone(&self.held_deletions),
             lock_limits: LockLimits::within(self.database.settings().timeout),
         }
     }
@@ -36,18 +36,18 @@ pub(super) struct Shared {
     database: Arc<Database>,
     arrivals: Arc<ArrivalHub>,
     runtime: Runtime,
-    held_up: Arc<Semaphore>,
+    held_deletions: Arc<Semaphore>,
     pub(super) lock_limits: LockLimits,
 }
 
 impl Shared {
     /// Adds messages, and announces them, also if it is uncertain whether they are stored.
-    pub(super) async fn put(
+    async fn put(
         &self,
         operation: Operation,
         queue: &QueueName,
         messages: &[PutMessage],
-        lock_limit: Option<&str>,
+        lock_limit: &str,
     ) -> Result<Vec<PutOutcome>, StoreError> {
         let put = Put::new(queue, messages, &self.runtime).with_lock_limit(lock_limit);
         let put = put.run(&self.database, Call::new(operation, queue)).await;
@@ -57,17 +57,29 @@ impl Shared {
         put
     }
 
+    /// Adds a list as a whole, or returns `None` if another transaction holds up one of its groups.
+    pub(super) async fn put_list(
+        self,
+        queue: QueueName,
+        messages: Arc<[PutMessage]>,
+        lock_limit: String,
+    ) -> Option<Result<Vec<PutOutcome>, StoreError>> {
+        let put = self.put(Operation::PutAll, &queue, &messages, &lock_limit).await;
+        (!put.as_ref().is_err_and(error::is_lock_timeout)).then_some(put)
+    }
+
     /// Adds the messages of several callers, or returns them if another transaction holds them up.
     pub(super) async fn put_together(
         self,
-        queue: QueueName,
-        lane: PutLane,
+        (queue, lane): (QueueName, PutLane),
         messages: Vec<PutMessage>,
     ) -> Vec<Result<Result<PutOutcome, PutMessage>, StoreError>> {
-        let is_held = matches!(lane, PutLane::HeldUp(_));
-        let lock_limit = if is_held { &self.lock_limits.alone } else { &self.lock_limits.in_list };
-        let _permit = if is_held { self.held_up.acquire().await.ok() } else { None };
-        match self.put(Operation::Put, &queue, &messages, Some(lock_limit)).await {
+        let lock_limit = match lane {
+            PutLane::WithoutGroup | PutLane::InGroups => &self.lock_limits.in_list,
+            PutLane::InGroup(_) => &self.lock_limits.briefly,
+            PutLane::HeldUp(_) => &self.lock_limits.alone,
+        };
+        match self.put(Operation::Put, &queue, &messages, lock_limit).await {
             Ok(outcomes) => outcomes.into_iter().map(|outcome| Ok(Ok(outcome))).collect(),
             Err(error) if error::is_lock_timeout(&error) => {
                 messages.into_iter().map(|message| Ok(Err(message))).collect()
@@ -114,8 +126,7 @@ impl Shared {
         let answers = self.delete_free(Operation::DeleteAll, &queue, &deletions).await;
         let try_again = |deletion| {
             let (shared, queue) = (self.clone(), queue.clone());
-            let lock_limit = self.lock_limits.in_list.clone();
-            let patience = Patience { lock_limit, end: Instant::now() + held::IN_LIST };
+            let patience = self.lock_limits.for_deletion(Instant::now() + held::IN_LIST);
             self.runtime.spawn(async move {
                 shared.delete_alone(Operation::DeleteAll, &queue, deletion, patience).await
             })
@@ -144,8 +155,8 @@ impl Shared {
         deletion: Deletion,
         patience: Patience,
     ) -> Result<(), StoreError> {
-        let attempt = || {
-            let (shared, queue, lock_limit) = (self.clone(), queue.clone(), patience.lock_limit.clone());
+        let attempt = |lock_limit: String| {
+            let (shared, queue) = (self.clone(), queue.clone());
             async move {
                 let call = Call::new(operation, &queue);
                 let deleted =
@@ -157,6 +168,6 @@ impl Shared {
             }
         };
         let call = Call::new(operation, queue);
-        held::alone(&self.runtime, &self.held_up, call, patience.end, attempt).await
+        held::alone(&self.runtime, &self.held_deletions, call, patience, attempt).await
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::held::{Patience, held_up};
+use super::held::{self, held_up};
 use super::leased;
 use crate::combine::runtime_ended;
 use crate::database::Call;
@@ -46,21 +46,21 @@ impl QueueStore for Store {
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         limits::check_put(queue, &message)?;
         let (call, end) = (Call::new(Operation::Put, queue), self.end());
-        let mut lane = if message.group.is_some() { PutLane::InGroups } else { PutLane::WithoutGroup };
-        let mut message = message;
-        while Instant::now() < end {
+        let (mut lane, mut message) = (PutLane::of(&message), message);
+        loop {
             let (shared, name) = (self.shared(), (queue.clone(), lane));
+            let permits = matches!(name.1, PutLane::HeldUp(_)).then(|| Arc::clone(&self.held_puts));
             let run = {
-                let (queue, lane) = name.clone();
-                move |messages| shared.clone().put_together(queue.clone(), lane.clone(), messages)
+                let name = name.clone();
+                move |messages| shared.clone().put_together(name.clone(), messages)
             };
-            match self.puts.submit(call, &name, message, run).await? {
+            match self.puts.submit(call, &name, message, end, permits, run).await? {
                 Ok(outcome) => return Ok(outcome),
+                Err(_) if Instant::now() >= end => return Err(held_up(call)),
                 Err(held) => message = held,
             }
-            lane = message.group.clone().map_or(PutLane::WithoutGroup, PutLane::HeldUp);
+            lane = name.1.after(&message);
         }
-        Err(held_up(call))
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
@@ -100,11 +100,11 @@ impl QueueStore for Store {
             let queue = queue.clone();
             move |deletions| shared.clone().delete_together(queue.clone(), deletions)
         };
-        match self.deletions.submit(call, queue, deletion, run).await? {
+        match self.deletions.submit(call, queue, deletion, end, None, run).await? {
             Ok(()) => Ok(()),
             Err(deletion) => {
                 let shared = self.shared();
-                let patience = Patience { lock_limit: shared.lock_limits.alone.clone(), end };
+                let patience = shared.lock_limits.for_deletion(end);
                 shared.delete_alone(Operation::Delete, queue, deletion, patience).await
             }
         }
@@ -194,7 +194,7 @@ impl MessageIndex for Store {
     }
 }
 
-/// Each list is put or deleted by a task that goes on if the caller gives up, and announces what it has changed.
+/// Each list is put or deleted by tasks that go on if the caller gives up, and announce what they have changed.
 #[async_trait]
 impl Batches for Store {
     async fn put_all(
@@ -216,9 +216,9 @@ impl Batches for Store {
             return checked.into_iter().filter_map(|refused| refused.map(Err)).collect();
         }
         let (call, count, shared) = (Call::new(Operation::PutAll, queue), wanted.len(), self.shared());
-        let queue = queue.clone();
-        let task = async move { shared.put(Operation::PutAll, &queue, &wanted, None).await };
-        let put = self.runtime.spawn(task).await.unwrap_or_else(|_| Err(runtime_ended(call)));
+        let patience = shared.lock_limits.for_list(self.end());
+        let attempt = |lock_limit| shared.clone().put_list(queue.clone(), Arc::clone(&wanted), lock_limit);
+        let put = held::alone(&self.runtime, &self.held_puts, call, patience, attempt).await;
         let answers: Vec<_> = match put {
             Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
             Err(error) => error.for_each(count).map(Err).collect(),
