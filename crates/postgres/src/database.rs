@@ -146,6 +146,18 @@ impl Database {
         further: Duration,
     ) -> Result<Vec<Row>, StoreError> {
         let client = self.client(call).await?;
+        self.query_on(client, call, text, parameters, further).await
+    }
+
+    /// Runs a statement on a connection of the pool.
+    pub(crate) async fn query_on<F: FnOnce(Object)>(
+        &self,
+        client: ScopeGuard<Object, F>,
+        call: Call<'_>,
+        text: &str,
+        parameters: &[Parameter<'_>],
+        further: Duration,
+    ) -> Result<Vec<Row>, StoreError> {
         let text = self.sql(text);
         match timeout(self.settings.timeout + further, client.query_typed(&text, parameters)).await {
             Ok(Ok(rows)) => {

@@ -84,6 +84,14 @@ impl<'s> Attempt<'s> {
         Self { state, bound, back, began, whole, broken, whole_before, has_ended: false }
     }
 
+    /// Takes note that the scan failed for another reason than its length: its time says nothing of the rows that it would pass.
+    pub(crate) fn forget_time(&mut self) {
+        self.began = Instant::now();
+        if let Some(whole) = &mut self.whole {
+            whole.forget_time();
+        }
+    }
+
     pub(crate) fn end(mut self, scan: &Scan) {
         self.has_ended = true;
         let mut shared = lock(&self.state.shared);
@@ -162,6 +170,23 @@ mod tests {
         let next = Attempt::begin(&state);
         assert_eq!((next.bound.from, next.back), (1_000_000, None));
         assert_eq!(next.bound.running(), (vec![5], vec![1_000_000 - RECENT]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn outage_does_not_count_as_a_scan_that_takes_too_long() {
+        let state = ScanState::default();
+        let mut first = Attempt::begin(&state);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        first.forget_time();
+        drop(first);
+        let next = Attempt::begin(&state);
+        assert!(next.whole.is_some(), "it is repeated at once");
+        next.end(&Scan { running: vec![5], ..scan(100) });
+        let mut late = Attempt::begin(&state);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        late.forget_time();
+        drop(late);
+        assert_eq!(Attempt::begin(&state).bound.running(), (vec![5], vec![i64::MIN]));
     }
 
     #[tokio::test(start_paused = true)]
