@@ -13,7 +13,7 @@ use tokio_postgres::{AsyncMessage, Client};
 use crate::arrivals::ArrivalHub;
 use crate::database::{Call, Database};
 use crate::error;
-use jobqueue_storage::log::warn;
+use jobqueue_storage::log::{debug, warn};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Backoff, StoreError, StoreErrorKind};
 
@@ -68,9 +68,13 @@ fn end(hub: Weak<ArrivalHub>) {
         && hub.are_announced()
     {
         hub.set_announced(false);
-        warn!(
-            "the runtime that opened the storage has ended: notifications of messages do not come; workers poll"
-        );
+        let text = "the runtime that opened the storage has ended: notifications of messages do not come; workers poll";
+        // A program that only sends ends so too.
+        if hub.has_subscriptions() {
+            warn!("{text}");
+        } else {
+            debug!("{text}");
+        }
     }
 }
 
