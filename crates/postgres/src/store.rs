@@ -12,7 +12,7 @@ use crate::purge::Purge;
 use crate::receipt::Deletion;
 use crate::scans::Scans;
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{PutMessage, PutOutcome, QueueName};
+use jobqueue_storage::{PutMessage, PutOutcome, QueueName, TransactionPlace};
 
 /// The approximate number of bytes of an operation besides a text.
 const ROW: usize = 64;
@@ -77,6 +77,15 @@ impl Store {
             runtime,
             scans: Scans::default(),
             arrivals,
+        }
+    }
+
+    /// Returns the place whose transactions can include changes of this store.
+    pub(crate) fn transaction_place(&self) -> TransactionPlace {
+        let settings = self.database.settings();
+        TransactionPlace::Schema {
+            name: settings.schema.as_str().into(),
+            storage: settings.description.as_str().into(),
         }
     }
 

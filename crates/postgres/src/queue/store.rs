@@ -16,7 +16,7 @@ use jobqueue_storage::{
     Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
     MessagePage, MessageRef, MessageState, Metadata, MetadataStore, Operation, OrderedGroups, PeekedMessage,
     PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StateCounter,
-    StateCounts, StoreError, Subscription, TransactionPlace, UpdateMessage, Updated,
+    StateCounts, StoreError, Subscription, UpdateMessage, Updated,
 };
 
 #[async_trait]
@@ -129,7 +129,7 @@ impl QueueStore for Store {
             batches: Some(Arc::clone(&self) as _),
             arrivals: self.arrivals.are_announced().then(|| Arc::clone(&self) as _),
             upkeep: Some(Arc::clone(&self) as _),
-            transaction_place: Some(TransactionPlace::Schema(self.database.schema().into())),
+            transaction_place: Some(self.transaction_place()),
             detach: Some(self),
             ..QueuePowers::default()
         }
