@@ -81,6 +81,11 @@ impl ArrivalHub {
         self.announces.store(are_announced, Ordering::Release);
     }
 
+    /// Returns whether anybody has waited for messages.
+    pub(crate) fn has_subscriptions(&self) -> bool {
+        !lock(&self.notifiers).is_empty()
+    }
+
     pub(crate) fn subscribe(&self, queue: &QueueName) -> Subscription {
         lock(&self.notifiers).entry(queue.clone()).or_default().subscribe()
     }

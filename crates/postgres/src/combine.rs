@@ -5,10 +5,9 @@ use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 use crate::database::Call;
 use jobqueue_storage::runtime::Runtime;
@@ -24,8 +23,6 @@ const MOST_BYTES: usize = 1 << 20;
 /// The operations of one kind that wait, by lanes of those that share statements.
 pub(crate) struct Combiner<K, T, A> {
     runtime: Runtime,
-    /// The time for which an operation waits for its statement.
-    limit: Duration,
     /// Returns the approximate number of bytes that an operation sends.
     weigh: fn(&T) -> usize,
     lanes: Mutex<HashMap<K, Lane<T, A>>>,
@@ -51,18 +48,20 @@ where
     T: Send + 'static,
     A: Send + 'static,
 {
-    pub(crate) fn new(runtime: Runtime, limit: Duration, weigh: fn(&T) -> usize) -> Arc<Self> {
-        Arc::new(Self { runtime, limit, weigh, lanes: Mutex::default() })
+    pub(crate) fn new(runtime: Runtime, weigh: fn(&T) -> usize) -> Arc<Self> {
+        Arc::new(Self { runtime, weigh, lanes: Mutex::default() })
     }
 
     /// Runs an operation together with others. `run` returns an answer for each of a list, in their order; it goes on if this future is
-    /// dropped, since it has the operations of others too. An operation that still waits for its statement is not run then, nor when it has waited too
-    /// long.
+    /// dropped, since it has the operations of others too. An operation that still waits for its statement is not run then, nor after
+    /// `end`. If there are `permits`, each statement of the lane needs one.
     pub(crate) async fn submit<F>(
         self: &Arc<Self>,
         call: Call<'_>,
         name: &K,
         item: T,
+        end: Instant,
+        permits: Option<Arc<Semaphore>>,
         run: impl Fn(Vec<T>) -> F + Send + 'static,
     ) -> Result<A, StoreError>
     where
@@ -73,7 +72,13 @@ where
         if starts {
             let mut running = Running { combiner: Arc::clone(self), lane: name.clone(), has_ended: false };
             self.runtime.spawn(async move {
-                while let Some((items, replies)) = running.next() {
+                loop {
+                    // What is given up meanwhile is not taken.
+                    let _permit = match &permits {
+                        Some(permits) => permits.acquire().await.ok(),
+                        None => None,
+                    };
+                    let Some((items, replies)) = running.next() else { return };
                     let answers = run(items).await;
                     for (reply, answer) in replies.into_iter().zip(answers) {
                         // The caller may have given up.
@@ -83,9 +88,10 @@ where
             });
         }
         let mut answer = answer;
-        let answer = match timeout(self.limit, &mut answer).await {
+        let answer = match timeout_at(end, &mut answer).await {
             Err(_) if self.cancel(name, number) => {
-                let detail = "the operations before it have taken all the time";
+                let detail =
+                    "operations before it, or an open transaction that holds up its group, took all the time";
                 return Err(call.refuse(StoreErrorKind::Timeout).with_detail(detail));
             }
             // Its statement has a limit of its own.
@@ -186,6 +192,7 @@ fn end<K: Eq + Hash, T, A>(lanes: &mut HashMap<K, Lane<T, A>>, name: &K) {
 mod tests {
     use super::*;
     use jobqueue_storage::Operation;
+    use std::time::Duration;
     use tokio::sync::Notify;
 
     const LIMIT: Duration = Duration::from_secs(30);
@@ -195,6 +202,7 @@ mod tests {
     struct Statements {
         run: Mutex<Vec<Vec<u32>>>,
         pass: Notify,
+        permits: Option<Arc<Semaphore>>,
     }
 
     /// Requests an operation, whose statement is under way until it may pass.
@@ -205,6 +213,7 @@ mod tests {
     ) -> tokio::task::JoinHandle<Result<u32, StoreError>> {
         let (combiner, statements) = (Arc::clone(combiner), Arc::clone(statements));
         tokio::spawn(async move {
+            let (end, permits) = (Instant::now() + LIMIT, statements.permits.clone());
             let run = move |items: Vec<u32>| {
                 let statements = Arc::clone(&statements);
                 async move {
@@ -213,7 +222,7 @@ mod tests {
                     items.into_iter().map(Ok).collect()
                 }
             };
-            combiner.submit(Call::new(Operation::Put, &"jobs"), &(), item, run).await
+            combiner.submit(Call::new(Operation::Put, &"jobs"), &(), item, end, permits, run).await
         })
     }
 
@@ -225,7 +234,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn operation_without_a_caller_is_not_run() {
-        let (combiner, statements) = (Combiner::new(Runtime::new(), LIMIT, |_| 1), Arc::default());
+        let (combiner, statements) = (Combiner::new(Runtime::new(), |_| 1), Arc::default());
         let mut requested = Vec::new();
         for item in 1..=4 {
             requested.push(submit(&combiner, &statements, item));
@@ -240,7 +249,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn operation_that_waits_too_long_is_certainly_not_run() {
-        let (combiner, statements) = (Combiner::new(Runtime::new(), LIMIT, |_| 1), Arc::default());
+        let (combiner, statements) = (Combiner::new(Runtime::new(), |_| 1), Arc::default());
         let mut under_way = Vec::new();
         for item in 1..=2 {
             under_way.push(submit(&combiner, &statements, item));
@@ -251,5 +260,23 @@ mod tests {
         statements.pass.notify_one();
         settle().await;
         assert_eq!(*lock(&statements.run), [vec![1], vec![2]]);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn operation_that_is_given_up_before_there_is_a_permit_is_not_run() {
+        let permits = Arc::new(Semaphore::new(0));
+        let statements =
+            Arc::new(Statements { permits: Some(Arc::clone(&permits)), ..Statements::default() });
+        let combiner = Combiner::new(Runtime::new(), |_| 1);
+        let dropped = submit(&combiner, &statements, 1);
+        settle().await;
+        dropped.abort();
+        let error = submit(&combiner, &statements, 2).await.expect("no panic").expect_err("a limit");
+        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
+        let last = submit(&combiner, &statements, 3);
+        settle().await;
+        permits.add_permits(1);
+        statements.pass.notify_one();
+        assert_eq!(last.await.expect("no panic").expect("a permit"), 3);
+        assert_eq!(*lock(&statements.run), [vec![3]]);
     }
 }

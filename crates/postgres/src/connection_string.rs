@@ -15,6 +15,9 @@ type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
 /// so: the connection ends after 70 seconds without traffic, and 10 seconds after a statement that does not arrive.
 const DEFAULTS: &str = "keepalives_idle=60&keepalives_interval=10&keepalives_retries=3&tcp_user_timeout=10";
 
+const MALFORMED: &str = "the connection string is malformed, or has a setting or a value that is not supported; characters such as `@`, `/`, `?` \
+    and `#` in a password are written `%40`, `%2F`, `%3F` and `%23`";
+
 /// Parses a connection string. What it lacks is taken from the variables.
 ///
 /// # Errors
@@ -25,13 +28,11 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<(Config, Tls)
         return Err("the connection string does not begin with `postgres://`".to_owned());
     }
     let (text, own) = split(text)?;
-    let config = text.parse::<Config>();
     // Its error can quote a part of a password that was not encoded.
-    let mut config = config.map_err(|_| {
-        "the connection string is malformed, or has a setting or a value that is not supported; characters such as `@`, `/`, `?` and `#` in a \
-         password are written `%40`, `%2F`, `%3F` and `%23`"
-            .to_owned()
-    })?;
+    let mut config = text.parse::<Config>().map_err(|_| MALFORMED.to_owned())?;
+    if has_part_of_password(&config) {
+        return Err(MALFORMED.to_owned());
+    }
     fill(&mut config, variable)?;
     if !own.has_attributes {
         config.target_session_attrs(attributes(&config, variable)?);
@@ -54,6 +55,12 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<(Config, Tls)
     };
     config.ssl_mode(mode);
     Ok((config, tls))
+}
+
+/// Returns whether a password has an `@` that was not encoded: what follows it was taken for a host or a database.
+fn has_part_of_password(config: &Config) -> bool {
+    let is_part = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
+    config.get_hosts().iter().any(is_part) || config.get_dbname().is_some_and(|name| name.contains('@'))
 }
 
 /// The settings that `tokio-postgres` does not have, or does not return.
@@ -298,8 +305,15 @@ mod tests {
 
     #[test]
     fn errors_have_no_value_in_them() {
-        for wrong in ["postgres://u:pass word@h:x/d", "postgres://u:hunter2@h/d?hunter2=1", "mysql://hunter2"]
-        {
+        for wrong in [
+            "postgres://u:pass word@h:x/d",
+            "postgres://u:hunter2@h/d?hunter2=1",
+            "mysql://hunter2",
+            "postgres://u:pass@hunter2@h/d",
+            "postgres://u:pass@word/hunter2@h/d",
+            "postgres://u:pass?word@hunter2@h/d",
+            "postgres://u:pass@word:hunter2@h/d",
+        ] {
             let error = parse(wrong, &none).unwrap_err();
             assert!(!error.contains("hunter2") && !error.contains("word@"), "{error}");
         }

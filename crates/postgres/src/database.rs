@@ -110,18 +110,19 @@ impl Database {
         Ok(guard(client, |client| self.abandon(client)))
     }
 
-    /// Closes a connection and asks the server to cancel its statement. A session that waits for a lock does not notice that its client is gone.
+    /// Asks the server to cancel the statement of a connection, and closes it. A session that waits for a lock does not notice that its client is gone.
     fn abandon(&self, client: Object) {
         let client = Object::take(client);
         if client.is_closed() {
             return;
         }
         let (token, tls) = (client.cancel_token(), self.tls.clone());
-        drop(client);
         if let Ok(handle) = Handle::try_current() {
             self.runtime.spawn_on(&handle, async move {
                 // Without it the statement goes on, as its result says: it may have been executed.
                 drop(timeout(CANCELLING, token.cancel_query(tls)).await);
+                // A pooler forgets the statement with the connection.
+                drop(client);
             });
         }
     }
@@ -145,6 +146,18 @@ impl Database {
         further: Duration,
     ) -> Result<Vec<Row>, StoreError> {
         let client = self.client(call).await?;
+        self.query_on(client, call, text, parameters, further).await
+    }
+
+    /// Runs a statement on a connection of the pool.
+    pub(crate) async fn query_on<F: FnOnce(Object)>(
+        &self,
+        client: ScopeGuard<Object, F>,
+        call: Call<'_>,
+        text: &str,
+        parameters: &[Parameter<'_>],
+        further: Duration,
+    ) -> Result<Vec<Row>, StoreError> {
         let text = self.sql(text);
         match timeout(self.settings.timeout + further, client.query_typed(&text, parameters)).await {
             Ok(Ok(rows)) => {
@@ -257,5 +270,30 @@ impl<'c> Call<'c> {
         row.try_get(column).map_err(|error| {
             self.refuse(StoreErrorKind::Protocol).with_ambiguous(self.is_change).with_source(error)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_server::FakeServer;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    /// A pooler forgets the statement of a client that is gone, and takes the session for free.
+    #[tokio::test]
+    async fn statement_is_cancelled_before_its_connection_is_closed() {
+        let (sent, mut arrived) = unbounded_channel();
+        let mut server = FakeServer::start(move |_| {
+            sent.send(()).unwrap();
+            Vec::new()
+        })
+        .await;
+        let database = Database::new(server.settings(), Runtime::new()).unwrap();
+        let call = Call::new(Operation::Put, &"jobs");
+        tokio::select! {
+            _ = database.query(call, "SELECT 1", &[]) => panic!("there is no answer"),
+            _ = arrived.recv() => {}
+        }
+        assert_eq!(server.cancelled().await, 1);
     }
 }

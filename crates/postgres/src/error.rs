@@ -73,6 +73,11 @@ pub(crate) fn is_lock_timeout(error: &StoreError) -> bool {
     cause.is_some_and(|cause| cause.code == SqlState::LOCK_NOT_AVAILABLE.code())
 }
 
+/// Returns whether a statement was broken off because it took too long, and did not wait for a lock.
+pub(crate) fn ran_out_of_time(error: &StoreError) -> bool {
+    error.kind() == Kind::Timeout && !is_lock_timeout(error)
+}
+
 /// Judges the failure of a statement that was sent.
 pub(crate) fn of_statement(error: &tokio_postgres::Error) -> Verdict {
     match error.as_db_error() {

@@ -1,9 +1,11 @@
 //! A server for tests that lets everybody in, and answers as a test says.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::settings::{Settings, Tls};
 use jobqueue_storage::runtime::Runtime;
@@ -11,9 +13,19 @@ use jobqueue_storage::runtime::Runtime;
 /// Returns the answer to a message of this type; an empty one is none.
 type Answer = dyn Fn(u8) -> Vec<u8> + Send + Sync;
 
+/// What the first message of a connection that cancels a statement begins with.
+const CANCEL: [u8; 4] = 80_877_102_u32.to_be_bytes();
+
 /// A server on this machine. Its connections end with the runtime.
 pub(crate) struct FakeServer {
     port: u16,
+    cancels: UnboundedReceiver<usize>,
+}
+
+/// The number of open sessions, and where it goes with each request to cancel.
+struct Sessions {
+    open: AtomicUsize,
+    cancelled: UnboundedSender<usize>,
 }
 
 impl FakeServer {
@@ -22,13 +34,20 @@ impl FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let answer: Arc<Answer> = Arc::new(answer);
+        let (cancelled, cancels) = unbounded_channel();
+        let sessions = Arc::new(Sessions { open: AtomicUsize::new(0), cancelled });
         let runtime = Runtime::new();
         runtime.clone().spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                runtime.spawn(serve(stream, Arc::clone(&answer)));
+                runtime.spawn(accept(stream, Arc::clone(&answer), Arc::clone(&sessions)));
             }
         });
-        Self { port }
+        Self { port, cancels }
+    }
+
+    /// Waits for a request to cancel a statement. Returns the number of sessions that were open when it came.
+    pub(crate) async fn cancelled(&mut self) -> usize {
+        self.cancels.recv().await.unwrap()
     }
 
     /// Returns the settings of a client.
@@ -45,9 +64,18 @@ impl FakeServer {
     }
 }
 
-/// Serves a connection until it is closed or a message is malformed.
+async fn accept(mut stream: TcpStream, answer: Arc<Answer>, sessions: Arc<Sessions>) -> Option<()> {
+    if read_body(&mut stream).await?.starts_with(&CANCEL) {
+        return sessions.cancelled.send(sessions.open.load(Ordering::SeqCst)).ok();
+    }
+    sessions.open.fetch_add(1, Ordering::SeqCst);
+    let served = serve(stream, answer).await;
+    sessions.open.fetch_sub(1, Ordering::SeqCst);
+    served
+}
+
+/// Serves a session until it is closed or a message is malformed.
 async fn serve(mut stream: TcpStream, answer: Arc<Answer>) -> Option<()> {
-    read_body(&mut stream).await?;
     stream.write_all(&[message(b'R', &[0; 4]), ready()].concat()).await.ok()?;
     loop {
         let kind = stream.read_u8().await.ok()?;
@@ -62,10 +90,11 @@ async fn serve(mut stream: TcpStream, answer: Arc<Answer>) -> Option<()> {
     }
 }
 
-async fn read_body(stream: &mut TcpStream) -> Option<()> {
+async fn read_body(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let length = stream.read_u32().await.ok()?.checked_sub(4)?;
     let mut body = vec![0; usize::try_from(length).ok()?];
-    stream.read_exact(&mut body).await.ok().map(drop)
+    stream.read_exact(&mut body).await.ok()?;
+    Some(body)
 }
 
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {

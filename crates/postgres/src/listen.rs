@@ -13,7 +13,7 @@ use tokio_postgres::{AsyncMessage, Client};
 use crate::arrivals::ArrivalHub;
 use crate::database::{Call, Database};
 use crate::error;
-use jobqueue_storage::log::warn;
+use jobqueue_storage::log::{debug, warn};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Backoff, StoreError, StoreErrorKind};
 
@@ -68,9 +68,13 @@ fn end(hub: Weak<ArrivalHub>) {
         && hub.are_announced()
     {
         hub.set_announced(false);
-        warn!(
-            "the runtime that opened the storage has ended: notifications of messages do not come; workers poll"
-        );
+        let text = "the runtime that opened the storage has ended: notifications of messages do not come; workers poll";
+        // A program that only sends ends so too.
+        if hub.has_subscriptions() {
+            warn!("{text}");
+        } else {
+            debug!("{text}");
+        }
     }
 }
 
@@ -169,6 +173,10 @@ impl Listener {
 mod tests {
     use super::*;
     use crate::fake_server::FakeServer;
+    use jobqueue_storage::log::tracing::span::{Attributes, Id, Record};
+    use jobqueue_storage::log::tracing::subscriber::set_default;
+    use jobqueue_storage::log::tracing::{Event, Level, Metadata, Subscriber};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A proxy accepts connections while the server behind it is gone.
     #[tokio::test(start_paused = true)]
@@ -181,5 +189,46 @@ mod tests {
         let starting = start(&database, &runtime, &hub, closed);
         let error = timeout(Duration::from_secs(60), starting).await.expect("a limit").unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
+    }
+    /// Counts warnings.
+    #[derive(Clone, Default)]
+    struct Warnings(Arc<AtomicUsize>);
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == Level::WARN
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// A program that only sends ends without a word.
+    #[test]
+    fn end_of_the_runtime_is_a_warning_if_somebody_waits_for_messages() {
+        let warnings = Warnings::default();
+        let _counted = set_default(warnings.clone());
+        for (subscribes, expected) in [(false, 0), (true, 1)] {
+            let (hub, _closed) = ArrivalHub::new("jobqueue", &Runtime::new());
+            let hub = Arc::new(hub);
+            hub.set_announced(true);
+            let _subscription = subscribes.then(|| hub.subscribe(&"jobs".parse().unwrap()));
+            end(Arc::downgrade(&hub));
+            assert_eq!(warnings.0.load(Ordering::Relaxed), expected);
+            assert!(!hub.are_announced());
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Spaces work that is repeated for safety, so that it takes a small part of the time, whatever it costs.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,12 +14,13 @@ const PART: u32 = 20;
 #[derive(Debug)]
 pub(crate) struct Pace {
     least: Duration,
-    turn: Mutex<Turn>,
+    turn: Arc<Mutex<Turn>>,
 }
 
 /// `None` is a time that has passed.
 #[derive(Debug, Default)]
 struct Turn {
+    is_running: bool,
     next: Option<Instant>,
     /// The time from which on the work takes no more than its part.
     earliest: Option<Instant>,
@@ -27,31 +28,47 @@ struct Turn {
 
 impl Pace {
     pub(crate) fn new(least: Duration) -> Self {
-        Self { least, turn: Mutex::default() }
+        Self { least, turn: Arc::default() }
     }
 
-    /// Returns whether the work is due. If so, the caller does it, and no other one during the least interval.
-    pub(crate) fn begin(&self) -> bool {
+    /// Begins the work if it is due and not under way. It ends when what is returned is dropped.
+    pub(crate) fn begin(&self) -> Option<Work> {
         let mut turn = lock(&self.turn);
         let now = Instant::now();
-        let is_due = turn.next.is_none_or(|next| next <= now);
-        if is_due {
-            let next = Some(now + self.least);
-            *turn = Turn { next, earliest: next };
+        if turn.is_running || turn.next.is_some_and(|next| next > now) {
+            return None;
         }
-        is_due
-    }
-
-    /// Takes note of what the work took.
-    pub(crate) fn end(&self, took: Duration) {
-        let (now, part) = (Instant::now(), took.saturating_mul(PART));
-        *lock(&self.turn) = Turn { next: Some(now + self.least.max(part)), earliest: Some(now + part) };
+        turn.is_running = true;
+        Some(Work { least: self.least, turn: Arc::clone(&self.turn), began: now })
     }
 
     /// Makes the work due before the least interval has passed, though not more often than its part of the time allows.
     pub(crate) fn hasten(&self) {
         let mut turn = lock(&self.turn);
         turn.next = turn.earliest;
+    }
+}
+
+/// Work under way.
+#[derive(Debug)]
+pub(crate) struct Work {
+    least: Duration,
+    turn: Arc<Mutex<Turn>>,
+    began: Instant,
+}
+
+impl Work {
+    /// Counts the time until now as that of something else.
+    pub(crate) fn forget_time(&mut self) {
+        self.began = Instant::now();
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let (now, part) = (Instant::now(), self.began.elapsed().saturating_mul(PART));
+        let next = Some(now + self.least.max(part));
+        *lock(&self.turn) = Turn { is_running: false, next, earliest: Some(now + part) };
     }
 }
 
@@ -62,27 +79,37 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn expensive_work_is_done_more_rarely() {
         let pace = Pace::new(Duration::from_secs(1));
-        assert!(pace.begin());
-        assert!(!pace.begin(), "one at a time");
-        pace.end(Duration::from_secs(3));
+        let work = pace.begin().unwrap();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        drop(work);
         tokio::time::advance(Duration::from_secs(59)).await;
-        assert!(!pace.begin());
+        assert!(pace.begin().is_none());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(pace.begin());
+        assert!(pace.begin().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_does_not_begin_beside_itself() {
+        let pace = Pace::new(Duration::from_secs(1));
+        let work = pace.begin().unwrap();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(pace.begin().is_none());
+        pace.hasten();
+        assert!(pace.begin().is_none());
+        drop(work);
     }
 
     #[tokio::test(start_paused = true)]
     async fn hastened_work_takes_no_more_than_its_part() {
         let pace = Pace::new(Duration::from_secs(60));
         pace.hasten();
-        assert!(pace.begin());
-        pace.hasten();
-        assert!(!pace.begin(), "it is under way");
-        pace.end(Duration::from_secs(1));
+        let work = pace.begin().unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        drop(work);
         pace.hasten();
         tokio::time::advance(Duration::from_secs(19)).await;
-        assert!(!pace.begin());
+        assert!(pace.begin().is_none());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(pace.begin());
+        assert!(pace.begin().is_some());
     }
 }

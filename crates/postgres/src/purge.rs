@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::arrivals::ArrivalHub;
 use crate::database::{Call, Database, Parameter};
 use crate::pace::Pace;
@@ -44,20 +42,37 @@ const DELETE_EXPIRED: [&str; 2] = [delete_expired!("waiting"), delete_expired!("
 /// The deletion of the first of a group waits for whoever changes the next one. So no statement holds one that waits in its group together with others:
 /// two such statements could wait for each other.
 macro_rules! delete_of_queue {
-    ($which:literal, $lock:literal) => {
+    ($from:literal, $which:literal, $lock:literal) => {
         concat!(
-            "DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(SELECT id FROM jobqueue.message WHERE queue = $1 AND ",
-            $which, " AND id <= $2 LIMIT $3 FOR UPDATE ", $lock, ")) RETURNING id"
+            "DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(SELECT m.id FROM ",
+            $from,
+            "jobqueue.message m WHERE m.queue = $1 AND ",
+            $which,
+            " AND m.id <= $2 LIMIT $3 FOR UPDATE OF m",
+            $lock,
+            ")) RETURNING id"
         )
     };
 }
 
 /// Those that wait for another of their group, and the others; without those that another transaction has locked.
-pub(crate) const DELETE_OF_QUEUE: [&str; 2] =
-    [delete_of_queue!("waiting", "SKIP LOCKED"), delete_of_queue!("NOT waiting", "SKIP LOCKED")];
-/// The same, which waits for locks. To be used for one message at a time.
+pub(crate) const DELETE_OF_QUEUE: [&str; 2] = [
+    delete_of_queue!("", "m.waiting", " SKIP LOCKED"),
+    delete_of_queue!("", "NOT m.waiting", " SKIP LOCKED"),
+];
+/// Builds the same statement with a limit of the time, $4, for which it waits for a lock.
+macro_rules! delete_locked_of_queue {
+    ($which:literal) => {
+        concat!(
+            "WITH at AS MATERIALIZED (SELECT set_config('lock_timeout', $4, true)) ",
+            delete_of_queue!("at, ", $which, "")
+        )
+    };
+}
+
+/// To be used for one message at a time.
 pub(crate) const DELETE_LOCKED_OF_QUEUE: [&str; 2] =
-    [delete_of_queue!("waiting", ""), delete_of_queue!("NOT waiting", "")];
+    [delete_locked_of_queue!("m.waiting"), delete_locked_of_queue!("NOT m.waiting")];
 
 const DELETE_OF_CONTAINER: &str = "DELETE FROM jobqueue.blob WHERE id = ANY (ARRAY(
     SELECT id FROM jobqueue.blob WHERE container = $1 LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING id";
@@ -96,20 +111,18 @@ impl Purge {
 
     /// Starts to remove some of what is due, in tasks that go on while the caller does not wait. A failure is logged.
     pub(crate) fn start(self: &Arc<Self>) {
-        if self.expired.begin() {
+        if let Some(work) = self.expired.begin() {
             let purge = Arc::clone(self);
             self.runtime.spawn(async move {
-                let began = Instant::now();
                 log_failure(purge.expired().await);
-                purge.expired.end(began.elapsed());
+                drop(work);
             });
         }
-        if self.garbage.begin() {
+        if let Some(work) = self.garbage.begin() {
             let purge = Arc::clone(self);
             self.runtime.spawn(async move {
-                let began = Instant::now();
                 log_failure(purge.garbage().await);
-                purge.garbage.end(began.elapsed());
+                drop(work);
             });
         }
     }

@@ -37,10 +37,12 @@ impl Settings {
             #[cfg(unix)]
             Host::Unix(path) => path.display().to_string(),
         };
-        let hosts: Vec<_> = self.config.get_hosts().iter().map(host).collect();
+        let addresses = self.config.get_hostaddrs().iter().map(ToString::to_string);
+        let hosts: Vec<_> = self.config.get_hosts().iter().map(host).chain(addresses).collect();
         let ports: Vec<_> = self.config.get_ports().iter().map(u16::to_string).collect();
         let ports = if ports.is_empty() { String::new() } else { format!(":{}", ports.join(",")) };
-        let database = self.config.get_dbname().unwrap_or_default();
+        // The server names it after the role too.
+        let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
         self.description = format!("postgres:{}{ports}/{database}/{}", hosts.join(","), self.schema);
     }
 }

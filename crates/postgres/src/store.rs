@@ -12,7 +12,7 @@ use crate::purge::Purge;
 use crate::receipt::Deletion;
 use crate::scans::Scans;
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{PutMessage, PutOutcome, QueueName};
+use jobqueue_storage::{PutMessage, PutOutcome, QueueName, TransactionPlace};
 
 /// The approximate number of bytes of an operation besides a text.
 const ROW: usize = 64;
@@ -23,8 +23,9 @@ pub(crate) struct Store {
     pub(crate) runtime: Runtime,
     pub(crate) puts: Arc<Puts>,
     pub(crate) deletions: Arc<Deletions>,
-    /// Limits the connections of operations that others hold up.
-    pub(crate) held_up: Arc<Semaphore>,
+    /// Limit the connections of puts and of deletions that others hold up, apart from each other.
+    pub(crate) held_puts: Arc<Semaphore>,
+    pub(crate) held_deletions: Arc<Semaphore>,
     pub(crate) scans: Scans,
     pub(crate) purge: Arc<Purge>,
     /// Shared by all handles of this process.
@@ -41,22 +42,50 @@ pub(crate) type Deletions = Combiner<QueueName, Deletion, Result<(), Deletion>>;
 pub(crate) enum PutLane {
     WithoutGroup,
     InGroups,
+    /// Those into one group, of a list that another transaction held up.
+    InGroup(String),
     /// Those into a group that another transaction holds up.
     HeldUp(String),
 }
 
+impl PutLane {
+    /// Returns the first lane of a message.
+    pub(crate) fn of(message: &PutMessage) -> Self {
+        if message.group.is_some() { Self::InGroups } else { Self::WithoutGroup }
+    }
+
+    /// Returns the lane of a message that was held up in this one.
+    pub(crate) fn after(&self, message: &PutMessage) -> Self {
+        match (&message.group, self) {
+            (None, _) => Self::WithoutGroup,
+            (Some(group), Self::InGroups) => Self::InGroup(group.clone()),
+            (Some(group), _) => Self::HeldUp(group.clone()),
+        }
+    }
+}
+
 impl Store {
     pub(crate) fn new(database: Arc<Database>, runtime: Runtime, arrivals: Arc<ArrivalHub>) -> Self {
-        let (limit, connections) = (database.settings().timeout, database.settings().max_connections);
+        let held_up = || Arc::new(Semaphore::new((database.settings().max_connections / 3).max(1)));
         Self {
             purge: Purge::new(Arc::clone(&database), runtime.clone(), Arc::clone(&arrivals)),
-            puts: Combiner::new(runtime.clone(), limit, |message| ROW + message.text.len()),
-            deletions: Combiner::new(runtime.clone(), limit, |_| ROW),
-            held_up: Arc::new(Semaphore::new((connections / 2).max(1))),
+            puts: Combiner::new(runtime.clone(), |message| ROW + message.text.len()),
+            deletions: Combiner::new(runtime.clone(), |_| ROW),
+            held_puts: held_up(),
+            held_deletions: held_up(),
             database,
             runtime,
             scans: Scans::default(),
             arrivals,
+        }
+    }
+
+    /// Returns the place whose transactions can include changes of this store.
+    pub(crate) fn transaction_place(&self) -> TransactionPlace {
+        let settings = self.database.settings();
+        TransactionPlace::Schema {
+            name: settings.schema.as_str().into(),
+            storage: settings.description.as_str().into(),
         }
     }
 

@@ -66,7 +66,7 @@ async fn send(
 ) -> Result<Sent, Error> {
     let started = Instant::now();
     let place = core.storage.queues().powers().transaction_place.clone();
-    let Some(TransactionPlace::Schema(schema)) = &place else {
+    let Some(TransactionPlace::Schema { name: schema, .. }) = &place else {
         return Err(invalid("the storage of the queue is not on PostgreSQL, where this transaction is"));
     };
     refuse_announced(&prepared)?;

@@ -8,7 +8,8 @@ use jobqueue::storage::{ExpiredReceipt, MessageRef, PutMessage, Storage, StoreEr
 use tokio::task::JoinHandle;
 
 use crate::{
-    connect, get, named, of_group, options, own_schema, texts, wait_for_waiting, with_queue, within,
+    connect, get, named, named_with_limit, of_group, options, own_schema, texts, wait_for_waiting,
+    with_queue, within,
 };
 use jobqueue_test_support::postgres::Postgres;
 
@@ -151,6 +152,71 @@ async fn number_of_sends_that_are_held_up_does_not_matter_to_other_groups() {
     }
     transaction.commit().await.unwrap();
     within(held.join_all()).await;
+}
+
+/// A list locks its groups one after the other. While it is held up, a worker completes the first of a group that it has locked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn list_that_is_held_up_leaves_its_other_groups_free() {
+    let (storage, queue, schema) = named_with_limit(Duration::from_secs(5)).await;
+    let (mut open, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
+    let heads = heads(&storage, &queue, &["b"]).await;
+    let transaction = open.transaction().await.unwrap();
+    put_row(&transaction, &schema, "a").await;
+    let list = tokio::spawn({
+        let (storage, queue) = (storage.clone(), queue.clone());
+        let messages = [of_group("held", "a"), of_group("text", "b")];
+        async move { storage.queues().put_all(&queue, messages.into()).await }
+    });
+    wait_for_waiting(&client, &schema, 1).await;
+    storage.queues().delete(&queue, &heads[0], ExpiredReceipt::Refuse).await.unwrap();
+    assert!(!list.is_finished(), "it is still held up");
+    for put in within(list).await.unwrap() {
+        let error = put.unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
+    }
+    transaction.commit().await.unwrap();
+    assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 1);
+}
+
+/// An import sends in order for many customers in one transaction, while other processes send for the same customers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sends_into_many_groups_that_are_held_up_end_in_time_and_delay_no_others() {
+    let (storage, queue, schema) = named_with_limit(Duration::from_secs(5)).await;
+    let mut open = connect(Postgres::shared()).await;
+    let transaction = open.transaction().await.unwrap();
+    let mut held = tokio::task::JoinSet::new();
+    for number in 0..200 {
+        put_row(&transaction, &schema, &number.to_string()).await;
+    }
+    for number in 0..200 {
+        let (storage, queue) = (storage.clone(), queue.clone());
+        let put = async move { storage.queues().put(&queue, of_group("held", &number.to_string())).await };
+        held.spawn(put);
+    }
+    storage.queues().put(&queue, of_group("sent", "free")).await.unwrap();
+    assert!(held.try_join_next().is_none(), "the others are still held up");
+    let ended = tokio::time::timeout(Duration::from_secs(15), held.join_all()).await;
+    for put in ended.expect("a limit of the time") {
+        let error = put.unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
+    }
+    transaction.rollback().await.unwrap();
+    assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 1);
+}
+
+/// An operator clears a queue with a message that an application holds.
+#[tokio::test]
+async fn clear_that_an_open_transaction_holds_up_fails_certainly() {
+    let (storage, queue, schema) = named_with_limit(Duration::from_secs(2)).await;
+    heads(&storage, &queue, &["a", "b"]).await;
+    let mut open = connect(Postgres::shared()).await;
+    let transaction = open.transaction().await.unwrap();
+    put_row(&transaction, &schema, "a").await;
+    let error = storage.queues().clear(&queue).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
+    transaction.commit().await.unwrap();
+    storage.queues().clear(&queue).await.unwrap();
+    assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 0);
 }
 
 /// Nothing is stored for a send that is held up for longer than an operation may take.

@@ -1,10 +1,12 @@
 //! Transactions of other programs that stay open: their snapshots keep PostgreSQL from removing rows, and their rows become visible late.
 
+use std::time::Duration;
+
 use jobqueue::QueueName;
 use jobqueue::postgres::tokio_postgres::Client;
-use jobqueue::storage::{ExpiredReceipt, PutMessage, Storage};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage, StoreErrorKind};
 
-use crate::{connect, get, named, own_schema, put, texts, with_queue, within};
+use crate::{LONG, connect, get, named, named_with_limit, own_schema, put, texts, with_queue, within};
 use jobqueue_test_support::postgres::Postgres;
 
 const JOBS: usize = 6_000;
@@ -92,6 +94,22 @@ async fn message_of_a_transaction_before_the_first_get_is_found() {
     assert_eq!(get(&storage, &queue, 32).await, []);
     transaction.commit().await.unwrap();
     assert_eq!(texts(&get(&storage, &queue, 32).await), ["late"]);
+}
+
+/// The first get of a process waits for somebody who changes the table. A job of long ago is received all the same.
+#[tokio::test]
+async fn get_that_waits_for_the_table_is_no_long_scan() {
+    let (storage, queue, schema) = named_with_limit(Duration::from_secs(5)).await;
+    put(&storage, &queue, "of long ago").await;
+    let mut client = connect(Postgres::shared()).await;
+    let old = format!("UPDATE {schema}.message SET visible_at = visible_at - 3600000");
+    client.batch_execute(&old).await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    transaction.batch_execute(&format!("LOCK TABLE {schema}.message")).await.unwrap();
+    let waited = storage.queues().get(&queue, GetMessages::new(1, LONG)).await.unwrap_err();
+    assert_eq!((waited.kind(), waited.is_ambiguous()), (StoreErrorKind::Timeout, false), "{waited}");
+    transaction.rollback().await.unwrap();
+    assert_eq!(texts(&get(&storage, &queue, 1).await), ["of long ago"]);
 }
 
 /// Messages that another statement has locked are passed over, and are found when it was rolled back, at the latest by a scan of the whole queue.

@@ -51,10 +51,15 @@ pub(crate) async fn with_queue(options: Options) -> (Storage, QueueName) {
 
 /// Opens a storage with a queue whose sessions have the name of its schema, which is returned too.
 pub(crate) async fn named() -> (Storage, QueueName, String) {
+    named_with_limit(Duration::from_secs(30)).await
+}
+
+/// The same, with a time limit of its operations.
+pub(crate) async fn named_with_limit(limit: Duration) -> (Storage, QueueName, String) {
     let (_, schema) = own_schema();
     let text = format!("{}&application_name={schema}", Postgres::shared().connection_string());
     let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
-    let (storage, queue) = with_queue(options).await;
+    let (storage, queue) = with_queue(options.timeout(limit)).await;
     (storage, queue, schema)
 }
 

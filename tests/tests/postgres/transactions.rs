@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jobqueue::postgres::tokio_postgres::IsolationLevel;
-use jobqueue::postgres::{create_blob_in, put_in};
-use jobqueue::storage::{BlobName, PutBlob, PutMessage, Storage, StoreErrorKind};
+use jobqueue::postgres::{Options, create_blob_in, put_in};
+use jobqueue::storage::{BlobName, PutBlob, PutMessage, Storage, StoreErrorKind, Stores};
 use jobqueue::{ErrorKind, Queue};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_tests::jobs::{Task, task};
@@ -85,6 +85,24 @@ async fn send_outside_of_the_database_is_refused() {
     queue.send(&task("b")).in_postgres(&transaction).await.unwrap();
     transaction.commit().await.unwrap();
     assert_eq!(queue.approximate_len().await.unwrap(), 1, "a refusal leaves the transaction usable");
+}
+
+/// The queues and the blobs are in two databases, in schemas of one name.
+#[tokio::test]
+async fn payload_is_not_written_into_another_database_than_that_of_the_blobs() {
+    let (options, schema) = own_schema();
+    let mut client = connect(Postgres::shared()).await;
+    client.batch_execute(&format!("CREATE DATABASE {schema}")).await.unwrap();
+    let other = Postgres::shared().connection_string().replace("/postgres?", &format!("/{schema}?"));
+    let other = Options::from_connection_string(&other).unwrap().schema(&schema).unwrap();
+    let mut stores = Stores::from(Storage::open(options).await.unwrap());
+    let other = Stores::from(Storage::open(other).await.unwrap());
+    (stores.blobs, stores.blob_powers) = (other.blobs, other.blob_powers);
+    let queue = Storage::from(stores).queue().await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    queue.send(&task("a")).in_postgres(&transaction).await.unwrap();
+    let refused = queue.send(&large()).in_postgres(&transaction).await.unwrap_err();
+    assert!(refused.to_string().contains("blobs elsewhere"), "{refused}");
 }
 
 /// A schema that comes with a request cannot become a part of a statement.

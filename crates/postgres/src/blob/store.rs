@@ -14,7 +14,7 @@ use crate::store::Store;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
     Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, Detach,
-    LeaseId, Operation, PutBlob, StoreError, TransactionPlace,
+    LeaseId, Operation, PutBlob, StoreError,
 };
 
 #[async_trait]
@@ -64,7 +64,7 @@ impl BlobStore for Store {
         BlobPowers {
             leases: Some(Arc::clone(&self) as _),
             journal: Some(Arc::clone(&self) as _),
-            transaction_place: Some(TransactionPlace::Schema(self.database.schema().into())),
+            transaction_place: Some(self.transaction_place()),
             detach: Some(self),
             ..BlobPowers::default()
         }

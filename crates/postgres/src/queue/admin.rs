@@ -2,10 +2,11 @@
 
 use tokio_postgres::types::Type;
 
+use super::held::{LockLimits, held_up};
 use crate::database::Call;
-use crate::metadata;
 use crate::purge::{DELETE_LOCKED_OF_QUEUE, DELETE_OF_QUEUE};
 use crate::store::Store;
+use crate::{error, metadata};
 use jobqueue_storage::{Created, Metadata, Operation, QueueName, StoreError, StoreErrorKind};
 
 const CREATE: &str =
@@ -120,7 +121,13 @@ impl Store {
         let (id, last): (i32, Option<i64>) = (call.get(row, 0)?, call.get(row, 1)?);
         let Some(last) = last else { return Ok(()) };
         let some = [(&id as _, Type::INT4), (&last as _, Type::INT8), (&CLEARED as _, Type::INT8)];
-        let one = [(&id as _, Type::INT4), (&last as _, Type::INT8), (&1_i64 as _, Type::INT8)];
+        let lock_limit = LockLimits::within(self.database.settings().timeout).longest;
+        let one = [
+            (&id as _, Type::INT4),
+            (&last as _, Type::INT8),
+            (&1_i64 as _, Type::INT8),
+            (&lock_limit as _, Type::TEXT),
+        ];
         loop {
             let mut removed = 0;
             for sql in DELETE_OF_QUEUE {
@@ -131,7 +138,9 @@ impl Store {
             }
             // What is left is locked by others. It is waited for with nothing in hand, one message at a time.
             for sql in DELETE_LOCKED_OF_QUEUE {
-                removed += self.database.query(call, sql, &one).await?.len();
+                let rows = self.database.query(call, sql, &one).await;
+                let is_held = rows.as_ref().is_err_and(error::is_lock_timeout);
+                removed += if is_held { Err(held_up(call)) } else { rows }?.len();
             }
             if removed == 0 {
                 return Ok(());

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use deadpool_postgres::Object;
+use scopeguard::ScopeGuard;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::held::LockLimits;
 use crate::database::Call;
+use crate::error;
+use crate::pace::Work;
 use crate::receipt::{self, Receipt};
 use crate::scans::{Attempt, Scan};
 use crate::store::Store;
@@ -20,13 +24,14 @@ use jobqueue_storage::{
 const NEAR: Duration = Duration::from_secs(10);
 
 /// Leases up to $2 messages for $3 milliseconds under the receipts $7. The scan begins at $4, or earlier if one of the transactions $5 has
-/// ended, whose messages have times from $6 on; but not longer ago than $9. The next message is looked for up to $8 milliseconds from now.
+/// ended, whose messages have times from $6 on; but not longer ago than $9. The next message is looked for up to $8 milliseconds from now. It waits for a lock of a table no longer than
+/// $10 says, which tells such a wait from a long scan.
 ///
 /// The time is read before the number at the end: that of this transaction, or the next one that the server will give, from which `age` counts.
 /// A writer with a greater number has read the clock later.
 const GET: &str = "WITH at AS MATERIALIZED (
     SELECT floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint AS time, pg_current_snapshot() AS snapshot,
-        (SELECT id FROM jobqueue.queue WHERE name = $1) AS queue
+        (SELECT id FROM jobqueue.queue WHERE name = $1) AS queue, set_config('lock_timeout', $10, true)
 ), start AS MATERIALIZED (
     SELECT greatest(at.time - $9, least($4, (SELECT min(r.since) FROM unnest($5::bigint[], $6::bigint[]) AS r (number, since)
         WHERE pg_visible_in_snapshot(r.number::text::xid8, at.snapshot)))) AS since FROM at
@@ -49,15 +54,47 @@ impl Store {
         options: GetMessages,
     ) -> Result<Received, StoreError> {
         self.purge.start();
-        let call = Call::new(Operation::Get, queue);
+        // An attempt begins when there is a connection: an outage is no long scan.
+        let client = self.database.client(Call::new(Operation::Get, queue)).await?;
         let state = self.scans.of(queue);
-        let attempt = Attempt::begin(&state);
+        let (mut attempt, mut far) = (Attempt::begin(&state), state.far.begin());
+        let found = match self.claim(client, queue, &options, &attempt, far.is_some()).await {
+            Ok(found) => found,
+            Err(error) => {
+                if !error::ran_out_of_time(&error) {
+                    attempt.forget_time();
+                    far.iter_mut().for_each(Work::forget_time);
+                }
+                return Err(error);
+            }
+        };
+        let is_full = found.messages.len() == options.count as usize;
+        let stopped_at = found.scan.stopped_at.filter(|_| is_full);
+        attempt.end(&Scan { stopped_at, ..found.scan });
+        // What is not near was not looked for.
+        let next = found.next_visible_in.or_else(|| far.is_none().then_some(NEAR));
+        if is_full {
+            // Nothing was looked for: the turn stays due.
+            far.iter_mut().for_each(Work::forget_time);
+        }
+        Ok(Received::new(found.messages).with_next_visible_in(next.filter(|_| !is_full)))
+    }
+
+    async fn claim<F: FnOnce(Object)>(
+        &self,
+        client: ScopeGuard<Object, F>,
+        queue: &QueueName,
+        options: &GetMessages,
+        attempt: &Attempt<'_>,
+        is_far: bool,
+    ) -> Result<Found, StoreError> {
+        let call = Call::new(Operation::Get, queue);
         let receipts: Vec<Receipt> = (0..options.count).map(|_| receipt::random(&self.runtime)).collect();
         let receipts: Vec<&[u8]> = receipts.iter().map(<[u8; 16]>::as_slice).collect();
         let (count, visibility) = (i64::from(options.count), to_millis(options.visibility));
         let (running, since) = attempt.bound.running();
-        let is_far = state.far.begin();
-        let (began, ahead) = (Instant::now(), to_millis(if is_far { Duration::MAX } else { NEAR }));
+        let ahead = to_millis(if is_far { Duration::MAX } else { NEAR });
+        let lock_limit = LockLimits::within(self.database.settings().timeout).longest;
         let values = [
             (&queue.as_str() as _, Type::TEXT),
             (&count as _, Type::INT8),
@@ -68,28 +105,14 @@ impl Store {
             (&receipts as _, Type::BYTEA_ARRAY),
             (&ahead as _, Type::INT8),
             (&attempt.back as _, Type::INT8),
+            (&lock_limit as _, Type::TEXT),
         ];
-        let rows = self.database.query(call, GET, &values).await?;
-        let found = Found::read(call, &rows)?;
-        if !found.is_there {
-            return Err(call.refuse(StoreErrorKind::QueueNotFound));
-        }
-        let is_full = found.messages.len() == options.count as usize;
-        let stopped_at = found.scan.stopped_at.filter(|_| is_full);
-        attempt.end(&Scan { stopped_at, ..found.scan });
-        // A full get has not looked: the turn stays due.
-        if is_far && !is_full {
-            state.far.end(began.elapsed());
-        }
-        // What is not near was not looked for.
-        let next = found.next_visible_in.or_else(|| (!is_far).then_some(NEAR));
-        Ok(Received::new(found.messages).with_next_visible_in(next.filter(|_| !is_full)))
+        Found::read(call, &self.database.query_on(client, call, GET, &values, Duration::ZERO).await?)
     }
 }
 
 /// The answer of the server.
 struct Found {
-    is_there: bool,
     /// The scan, as if it had ended at its last message.
     scan: Scan,
     messages: Vec<LeasedMessage>,
@@ -100,6 +123,9 @@ struct Found {
 impl Found {
     fn read(call: Call<'_>, rows: &[Row]) -> Result<Self, StoreError> {
         let first = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::Protocol).with_ambiguous(true))?;
+        if !call.get(first, 2)? {
+            return Err(call.refuse(StoreErrorKind::QueueNotFound));
+        }
         let time: i64 = call.get(first, 0)?;
         let mut until: Option<i64> = call.get(first, 3)?;
         let (mut messages, mut stopped_at) = (Vec::with_capacity(rows.len()), None);
@@ -121,7 +147,7 @@ impl Found {
             limit: call.get::<i64>(first, 13)?.cast_unsigned(),
         };
         let next_visible_in = until.map(|until| to_duration(until - time));
-        Ok(Self { is_there: call.get(first, 2)?, scan, messages, next_visible_in })
+        Ok(Self { scan, messages, next_visible_in })
     }
 }
 

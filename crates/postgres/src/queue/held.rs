@@ -2,14 +2,16 @@
 //! message that is not committed.
 //!
 //! They do not hold up others in turn. A list passes them over, or waits for a moment; then each deletion, and the puts into each group, are tried alone, with
-//! nothing in hand, for a second at a time. An attempt that ends without the lock has changed nothing, and its connection is free for others.
+//! nothing in hand: at first for a moment, which lets those through that were in the list of another, then for a second at a time, of which each needs a
+//! permit. A list that is put as a whole is tried for a moment each second. An attempt that ends without the lock has changed nothing, and its connection is
+//! free for others.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::combine::runtime_ended;
 use crate::database::Call;
@@ -18,27 +20,46 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The time for which a list waits for a lock.
 pub(super) const IN_LIST: Duration = Duration::from_millis(100);
-/// The time for which an attempt waits for a lock alone.
+/// The time for which the first attempt of the puts into a group waits for a lock. There may be as many as groups, and they need no permits.
+const BRIEFLY: Duration = Duration::from_millis(20);
+/// The time for which an attempt waits for a lock alone, and between two attempts of a list.
 const ALONE: Duration = Duration::from_secs(1);
 
 /// The limits of locks within operations of this limit, for the setting `lock_timeout`. Beyond half of it the operation would end first, and uncertainly.
 #[derive(Debug, Clone)]
 pub(super) struct LockLimits {
     pub(super) in_list: String,
+    pub(super) briefly: String,
     pub(super) alone: String,
+    /// That of an operation that waits once.
+    pub(super) longest: String,
 }
 
 impl LockLimits {
     pub(super) fn within(limit: Duration) -> Self {
         let text = |wanted: Duration| format!("{}ms", wanted.min(limit / 2).as_millis().max(1));
-        Self { in_list: text(IN_LIST), alone: text(ALONE) }
+        Self { in_list: text(IN_LIST), briefly: text(BRIEFLY), alone: text(ALONE), longest: text(limit) }
+    }
+
+    /// Returns the patience of a deletion.
+    pub(super) fn for_deletion(&self, end: Instant) -> Patience {
+        let (first, later) = (self.in_list.clone(), self.alone.clone());
+        Patience { first, later, pause: Duration::ZERO, end }
+    }
+
+    /// Returns the patience of a list of puts, whose other groups are free between two attempts.
+    pub(super) fn for_list(&self, end: Instant) -> Patience {
+        let (first, later) = (self.in_list.clone(), self.in_list.clone());
+        Patience { first, later, pause: ALONE, end }
     }
 }
 
-/// The time for which an operation waits for a lock: in each attempt, and until when.
+/// The time for which an operation waits for a lock: in its first attempt, in each later one, between two, and until when.
 #[derive(Debug)]
 pub(super) struct Patience {
-    pub(super) lock_limit: String,
+    pub(super) first: String,
+    pub(super) later: String,
+    pub(super) pause: Duration,
     pub(super) end: Instant,
 }
 
@@ -48,22 +69,23 @@ pub(super) fn held_up(call: Call<'_>) -> StoreError {
     call.refuse(StoreErrorKind::Timeout).with_detail(detail)
 }
 
-/// Runs an operation alone until `end`. An attempt returns `None` if it was held up; it goes on if this future is dropped.
+/// Runs an operation alone. An attempt with a limit of the lock returns `None` if it was held up; it goes on if this future is dropped. Only the later ones
+/// need permits: most operations are held up for a moment.
 pub(super) async fn alone<T, F>(
     runtime: &Runtime,
     permits: &Arc<Semaphore>,
     call: Call<'_>,
-    end: Instant,
-    attempt: impl Fn() -> F,
+    patience: Patience,
+    attempt: impl Fn(String) -> F,
 ) -> Result<T, StoreError>
 where
     T: Send + 'static,
     F: Future<Output = Option<Result<T, StoreError>>> + Send + 'static,
 {
+    let Patience { first, later, pause, end } = patience;
+    let (mut lock_limit, mut permit) = (first, None);
     while Instant::now() < end {
-        let permit = timeout_at(end, Arc::clone(permits).acquire_owned()).await;
-        let Ok(Ok(permit)) = permit else { break };
-        let attempt = attempt();
+        let attempt = attempt(lock_limit);
         let attempted = runtime.spawn(async move {
             let _permit = permit;
             attempt.await
@@ -73,6 +95,12 @@ where
             Ok(None) => {}
             Err(_) => return Err(runtime_ended(call)),
         }
+        let next = async {
+            sleep(pause).await;
+            Arc::clone(permits).acquire_owned().await
+        };
+        let Ok(Ok(next)) = timeout_at(end, next).await else { break };
+        (lock_limit, permit) = (later.clone(), Some(next));
     }
     Err(held_up(call))
 }

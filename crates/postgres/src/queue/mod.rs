@@ -7,6 +7,7 @@ mod held;
 mod index;
 mod leased;
 mod put;
+mod shared;
 mod store;
 
 pub(crate) use put::Put;

@@ -54,8 +54,8 @@ impl<'m> Put<'m> {
     }
 
     /// Sets how long a message of a group waits for a transaction that holds up the group.
-    pub(super) fn with_lock_limit(self, lock_limit: Option<&'m str>) -> Self {
-        Self { lock_limit, ..self }
+    pub(super) fn with_lock_limit(self, lock_limit: &'m str) -> Self {
+        Self { lock_limit: Some(lock_limit), ..self }
     }
 
     /// Returns the statement, which adds all messages or none.

@@ -3,25 +3,20 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::held::{self, LockLimits, Patience, held_up};
+use super::held::{self, held_up};
 use super::leased;
-use super::put::Put;
-use crate::arrivals::ArrivalHub;
 use crate::combine::runtime_ended;
-use crate::database::{Call, Database};
-use crate::error;
+use crate::database::Call;
 use crate::receipt::{Deletion, Presented};
 use crate::store::{PutLane, Store};
 use jobqueue_storage::rules::limits;
-use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
     Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
     MessagePage, MessageRef, MessageState, Metadata, MetadataStore, Operation, OrderedGroups, PeekedMessage,
     PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StateCounter,
-    StateCounts, StoreError, Subscription, TransactionPlace, UpdateMessage, Updated,
+    StateCounts, StoreError, Subscription, UpdateMessage, Updated,
 };
 
 #[async_trait]
@@ -51,21 +46,21 @@ impl QueueStore for Store {
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         limits::check_put(queue, &message)?;
         let (call, end) = (Call::new(Operation::Put, queue), self.end());
-        let mut lane = if message.group.is_some() { PutLane::InGroups } else { PutLane::WithoutGroup };
-        let mut message = message;
-        while Instant::now() < end {
+        let (mut lane, mut message) = (PutLane::of(&message), message);
+        loop {
             let (shared, name) = (self.shared(), (queue.clone(), lane));
+            let permits = matches!(name.1, PutLane::HeldUp(_)).then(|| Arc::clone(&self.held_puts));
             let run = {
-                let (queue, lane) = name.clone();
-                move |messages| shared.clone().put_together(queue.clone(), lane.clone(), messages)
+                let name = name.clone();
+                move |messages| shared.clone().put_together(name.clone(), messages)
             };
-            match self.puts.submit(call, &name, message, run).await? {
+            match self.puts.submit(call, &name, message, end, permits, run).await? {
                 Ok(outcome) => return Ok(outcome),
+                Err(_) if Instant::now() >= end => return Err(held_up(call)),
                 Err(held) => message = held,
             }
-            lane = message.group.clone().map_or(PutLane::WithoutGroup, PutLane::HeldUp);
+            lane = name.1.after(&message);
         }
-        Err(held_up(call))
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
@@ -105,11 +100,11 @@ impl QueueStore for Store {
             let queue = queue.clone();
             move |deletions| shared.clone().delete_together(queue.clone(), deletions)
         };
-        match self.deletions.submit(call, queue, deletion, run).await? {
+        match self.deletions.submit(call, queue, deletion, end, None, run).await? {
             Ok(()) => Ok(()),
             Err(deletion) => {
                 let shared = self.shared();
-                let patience = Patience { lock_limit: shared.lock_limits.alone.clone(), end };
+                let patience = shared.lock_limits.for_deletion(end);
                 shared.delete_alone(Operation::Delete, queue, deletion, patience).await
             }
         }
@@ -134,7 +129,7 @@ impl QueueStore for Store {
             batches: Some(Arc::clone(&self) as _),
             arrivals: self.arrivals.are_announced().then(|| Arc::clone(&self) as _),
             upkeep: Some(Arc::clone(&self) as _),
-            transaction_place: Some(TransactionPlace::Schema(self.database.schema().into())),
+            transaction_place: Some(self.transaction_place()),
             detach: Some(self),
             ..QueuePowers::default()
         }
@@ -147,146 +142,9 @@ impl Store {
         self.arrivals.announce(&self.database, &self.runtime, queue);
     }
 
-    fn shared(&self) -> Shared {
-        Shared {
-            database: Arc::clone(&self.database),
-            arrivals: Arc::clone(&self.arrivals),
-            runtime: self.runtime.clone(),
-            held_up: Arc::clone(&self.held_up),
-            lock_limits: LockLimits::within(self.database.settings().timeout),
-        }
-    }
-
     /// Returns when an operation that begins now is given up.
     fn end(&self) -> Instant {
         Instant::now() + self.database.settings().timeout
-    }
-}
-
-/// The parts of a store with which a task runs operations of several callers. It goes on if all of them give up.
-#[derive(Clone)]
-struct Shared {
-    database: Arc<Database>,
-    arrivals: Arc<ArrivalHub>,
-    runtime: Runtime,
-    held_up: Arc<Semaphore>,
-    lock_limits: LockLimits,
-}
-
-impl Shared {
-    /// Adds messages, and announces them, also if it is uncertain whether they are stored.
-    async fn put(
-        &self,
-        operation: Operation,
-        queue: &QueueName,
-        messages: &[PutMessage],
-        lock_limit: Option<&str>,
-    ) -> Result<Vec<PutOutcome>, StoreError> {
-        let put = Put::new(queue, messages, &self.runtime).with_lock_limit(lock_limit);
-        let put = put.run(&self.database, Call::new(operation, queue)).await;
-        if put.as_ref().err().is_none_or(StoreError::is_ambiguous) {
-            self.arrivals.announce(&self.database, &self.runtime, queue);
-        }
-        put
-    }
-
-    /// Adds the messages of several callers, or returns them if another transaction holds them up.
-    async fn put_together(
-        self,
-        queue: QueueName,
-        lane: PutLane,
-        messages: Vec<PutMessage>,
-    ) -> Vec<Result<Result<PutOutcome, PutMessage>, StoreError>> {
-        let is_held = matches!(lane, PutLane::HeldUp(_));
-        let lock_limit = if is_held { &self.lock_limits.alone } else { &self.lock_limits.in_list };
-        let _permit = if is_held { self.held_up.acquire().await.ok() } else { None };
-        match self.put(Operation::Put, &queue, &messages, Some(lock_limit)).await {
-            Ok(outcomes) => outcomes.into_iter().map(|outcome| Ok(Ok(outcome))).collect(),
-            Err(error) if error::is_lock_timeout(&error) => {
-                messages.into_iter().map(|message| Ok(Err(message))).collect()
-            }
-            Err(error) => error.for_each(messages.len()).map(Err).collect(),
-        }
-    }
-
-    /// Deletes messages that no other transaction holds up, and announces those that are the first of their groups now. The answer is `None` for
-    /// the others.
-    async fn delete_free(
-        &self,
-        operation: Operation,
-        queue: &QueueName,
-        deletions: &[Deletion],
-    ) -> Vec<Option<Result<(), StoreError>>> {
-        let deleted = leased::delete(&self.database, Call::new(operation, queue), queue, deletions).await;
-        if deleted.advances {
-            self.arrivals.announce(&self.database, &self.runtime, queue);
-        }
-        deleted.answers
-    }
-
-    /// Deletes the messages of several callers, and returns those that another transaction holds up.
-    async fn delete_together(
-        self,
-        queue: QueueName,
-        deletions: Vec<Deletion>,
-    ) -> Vec<Result<Result<(), Deletion>, StoreError>> {
-        let answers = self.delete_free(Operation::Delete, &queue, &deletions).await;
-        let answer = |(answer, deletion): (Option<Result<(), StoreError>>, _)| match answer {
-            Some(answer) => answer.map(Ok),
-            None => Ok(Err(deletion)),
-        };
-        answers.into_iter().zip(deletions).map(answer).collect()
-    }
-
-    /// Deletes messages. One that another transaction holds up is waited for alone, and for a moment only: the others have their answers soon.
-    async fn delete_all(self, queue: QueueName, deletions: Vec<Deletion>) -> Vec<Result<(), StoreError>> {
-        let answers = self.delete_free(Operation::DeleteAll, &queue, &deletions).await;
-        let try_again = |deletion| {
-            let (shared, queue) = (self.clone(), queue.clone());
-            let lock_limit = self.lock_limits.in_list.clone();
-            let patience = Patience { lock_limit, end: Instant::now() + held::IN_LIST };
-            self.runtime.spawn(async move {
-                shared.delete_alone(Operation::DeleteAll, &queue, deletion, patience).await
-            })
-        };
-        let tried = answers.into_iter().zip(deletions);
-        let tried: Vec<_> =
-            tried.map(|(answer, deletion)| answer.ok_or_else(|| try_again(deletion))).collect();
-        let mut all = Vec::with_capacity(tried.len());
-        for answer in tried {
-            all.push(match answer {
-                Ok(answer) => answer,
-                Err(task) => {
-                    let call = Call::new(Operation::DeleteAll, &queue);
-                    task.await.unwrap_or_else(|_| Err(runtime_ended(call)))
-                }
-            });
-        }
-        all
-    }
-
-    /// Deletes a message that another transaction holds up.
-    async fn delete_alone(
-        &self,
-        operation: Operation,
-        queue: &QueueName,
-        deletion: Deletion,
-        patience: Patience,
-    ) -> Result<(), StoreError> {
-        let attempt = || {
-            let (shared, queue, lock_limit) = (self.clone(), queue.clone(), patience.lock_limit.clone());
-            async move {
-                let call = Call::new(operation, &queue);
-                let deleted =
-                    leased::delete_held(&shared.database, call, &queue, deletion, &lock_limit).await;
-                if deleted.advances {
-                    shared.arrivals.announce(&shared.database, &shared.runtime, &queue);
-                }
-                deleted.answer
-            }
-        };
-        let call = Call::new(operation, queue);
-        held::alone(&self.runtime, &self.held_up, call, patience.end, attempt).await
     }
 }
 
@@ -336,7 +194,7 @@ impl MessageIndex for Store {
     }
 }
 
-/// Each list is put or deleted by a task that goes on if the caller gives up, and announces what it has changed.
+/// Each list is put or deleted by tasks that go on if the caller gives up, and announce what they have changed.
 #[async_trait]
 impl Batches for Store {
     async fn put_all(
@@ -358,9 +216,9 @@ impl Batches for Store {
             return checked.into_iter().filter_map(|refused| refused.map(Err)).collect();
         }
         let (call, count, shared) = (Call::new(Operation::PutAll, queue), wanted.len(), self.shared());
-        let queue = queue.clone();
-        let task = async move { shared.put(Operation::PutAll, &queue, &wanted, None).await };
-        let put = self.runtime.spawn(task).await.unwrap_or_else(|_| Err(runtime_ended(call)));
+        let patience = shared.lock_limits.for_list(self.end());
+        let attempt = |lock_limit| shared.clone().put_list(queue.clone(), Arc::clone(&wanted), lock_limit);
+        let put = held::alone(&self.runtime, &self.held_puts, call, patience, attempt).await;
         let answers: Vec<_> = match put {
             Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
             Err(error) => error.for_each(count).map(Err).collect(),

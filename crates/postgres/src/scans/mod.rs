@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::pace::Pace;
+use crate::pace::{Pace, Work};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
 
@@ -66,34 +66,43 @@ pub(crate) struct Attempt<'s> {
     /// The greatest age of the messages that the scan looks for, in milliseconds, if there is a limit.
     pub(crate) back: Option<i64>,
     began: Instant,
-    is_whole: bool,
+    /// There if it begins at the beginning.
+    whole: Option<Work>,
     /// The numbers of [`Shared`] when it began.
     broken: u64,
-    whole: u64,
+    whole_before: u64,
     has_ended: bool,
 }
 
 impl<'s> Attempt<'s> {
     pub(crate) fn begin(state: &'s ScanState) -> Self {
-        let is_whole = state.whole.begin();
-        let Shared { bound, broken, whole, is_slow } = &*lock(&state.shared);
-        let back = (*is_slow && !is_whole && bound.is_unknown()).then_some(RECENT);
-        let bound = if is_whole { bound.restarted() } else { bound.clone() };
-        let (broken, whole, began) = (*broken, *whole, Instant::now());
-        Self { state, bound, back, began, is_whole, broken, whole, has_ended: false }
+        let whole = state.whole.begin();
+        let shared = lock(&state.shared);
+        let back = (shared.is_slow && whole.is_none() && shared.bound.is_unknown()).then_some(RECENT);
+        let bound = if whole.is_some() { shared.bound.restarted() } else { shared.bound.clone() };
+        let (broken, whole_before, began) = (shared.broken, shared.whole, Instant::now());
+        Self { state, bound, back, began, whole, broken, whole_before, has_ended: false }
+    }
+
+    /// Takes note that the scan failed for another reason than its length: its time says nothing of the rows that it would pass.
+    pub(crate) fn forget_time(&mut self) {
+        self.began = Instant::now();
+        if let Some(whole) = &mut self.whole {
+            whole.forget_time();
+        }
     }
 
     pub(crate) fn end(mut self, scan: &Scan) {
         self.has_ended = true;
         let mut shared = lock(&self.state.shared);
         // A scan from the beginning may have found messages before the place at which this one began, and not all of them.
-        if shared.whole == self.whole {
+        if shared.whole == self.whole_before {
             let began = self.back.map(|back| Bound::beginning_at(scan.time.saturating_sub(back)));
             shared.bound = began.as_ref().unwrap_or(&self.bound).after(scan);
         }
-        if self.is_whole {
+        if let Some(work) = self.whole.take() {
             shared.whole += 1;
-            self.state.whole.end(self.began.elapsed());
+            drop(work);
             if shared.broken != self.broken {
                 self.state.whole.hasten();
             }
@@ -106,16 +115,14 @@ impl Drop for Attempt<'_> {
         if self.has_ended {
             return;
         }
-        let (mut shared, took) = (lock(&self.state.shared), self.began.elapsed());
+        let mut shared = lock(&self.state.shared);
         shared.broken += 1;
-        if took >= SLOW {
+        if self.began.elapsed() >= SLOW {
             shared.is_slow = true;
             // Perhaps it began at a time long ago because a transaction had ended. The next one must not do so again.
             shared.bound = shared.bound.without_late();
         }
-        if self.is_whole {
-            self.state.whole.end(took);
-        }
+        drop(self.whole.take());
         self.state.whole.hasten();
     }
 }
@@ -163,6 +170,23 @@ mod tests {
         let next = Attempt::begin(&state);
         assert_eq!((next.bound.from, next.back), (1_000_000, None));
         assert_eq!(next.bound.running(), (vec![5], vec![1_000_000 - RECENT]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn outage_does_not_count_as_a_scan_that_takes_too_long() {
+        let state = ScanState::default();
+        let mut first = Attempt::begin(&state);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        first.forget_time();
+        drop(first);
+        let next = Attempt::begin(&state);
+        assert!(next.whole.is_some(), "it is repeated at once");
+        next.end(&Scan { running: vec![5], ..scan(100) });
+        let mut late = Attempt::begin(&state);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        late.forget_time();
+        drop(late);
+        assert_eq!(Attempt::begin(&state).bound.running(), (vec![5], vec![i64::MIN]));
     }
 
     #[tokio::test(start_paused = true)]

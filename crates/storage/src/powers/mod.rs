@@ -31,7 +31,12 @@ pub enum TransactionPlace {
     /// A SQLite file.
     File(Arc<Path>),
     /// A schema of a PostgreSQL database.
-    Schema(Arc<str>),
+    Schema {
+        /// Its name.
+        name: Arc<str>,
+        /// The hosts, the database and the schema, without secrets. Where one of them differs, it is taken for another place.
+        storage: Arc<str>,
+    },
 }
 
 /// Promises of a queue store beyond the contract. By default it makes none of them.
