@@ -228,8 +228,8 @@ pub(super) struct Overdue {
     pub(super) round: Round,
 }
 
-/// The round of the queue since a message was found overdue: what waited in the queue then was delivered before the delivery that found it
-/// so comes again.
+/// The round of the queue since an overdue message can be hidden no more: what waited in the queue then was delivered before the delivery
+/// that found it overdue comes again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Round {
     #[default]

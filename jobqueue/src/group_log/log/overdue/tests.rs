@@ -6,7 +6,7 @@ use crate::group_log::log::{EndState, Position};
 
 #[test]
 fn an_overdue_message_is_passed_by_only_after_all_had_time_to_come() {
-    const PATIENCE: Duration = Duration::from_secs(200);
+    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
     let (gone, next) = (entry("a", "1"), entry("a", "2"));
     let mut log = sent(&["1", "2"]);
     let claim_position = |log: &mut GroupLog, seconds| log.claim_position(&next, turn(2, 1), later(seconds));
@@ -29,7 +29,7 @@ fn an_overdue_message_is_passed_by_only_after_all_had_time_to_come() {
 
 #[test]
 fn many_messages_that_vanished_hold_up_their_group_for_one_wait() {
-    const PATIENCE: Duration = Duration::from_secs(200);
+    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
     let jobs: Vec<String> = (1..=40).map(|job| job.to_string()).collect();
     let mut log = sent(&jobs.iter().map(String::as_str).collect::<Vec<_>>());
     // The messages 20 and 40 are left. All others have vanished.
@@ -64,7 +64,7 @@ fn many_messages_that_vanished_hold_up_their_group_for_one_wait() {
 
 #[test]
 fn a_message_that_is_pressed_while_nobody_works_is_pressed_anew() {
-    const PATIENCE: Duration = Duration::from_secs(200);
+    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
     let mut log = sent(&["1", "2", "3"]);
     let last = entry("a", "3");
     let mark_overdue =
@@ -84,7 +84,7 @@ fn a_message_that_is_pressed_while_nobody_works_is_pressed_anew() {
 
 #[test]
 fn a_copy_whose_other_does_not_come_back_gets_the_turn() {
-    const PATIENCE: Duration = Duration::from_secs(200);
+    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
     let job = entry("a", "1");
     let mut log = GroupLog::default();
     assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::First);
@@ -101,7 +101,7 @@ fn a_copy_whose_other_does_not_come_back_gets_the_turn() {
 
 #[test]
 fn a_pause_in_which_all_slots_were_taken_counts_for_half_of_the_wait_at_most() {
-    const PATIENCE: Duration = Duration::from_secs(200);
+    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
     let mut log = sent(&["1", "2", "3", "4"]);
     let (first, last) = (entry("a", "1"), entry("a", "4"));
     let mark_overdue =
@@ -121,7 +121,7 @@ fn a_pause_in_which_all_slots_were_taken_counts_for_half_of_the_wait_at_most() {
 // audit 5, O1: a message that was put back is behind all others.
 #[test]
 fn message_that_waits_in_a_long_queue_is_not_passed_by() {
-    const PATIENCE: Duration = Duration::from_secs(200);
+    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
     let mut log = sent(&["1", "2", "3", "4"]);
     // Each of these comes for the first time; the round began with the second.
     for (seconds, copy) in [(301, 2), (400, 3), (500, 4), (600, 4)] {
@@ -146,4 +146,24 @@ fn message_that_waits_in_a_long_queue_is_not_passed_by() {
         Some(&4_400),
         "the message that began the round is gone too"
     );
+}
+
+// review 6, O2: the worker of the head was killed, and the head's lease is longer than the time after which it is called overdue.
+#[test]
+fn message_that_is_still_leased_when_it_is_overdue_is_not_passed_by() {
+    const PATIENCE: Patience = Patience { hidden: Duration::from_secs(720), queue: Duration::from_secs(500) };
+    let jobs: Vec<String> = (1..=40).map(|job| job.to_string()).collect();
+    let mut log = sent(&jobs.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut comes = |copy: u64, delivery, seconds| {
+        let job = entry("a", &copy.to_string());
+        log.mark_overdue(&job, turn(copy, delivery), PATIENCE, later(seconds))
+    };
+    // Each comes for the first time, once a minute. The head is visible at 1,020 at the latest, behind a queue of 26 minutes.
+    for (copy, seconds) in (2..=28).zip((301..).step_by(60)) {
+        assert!(!comes(copy, 1, seconds), "{copy}");
+    }
+    for copy in 2..=13 {
+        assert!(!comes(copy, 2, 1_815 + copy * 60), "{copy} was put back before the head was visible");
+    }
+    assert!(comes(14, 2, 2_655), "the queue has gone round");
 }
