@@ -126,19 +126,14 @@ impl Overdue {
         Self { since: now.0, last: now.0, page: None, round: Round::NotBegun }
     }
 
-    /// Returns the mark after one more delivery has found the message overdue. It begins anew if no delivery has for `patience`: the
-    /// message had no chance to arrive. A shorter pause counts as half of `patience` at most: all slots may have been taken.
-    /// `round`: the delivery, once a round of the queue may begin with it.
+    /// Returns the mark after one more delivery has found the message overdue. A pause counts as half of `patience` at most: all slots may have
+    /// been taken, or all workers stopped. `round`: the delivery, once a round of the queue may begin with it.
     fn renewed(former: Option<Self>, round: Option<Turn>, patience: Duration, now: Millis) -> Self {
-        let pause = former.map_or(Duration::MAX, |mark| now.since(mark.last));
-        let mark = match former {
-            Some(mark) if pause < patience / 8 => mark,
-            Some(mark) if pause <= patience => {
-                let since = Millis(mark.since).after(pause.saturating_sub(patience / 2));
-                Self { since, last: now.0, ..mark }
-            }
-            _ => Self::new(now),
-        };
+        let mut mark = former.unwrap_or(Self::new(now));
+        let pause = now.since(mark.last);
+        if pause >= patience / 8 {
+            (mark.since, mark.last) = (Millis(mark.since).after(pause.saturating_sub(patience / 2)), now.0);
+        }
         Self { round: round.map_or(Round::NotBegun, |turn| mark.round.after(turn)), ..mark }
     }
 
