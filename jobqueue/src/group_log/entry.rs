@@ -193,14 +193,15 @@ impl Entry {
             .map_or(1, |pages| (pages.end.saturating_sub(pages.start) as usize).saturating_mul(PAGE))
     }
 
-    /// Records that the job is sent again: there may be a second message of it. The first may run already, without a record of its turn.
+    /// Records that the job is sent again: there may be a second message of it, which is the last of the queue. The first may run already,
+    /// without a record of its turn.
     pub(super) fn send_again(&mut self, nonces: &[u64], due: u64) {
         if let (EntryState::Stored, None, [copy]) = (self.state, self.turn, self.nonces.as_slice()) {
             self.turn = Some(Turn::assumed(*copy));
         }
         self.nonces.extend(nonces);
         self.nonces.drain(..self.nonces.len().saturating_sub(MAX_NONCES));
-        (self.copies, self.cancelling, self.due) = (true, None, self.due.max(due));
+        (self.copies, self.cancelling, self.overdue, self.due) = (true, None, None, self.due.max(due));
     }
 
     /// Returns whether the delivery is a later one of the only message, and the entry does not have it yet.
@@ -228,8 +229,8 @@ pub(super) struct Overdue {
     pub(super) round: Round,
 }
 
-/// The round of the queue since a message was found overdue: what waited in the queue then was delivered before the delivery that found it
-/// so comes again.
+/// The round of the queue since an overdue message can be hidden no more: what waited in the queue then was delivered before the delivery
+/// that found it overdue comes again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Round {
     #[default]

@@ -15,6 +15,7 @@ use super::entry::{EndState, EndedJob, Entry, EntryRef, EntryState, KeyHash, MAX
 use crate::clock::unix_millis;
 
 pub(super) use cancellation::{Abandoned, DeletionOutcome};
+pub(crate) use overdue::Patience;
 use pages::PageState;
 pub(super) use pages::Refused;
 

@@ -84,7 +84,7 @@ mod store;
 
 pub(crate) use cancel::{CancelError, cancel_message};
 pub(crate) use entry::{Announcement, EndState, EntryRef};
-pub(crate) use log::{Announced, GRACE, Millis, Position};
+pub(crate) use log::{Announced, GRACE, Millis, Patience, Position};
 pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
 pub(crate) use message::{HEADER, HEADERS, InOrder, forget_message, restamp, stamp_page};

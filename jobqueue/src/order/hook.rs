@@ -18,7 +18,7 @@ use crate::delivery::{
     position_of,
 };
 use crate::error::Error;
-use crate::group_log::{EndState, HEADER, InOrder, LogBlob, Millis, Position, superseded};
+use crate::group_log::{EndState, HEADER, InOrder, LogBlob, Millis, Patience, Position, superseded};
 use crate::job::JobInfo;
 
 /// The interval at which a waiting delivery asks whether the time of another has run out.
@@ -216,13 +216,14 @@ impl Delivery<'_> {
     }
 
     /// Marks the overdue message before this one: skips it if it has stayed away for long enough, otherwise puts
-    /// this message back. Its next delivery proves that the queue has gone round once.
+    /// this message back. If the overdue one could be hidden no more, the next delivery proves that the queue has gone round once.
     async fn mark_overdue(&self) -> Result<Next, Error> {
         let InOrder { entry, turn } = self.own;
         let core = &self.leased_job.core;
         let messages = core.store().queue_properties(&core.name).await?.approximate_count;
         let queue = OVERDUE_TIMEOUT_PER_MESSAGE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
-        let patience = OVERDUE_TIMEOUT + self.leased_job.settings.timeout + queue;
+        let hidden = OVERDUE_TIMEOUT + self.leased_job.settings.timeout;
+        let patience = Patience { hidden, queue };
         let now = self.now();
         if self.log.ask(move |log| log.mark_overdue(&entry, turn, patience, now)).await? {
             crate::log::warn!(queue = %core.name, "a FIFO message did not arrive; the jobs behind it go on without it");

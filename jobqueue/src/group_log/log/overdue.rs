@@ -11,11 +11,26 @@ use crate::group_log::entry::{Entry, EntryRef, EntryState, KeyHash, Overdue, Rou
 /// The factor by which the others wait longer for a round of the queue that does not end: the message that began it may be gone.
 const LOST_ROUND: u32 = 20;
 
+/// How long deliveries wait for an overdue message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// The time after it was due for which the message may be hidden: a worker that was killed has renewed its lease until then.
+    pub(crate) hidden: Duration,
+    /// The time in which a visible message is delivered, by a guess.
+    pub(crate) queue: Duration,
+}
+
+impl Patience {
+    fn all(self) -> Duration {
+        self.hidden + self.queue
+    }
+}
+
 impl GroupLog {
     /// Marks the overdue messages that the delivery waits for: those of all entries before its own, or the copy that
     /// has the turn. Skips entries that did not arrive while deliveries marked them for `patience`, and returns true if
-    /// the first of them is among these. However long it takes, the queue must have gone round meanwhile: `patience` is a guess, and a message
-    /// that was put back is behind all others.
+    /// the first of them is among these. However long it takes, the queue must have gone round since the first of them can be hidden no more:
+    /// `patience` is a guess, and a message that was put back is behind all others.
     ///
     /// A message that waits behind others refutes the mark with its next delivery; one in a page notes that page. If many messages have
     /// vanished, as after a queue was cleared in part, one wait therefore suffices for all.
@@ -23,7 +38,7 @@ impl GroupLog {
         &mut self,
         entry: &EntryRef,
         turn: Turn,
-        patience: Duration,
+        patience: Patience,
         now: Millis,
     ) -> bool {
         let (at, _) = self.place(entry);
@@ -33,8 +48,10 @@ impl GroupLog {
         if own || first.due >= now.0 {
             return false;
         }
+        let is_visible = now.0 >= Millis(first.due).after(patience.hidden);
+        let (round, patience) = (is_visible.then_some(turn), patience.all());
         if head == at {
-            let missing = self.is_given_up(at, turn, patience, now);
+            let missing = self.is_given_up(at, round, patience, now);
             if missing {
                 let found = &mut self.entries[at];
                 (found.turn, found.overdue, found.due) = (None, None, now.after(GRACE));
@@ -43,14 +60,14 @@ impl GroupLog {
             return missing;
         }
         let key = entry.key;
-        self.note_pages(entry, turn, patience, now);
+        self.note_pages(entry, round, patience, now);
         let (mut alive, mut skipped) = (false, false);
         for before in head..at {
             let other = &self.entries[before];
             if other.key != key || other.state == EntryState::Skipped {
                 continue;
             }
-            let missing = other.due < now.0 && self.is_given_up(before, turn, patience, now);
+            let missing = other.due < now.0 && self.is_given_up(before, round, patience, now);
             alive |= !missing;
             if missing && !alive {
                 self.skip(before);
@@ -65,9 +82,9 @@ impl GroupLog {
     }
 
     /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `patience`, and for a round of the queue.
-    fn is_given_up(&mut self, at: usize, turn: Turn, patience: Duration, now: Millis) -> bool {
+    fn is_given_up(&mut self, at: usize, round: Option<Turn>, patience: Duration, now: Millis) -> bool {
         let found = &mut self.entries[at];
-        let mark = Overdue::renewed(found.overdue, turn, patience, now);
+        let mark = Overdue::renewed(found.overdue, round, patience, now);
         self.changed |= found.overdue != Some(mark);
         found.overdue = Some(mark);
         let least = if mark.round == Round::Done { patience } else { patience.saturating_mul(LOST_ROUND) };
@@ -75,12 +92,12 @@ impl GroupLog {
     }
 
     /// Notes for the pages up to an entry, behind overdue messages, from which of them a message has come.
-    fn note_pages(&mut self, entry: &EntryRef, turn: Turn, patience: Duration, now: Millis) {
+    fn note_pages(&mut self, entry: &EntryRef, round: Option<Turn>, patience: Duration, now: Millis) {
         let (at, _) = self.place(entry);
         for found in self.entries.iter_mut().take(at + 1).filter(|found| found.key == entry.key) {
             let Some(pages) = &found.pages else { continue };
             let page = entry.page.filter(|page| pages.contains(page)).unwrap_or(pages.end);
-            let mut mark = Overdue::renewed(found.overdue, turn, patience, now);
+            let mut mark = Overdue::renewed(found.overdue, round, patience, now);
             mark.page = Some(mark.page.map_or(page, |known| known.min(page)));
             self.changed |= found.overdue != Some(mark);
             found.overdue = Some(mark);
@@ -109,19 +126,15 @@ impl Overdue {
         Self { since: now.0, last: now.0, page: None, round: Round::NotBegun }
     }
 
-    /// Returns the mark after one more delivery has found the message overdue. It begins anew if no delivery has for `patience`: the
-    /// message had no chance to arrive. A shorter pause counts as half of `patience` at most: all slots may have been taken.
-    fn renewed(former: Option<Self>, turn: Turn, patience: Duration, now: Millis) -> Self {
-        let pause = former.map_or(Duration::MAX, |mark| now.since(mark.last));
-        let mark = match former {
-            Some(mark) if pause < patience / 8 => mark,
-            Some(mark) if pause <= patience => {
-                let since = Millis(mark.since).after(pause.saturating_sub(patience / 2));
-                Self { since, last: now.0, ..mark }
-            }
-            _ => Self::new(now),
-        };
-        Self { round: mark.round.after(turn), ..mark }
+    /// Returns the mark after one more delivery has found the message overdue. A pause counts as half of `patience` at most: all slots may have
+    /// been taken, or all workers stopped. `round`: the delivery, once a round of the queue may begin with it.
+    fn renewed(former: Option<Self>, round: Option<Turn>, patience: Duration, now: Millis) -> Self {
+        let mut mark = former.unwrap_or(Self::new(now));
+        let pause = now.since(mark.last);
+        if pause >= patience / 8 {
+            (mark.since, mark.last) = (Millis(mark.since).after(pause.saturating_sub(patience / 2)), now.0);
+        }
+        Self { round: round.map_or(Round::NotBegun, |turn| mark.round.after(turn)), ..mark }
     }
 
     /// Of pages: returns whether a message has come from `page`, or from one before it, since the mark began.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::envelope::Identity;
+use crate::group_log::Patience;
 use crate::group_log::entry::Turn;
 use crate::group_log::log::{Confirmed, Position};
 use std::time::Duration;
@@ -172,7 +173,7 @@ fn ends_and_cancellations_in_a_page_count_in_the_head() {
 
 #[test]
 fn messages_in_pages_pass_by_the_ones_that_vanished_before_them() {
-    const PATIENCE: Duration = Duration::from_secs(200);
+    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
     let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
     let (paged, turn) = (in_page(33, 7), Turn { copy: 33, delivery: 1 });
     let again = |seconds: u64| Turn { delivery: seconds as u32, ..turn };
@@ -190,7 +191,7 @@ fn messages_in_pages_pass_by_the_ones_that_vanished_before_them() {
 
 #[test]
 fn one_wait_suffices_for_all_pages_from_which_no_message_has_come() {
-    const PATIENCE: Duration = Duration::from_secs(200);
+    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
     let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
     let turn = |copy| Turn { copy, delivery: 1 };
     let again = |copy, seconds: u64| Turn { copy, delivery: seconds as u32 };
@@ -216,7 +217,7 @@ fn one_wait_suffices_for_all_pages_from_which_no_message_has_come() {
 
 /// Lets a delivery of page 10 call the messages before it overdue at these seconds. Returns whether it passes some by in the end.
 fn press(log: &mut GroupLog, seconds: &[u64]) -> bool {
-    const PATIENCE: Duration = Duration::from_secs(200);
+    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
     let mut skipped = false;
     for second in seconds {
         let now = Millis(START.after(Duration::from_secs(*second)));
