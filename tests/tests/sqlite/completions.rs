@@ -236,7 +236,8 @@ async fn checkpoint_that_was_given_up_does_not_replace_what_the_transaction_has_
     let bench = Bench::new().await;
     let _ = bench.queue.send(&task("a")).id("a").await.unwrap();
     let (tell, told) = std::sync::mpsc::channel();
-    let told = Arc::new(Mutex::new(told));
+    let (found, told) = (Arc::new(Mutex::new(String::new())), Arc::new(Mutex::new(told)));
+    let sink = Arc::clone(&found);
     let listener = move |event: &Event| {
         if matches!(event, Event::Renewed { .. }) {
             let _ = tell.send(());
@@ -256,15 +257,16 @@ async fn checkpoint_that_was_given_up_does_not_replace_what_the_transaction_has_
         transaction.commit().unwrap();
         // The renewal comes after the save.
         told.lock().unwrap().recv_timeout(PATIENCE).unwrap();
-        let text: String =
-            connection.query_row("SELECT text FROM jobqueue_message", [], |row| row.get(0)).unwrap();
-        assert!(text.contains("finished") && !text.contains("old"), "{text}");
+        let text = connection.query_row("SELECT text FROM jobqueue_message", [], |row| row.get(0)).unwrap();
+        *sink.lock().unwrap() = text;
         async { Ok::<_, JobError>(()) }
     };
     let mut overrides = SettingOverrides::default();
     overrides.timeout = Some(Duration::from_secs(3));
     let worker = bench.worker().overrides(overrides).on_event(listener).handle(handler).build().unwrap();
     assert_eq!(worker.run_until_idle().await.unwrap().completed, 1);
+    let text = found.lock().unwrap();
+    assert!(text.contains("finished") && !text.contains("old"), "{text}");
 }
 
 // A part of the next test: does jobs until it is killed.
