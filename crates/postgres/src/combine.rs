@@ -55,6 +55,7 @@ where
     /// Runs an operation together with others. `run` returns an answer for each of a list, in their order; it goes on if this future is
     /// dropped, since it has the operations of others too. An operation that still waits for its statement is not run then, nor after
     /// `end`. If there are `permits`, each statement of the lane needs one.
+    #[allow(clippy::too_many_arguments, reason = "the operation, its limits, and how it is run")]
     pub(crate) async fn submit<F>(
         self: &Arc<Self>,
         call: Call<'_>,

@@ -150,6 +150,7 @@ impl Database {
     }
 
     /// Runs a statement on a connection of the pool.
+    #[allow(clippy::too_many_arguments, reason = "the statement, its connection and its time")]
     pub(crate) async fn query_on<F: FnOnce(Object)>(
         &self,
         client: ScopeGuard<Object, F>,
