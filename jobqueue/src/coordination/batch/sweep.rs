@@ -193,11 +193,9 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
         return Ok(0);
     };
     let note = if found.done.is_some() { ledger.note().await? } else { None };
+    let is_newer = |name: &str, blob: &BlobProperties| blob.modified > newest && name != swept.name();
     let mut goes_on = false;
-    for_each_blob(storage, &prefix, |name, blob| {
-        goes_on |= blob.modified > newest && name != swept.name();
-    })
-    .await?;
+    for_each_blob(storage, &prefix, |name, blob| goes_on |= is_newer(name, blob)).await?;
     if goes_on {
         return Ok(0);
     }
@@ -207,6 +205,10 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
     let mut next = None::<String>;
     loop {
         let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
+        // The removal of many blobs takes minutes: its program may have begun again meanwhile.
+        if blobs.iter().any(|(name, blob)| is_newer(name, blob)) {
+            return Ok(0);
+        }
         let blobs = stream::iter(blobs.into_iter().map(Ok));
         let delete = async |(name, _): (String, BlobProperties)| {
             let blob = BlobName::new(container()?, name)?;
