@@ -14,7 +14,8 @@ use super::JobReference;
 use super::access::Action;
 use super::text::rfc3339;
 
-/// An action of an operator. There is one event before it begins and one when it has ended; a refused action has the last one only.
+/// An action of an operator. There is one event before it begins and one when it has ended; an action that is refused, or whose
+/// beginning cannot be recorded, has the last one only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OperatorEvent {
