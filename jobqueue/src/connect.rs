@@ -34,24 +34,33 @@ impl Storage {
     /// # Cancel safety
     /// If the future is dropped, nothing stays open; a SQLite file may have been created.
     pub async fn connect(connection: &str) -> Result<Self, Error> {
-        connect(connection.trim()).await
+        connect(connection.trim(), true).await
     }
 }
 
-fn connect(connection: &str) -> BoxFuture<'_, Result<Storage, Error>> {
+/// Opens a storage as [`Storage::connect`] does, if it exists: no file and no table is made, and tables of an older version stay as they are.
+///
+/// # Errors
+/// Those of [`Storage::connect`]; [`Configuration`](ErrorKind::Configuration) if there is no such file.
+pub async fn connect_existing(connection: &str) -> Result<Storage, Error> {
+    connect(connection.trim(), false).await
+}
+
+/// Opens a storage. If it `creates`, files and tables are made that are missing, and tables migrated, also those of the blobs.
+fn connect(connection: &str, creates: bool) -> BoxFuture<'_, Result<Storage, Error>> {
     Box::pin(async move {
         if connection == "memory:" || connection == "memory" {
             return Ok(Storage::memory());
         }
         if let Some(path) = connection.strip_prefix("sqlite:") {
-            return sqlite(path).await;
+            return sqlite(path, creates).await;
         }
         if connection.starts_with("postgres://") || connection.starts_with("postgresql://") {
-            return postgres(connection).await;
+            return postgres(connection, creates).await;
         }
         if let Some((queues, blobs)) = service_bus_string(connection) {
             // Such a string within the string is refused, so that this ends.
-            return service_bus(queues, blobs).await;
+            return service_bus(queues, blobs, creates).await;
         }
         let is_azure = connection.starts_with("https://")
             || connection.starts_with("http://")
@@ -67,7 +76,7 @@ fn connect(connection: &str) -> BoxFuture<'_, Result<Storage, Error>> {
 }
 
 #[cfg(feature = "sqlite")]
-async fn sqlite(path: &str) -> Result<Storage, Error> {
+async fn sqlite(path: &str, creates: bool) -> Result<Storage, Error> {
     let problem = if path.is_empty() {
         Some("`sqlite:` lacks the path of a file; write `sqlite:jobs.db`")
     } else if path.starts_with("//") {
@@ -82,21 +91,26 @@ async fn sqlite(path: &str) -> Result<Storage, Error> {
     if let Some(problem) = problem {
         return Err(Error::new(ErrorKind::Configuration, problem));
     }
+    if !creates && !std::path::Path::new(path).exists() {
+        let text = format!("there is no file `{path}`; it is created when a program opens the storage");
+        return Err(Error::new(ErrorKind::Configuration, text));
+    }
     Storage::open(crate::sqlite::Options::new(path)).await
 }
 
 #[cfg(not(feature = "sqlite"))]
-async fn sqlite(_: &str) -> Result<Storage, Error> {
+async fn sqlite(_: &str, _: bool) -> Result<Storage, Error> {
     Err(missing_feature("sqlite"))
 }
 
 #[cfg(feature = "postgres")]
-async fn postgres(connection: &str) -> Result<Storage, Error> {
-    Storage::open(crate::postgres::Options::from_connection_string(connection)?).await
+async fn postgres(connection: &str, creates: bool) -> Result<Storage, Error> {
+    let options = crate::postgres::Options::from_connection_string(connection)?;
+    Storage::open(options.migrate(creates)).await
 }
 
 #[cfg(not(feature = "postgres"))]
-async fn postgres(_: &str) -> Result<Storage, Error> {
+async fn postgres(_: &str, _: bool) -> Result<Storage, Error> {
     Err(missing_feature("postgres"))
 }
 
@@ -136,7 +150,7 @@ fn service_bus_string(connection: &str) -> Option<(&str, Option<&str>)> {
 }
 
 #[cfg(feature = "servicebus")]
-async fn service_bus(queues: &str, blobs: Option<&str>) -> Result<Storage, Error> {
+async fn service_bus(queues: &str, blobs: Option<&str>, creates: bool) -> Result<Storage, Error> {
     let missing = || {
         Error::new(
             ErrorKind::Configuration,
@@ -146,12 +160,12 @@ async fn service_bus(queues: &str, blobs: Option<&str>) -> Result<Storage, Error
     };
     let blobs = blobs.map(str::trim).filter(|blobs| !blobs.is_empty() && service_bus_string(blobs).is_none());
     let options = crate::servicebus::Options::from_connection_string(queues)?;
-    let blobs = Storage::connect(blobs.ok_or_else(missing)?).await?;
+    let blobs = connect(blobs.ok_or_else(missing)?, creates).await?;
     Ok(Storage::from(options.with_blobs_of(&blobs)))
 }
 
 #[cfg(not(feature = "servicebus"))]
-async fn service_bus(_: &str, _: Option<&str>) -> Result<Storage, Error> {
+async fn service_bus(_: &str, _: Option<&str>, _: bool) -> Result<Storage, Error> {
     Err(missing_feature("servicebus"))
 }
 

@@ -257,7 +257,8 @@ impl<'a> Bulk<'a> {
             }
             Selection::Filter(filter) => (selecting(filter), None),
             Selection::Plan(plan) => {
-                let options = DeadLetterOptions::new().filter(plan.selection()).before(plan.before);
+                let options =
+                    DeadLetterOptions::new().filter(plan.selection()).names_messages().before(plan.before);
                 (options, Some(plan.letters.len() as u64))
             }
         };

@@ -1,11 +1,13 @@
 //! Cancelling jobs from anywhere: one by its id, or all that a plan names.
 
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
 use jobqueue::__internals::{Answer, CancelRequest, Records, Requests, StoredRequest, WorkerRecord};
+use jobqueue::storage::StoreError;
 use jobqueue::{Error, ErrorKind, QueueName};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
@@ -22,6 +24,8 @@ const MAX_LOOKS: u32 = 8;
 /// The number of requests that are made at the same time, and of those that may fail in a row.
 const AT_ONCE: usize = 16;
 const MAX_FAILURES: usize = 3;
+/// The time after which a job that is sent has another time than a request, on any storage.
+const MAX_ROUNDING: Duration = Duration::from_secs(2);
 
 /// The state of a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -144,10 +148,10 @@ impl Admin {
                 plan.jobs.iter().map(|job| self.cancel_request(job)).collect::<Result<_, _>>()?;
             let all = requests.len();
             let (made, wait, failure) = self.make_requests(requests).await;
-            let notified = match made {
+            let notified = match wait {
                 // The storage takes no requests: notifications would fail as well, after all their repetitions.
-                0 => Ok(0),
-                _ => self.notify(plan, wait).await,
+                None => Ok(0),
+                Some(wait) => self.notify(plan, wait).await,
             };
             let text = match failure {
                 Some(_) => format!(
@@ -182,17 +186,18 @@ impl Admin {
     }
 
     /// Makes requests until too many fail in a row. Returns the number of those that were made, the time after which jobs that are sent are
-    /// distinct from them, and the first failure.
-    async fn make_requests(&self, requests: Vec<CancelRequest>) -> (usize, Duration, Option<Error>) {
+    /// distinct from those that stand or may stand, if there are any, and the first failure.
+    async fn make_requests(&self, requests: Vec<CancelRequest>) -> (usize, Option<Duration>, Option<Error>) {
         let make = |request: CancelRequest| async move { self.requests().make(&request).await };
         let mut answers = stream::iter(requests).map(make).buffer_unordered(AT_ONCE);
-        let (mut made, mut wait, mut failure, mut failed_in_a_row) = (0, Duration::ZERO, None, 0);
+        let (mut made, mut wait, mut failure, mut failed_in_a_row) = (0, None, None, 0);
         while failed_in_a_row < MAX_FAILURES
             && let Some(answer) = answers.next().await
         {
             match answer {
-                Ok(distinct) => (made, wait, failed_in_a_row) = (made + 1, wait.max(distinct), 0),
+                Ok(distinct) => (made, wait, failed_in_a_row) = (made + 1, wait.max(Some(distinct)), 0),
                 Err(error) => {
+                    wait = wait.max(may_stand(&error).then_some(MAX_ROUNDING));
                     failure.get_or_insert(error);
                     failed_in_a_row += 1;
                 }
@@ -207,8 +212,8 @@ impl Admin {
     /// of the filter do not count.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue, or if a job
-    /// names the batch of the filter and there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
+    /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue;
+    /// [`Conflict`](ErrorKind::Conflict) if a job names the batch of the filter and there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -313,4 +318,16 @@ impl Admin {
     fn requests(&self) -> Requests {
         Requests::new(Arc::clone(self.storage.blobs()))
     }
+}
+
+/// Returns whether a request may stand whose answer was lost.
+fn may_stand(error: &Error) -> bool {
+    let mut next = error.source();
+    while let Some(cause) = next {
+        if cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_ambiguous) {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
 }

@@ -14,7 +14,8 @@ use super::JobReference;
 use super::access::Action;
 use super::text::rfc3339;
 
-/// An action of an operator. There is one event before it begins and one when it has ended; a refused action has the last one only.
+/// An action of an operator. There is one event before it begins and one when it has ended; an action that is refused, or whose
+/// beginning cannot be recorded, has the last one only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OperatorEvent {
@@ -126,11 +127,6 @@ impl Recorders {
     }
 
     fn record(&self, event: &OperatorEvent) -> Result<(), BoxError> {
-        self.record_each(event).into_iter().collect()
-    }
-
-    /// Returns the result of each recorder.
-    fn record_each(&self, event: &OperatorEvent) -> Vec<Result<(), BoxError>> {
         guarded(|| {
             tracing::info!(
                 id = event.id,
@@ -147,7 +143,7 @@ impl Recorders {
             recorded.unwrap_or_else(|_| Err("the recorder panicked".into()))
         };
         // Each has the event, also if one of them fails.
-        self.0.iter().map(record).collect()
+        self.0.iter().map(record).fold(Ok(()), Result::and)
     }
 }
 
@@ -183,16 +179,14 @@ impl<'a> Pending<'a> {
     /// Records that the action begins. It must not if this fails.
     pub(super) fn started(&mut self) -> Result<(), Error> {
         let Some(event) = &mut self.event else { return Ok(()) };
-        let results = self.recorders.record_each(event);
+        let recorded = self.recorders.record(event);
         event.result = OperatorResult::Interrupted;
-        let recorders = self.recorders.0.iter().zip(&results);
-        let began = recorders.filter(|(_, result)| result.is_ok()).map(|(recorder, _)| Arc::clone(recorder));
-        let began = Recorders(began.collect());
-        let Err(error) = results.into_iter().collect::<Result<(), _>>() else { return Ok(()) };
+        let Err(error) = recorded else { return Ok(()) };
         let text = "nothing was changed, because the change cannot be recorded";
         event.result = OperatorResult::Failed(text.to_owned());
-        // A beginning without an end would say that a part may be done.
-        let _ = began.record(event);
+        event.at = self.runtime.clock().now();
+        // A beginning without an end would say that a part may be done. One that failed may have kept it, as a file that could not be synced.
+        let _ = self.recorders.record(event);
         self.event = None;
         Err(Error::new(ErrorKind::Storage, text).with_source(error))
     }
@@ -239,16 +233,15 @@ mod tests {
     use crate::{AccessLevel, Admin};
 
     #[tokio::test]
-    async fn beginning_that_one_of_two_recorders_refuses_has_an_end() {
+    async fn beginning_that_cannot_be_recorded_has_an_end() {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let keep = Arc::clone(&kept);
         let admin = Admin::builder(Storage::memory())
             .access(AccessLevel::Operate)
             .audit(move |event| {
                 keep.lock().map_err(|_| "poisoned")?.push(event.result.clone());
-                Ok(())
+                Err("the line is written, but not synced".into())
             })
-            .audit(|_| Err("the disk is full".into()))
             .build();
         admin.create_queue("mails").await.unwrap_err();
         let kept = kept.lock().unwrap();

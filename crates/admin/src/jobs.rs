@@ -1,10 +1,13 @@
 //! The jobs of a queue by state, where the storage shows every message.
 
+use std::collections::BTreeSet;
+
 use jobqueue::storage::{MessageId, MessageIndex, MessageState, QueueName};
 use jobqueue::{Error, ErrorKind, Storage};
 use serde::Serialize;
 
-use super::event::Deed;
+use super::event::{Changes, Deed};
+use super::explain::only_sender;
 use super::job::Stored;
 use super::membership::Memberships;
 use super::queues::not_found;
@@ -175,14 +178,14 @@ impl Admin {
     /// let delayed = admin.jobs("mails", JobState::Delayed, &JobFilter::new().key("ada")).await?;
     /// let first = &delayed.jobs[0];
     /// println!("{} is due at {}", first.id, first.due.as_deref().unwrap_or("an unknown time"));
-    /// assert!(admin.run_now(&JobReference::new("mails", &first.id)).await?);
+    /// assert!(admin.run_now(&JobReference::new("mails", &first.id)).await?.is_some());
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if the storage does not show its jobs, for dead letters, and if no search stopped where this one is to begin;
-    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue, or if a job names the batch of the filter and there is none, because it was
-    /// swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Conflict`](ErrorKind::Conflict) if a job names the batch of the filter and
+    /// there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -212,54 +215,63 @@ impl Admin {
         }
     }
 
-    /// Makes a job due now that is delayed, or that waits between two attempts. Returns false if there is no such job: it waits
-    /// already, runs, or has ended.
+    /// Makes a job due now that is delayed, or that waits between two attempts. Returns it with its sender, or `None` if there is no such
+    /// job: it waits already, runs, or has ended.
     ///
     /// # Errors
-    /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::RunNow`] is allowed; [`Invalid`](ErrorKind::Invalid) for a job with a delay of
-    /// more than 7 days that is not over, which is written in its message; and those of [`identify`](Self::identify) and of
-    /// [`jobs`](Self::jobs).
+    /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::RunNow`] is allowed; [`Invalid`](ErrorKind::Invalid) for a job whose message says
+    /// itself that it does not run before a time to come, as that of a delay of more than 7 days does, and if several senders use the id and
+    /// the reference names none; and those of [`identify`](Self::identify) and of [`jobs`](Self::jobs).
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may be due or not.
-    pub async fn run_now(&self, job: &JobReference) -> Result<bool, Error> {
+    pub async fn run_now(&self, job: &JobReference) -> Result<Option<JobReference>, Error> {
         let work = async {
             let (name, index) = (QueueName::new(&job.queue)?, self.index()?);
-            let job = &self.identify(job).await?;
-            for state in [JobState::Delayed, JobState::BackingOff] {
-                let found = self.find(job, state).await?;
-                // A worker would put the message back.
-                let written = found.as_ref().and_then(RawJob::delayed_until);
-                if let Some(until) = written.filter(|until| *until > self.clock().now()) {
-                    let text = format!(
-                        "a delay of more than 7 days is written in the message of the job, until {}: cancel it, and send it again without a delay",
-                        time(until)
-                    );
-                    return Err(Error::new(ErrorKind::Invalid, text));
-                }
-                if let Some(id) = found.and_then(|found| found.message_id) {
-                    let made = index.make_visible(&name, &MessageId::new(id)).await;
-                    return made.map_err(|error| not_found(error, &name));
-                }
+            let job = self.identify(job).await?;
+            let Some(found) = self.find_delayed(&job).await? else { return Ok(None) };
+            // A worker would put the message back.
+            if let Some(until) = found.delayed_until().filter(|until| *until > self.clock().now()) {
+                let text = format!(
+                    "the message of the job says that it does not run before {}: cancel it, and send it again without a delay",
+                    time(until)
+                );
+                return Err(Error::new(ErrorKind::Invalid, text));
             }
-            Ok(false)
+            let Some(id) = &found.message_id else { return Ok(None) };
+            let made = index.make_visible(&name, &MessageId::new(id.clone())).await;
+            let made = made.map_err(|error| not_found(error, &name))?;
+            Ok(made.then(|| found.reference()))
         };
-        let summary =
-            |made: &bool| if *made { "it is due now" } else { "it was not waiting for a time" }.to_owned();
-        self.act(Action::RunNow, Deed::of_job(job), work, summary).await
+        let changes = |made: &Option<JobReference>| {
+            let detail = if made.is_some() { "it is due now" } else { "it was not waiting for a time" };
+            Changes { detail: detail.to_owned(), jobs: made.iter().cloned().collect() }
+        };
+        self.act_on_jobs(Action::RunNow, Deed::of_job(job), work, changes).await
     }
 
-    /// Returns the message of a job in one state, however many there are.
-    async fn find(&self, job: &JobReference, state: JobState) -> Result<Option<RawJob>, Error> {
-        let mut filter = JobFilter::of(job, MAX_SEARCHED);
-        loop {
-            let page = self.jobs(&job.queue, state, &filter).await?;
-            let found = page.jobs.into_iter().next();
-            if found.is_some() || page.next.is_none() {
-                return Ok(found);
+    /// Returns the message of a job that waits for a time, however many there are. The messages of a job without a sender are all compared.
+    async fn find_delayed(&self, job: &JobReference) -> Result<Option<RawJob>, Error> {
+        let (mut first, mut sources) = (None, BTreeSet::new());
+        for state in [JobState::Delayed, JobState::BackingOff] {
+            let mut filter = JobFilter::of(job, MAX_SEARCHED).without_batches();
+            loop {
+                let page = self.jobs(&job.queue, state, &filter).await?;
+                for found in page.jobs {
+                    sources.insert(found.source.clone());
+                    first.get_or_insert(found);
+                }
+                if first.is_some() && job.source.is_some() {
+                    return Ok(first);
+                }
+                if page.next.is_none() {
+                    break;
+                }
+                filter = filter.from(page.next);
             }
-            filter = filter.from(page.next);
         }
+        only_sender(job, sources.iter().map(String::as_str))?;
+        Ok(first)
     }
 
     fn index(&self) -> Result<&dyn MessageIndex, Error> {

@@ -83,5 +83,5 @@ fn swept(batch: &str) -> Error {
         "there is no batch `{batch}`, so that nothing proves which jobs are its children; if it was swept, they still run: select them by \
          kind or key"
     );
-    Error::new(ErrorKind::NotFound, text)
+    Error::new(ErrorKind::Conflict, text)
 }

@@ -56,13 +56,17 @@ enum Replaces {
 }
 
 impl Replaces {
-    fn allows(&self, holds: &Pause) -> bool {
-        match self {
-            Self::None => false,
-            Self::Any => true,
-            // A form may change the blanks.
-            Self::Shown(text) => holds.to_string().split_whitespace().eq(text.split_whitespace()),
-        }
+    /// Fails if another pause holds than one that may be replaced, and if the one that was shown does not hold any more.
+    fn check(&self, queue: &QueueName, holds: Option<&Pause>) -> Result<(), Error> {
+        let text = match (self, holds) {
+            (Self::Any, _) | (Self::None, None) => return Ok(()),
+            (Self::Shown(shown), Some(holds)) if holds.is_shown_as(shown) => return Ok(()),
+            (_, Some(holds)) => format!(
+                "the queue `{queue}` is paused already{holds}; replace that pause, or resume the queue first"
+            ),
+            (Self::Shown(_), None) => format!("the queue `{queue}` is not paused any more"),
+        };
+        Err(Error::new(ErrorKind::Conflict, text))
     }
 }
 
@@ -94,7 +98,7 @@ impl PauseOptions {
     }
 
     /// Replaces a pause that holds if its text is still `shown`, which another operator may have seen before: that of a [`Pause`]. Blanks do
-    /// not count. Another pause is an error. It replaces [`replacing`](Self::replacing).
+    /// not count. Another pause is an error, and so is none, unless the pause that holds is the one that is to be made. It replaces [`replacing`](Self::replacing).
     pub fn replacing_shown(mut self, shown: impl fmt::Display) -> Self {
         self.replaces = Replaces::Shown(shown.to_string());
         self
@@ -112,6 +116,11 @@ impl Pause {
         let text =
             |name| metadata.get(name).map(|text| percent_decode_str(text).decode_utf8_lossy().into_owned());
         Self { by: text(PAUSED_BY), until: settings.paused_until, note: text(PAUSE_NOTE) }
+    }
+
+    /// Returns whether this is its text. A form may change the blanks.
+    fn is_shown_as(&self, text: &str) -> bool {
+        self.to_string().split_whitespace().eq(text.split_whitespace())
     }
 
     /// Replaces the pause in the metadata.
@@ -181,8 +190,8 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// As [`pause`](Self::pause); [`Conflict`](ErrorKind::Conflict) if a pause holds and is not to be [replaced](PauseOptions::replacing), or is another
-    /// than the one [shown](PauseOptions::replacing_shown);
+    /// As [`pause`](Self::pause); [`Conflict`](ErrorKind::Conflict) if a pause holds and is not to be [replaced](PauseOptions::replacing), or if it is not the
+    /// one [shown](PauseOptions::replacing_shown);
     /// [`Invalid`](ErrorKind::Invalid) for a time that has passed or is outside of the calendar, and for a note that is too long.
     ///
     /// # Cancel safety
@@ -210,10 +219,37 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the queue may or may not be paused.
     pub async fn resume(&self, queue: &str) -> Result<bool, Error> {
+        self.end_pause(queue, None).await
+    }
+
+    /// Has workers fetch from the queue again like [`resume`](Self::resume), if the text of its [`Pause`] is still `shown`, which another operator
+    /// may have replaced since. Blanks do not count.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause); [`Conflict`](ErrorKind::Conflict) if another pause holds.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the queue may or may not be paused.
+    pub async fn resume_shown(&self, queue: &str, shown: impl fmt::Display) -> Result<bool, Error> {
+        self.end_pause(queue, Some(shown.to_string())).await
+    }
+
+    async fn end_pause(&self, queue: &str, shown: Option<String>) -> Result<bool, Error> {
         let work = async {
-            // Whether the pause has ended is not asked: workers of an older version, or with another clock, may still keep it.
-            let resume = |metadata: &mut Metadata| Ok((resolve(metadata).0.paused, remove_pause(metadata)));
-            self.change_metadata(&QueueName::new(queue)?, resume).await
+            let name = QueueName::new(queue)?;
+            let resume = |metadata: &mut Metadata| {
+                // Whether the pause has ended is not asked: workers of an older version, or with another clock, may still keep it.
+                let settings = resolve(metadata).0;
+                let holds = Pause::of(metadata, &settings);
+                if settings.paused && shown.as_ref().is_some_and(|shown| !holds.is_shown_as(shown)) {
+                    let text = format!(
+                        "another pause than the one shown holds: the queue `{name}` is paused{holds}"
+                    );
+                    return Err(Error::new(ErrorKind::Conflict, text));
+                }
+                Ok((settings.paused, remove_pause(metadata)))
+            };
+            self.change_metadata(&name, resume).await
         };
         let summary = |new: &bool| if *new { "resumed".to_owned() } else { "it was not paused".to_owned() };
         self.act(Action::Resume, format!("queue {queue}"), work, summary).await
@@ -264,16 +300,16 @@ impl Admin {
                 let is_same = *holds == pause;
                 // Whoever pauses without an end does not expect that the queue resumes at the end of another pause.
                 let adds_nothing = pause.note.is_none() && pause.until.is_none() && holds.until.is_none();
-                if matches!(options.replaces, Replaces::None) && (is_same || adds_nothing) {
+                let is_unneeded = match options.replaces {
+                    Replaces::None => is_same || adds_nothing,
+                    Replaces::Shown(_) => is_same,
+                    Replaces::Any => false,
+                };
+                if is_unneeded {
                     return Ok((PauseMade::Unneeded, false));
                 }
-                if !options.replaces.allows(holds) {
-                    let text = format!(
-                        "the queue `{name}` is paused already{holds}; replace that pause, or resume the queue first"
-                    );
-                    return Err(Error::new(ErrorKind::Conflict, text));
-                }
             }
+            options.replaces.check(&name, holds.as_ref())?;
             pause.write(metadata);
             Ok((holds.map_or(PauseMade::New, PauseMade::Instead), true))
         })
@@ -282,7 +318,7 @@ impl Admin {
 }
 
 /// The effect of a request to pause a queue.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum PauseMade {
     /// It was paused already.
     Unneeded,

@@ -79,7 +79,8 @@ impl Output {
         let [made, unneeded] = texts;
         let text =
             || format!("{thing} {} {}", crate::text::clean(name), if changed { made } else { unneeded });
-        self.change(&serde_json::json!({ thing: name, "changed": changed }), text)
+        let value = serde_json::json!({ thing: name, "changed": changed });
+        if changed { self.change(&value, text) } else { self.value(&value, text) }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The storage of a command, and its access to it.
 
-use std::path::Path;
-
+use jobqueue::__internals::connect_existing;
 use jobqueue::Storage;
 use jobqueue_admin::{AccessLevel, Action, Admin};
 
@@ -57,10 +56,11 @@ impl Session {
             )));
         }
         let file = choice.storage.trim().strip_prefix("sqlite:").map(str::to_owned);
-        if let Some(file) = file.as_deref().filter(|file| !file.is_empty() && need != Need::Create) {
-            require_file(file)?;
-        }
-        let storage = connect(choice.storage.trim(), need).await?;
+        let storage = match need {
+            Need::Create => Storage::connect(&choice.storage).await?,
+            // Nothing is made at a mistyped place, nor migrated by a newer command line.
+            _ => connect_existing(&choice.storage).await?,
+        };
         let access = match need {
             Need::Read | Need::Serve => AccessLevel::ReadOnly,
             Need::Inspect => choice.access.and(&AccessLevel::only([Action::Inspect])),
@@ -105,25 +105,6 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
 
 fn is_postgres(storage: &str) -> bool {
     storage.starts_with("postgres://") || storage.starts_with("postgresql://")
-}
-
-/// Opens the storage. Tables of PostgreSQL are neither created in a mistyped database, nor migrated by a newer command line.
-async fn connect(storage: &str, need: Need) -> Result<Storage, jobqueue::Error> {
-    if !is_postgres(storage) || need == Need::Create {
-        return Storage::connect(storage).await;
-    }
-    let options = jobqueue::postgres::Options::from_connection_string(storage)?;
-    Storage::open(options.migrate(false)).await
-}
-
-/// Fails if a SQLite file is missing: opening it would create an empty one at a mistyped path.
-fn require_file(file: &str) -> Result<(), Failure> {
-    match Path::new(file).exists() {
-        true => Ok(()),
-        false => Err(Failure::Usage(format!(
-            "there is no file `{file}`; it is created when a program opens the storage, or by `jobqueue queue create`"
-        ))),
-    }
 }
 
 fn operator(global: &Global) -> String {

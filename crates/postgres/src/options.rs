@@ -1,5 +1,6 @@
 //! Options for opening a database.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::time::Duration;
 
@@ -48,8 +49,14 @@ impl Options {
     /// # Errors
     /// [`Configuration`](StoreErrorKind::Configuration) with the name of a wrong setting, never with its value.
     pub fn from_connection_string(text: &str) -> Result<Self, StoreError> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let (config, tls) = connection_string::parse(text, &variable).map_err(misconfigured)?;
+        let unreadable = RefCell::new(None);
+        let variable = |name: &str| {
+            let value = std::env::var_os(name).filter(|value| !value.is_empty())?.into_string();
+            value.map_err(|_| unreadable.replace(Some(format!("the variable {name} is not UTF-8")))).ok()
+        };
+        let parsed = connection_string::parse(text, &variable);
+        // It does not count as unset: the connection would go to another place, or without the check of the server.
+        let (config, tls) = unreadable.take().map_or(parsed, Err).map_err(misconfigured)?;
         let mut settings = Settings {
             config,
             tls,

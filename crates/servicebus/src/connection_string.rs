@@ -112,7 +112,7 @@ fn check_emulator(host: &str, key: Option<&Key>) -> Result<(), Problem> {
 }
 
 /// Returns whether the host is this machine, so that no request leaves it.
-fn is_loopback(host: &str) -> bool {
+pub(crate) fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }

@@ -55,7 +55,7 @@ impl Options {
     /// Returns options for the namespace of a connection string, by its key:
     /// `Endpoint=sb://NAMESPACE.servicebus.windows.net/;SharedAccessKeyName=…;SharedAccessKey=…`. With
     /// `UseDevelopmentEmulator=true` the connection has no TLS, and goes to this machine only, unless the key is the public `SAS_KEY_VALUE` of
-    /// the emulator. Without name and key, tokens come from Entra ID: the credential is chosen
+    /// the emulator; tokens of Entra ID go to another machine by TLS in any case. Without name and key, tokens come from Entra ID: the credential is chosen
     /// on first use, as `azure::Options::from_endpoint` does it, and the methods below
     /// fix the choice. The identity needs the role Azure Service Bus Data Owner, or Sender and Receiver for queues that exist.
     ///
@@ -78,6 +78,8 @@ impl Options {
 
     fn token(mut self, source: TokenSource) -> Self {
         self.credential = Given::Entra(source);
+        // The tokens of an emulator's key may go to another machine in the clear: it is public.
+        self.namespace.tls |= !connection_string::is_loopback(&self.namespace.host);
         self
     }
 
@@ -209,4 +211,21 @@ impl fmt::Debug for Options {
 /// The error never quotes the settings, which may hold a key.
 fn refused(problem: String) -> StoreError {
     StoreError::new(StoreErrorKind::Configuration, "open storage", "servicebus").with_detail(problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_of_entra_go_to_another_machine_by_tls() {
+        let of = |host: &str| {
+            let key = "SharedAccessKeyName=n;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true";
+            Options::from_connection_string(&format!("Endpoint=sb://{host}/;{key}")).unwrap()
+        };
+        for (host, is_encrypted) in [("live.servicebus.windows.net", true), ("localhost", false)] {
+            assert!(!of(host).namespace.tls);
+            assert_eq!(of(host).managed_identity(None).namespace.tls, is_encrypted, "{host}");
+        }
+    }
 }

@@ -22,13 +22,14 @@ pub fn chain(error: &dyn Error) -> String {
 }
 
 /// Returns whether a character is not seen itself, or changes how those around it are shown: control characters, such as line breaks and
-/// the beginnings of commands to a terminal; those that set the direction of writing; and those without width.
+/// the beginnings of commands to a terminal; those that set the direction of writing; and those
+/// without width, except the selectors of variants that follow an emoji.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e0fff}')
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Returns a text of another program with its [hidden](is_hidden) characters escaped, such as `\n` and `\u{202e}`, except those in `kept`.

@@ -32,6 +32,8 @@ pub struct DeadLetterOptions {
     pub(crate) dry_run: bool,
     pub(crate) stop: Option<CancellationToken>,
     pub(crate) before: Option<SystemTime>,
+    /// True if the filter names messages.
+    pub(super) names_messages: bool,
 }
 
 impl DeadLetterOptions {
@@ -54,6 +56,15 @@ impl DeadLetterOptions {
         filter: impl Fn(&DeadLetter, SystemTime) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.filter = Some(Arc::new(filter));
+        self
+    }
+
+    /// States that the filter names the messages of letters: one that it selects did not die after the pass had begun, because a job that
+    /// dies again is another message.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn names_messages(mut self) -> Self {
+        self.names_messages = true;
         self
     }
 

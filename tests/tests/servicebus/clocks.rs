@@ -143,3 +143,22 @@ async fn a_job_that_dies_during_a_pass_is_left_alone() {
     let rest = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(rest.moved.len(), 1, "{rest:?}");
 }
+
+// A job that dies again is another message, so that what a plan names cannot have died later.
+#[tokio::test]
+async fn letter_of_a_plan_is_taken_although_its_worker_is_ahead() {
+    let bench = Bench::new();
+    bench.storage.queue::<Work>().await.unwrap().send(&work("first")).await.unwrap();
+    let began = SystemTime::now() + Duration::from_secs(5);
+    let clock = Arc::new(ManualClock::at(SystemTime::now() + Duration::from_secs(10)));
+    let ahead = bench.storage.clone().with_runtime(Runtime::new().with_clock(clock));
+    let queue: Queue<Work> = ahead.queue().await.unwrap();
+    queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("no").await.unwrap();
+    bench.emulator.advance(MINUTE);
+    let options = DeadLetterOptions::new().filter(|_| true).before(Some(began)).dry_run(true);
+    let letters = queue.dead_letters().unwrap();
+    let report = letters.redrive(options.clone()).await.unwrap();
+    assert_eq!((report.moved.len(), report.newer), (0, 1), "{report:?}");
+    let report = letters.redrive(options.names_messages()).await.unwrap();
+    assert_eq!((report.moved.len(), report.newer), (1, 0), "{report:?}");
+}

@@ -18,6 +18,7 @@ pub use obstacle::Obstacle;
 use obstacle::{
     Looked, SEARCHED, bounds, delayed, kind_limit, queue_limit, rate_limit, unknown_kind, unseen, waits_until,
 };
+pub(super) use senders::only_sender;
 
 /// The state of a job, and the obstacles that keep it from running.
 #[derive(Debug, Clone, Serialize)]
@@ -169,11 +170,11 @@ impl Admin {
 
     /// Finds a job among the dead letters. Returns whether it is certainly not there.
     async fn find_dead(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
-        // The overview says it if their queue cannot be read.
-        if queue.dead_letters.is_none() {
-            return Ok(false);
-        }
-        let dead = self.dead_letters(&found.job.queue, &DeadLetterFilter::new()).await?;
+        let dead = match self.dead_letters(&found.job.queue, &DeadLetterFilter::new()).await {
+            // The overview says it if their queue cannot be read.
+            Err(_) if queue.dead_letters.is_none() => return Ok(false),
+            dead => dead?,
+        };
         found.find_message(dead.letters);
         Ok(dead.complete)
     }
@@ -271,6 +272,15 @@ impl Explanation {
             cancellation,
             reasons,
         }
+    }
+
+    /// Returns the reference with the sender of the job that was found, if it names none.
+    pub fn reference(&self) -> JobReference {
+        let message = self.message.as_ref().map(|message| message.source.as_str());
+        let source = message.or(self.run.as_ref().map(|run| run.source.as_str()));
+        let source = source.or(self.ended.as_ref().map(|end| end.source.as_str()));
+        let source = source.filter(|source| self.job.source.is_none() && !source.is_empty());
+        source.map_or_else(|| self.job.clone(), |source| self.job.clone().with_source(source))
     }
 
     /// Returns whether the job was put into the queue after a moment, by a redrive or a further send: an answer of then means an earlier

@@ -39,13 +39,22 @@ impl Admin {
         if let Ok(page) = self.dead_letters(&job.queue, &dead).await {
             found.extend(page.letters);
         }
-        let named = found.iter().filter(|found| found.id == job.id && !found.source.is_empty());
-        let sources: BTreeSet<&str> = named.map(|found| found.source.as_str()).collect();
-        if sources.len() > 1 {
-            let sources = Vec::from_iter(sources).join(", ");
-            let text = format!("several senders use the id `{}`; name one of them: {sources}", job.id);
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        Ok(sources.first().map_or_else(|| job.clone(), |source| job.clone().with_source(*source)))
+        let found = found.iter().filter(|found| found.id == job.id);
+        let source = only_sender(job, found.map(|found| found.source.as_str()))?;
+        Ok(source.map_or_else(|| job.clone(), |source| job.clone().with_source(source)))
     }
+}
+
+/// Returns the sender of a job, if it is known. Several are an error that lists them.
+pub(crate) fn only_sender<'a>(
+    job: &JobReference,
+    found: impl Iterator<Item = &'a str>,
+) -> Result<Option<&'a str>, Error> {
+    let sources: BTreeSet<&str> = found.filter(|source| !source.is_empty()).collect();
+    if sources.len() > 1 {
+        let sources = Vec::from_iter(sources).join(", ");
+        let text = format!("several senders use the id `{}`; name one of them: {sources}", job.id);
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    Ok(sources.first().copied())
 }

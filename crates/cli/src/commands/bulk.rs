@@ -1,7 +1,7 @@
 //! `dead redrive` and `dead purge`: many dead letters at once.
 
 use std::fmt::Display;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -67,6 +67,8 @@ pub(crate) async fn run(
             confirm::change(global, Need::Change, &change, stop).await?
         }
     };
+    let plan_file =
+        arguments.plan.as_deref().filter(|_| arguments.dry_run).map(PlanFile::create).transpose()?;
     let bar = progress_bar();
     let admin = &session.admin;
     let bulk = if purges { admin.purge(&arguments.queue) } else { admin.redrive(&arguments.queue) };
@@ -90,10 +92,7 @@ pub(crate) async fn run(
         .await;
     bar.finish_and_clear();
     let report = report?;
-    let written = match (arguments.dry_run, &arguments.plan) {
-        (true, Some(path)) => write_plan(path, &report.plan()),
-        _ => Ok(()),
-    };
+    let written = plan_file.map_or(Ok(()), |file| file.write(&report.plan()));
     let printed = match arguments.dry_run {
         true => global.output.value(&report, || text(&report, purges)),
         false => global.output.change(&report, || text(&report, purges)),
@@ -128,17 +127,44 @@ pub(super) fn read_plan<P: DeserializeOwned>(path: &Path) -> Result<P, Failure> 
     serde_json::from_slice(&text).map_err(|error| unreadable(&error))
 }
 
-pub(super) fn write_plan<P: Serialize>(path: &Path, plan: &P) -> Result<(), Failure> {
-    let json = serde_json::to_string_pretty(plan).map_err(std::io::Error::from)?;
-    let unwritable =
-        |error| Failure::Failed(format!("the plan {} cannot be written: {error}", path.display()));
-    let mut options = OpenOptions::new();
-    // It names people and jobs: not everybody on the machine reads it.
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
-    // A plan of another operator stays: with another content it would be executed without having been read.
-    let file = options.write(true).create_new(true).open(path);
-    file.and_then(|mut file| file.write_all(format!("{json}\n").as_bytes())).map_err(unwritable)
+/// The file into which a dry run writes its plan. It is removed unless it is written.
+pub(super) struct PlanFile<'a> {
+    path: &'a Path,
+    file: File,
+    is_written: bool,
+}
+
+impl<'a> PlanFile<'a> {
+    /// Creates the file, before a look that may take minutes.
+    pub(super) fn create(path: &'a Path) -> Result<Self, Failure> {
+        let mut options = OpenOptions::new();
+        // It names people and jobs: not everybody on the machine reads it.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
+        // A plan of another operator stays: with another content it would be executed without having been read.
+        let file = options.write(true).create_new(true).open(path);
+        let file = file.map_err(|error| unwritable(path, &error))?;
+        Ok(Self { path, file, is_written: false })
+    }
+
+    pub(super) fn write<P: Serialize>(mut self, plan: &P) -> Result<(), Failure> {
+        let json = serde_json::to_string_pretty(plan).map_err(std::io::Error::from)?;
+        let written = self.file.write_all(format!("{json}\n").as_bytes());
+        self.is_written = written.is_ok();
+        written.map_err(|error| unwritable(self.path, &error))
+    }
+}
+
+impl Drop for PlanFile<'_> {
+    fn drop(&mut self) {
+        if !self.is_written {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
+}
+
+fn unwritable(path: &Path, error: &dyn Display) -> Failure {
+    Failure::Failed(format!("the plan {} cannot be written: {error}", path.display()))
 }
 
 /// Opens the storage for a purge, and asks for the name of the queue before it.
@@ -229,11 +255,14 @@ fn verdict(report: &BulkReport, purges: bool, stop: &CancellationToken) -> Resul
     }
     match (report.count, report.skipped.len()) {
         (_, 0) if !report.complete => {
-            let unseen = report
-                .unseen
-                .map_or_else(|| "an unknown number of".to_owned(), |count| format!("about {count}"));
+            let unseen = match report.unseen {
+                Some(count) => format!("about {count} dead letters are there that were not looked at"),
+                None => {
+                    "there may be dead letters that were not looked at, which cannot be counted".to_owned()
+                }
+            };
             Err(Failure::Failed(format!(
-                "{unseen} dead letters are there that were not looked at: others hold them for up to 10 minutes, or they came meanwhile"
+                "{unseen}: others hold them for up to 10 minutes, or they came meanwhile"
             )))
         }
         (_, 0) if purges && report.payloads_left > 0 => {

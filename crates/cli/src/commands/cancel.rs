@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use jobqueue_admin::{CancelPlan, Cancellation, JobFilter, JobPlace, JobReference};
+use jobqueue_admin::{CancelPlan, CancelReport, Cancellation, JobFilter, JobPlace, JobReference};
 use tokio_util::sync::CancellationToken;
 
-use super::bulk::{NAMED, read_plan, write_plan};
+use super::bulk::{NAMED, PlanFile, read_plan};
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
@@ -72,13 +72,8 @@ pub(crate) async fn run(
     arguments: CancelArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    if let (true, [job]) = (arguments.status, &arguments.references()[..]) {
-        let session = Session::open(global, Need::Read).await?;
-        let cancellation = session.admin.cancellation(job).await?;
-        return global.output.value(&cancellation, || text(&cancellation));
-    }
     if arguments.status {
-        return Err(Failure::Usage("--status shows one job".to_owned()));
+        return status(global, &arguments.references()).await;
     }
     let session = match arguments.dry_run {
         true => Session::open(global, Need::Read).await?,
@@ -87,6 +82,8 @@ pub(crate) async fn run(
             confirm::change(global, Need::Change, &change, stop).await?
         }
     };
+    let plan_file =
+        arguments.plan.as_deref().filter(|_| arguments.dry_run).map(PlanFile::create).transpose()?;
     let plan = plan(&session, &arguments).await?;
     if !plan.complete {
         say(why_incomplete(&arguments, &session));
@@ -95,28 +92,42 @@ pub(crate) async fn run(
         return Err(Failure::NothingMatched("no job matches".to_owned()));
     }
     if arguments.dry_run {
-        let written = arguments.plan.as_deref().map_or(Ok(()), |path| write_plan(path, &plan));
+        let written = plan_file.map_or(Ok(()), |file| file.write(&plan));
         return written.and(global.output.value(&plan, || preview(&plan)));
     }
     if plan.jobs.is_empty() {
         return Err(Failure::Failed("no job was found that matches, and nothing was changed".to_owned()));
     }
     let report = session.admin.cancel_all(&plan).await?;
-    let printed = global.output.change(&report, || {
-        let jobs = things(report.jobs.len(), "job");
-        match report.workers {
-            0 => format!(
-                "requested for {jobs}; no worker serves the queue, so the next worker to start handles it"
-            ),
-            workers => format!(
-                "requested for {jobs} from {}. Add --status to an id to see the result",
-                things(workers as usize, "worker")
-            ),
-        }
-    });
+    let printed = global.output.change(&report, || requested(&report));
     match report.complete {
         true => printed,
         false => printed.and(Err(Failure::Failed("more jobs may match than were cancelled".to_owned()))),
+    }
+}
+
+async fn status(global: &Global, jobs: &[JobReference]) -> Result<(), Failure> {
+    let [job] = jobs else { return Err(Failure::Usage("--status shows one job".to_owned())) };
+    let admin = Session::open(global, Need::Read).await?.admin;
+    let cancellation = admin.cancellation(&admin.identify(job).await?).await?;
+    global.output.value(&cancellation, || text(&cancellation))
+}
+
+fn requested(report: &CancelReport) -> String {
+    let mut jobs = things(report.jobs.len(), "job");
+    if let [JobReference { source: Some(source), .. }] = &report.jobs[..] {
+        jobs.push_str(&format!(" of {}", clean(source)));
+    }
+    match report.workers {
+        0 => {
+            format!(
+                "requested for {jobs}; no worker serves the queue, so the next worker to start handles it"
+            )
+        }
+        workers => format!(
+            "requested for {jobs} from {}. Add --status to an id to see the result",
+            things(workers as usize, "worker")
+        ),
     }
 }
 
@@ -164,13 +175,13 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
 
 /// Returns the job with its sender. Fails if there is certainly no such job, or if it has ended: its request would stand for 30 days.
 async fn require(session: &Session, job: &JobReference) -> Result<JobReference, Failure> {
-    let job = session.admin.identify(job).await?;
-    let found = session.admin.explain(&job).await?;
+    let found = session.admin.explain(&session.admin.identify(job).await?).await?;
+    let job = found.reference();
     if found.has_ended {
         return Err(Failure::NothingMatched(format!("nothing was changed: `{}`: {}", job.id, found.summary)));
     }
-    if matches!(found.place, JobPlace::Unseen | JobPlace::Dead) {
-        let of_any = if job.source.is_none() { ", for the job of any sender" } else { "" };
+    let of_any = if job.source.is_none() { ", for the job of any sender" } else { "" };
+    if !of_any.is_empty() || matches!(found.place, JobPlace::Unseen | JobPlace::Dead | JobPlace::Ended) {
         say(&format!("`{}`: {} The request stands for 30 days{of_any}", job.id, found.summary));
     }
     Ok(job)

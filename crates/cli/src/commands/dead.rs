@@ -171,7 +171,7 @@ async fn outcome(
     let printed = global.output.value(&outcome, || {
         let PlanOutcome { left, open, ended, dead_again, unknown, .. } = &outcome;
         let mut text = format!(
-            "{ended} ended, {open} wait or run, {} died again, {left} were not put back, {unknown} unknown\n",
+            "{ended} ended, {open} wait or run, {} died again, {left} are dead letters, {unknown} unknown\n",
             dead_again.len()
         );
         for died in dead_again.iter().take(bulk::NAMED) {

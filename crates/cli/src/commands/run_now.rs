@@ -15,8 +15,7 @@ pub(crate) async fn run(
     let job = arguments.reference();
     let change = format!("run the job `{}` of `{}` now", job.id, job.queue);
     let session = confirm::change(global, Need::Change, &change, stop).await?;
-    let job = session.admin.identify(&job).await?;
-    if session.admin.run_now(&job).await? {
+    if let Some(job) = session.admin.run_now(&job).await? {
         return global.output.change(&job, || "the job is due now".to_owned());
     }
     let text = "no such job waits for a time; `jobqueue explain` tells where it is";

@@ -65,11 +65,12 @@ pub(crate) async fn run(
         SettingsCommand::Apply(wanted) => {
             let session = Session::open(global, Need::Change).await?;
             let plan = plan(&session, &wanted).await?;
-            if !plan.is_empty() {
-                let change = format!("change {} settings of `{}`", plan.changes.len(), wanted.queue);
-                confirm::production(&session, global.yes, &change, stop).await?;
-                session.admin.apply_settings(&plan).await?;
+            if plan.is_empty() {
+                return global.output.value(&plan, || show(&plan));
             }
+            let change = format!("change {} settings of `{}`", plan.changes.len(), wanted.queue);
+            confirm::production(&session, global.yes, &change, stop).await?;
+            session.admin.apply_settings(&plan).await?;
             global.output.change(&plan, || show(&plan))
         }
     }

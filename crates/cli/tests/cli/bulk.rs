@@ -208,3 +208,15 @@ fn plan_of_a_colleague_is_not_overwritten() {
         assert_eq!(std::fs::read_to_string(&plan).unwrap(), text);
     }
 }
+
+#[test]
+fn no_plan_is_left_where_nothing_matched() {
+    let place = Place::with_mails(1, 1);
+    let plan = place.path("plan.json");
+    let path = plan.to_str().unwrap();
+    for arguments in [["cancel", "mails", "--kind", "none"], ["dead", "redrive", "no-such-queue", "--all"]] {
+        let nothing = place.run(&[&arguments[..], &["--dry-run", "--plan", path]].concat());
+        assert_eq!(nothing.status.code(), Some(3), "{}", error_text(&nothing));
+        assert!(!plan.exists(), "{arguments:?}");
+    }
+}

@@ -73,6 +73,7 @@ fn variable_that_is_no_text_is_not_taken_for_unset() {
     let no_text = OsStr::from_bytes(b"sqlite:/tmp/d\xe9v.db");
     for (variable, arguments) in [
         ("JOBQUEUE_STORAGE", &["queues"][..]),
+        ("PGSSLMODE", &["queues", "--storage", "postgres://localhost/shop"]),
         (
             "JOBQUEUE_METRICS_TOKEN",
             &["serve", "--read-only", "--storage", &place.storage, "--listen", "127.0.0.1:0"],
@@ -90,6 +91,21 @@ fn missing_storage_is_told_with_what_to_do() {
     let output = place.without_storage(&["queues"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(error_text(&output).contains("JOBQUEUE_STORAGE"), "{}", error_text(&output));
+}
+
+// Its blobs may be in a storage of their own.
+#[test]
+fn command_that_reads_creates_no_storage() {
+    let place = Place::new();
+    let missing = place.path("missing.db");
+    let file = format!("sqlite:{}", missing.display());
+    let queues = "Endpoint=sb://localhost/;SharedAccessKeyName=n;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true";
+    for storage in [file.clone(), format!("{queues};Blobs={file}")] {
+        let output = place.without_storage(&["queues"]).env("JOBQUEUE_STORAGE", &storage).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{storage}: {}", error_text(&output));
+        assert!(error_text(&output).contains("there is no file"), "{}", error_text(&output));
+        assert!(!missing.exists(), "{storage}");
+    }
 }
 
 #[test]

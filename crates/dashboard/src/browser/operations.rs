@@ -3,7 +3,7 @@
 //! Only a preview takes a filter. A redrive and a purge take a plan: the jobs of a preview, or one job by name.
 
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan};
 use tokio::sync::watch;
@@ -19,6 +19,8 @@ const AT_ONCE: usize = 8;
 
 /// The number of operations whose reports are kept.
 const KEPT: usize = 50;
+/// The time for which the last operation of each operator is kept.
+const LAST_KEPT: Duration = Duration::from_secs(3_600);
 /// The number of dead letters in kept reports and plans beyond which the oldest is forgotten: each has some 500 bytes.
 const KEPT_LETTERS: u64 = 500_000;
 
@@ -164,7 +166,7 @@ impl Operations {
                 )));
             }
             while (all.len() >= KEPT || all.iter().map(|other| other.letters()).sum::<u64>() > KEPT_LETTERS)
-                && let Some(oldest) = oldest_to_forget(&all)
+                && let Some(oldest) = oldest_to_forget(&all, operation.started)
             {
                 all.remove(oldest);
             }
@@ -191,11 +193,13 @@ impl Operations {
     }
 }
 
-/// Returns the first operation that has ended, except the last one of each operator: its page is open, with the preview that the operator
-/// is about to execute.
-fn oldest_to_forget(all: &[Arc<Operation>]) -> Option<usize> {
+/// Returns the first operation that has ended, except the last one of each operator for an hour: its page is open, with the preview that the
+/// operator is about to execute.
+fn oldest_to_forget(all: &[Arc<Operation>], now: SystemTime) -> Option<usize> {
     all.iter().enumerate().position(|(at, one)| {
-        !one.is_running() && all[at + 1..].iter().any(|later| later.operator == one.operator)
+        let is_last = all[at + 1..].iter().all(|later| later.operator != one.operator);
+        let is_new = now.duration_since(one.started).is_ok_and(|age| age < LAST_KEPT);
+        !one.is_running() && !(is_last && is_new)
     })
 }
 
@@ -228,5 +232,10 @@ mod tests {
         }
         assert!(operations.find(&preview).is_some() && operations.find(&first).is_none());
         assert!(operations.of_queue("mails").len() <= KEPT);
+        let all = lock(&operations.all);
+        assert_eq!(all[0].id, preview);
+        assert_ne!(oldest_to_forget(&all, SystemTime::now()), Some(0));
+        // Each visitor of a page behind a proxy may be an operator.
+        assert_eq!(oldest_to_forget(&all, SystemTime::now() + LAST_KEPT), Some(0));
     }
 }

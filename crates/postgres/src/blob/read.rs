@@ -1,9 +1,11 @@
 //! Reads and lists blobs.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
 use tokio_postgres::types::Type;
 
-use super::row::{BlobRow, blob_columns, has_container};
+use super::row::{BlobRow, blob_columns};
 use super::size::{MAX_BLOB_BYTES, further_time};
 use crate::database::Call;
 use crate::store::Store;
@@ -26,6 +28,9 @@ const LIST: &str = concat!(
     ", jobqueue.now() FROM jobqueue.container c JOIN jobqueue.blob b ON b.container = c.id
     WHERE c.name = $1 AND b.name >= $2 AND b.name > $3 ORDER BY b.name LIMIT $4"
 );
+
+/// The time of a listing without a row that has it.
+const TIME: &str = "SELECT jobqueue.now(), EXISTS (SELECT FROM jobqueue.container WHERE name = $1)";
 
 impl Store {
     /// Reads a blob of at most `max_bytes` bytes.
@@ -72,9 +77,6 @@ impl Store {
             (&most as _, Type::INT8),
         ];
         let rows = self.database.query(call, LIST, &values).await?;
-        if rows.is_empty() && !has_container(&self.database, call, container).await? {
-            return Err(call.refuse(StoreErrorKind::ContainerNotFound));
-        }
         let mut listing = BlobListing::default();
         for row in &rows {
             let found = BlobRow::read(call, row)?;
@@ -90,6 +92,18 @@ impl Store {
             let properties = found.properties(now);
             listing.blobs.push((found.name, properties));
         }
+        if listing.now.is_none() {
+            listing.now = Some(self.time_of(call, container).await?);
+        }
         Ok(listing)
+    }
+
+    /// Returns the time, if the container exists. The refusal has it too.
+    async fn time_of(&self, call: Call<'_>, container: &ContainerName) -> Result<SystemTime, StoreError> {
+        let rows = self.database.query(call, TIME, &[(&container.as_str() as _, Type::TEXT)]).await?;
+        let missing = || call.refuse(StoreErrorKind::ContainerNotFound);
+        let row = rows.first().ok_or_else(missing)?;
+        let now = to_instant(call.get(row, 0)?);
+        if call.get(row, 1)? { Ok(now) } else { Err(missing().with_answered_at(now)) }
     }
 }

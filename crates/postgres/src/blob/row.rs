@@ -9,9 +9,7 @@ use crate::database::{Call, Database};
 use crate::metadata;
 use crate::time::{from_instant, to_duration, to_instant, to_millis};
 use jobqueue_storage::rules::lease::BlobLease;
-use jobqueue_storage::{
-    BlobName, BlobProperties, ContainerName, ETag, LeaseId, Metadata, StoreError, StoreErrorKind,
-};
+use jobqueue_storage::{BlobName, BlobProperties, ETag, LeaseId, Metadata, StoreError, StoreErrorKind};
 
 /// Builds the columns that [`BlobRow::read`] reads from the first on.
 macro_rules! blob_columns {
@@ -126,17 +124,6 @@ fn read_lease(call: Call<'_>, row: &Row) -> Result<BlobLease, StoreError> {
         return Err(call.refuse(StoreErrorKind::Corrupt).with_detail("a lease of a blob is malformed"));
     };
     Ok(BlobLease::Held { id, duration: to_duration(millis), until: to_instant(until) })
-}
-
-/// Returns whether a container exists.
-pub(super) async fn has_container(
-    database: &Database,
-    call: Call<'_>,
-    container: &ContainerName,
-) -> Result<bool, StoreError> {
-    const SQL: &str = "SELECT id FROM jobqueue.container WHERE name = $1";
-    let rows = database.query(call, SQL, &[(&container.as_str(), Type::TEXT)]).await?;
-    Ok(!rows.is_empty())
 }
 
 #[cfg(test)]

@@ -170,7 +170,12 @@ async fn what_an_audit_cannot_record_is_not_done() {
     let error = purge().await.unwrap_err();
     assert!(error.to_string().starts_with("nothing was changed"), "{error}");
     assert_eq!(admin.queue("mails").await.unwrap().dead_letters, Some(3));
-    assert!(events.lock().unwrap().is_empty());
+    let recorded = events.lock().unwrap().clone();
+    // The recorder may have kept the beginning.
+    assert!(
+        matches!(&recorded[..], [end] if matches!(end.result, OperatorResult::Failed(_))),
+        "{recorded:?}"
+    );
 
     let (admin, events) = audited(&storage, |event| matches!(event.result, OperatorResult::Done(_)));
     let error = admin.purge("mails").filter(DeadLetterFilter::all()).run().await.unwrap_err();

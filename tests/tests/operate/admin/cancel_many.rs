@@ -118,7 +118,7 @@ async fn children_of_a_swept_batch_are_not_said_to_be_none() {
     assert_eq!(sweep_batches(&storage, everything).await.unwrap(), 1);
     let admin = operator(&storage);
     let error = admin.plan_cancel("tasks", &mosaic).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(error.kind(), ErrorKind::Conflict, "scripts take `NotFound` for nothing to do");
     assert!(error.to_string().contains("select them by kind or key"), "{error}");
     let plan = admin.plan_cancel("tasks", &JobFilter::new().batch("other")).await.unwrap();
     assert!(plan.jobs.is_empty() && plan.complete, "no job names this batch");
@@ -215,6 +215,15 @@ async fn cancellation_ends_when_the_storage_takes_no_requests() {
     assert!(error.to_string().starts_with("0 of 1000 jobs"), "{error:?}");
     assert!(faulty.calls_of(Operation::PutBlob) < 200, "{}", faulty.calls_of(Operation::PutBlob));
     assert_eq!(faulty.calls_of(Operation::ListBlobs), 0, "no worker is notified of nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_are_notified_of_a_request_that_may_stand() {
+    let faulty = Faulty::quiet(&in_memory());
+    faulty.plan_always(Operation::PutBlob, Fault::DropAnswer(StoreErrorKind::Unavailable));
+    let admin = operator(&faulty.storage());
+    admin.cancel(&JobReference::new("tasks", "a")).await.unwrap_err();
+    assert!(faulty.calls_of(Operation::ListBlobs) > 0, "the request stands");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jobqueue::storage::{GetMessages, Operation, PutMessage, QueueName, StoreErrorKind, UpdateMessage};
 use jobqueue::{JobError, JobInfo, Storage, Worker};
-use jobqueue_admin::{AccessLevel, Admin, BulkReport, DeadLetterFilter, JobState, OperatorResult, RawSend};
+use jobqueue_admin::{
+    AccessLevel, Admin, BulkReport, DeadLetterFilter, JobPlace, JobState, OperatorResult, RawSend,
+};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::Task;
 use tokio_util::sync::CancellationToken;
@@ -365,10 +367,13 @@ async fn dead_letters_that_cannot_be_counted_can_be_listed_and_put_back() {
     let inner = Storage::memory();
     with_dead_letters(&inner, 3).await;
     let faulty = Faulty::new(&inner);
-    faulty.plan_always(Operation::QueueProperties, Fault::Refuse(StoreErrorKind::Unsupported));
+    let unsupported = Fault::Refuse(StoreErrorKind::Unsupported);
+    faulty.on(Operation::QueueProperties, move |call| (call.subject != QUEUE).then_some(unsupported));
     let admin = operator(&faulty.storage());
     let page = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
     assert_eq!((page.letters.len(), page.complete), (3, false));
+    let first = admin.explain(&page.letters[0].reference()).await.unwrap();
+    assert_eq!(first.place, JobPlace::Dead, "{}", first.summary);
     let all = DeadLetterFilter::all();
     let mut totals = Vec::new();
     let preview = admin.redrive(QUEUE).filter(all.clone()).dry_run(true);

@@ -118,6 +118,7 @@ async fn end_in_the_journal_is_no_proof_while_messages_are_not_shown() {
     run().await;
     let (found, codes) = explain(&storage, &done).await;
     assert!(found.place == JobPlace::Ended && codes.is_empty(), "{codes:?}");
+    assert!(found.job.source.is_none() && found.reference().source.is_some(), "its end has its sender");
     for number in 0..40 {
         send(&storage, &number.to_string(), SendOptions::new()).await;
     }

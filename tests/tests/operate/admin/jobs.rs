@@ -82,11 +82,14 @@ async fn hidden_jobs_are_due_when_an_operator_says_so() {
     for (storage, _folder) in storages().await {
         let admin = operator(&storage);
         for id in ["delayed", "failed"] {
-            assert!(admin.run_now(&JobReference::new("mails", id)).await.unwrap(), "{id}");
-            assert!(!admin.run_now(&JobReference::new("mails", id)).await.unwrap(), "{id} is due already");
+            assert!(admin.run_now(&JobReference::new("mails", id)).await.unwrap().is_some(), "{id}");
+            assert!(
+                admin.run_now(&JobReference::new("mails", id)).await.unwrap().is_none(),
+                "{id} is due already"
+            );
         }
         for id in ["running", "first", "nobody"] {
-            assert!(!admin.run_now(&JobReference::new("mails", id)).await.unwrap(), "{id}");
+            assert!(admin.run_now(&JobReference::new("mails", id)).await.unwrap().is_none(), "{id}");
         }
         let done = |_: Mail| async { Ok::<(), JobError>(()) };
         let worker = Worker::builder(storage.clone()).handle(done).build().unwrap();
@@ -117,4 +120,26 @@ async fn explanation_finds_a_job_in_every_state_and_in_the_history() {
         assert!(ended.summary.starts_with("It has ended: completed at "), "{}", ended.summary);
         assert!(ended.reasons.is_empty(), "{:?}", ended.reasons);
     }
+}
+
+// More jobs are due before them than `identify` reads.
+#[tokio::test]
+async fn job_behind_thousands_is_made_due_with_its_sender() {
+    let storage = Storage::memory();
+    let mails = storage.queue::<Mail>().await.unwrap();
+    let before = (0..10_001).map(|_| mail("ada"));
+    for sent in mails.send_all(before).delay(HOUR).await.unwrap() {
+        let _ = sent.unwrap();
+    }
+    for (source, id) in [("/shop", "7"), ("/bank", "7"), ("/bank", "8")] {
+        mails.send(&mail("bob")).id(id).source(source).delay(2 * HOUR).await.unwrap();
+    }
+    let admin = operator(&storage);
+    let refused = admin.run_now(&JobReference::new("mails", "7")).await.unwrap_err();
+    assert!(
+        refused.kind() == ErrorKind::Invalid && refused.to_string().contains("/bank, /shop"),
+        "{refused}"
+    );
+    let made = admin.run_now(&JobReference::new("mails", "8")).await.unwrap();
+    assert_eq!(made, Some(JobReference::new("mails", "8").with_source("/bank")));
 }

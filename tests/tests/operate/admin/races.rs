@@ -136,3 +136,26 @@ async fn change_that_another_program_meets_is_reported_as_made() {
         assert_eq!(queue.settings["poisonthreshold"], "7");
     }
 }
+
+// The second attempt finds the pause of the first.
+#[tokio::test(start_paused = true)]
+async fn pause_that_replaces_another_and_is_met_is_no_conflict_with_itself() {
+    let storage = in_memory();
+    let faulty = written_twice(&storage).await;
+    let (admin, events) = watched(&faulty, AccessLevel::Operate);
+    assert!(
+        operator(&storage).pause_with("mails", PauseOptions::new().note("the bank is down")).await.unwrap()
+    );
+    let shown = operator(&storage).queue("mails").await.unwrap().pause.unwrap();
+    let deploy = PauseOptions::new().note("deploy").replacing_shown(shown);
+    assert!(admin.pause_with("mails", deploy.clone()).await.unwrap());
+    let made = OperatorResult::Done("paused; before it was paused by ada (the bank is down)".to_owned());
+    assert_eq!(events.lock().unwrap().last().unwrap().result, made);
+    assert!(
+        !admin.pause_with("mails", deploy.clone()).await.unwrap(),
+        "a repeated request finds its own pause"
+    );
+    assert!(admin.resume("mails").await.unwrap());
+    let error = admin.pause_with("mails", deploy).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "the pause that was shown has ended");
+}

@@ -100,7 +100,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         path: path(&job),
         // Of several senders' jobs with this id, the one that is shown.
         letter: message.map(letter_query).unwrap_or_default(),
-        query: query(&of_sender(&job, &found)),
+        // The address may leave the sender out.
+        query: query(&found.reference()),
         place,
         summary,
         reasons,
@@ -122,13 +123,6 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         layout,
     };
     Ok(Answer::Page(page.render()?))
-}
-
-/// Returns the reference with the sender of the job that is shown: the address may leave it out.
-fn of_sender(job: &JobReference, found: &Explanation) -> JobReference {
-    let run = found.run.as_ref().map(|run| run.source.as_str());
-    let source = found.message.as_ref().map(|message| message.source.as_str()).or(run);
-    job.clone().given(source.filter(|source| !source.is_empty()), JobReference::with_source)
 }
 
 /// Returns the path and the text of the batch that the job belongs to.

@@ -142,7 +142,12 @@ pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<
 
 pub(crate) async fn resume(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    let done = if request.admin.resume(name).await? { "resumed" } else { "unchanged" };
+    // The pause that the page has shown, if it has shown one.
+    let resumed = match fields.text("shown") {
+        Some(_) => request.admin.resume_shown(name, fields.shown("pause")).await?,
+        None => request.admin.resume(name).await?,
+    };
+    let done = if resumed { "resumed" } else { "unchanged" };
     Ok(to(name, done))
 }
 

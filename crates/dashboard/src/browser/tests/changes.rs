@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::support::{Answer, Browser, filled, operate, reject_all, send};
 use crate::{Dashboard, Field, Shown};
 
-async fn mails(storage: &Storage) -> QueueOverview {
+pub(super) async fn mails(storage: &Storage) -> QueueOverview {
     operate(storage).queue("mails").await.unwrap()
 }
 
@@ -72,12 +72,11 @@ async fn pause_shows_its_end_its_author_and_its_note() {
         page.contains("&#60;b&#62;the bank&#60;/b&#62; is down") && page.contains("By <bdi>ada</bdi>"),
         "{page}"
     );
-    assert!(page.contains("Until <time"), "{page}");
+    assert!(page.contains("Until <time") && page.contains("Replace the pause"), "{page}");
     let refused = browser.post("/do/pause", &[("queue", "mails"), ("for", "soon")]).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     let others = [("queue", "mails"), ("note", "deploy")];
     assert_eq!(browser.post("/do/pause", &others).await.status, StatusCode::CONFLICT);
-    assert!(page.contains("Replace the pause"), "{page}");
     let (_, shown) = page.split_once("name=\"pause\" value=\"").unwrap();
     let shown = shown.split('"').next().unwrap().replace("&#60;", "<").replace("&#62;", ">");
     let replace = [others[0], others[1], ("replace", "1"), ("pause", shown.as_str())];
@@ -85,7 +84,8 @@ async fn pause_shows_its_end_its_author_and_its_note() {
     assert_eq!(replaced.location(), "../queues/mails?done=paused");
     assert_eq!(mails(&storage).await.pause.unwrap().note.as_deref(), Some("deploy"));
     // A page that shows the former pause replaces only that.
-    assert_eq!(browser.post("/do/pause", &replace).await.status, StatusCode::CONFLICT);
+    let former = [others[0], ("note", "a migration"), replace[2], replace[3]];
+    assert_eq!(browser.post("/do/pause", &former).await.status, StatusCode::CONFLICT);
 }
 
 #[tokio::test]
