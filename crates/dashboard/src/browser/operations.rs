@@ -199,7 +199,7 @@ fn oldest_to_forget(all: &[Arc<Operation>], now: SystemTime) -> Option<usize> {
     all.iter().enumerate().position(|(at, one)| {
         let is_last = all[at + 1..].iter().all(|later| later.operator != one.operator);
         let is_new = now.duration_since(one.started).is_ok_and(|age| age < LAST_KEPT);
-        !one.is_running() && !(is_last && is_new)
+        !(one.is_running() || is_last && is_new)
     })
 }
 

@@ -80,7 +80,10 @@ impl Store {
         Ok(Received::new(found.messages).with_next_visible_in(next.filter(|_| !is_full)))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the request, its connection and what is known of former scans")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the request, its connection and what is known of former scans"
+    )]
     async fn claim<F: FnOnce(Object)>(
         &self,
         client: ScopeGuard<Object, F>,

@@ -172,7 +172,7 @@ impl World {
         let put = || PutMessage::new(text).with_group(group.clone()).with_job("/test", id);
         let queues = self.processes[process].queues();
         again(async || queues.put(&self.queue, put()).await).await.0.unwrap();
-        let group = group.unwrap_or_else(|| id.to_owned());
+        let group = group.unwrap_or_else(|| format!("/test {id}"));
         self.home.insert(text.to_owned(), group.clone());
         let message =
             Message { texts: vec![text.to_owned()], deliveries: 0, not_before: None, may_be_gone: false };
