@@ -1,11 +1,12 @@
 //! A job as raw data, read from its message without its type.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use jobqueue::__internals::{ClaimedChild, RunningJob, past_dead_letters, unwrap_unreadable};
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
+use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::{Envelope, Parsed, parse};
 use jobqueue_message::times::parse_rfc3339;
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,23 @@ impl JobReference {
     /// Returns whether this is the job with these attributes.
     pub(super) fn is(&self, source: &str, id: &str) -> bool {
         self.id == id && self.source.as_deref().is_none_or(|own| own == source)
+    }
+
+    /// Returns the sender of the job, if one was found.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if several senders use the id: the text lists them.
+    pub(super) fn only_sender<'a>(
+        &self,
+        found: impl Iterator<Item = &'a str>,
+    ) -> Result<Option<&'a str>, Error> {
+        let sources: BTreeSet<&str> = found.filter(|source| !source.is_empty()).collect();
+        if sources.len() > 1 {
+            let sources = Vec::from_iter(sources).join(", ");
+            let text = format!("several senders use the id `{}`; name one of them: {sources}", self.id);
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        Ok(sources.first().copied())
     }
 }
 

@@ -7,7 +7,6 @@ use jobqueue::{Error, ErrorKind, Storage};
 use serde::Serialize;
 
 use super::event::{Changes, Deed};
-use super::explain::only_sender;
 use super::job::Stored;
 use super::membership::Memberships;
 use super::queues::not_found;
@@ -270,7 +269,7 @@ impl Admin {
                 filter = filter.from(page.next);
             }
         }
-        only_sender(job, sources.iter().map(String::as_str))?;
+        job.only_sender(sources.iter().map(String::as_str))?;
         Ok(first)
     }
 

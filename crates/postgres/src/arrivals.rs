@@ -81,7 +81,7 @@ impl ArrivalHub {
         self.announces.store(are_announced, Ordering::Release);
     }
 
-    /// Returns whether anybody has waited for messages.
+    /// Returns whether a caller has waited for messages.
     pub(crate) fn has_subscriptions(&self) -> bool {
         !lock(&self.notifiers).is_empty()
     }

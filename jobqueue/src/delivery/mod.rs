@@ -27,6 +27,10 @@ mod executor;
 mod forged_history;
 mod hook;
 mod hooks;
+#[cfg_attr(
+    not(feature = "sqlite"),
+    allow(dead_code, reason = "only on SQLite a transaction can complete a job")
+)]
 mod in_transaction;
 mod leased_job;
 mod message_changes;

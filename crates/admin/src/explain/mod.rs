@@ -18,7 +18,6 @@ pub use obstacle::Obstacle;
 use obstacle::{
     Looked, SEARCHED, bounds, delayed, kind_limit, queue_limit, rate_limit, unknown_kind, unseen, waits_until,
 };
-pub(super) use senders::only_sender;
 
 /// The state of a job, and the obstacles that keep it from running.
 #[derive(Debug, Clone, Serialize)]

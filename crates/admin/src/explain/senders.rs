@@ -1,8 +1,6 @@
 //! The sender of a job that is named by its id alone.
 
-use std::collections::BTreeSet;
-
-use jobqueue::{Error, ErrorKind};
+use jobqueue::Error;
 
 use super::obstacle::SEARCHED;
 use crate::{Admin, DeadLetterFilter, JobFilter, JobReference, JobState, RawJob};
@@ -16,8 +14,8 @@ impl Admin {
     /// [`explain`](Self::explain) looks, and at no history; a reference with a sender costs nothing.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) if several senders use the id: the text lists them. [`NotFound`](ErrorKind::NotFound) if there is no
-    /// such queue; [`Storage`](ErrorKind::Storage) when something cannot be read.
+    /// [`Invalid`](jobqueue::ErrorKind::Invalid) if several senders use the id: the text lists them. [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no
+    /// such queue; [`Storage`](jobqueue::ErrorKind::Storage) when something cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -40,21 +38,7 @@ impl Admin {
             found.extend(page.letters);
         }
         let found = found.iter().filter(|found| found.id == job.id);
-        let source = only_sender(job, found.map(|found| found.source.as_str()))?;
+        let source = job.only_sender(found.map(|found| found.source.as_str()))?;
         Ok(source.map_or_else(|| job.clone(), |source| job.clone().with_source(source)))
     }
-}
-
-/// Returns the sender of a job, if it is known. Several are an error that lists them.
-pub(crate) fn only_sender<'a>(
-    job: &JobReference,
-    found: impl Iterator<Item = &'a str>,
-) -> Result<Option<&'a str>, Error> {
-    let sources: BTreeSet<&str> = found.filter(|source| !source.is_empty()).collect();
-    if sources.len() > 1 {
-        let sources = Vec::from_iter(sources).join(", ");
-        let text = format!("several senders use the id `{}`; name one of them: {sources}", job.id);
-        return Err(Error::new(ErrorKind::Invalid, text));
-    }
-    Ok(sources.first().copied())
 }

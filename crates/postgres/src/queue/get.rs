@@ -24,8 +24,8 @@ use jobqueue_storage::{
 const NEAR: Duration = Duration::from_secs(10);
 
 /// Leases up to $2 messages for $3 milliseconds under the receipts $7. The scan begins at $4, or earlier if one of the transactions $5 has
-/// ended, whose messages have times from $6 on; but not longer ago than $9. The next message is looked for up to $8 milliseconds from now. It waits for a lock of a table no longer than
-/// $10 says, which tells such a wait from a long scan.
+/// ended, whose messages have times from $6 on; but not longer ago than $9. The next message is looked for up to $8 milliseconds from now. The
+/// limit $10 of a wait for the lock of a table is shorter than that of the statement, so that such a wait is not taken for a long scan.
 ///
 /// The time is read before the number at the end: that of this transaction, or the next one that the server will give, from which `age` counts.
 /// A writer with a greater number has read the clock later.

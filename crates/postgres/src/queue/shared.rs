@@ -71,7 +71,8 @@ impl Shared {
     /// Adds the messages of several callers, or returns them if another transaction holds them up.
     pub(super) async fn put_together(
         self,
-        (queue, lane): (QueueName, PutLane),
+        queue: QueueName,
+        lane: PutLane,
         messages: Vec<PutMessage>,
     ) -> Vec<Result<Result<PutOutcome, PutMessage>, StoreError>> {
         let lock_limit = match lane {

@@ -51,8 +51,8 @@ impl QueueStore for Store {
             let (shared, name) = (self.shared(), (queue.clone(), lane));
             let permits = matches!(name.1, PutLane::HeldUp(_)).then(|| Arc::clone(&self.held_puts));
             let run = {
-                let name = name.clone();
-                move |messages| shared.clone().put_together(name.clone(), messages)
+                let (queue, lane) = name.clone();
+                move |messages| shared.clone().put_together(queue.clone(), lane.clone(), messages)
             };
             match self.puts.submit(call, &name, message, end, permits, run).await? {
                 Ok(outcome) => return Ok(outcome),

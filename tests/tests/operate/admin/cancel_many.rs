@@ -219,6 +219,7 @@ async fn cancellation_ends_when_the_storage_takes_no_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn workers_are_notified_of_a_request_that_may_stand() {
+    // Quiet: the lost answers shall be the only faults.
     let faulty = Faulty::quiet(&in_memory());
     faulty.plan_always(Operation::PutBlob, Fault::DropAnswer(StoreErrorKind::Unavailable));
     let admin = operator(&faulty.storage());
