@@ -52,7 +52,7 @@ impl Lockstep {
     /// Returns a connection string for any of these emulators.
     pub fn connection_string() -> String {
         format!(
-            "Endpoint=sb://namespace:1;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={KEY};UseDevelopmentEmulator=true"
+            "Endpoint=sb://localhost:1;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={KEY};UseDevelopmentEmulator=true"
         )
     }
 

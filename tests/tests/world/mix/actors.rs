@@ -55,14 +55,16 @@ pub(super) async fn play(world: World, diary: Diary) -> Result<(), Error> {
             }
         }
     }
-    lift_pauses(&world).await
+    lift_pauses(&world, &diary).await
 }
 
 /// The operator who paused a queue may have died.
-async fn lift_pauses(world: &World) -> Result<(), Error> {
+async fn lift_pauses(world: &World, diary: &Diary) -> Result<(), Error> {
     let storage = &world.accounts()[0];
     let name = QueueName::new(Work::QUEUE)?;
     if let Ok(metadata) = storage.queues().queue_metadata(&name).await {
+        // One that ends by itself ends with it.
+        diary.note(world, &"world".into(), Note::PausedUntil { millis: world.now().as_millis() as u64 });
         storage.queues().set_queue_metadata(&name, &metadata.with("paused", "false")).await?;
     }
     Ok(())
@@ -356,6 +358,8 @@ impl Actor {
         // Its answer may be lost: it holds all the same.
         drop(self.set("paused", "true").await);
         sleep(time).await;
+        // It ends another pause too, which has an end of its own.
+        self.note(Note::PausedUntil { millis: self.world.now().as_millis() as u64 });
         loop {
             if self.set("paused", "false").await.is_ok() {
                 return Ok(());

@@ -40,11 +40,15 @@ const SHUTDOWN: Duration = Duration::from_secs(60);
 /// A failed run whose worker put the message back, after which it is delivered again under the same attempt. The failure of a handler
 /// that a shutdown has cancelled costs no attempt.
 fn uncounted(evidence: &Evidence, job: &Job<'_>, runs: &[Run<'_>]) -> Option<Finding> {
-    let failed = runs.iter().filter(|run| matches!(run.end, Some((RunEnd::Failed, _))));
-    failed.clone().find_map(|run| {
+    // A delivery is settled after its run: an earlier end is that of another message which was inserted at the same moment.
+    let failed = runs.iter().filter_map(|run| match run.end {
+        Some((RunEnd::Failed, ended)) => Some((run, ended)),
+        _ => None,
+    });
+    failed.clone().find_map(|(run, ended)| {
         let put_back = job.entries.iter().find(|entry| {
             entry.node == run.began.node
-                && entry.number > run.began.number
+                && entry.number > ended.number
                 && matches!(&entry.fact, Fact::Settled { inserted, delivery, outcome: Outcome::Released(_), .. } if (*inserted, *delivery) == (Some(run.message), run.delivery))
         })?;
         if shuts_down(evidence, put_back) {

@@ -52,7 +52,7 @@ class Stage {
 
     async request({ method, target, token, body }) {
         const parts = body === null ? [] : [Buffer.from(body)];
-        const headers = { host: 'namespace', authorization: token };
+        const headers = { host: 'localhost', authorization: token };
         const request = Object.assign(parts.values(), { method, url: target, headers });
         const answer = await new Promise((resolve) => {
             let status;

@@ -179,7 +179,9 @@ fn job_that_begins_in_a_pause_is_told() {
     let pause = What::PauseFor { time: Duration::from_secs(90) };
     let jobs = ["j1.", "j2."].map(|id| job(id.to_owned(), Script::default()));
     let [first, second] = jobs;
-    let plan = plan(&[Feature::PausesWithEnd], [first, pause, second]);
+    let mut plan = plan(&[Feature::PausesWithEnd], [first, pause, second]);
+    // The last action is followed by the end of all pauses.
+    plan.actions.push(Action { at: Duration::from_secs(80), actor: 0, what: What::Search });
     let defect = Defect::of_facts(|history| {
         let began = |entry: &&mut Entry| is_of(entry, "j2.") && matches!(entry.fact, Fact::RunBegan { .. });
         history.iter_mut().filter(began).for_each(|entry| entry.at = Duration::from_secs(60));
