@@ -10,6 +10,7 @@ use jobqueue::{Context, Event, JobError, State, Worker, WorkerBuilder};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
+use super::effects;
 use super::jobs::{Freight, Join, Order, Slice, Task, Todo, children, children_of, goes_on, inner_batch};
 use super::process::Process;
 
@@ -56,13 +57,13 @@ async fn order(Order(freight): Order, ctx: Context, State(process): Here) -> Res
 }
 
 async fn slice(Slice(freight): Slice, ctx: Context, State(process): Here) -> Result<(), JobError> {
-    run(&freight, &ctx, &process).await?;
-    Ok(ctx.set_result(&*ctx.info().id)?)
+    ctx.set_result(&*ctx.info().id)?;
+    run(&freight, &ctx, &process).await
 }
 
 async fn join(Join(freight): Join, ctx: Context, State(process): Here) -> Result<(), JobError> {
-    run(&freight, &ctx, &process).await?;
-    Ok(ctx.set_result(&*ctx.info().id)?)
+    ctx.set_result(&*ctx.info().id)?;
+    run(&freight, &ctx, &process).await
 }
 
 async fn run(freight: &Freight, ctx: &Context, process: &Process) -> Result<(), JobError> {
@@ -94,6 +95,7 @@ async fn run(freight: &Freight, ctx: &Context, process: &Process) -> Result<(), 
             return Err(failed(process, job));
         }
         Todo::Fail | Todo::Poison => {}
+        Todo::Commit => return effects::commit(ctx, process).map_err(|_| soon()),
         Todo::Fan => fan_out(ctx, process, job).await?,
         Todo::Join => read_results(ctx, process, job).await?,
     }

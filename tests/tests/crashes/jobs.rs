@@ -74,6 +74,8 @@ pub enum Todo {
     Fail,
     /// Fails half of the time until the cause is fixed, so that most are dead-lettered, some more than once.
     Poison,
+    /// Completes itself in a transaction that has an effect in the file.
+    Commit,
     /// Sends a batch.
     Fan,
     /// Reads the results of a batch.
@@ -81,12 +83,13 @@ pub enum Todo {
 }
 
 impl Todo {
-    const BY_LETTER: [(char, Self); 5] = [
+    const BY_LETTER: [(char, Self); 6] = [
         ('s', Self::Short),
         ('c', Self::Staged),
         ('z', Self::Snooze),
         ('f', Self::Fail),
         ('p', Self::Poison),
+        ('e', Self::Commit),
     ];
 
     /// Returns the first letter of the ids of such jobs.
@@ -104,6 +107,7 @@ impl Todo {
                 3 => Self::Snooze,
                 4 => Self::Fail,
                 5..=6 if !is_inner(id) => Self::Fan,
+                7..=9 => Self::Commit,
                 _ => Self::Short,
             };
         }

@@ -4,7 +4,8 @@
 //! end the last worker runs the remaining jobs, and the books are audited: every acknowledged job was done or is a
 //! dead letter (F52, I1), no refused or unsent job ran (I3, I4), no message is delivered after its deletion was
 //! acknowledged (F45), checkpoints are never older than the latest acknowledged one (I10, F43), payloads are
-//! complete, keys keep their order, continuations follow all children, and each duplicate has a cause.
+//! complete, keys keep their order, continuations follow all children, what a transaction writes and the end of its job are both there or
+//! neither, and each duplicate has a cause.
 //!
 //! Kills for 10 seconds, or for `JOBQUEUE_CRASH_SECONDS`. `JOBQUEUE_SEED` repeats the plan: which processes start and
 //! are killed when, at which points they die, and which answers are lost. How far the processes have come by then
@@ -16,6 +17,7 @@ mod audit;
 mod audit_tests;
 mod drain;
 mod duplicates;
+mod effects;
 mod faults;
 mod handlers;
 mod history;
@@ -120,6 +122,7 @@ fn kill_at_any_moment_loses_and_invents_nothing() {
     println!("{kills} kills of {started} processes");
     let history = History::of(ledger::read_all(folder.path()));
     let mut problems = audit::audit(&history);
+    problems.extend(effects::audit(folder.path(), &history));
     if !drained.success() {
         problems.push("the storage cannot be drained".into());
     }

@@ -19,7 +19,7 @@ pub const WINDOW: Duration = Duration::from_secs(3);
 /// The number of keys that have an order, and of those that have unique jobs.
 pub const KEYS: u32 = 4;
 
-const TODOS: [Todo; 8] = [
+const TODOS: [Todo; 10] = [
     Todo::Short,
     Todo::Short,
     Todo::Short,
@@ -28,6 +28,8 @@ const TODOS: [Todo; 8] = [
     Todo::Snooze,
     Todo::Fail,
     Todo::Poison,
+    Todo::Commit,
+    Todo::Commit,
 ];
 
 /// Sends jobs, one or thirty at a time.
