@@ -1,4 +1,4 @@
-//! What a lease needs at its start: the queue of its message, and how long it lasts.
+//! The parts of a lease at its start: the queue of its message, and the time for which it lasts.
 
 use std::sync::Arc;
 use std::time::Duration;

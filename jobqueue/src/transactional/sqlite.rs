@@ -117,8 +117,8 @@ impl Context {
     /// or a lost lease leaves both or neither.
     ///
     /// Set the [result](Context::set_result) of the job before. After the commit the job is done whatever the handler returns, and no checkpoint can
-    /// be saved. If the transaction does not commit,
-    /// the attempt has failed, also if the handler returns `Ok`. A transaction that failed can be followed by another that completes the job again.
+    /// be saved. If the transaction does not commit, the attempt has failed, also if the handler returns `Ok`. A transaction that failed can be
+    /// followed by another that completes the job again.
     ///
     /// What follows from the job, such as the continuation of its batch, comes after the handler. A child whose batch cannot be written for an
     /// hour because its records are damaged is [dead-lettered](crate::guide::dead_letters), and a redrive runs it again.

@@ -23,7 +23,7 @@ use crate::node;
 const START: Duration = Duration::from_secs(60);
 /// The ports on which a start is tried.
 const PORTS: usize = 3;
-/// The user of a server that root starts: `nobody`.
+/// The number of the user `nobody`, under which a server runs that root starts.
 #[cfg(unix)]
 const NOBODY: u32 = 65_534;
 

@@ -96,7 +96,7 @@ async fn message_of_a_transaction_before_the_first_get_is_found() {
     assert_eq!(texts(&get(&storage, &queue, 32).await), ["late"]);
 }
 
-/// The first get of a process waits for somebody who changes the table. A job of long ago is received all the same.
+/// The first get of a process waits for another program that changes the table. A job of long ago is received all the same.
 #[tokio::test]
 async fn get_that_waits_for_the_table_is_no_long_scan() {
     let (storage, queue, schema) = named_with_limit(Duration::from_secs(5)).await;

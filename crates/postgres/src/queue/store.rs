@@ -202,29 +202,16 @@ impl Batches for Store {
         queue: &QueueName,
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        // A refused message does not refuse the others.
-        let checked: Vec<_> =
-            messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
-        let wanted = match checked.iter().all(Option::is_none) {
-            true => messages,
-            false => {
-                let wanted = messages.iter().zip(&checked).filter(|(_, refused)| refused.is_none());
-                wanted.map(|(message, _)| message.clone()).collect()
-            }
-        };
-        if wanted.is_empty() {
-            return checked.into_iter().filter_map(|refused| refused.map(Err)).collect();
+        let list = limits::CheckedMessages::new(queue, messages);
+        if list.wanted.is_empty() {
+            return list.answers(Ok(Vec::new()));
         }
-        let (call, count, shared) = (Call::new(Operation::PutAll, queue), wanted.len(), self.shared());
+        let (call, shared) = (Call::new(Operation::PutAll, queue), self.shared());
         let patience = shared.lock_limits.for_list(self.end());
-        let attempt = |lock_limit| shared.clone().put_list(queue.clone(), Arc::clone(&wanted), lock_limit);
+        let attempt =
+            |lock_limit| shared.clone().put_list(queue.clone(), Arc::clone(&list.wanted), lock_limit);
         let put = held::alone(&self.runtime, &self.held_puts, call, patience, attempt).await;
-        let answers: Vec<_> = match put {
-            Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-            Err(error) => error.for_each(count).map(Err).collect(),
-        };
-        let mut answers = answers.into_iter();
-        checked.into_iter().filter_map(|refused| refused.map(Err).or_else(|| answers.next())).collect()
+        list.answers(put)
     }
 
     async fn delete_all(

@@ -193,27 +193,13 @@ impl Batches for Store {
         queue: &QueueName,
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        // Checked here, since the single writing thread is the bottleneck. A refused message does not refuse the
-        // others.
-        let checked: Vec<_> =
-            messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
-        let wanted = match checked.iter().all(Option::is_none) {
-            true => messages,
-            false => {
-                let wanted = messages.iter().zip(&checked).filter(|(_, refused)| refused.is_none());
-                wanted.map(|(message, _)| message.clone()).collect()
-            }
-        };
-        let count = wanted.len();
+        // Checked here, since the single writing thread is the bottleneck.
+        let list = limits::CheckedMessages::new(queue, messages);
+        let wanted = Arc::clone(&list.wanted);
         let weight = wanted.iter().map(|message| ROW + message.text.len()).sum();
-        let answers = self
+        let rows = self
             .write(Operation::PutAll, queue, weight, move |batch, name| put::put_all(batch, name, &wanted));
-        let answers: Vec<_> = match answers.await {
-            Ok(rows) => rows.into_iter().map(NewRow::outcome).map(Ok).collect(),
-            Err(error) => error.for_each(count).map(Err).collect(),
-        };
-        let mut answers = answers.into_iter();
-        checked.into_iter().filter_map(|refused| refused.map(Err).or_else(|| answers.next())).collect()
+        list.answers(rows.await.map(|rows| rows.into_iter().map(NewRow::outcome).collect()))
     }
 
     async fn delete_all(

@@ -3,6 +3,7 @@
 //! Azure counts in whole seconds. Storages with clocks of their own take milliseconds, so that tests need not wait for
 //! seconds; they refuse only zero where Azure requires at least one second.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::xml::{MAX_ESCAPED_BYTES, escaped_bytes, illegal_character};
@@ -34,6 +35,39 @@ pub fn check_put(queue: &QueueName, message: &PutMessage) -> Result<(), StoreErr
             "the delay is not shorter than the time to live; the message would expire before it is visible",
         ),
         _ => Ok(()),
+    }
+}
+
+/// A list of messages to add. A refused message does not refuse the others.
+#[derive(Debug)]
+pub struct CheckedMessages {
+    /// Those that keep the limits, in their order.
+    pub wanted: Arc<[PutMessage]>,
+    refused: Vec<Option<StoreError>>,
+}
+
+impl CheckedMessages {
+    /// Checks each message of a list as [`check_put`] does.
+    pub fn new(queue: &QueueName, messages: Arc<[PutMessage]>) -> Self {
+        let refused: Vec<_> = messages.iter().map(|message| check_put(queue, message).err()).collect();
+        let wanted = match refused.iter().all(Option::is_none) {
+            true => messages,
+            false => {
+                let wanted = messages.iter().zip(&refused).filter(|(_, refused)| refused.is_none());
+                wanted.map(|(message, _)| message.clone()).collect()
+            }
+        };
+        Self { wanted, refused }
+    }
+
+    /// Returns the answers for the whole list, from the one for those that keep the limits: an error is that of each.
+    pub fn answers<T>(self, put: Result<Vec<T>, StoreError>) -> Vec<Result<T, StoreError>> {
+        let answers: Vec<_> = match put {
+            Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+            Err(error) => error.for_each(self.wanted.len()).map(Err).collect(),
+        };
+        let mut answers = answers.into_iter();
+        self.refused.into_iter().filter_map(|refused| refused.map(Err).or_else(|| answers.next())).collect()
     }
 }
 

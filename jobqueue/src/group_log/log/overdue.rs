@@ -11,7 +11,7 @@ use crate::group_log::entry::{Entry, EntryRef, EntryState, KeyHash, Overdue, Rou
 /// The factor by which the others wait longer for a round of the queue that does not end: the message that began it may be gone.
 const LOST_ROUND: u32 = 20;
 
-/// How long deliveries wait for an overdue message.
+/// The times for which deliveries wait for an overdue message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     /// The time after it was due for which the message may be hidden: a worker that was killed has renewed its lease until then.

@@ -232,7 +232,7 @@ fn checkpoints_and_results_that_change_are_told() {
         ),
     ];
     for (notes, what) in defects {
-        // A fault of another job's put excuses none of it.
+        // A fault of another job's put explains none of it.
         let facts = |history: &mut [Entry]| {
             let starts = history.iter_mut().find(|entry| matches!(entry.fact, Fact::Noted(_)));
             let (operation, subject) = (Operation::Put, "work".to_owned());
