@@ -38,7 +38,8 @@ impl Storage {
     }
 }
 
-/// Opens a storage as [`Storage::connect`] does, if it exists: no file and no table is made, and tables of an older version stay as they are.
+/// Opens a storage as [`Storage::connect`] does, if it exists: no file is made, and on PostgreSQL no table, and tables of an older
+/// version stay as they are. A SQLite file that exists is prepared and migrated as by [`Storage::connect`].
 ///
 /// # Errors
 /// Those of [`Storage::connect`]; [`Configuration`](ErrorKind::Configuration) if there is no such file.

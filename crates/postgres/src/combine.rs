@@ -262,6 +262,7 @@ mod tests {
         settle().await;
         assert_eq!(*lock(&statements.run), [vec![1], vec![2]]);
     }
+
     #[tokio::test(start_paused = true)]
     async fn operation_that_is_given_up_before_there_is_a_permit_is_not_run() {
         let permits = Arc::new(Semaphore::new(0));

@@ -190,6 +190,7 @@ mod tests {
         let error = timeout(Duration::from_secs(60), starting).await.expect("a limit").unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
     }
+
     /// Counts warnings.
     #[derive(Clone, Default)]
     struct Warnings(Arc<AtomicUsize>);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::owner::{Lease, Loss, Phase, TransactionState};
+use super::owner::{Lease, Loss, Phase};
 use crate::event::Event;
 use crate::job::outcome::chain;
 use crate::storage::{
@@ -80,7 +80,6 @@ impl Lease {
             return Err(LeaseError::Uncertain(None));
         }
         if self.find_out().await? {
-            self.state().transaction = TransactionState::Tried;
             return Err(LeaseError::Closed);
         }
         let change = Change::keeping(self.terms.visibility, Some(text));

@@ -82,7 +82,7 @@ impl Lease {
         Ok(has_committed)
     }
 
-    /// Does the same for an operation that has the turn.
+    /// Does the same for an operation that has the turn. One that has committed stays known.
     pub(super) async fn find_out(&self) -> Result<bool, LeaseError> {
         if !self.is_in_transaction() {
             return Ok(false);
@@ -92,8 +92,11 @@ impl Lease {
         let mut state = self.state();
         self.schedule(&mut state);
         renewed?;
-        let transaction = std::mem::replace(&mut state.transaction, TransactionState::None);
-        Ok(matches!(transaction, TransactionState::Tried))
+        let has_committed = matches!(state.transaction, TransactionState::Tried);
+        if !has_committed {
+            state.transaction = TransactionState::None;
+        }
+        Ok(has_committed)
     }
 
     /// Takes the receipt of the transaction, because the present one was refused. Returns false if there is none.

@@ -161,6 +161,7 @@ impl Context {
     ///
     /// # Errors
     /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, or an earlier transaction has completed it.
+    ///   [`is_lease_uncertain`](Error::is_lease_uncertain): that is not known, because the answer to a renewal was lost.
     /// - [`Invalid`](crate::ErrorKind::Invalid): no transaction is open that holds the write lock, it belongs to another file than the queue, or
     ///   the storage keeps a blob that this message needs elsewhere.
     /// - [`TooLarge`](crate::ErrorKind::TooLarge): the [result](Context::set_result) has more than 16 KiB, or the event has no room for a record.

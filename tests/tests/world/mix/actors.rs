@@ -63,8 +63,7 @@ async fn lift_pauses(world: &World, diary: &Diary) -> Result<(), Error> {
     let storage = &world.accounts()[0];
     let name = QueueName::new(Work::QUEUE)?;
     if let Ok(metadata) = storage.queues().queue_metadata(&name).await {
-        // One that ends by itself ends with it.
-        diary.note(world, &"world".into(), Note::PausedUntil { millis: world.now().as_millis() as u64 });
+        diary.note_end_of_pauses(world, &"world".into());
         storage.queues().set_queue_metadata(&name, &metadata.with("paused", "false")).await?;
     }
     Ok(())
@@ -358,8 +357,7 @@ impl Actor {
         // Its answer may be lost: it holds all the same.
         drop(self.set("paused", "true").await);
         sleep(time).await;
-        // It ends another pause too, which has an end of its own.
-        self.note(Note::PausedUntil { millis: self.world.now().as_millis() as u64 });
+        self.diary.note_end_of_pauses(&self.world, self.node.name());
         loop {
             if self.set("paused", "false").await.is_ok() {
                 return Ok(());

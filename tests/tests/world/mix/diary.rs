@@ -72,6 +72,11 @@ impl Diary {
         self.notes.lock().unwrap().push((number, note));
     }
 
+    /// Notes that a pause of the queue of work ends, which has perhaps an end of its own.
+    pub(super) fn note_end_of_pauses(&self, world: &World, node: &Arc<str>) {
+        self.note(world, node, Note::PausedUntil { millis: world.now().as_millis() as u64 });
+    }
+
     pub(super) fn notes(&self) -> Vec<(usize, Note)> {
         self.notes.lock().unwrap().clone()
     }
