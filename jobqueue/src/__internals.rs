@@ -20,7 +20,7 @@ pub use crate::coordination::leader::blob::{
 pub use crate::coordination::schedule::operate::{ScheduleRecord, Wish, schedules, wish};
 pub use crate::dead_letters::duplicates::Seen as SeenLetters;
 pub use crate::dead_letters::held::PassAction;
-pub use crate::dead_letters::pass::Listeners as PassListeners;
+pub use crate::dead_letters::pass_state::Listeners as PassListeners;
 pub use crate::dead_letters::untyped::DeadLetterQueue;
 pub use crate::delivery::{UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable};
 pub use crate::group_log::{groups, is_in_order, position_names};

@@ -8,6 +8,7 @@ pub(crate) mod held;
 mod letter;
 mod options;
 pub(crate) mod pass;
+pub(crate) mod pass_state;
 mod revive;
 pub(crate) mod untyped;
 

@@ -1,35 +1,29 @@
 //! One pass through a dead-letter queue: leases page after page, handles each letter once, and releases the others.
 
 use std::collections::{HashSet, VecDeque};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
-use super::duplicates::{Key, LetterRole, Seen};
+use super::duplicates::Seen;
 use super::held::{Held, PassAction};
 use super::letter::{DeadLetter, DeadLetterEntry};
-use super::options::{DeadLetterOptions, RedriveReport, SkippedLetter};
+use super::options::{DeadLetterOptions, RedriveReport};
+use super::pass_state::{Handled, Listener, Listeners, MAX_AT_ONCE, Pass, Task};
 use super::revive::Put;
 use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
 use crate::delivery::claim_letter;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageId, MessageRef, Received,
-    StoreErrorKind, UpdateMessage,
+    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received, StoreErrorKind,
+    UpdateMessage,
 };
 
 /// The lease of dead letters during a pass: they are invisible to other passes.
 const HOLD: Duration = Duration::from_secs(600);
-/// The number of failures of the storage in a row after which the pass ends.
-const MAX_FAILURES: u32 = 3;
-/// The most letters that are handled, or made visible again, at the same time.
-const MAX_AT_ONCE: usize = 16;
-/// The most bytes of the payloads in blobs that are copied at the same time, if it is more than one.
-const MAX_BYTES_AT_ONCE: u64 = 64 * 1024 * 1024;
 /// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
 /// works.
 const MAX_NEW_PAGES: u64 = 3;
@@ -39,180 +33,6 @@ const UNANSWERED: [u64; 5] = [1, 2, 4, 4, 4];
 
 /// The cause of the end of a pass that could not look everywhere.
 const UNCERTAIN_END: &str = "a part of the queue did not answer, so there may be more dead letters; try again when the storage is well";
-
-/// Called for each letter that was handled.
-type Listener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
-
-/// The listeners of a pass.
-#[expect(missing_debug_implementations, reason = "functions")]
-pub struct Listeners<'l, 'f> {
-    /// Called for each letter that was handled.
-    pub of_letters: &'l mut Listener<'f>,
-    /// Called for each letter that was deleted as a copy, or would be.
-    pub of_copies: &'l mut Listener<'f>,
-}
-
-struct Pass<'p> {
-    seen: &'p mut Seen,
-    options: &'p DeadLetterOptions,
-    action: PassAction,
-    /// The time at which the pass began, by the storage's clock. It leaves later dead letters alone.
-    began: Option<SystemTime>,
-    /// The time at which the current page was leased, by the storage's clock.
-    now: Option<SystemTime>,
-    looked_at: HashSet<MessageId>,
-    /// The earliest time for the next letter at the requested rate.
-    next: Instant,
-    /// The number of letters that are handled at the same time: twice as many after each success, one after a failure.
-    at_once: usize,
-    failures: u32,
-    report: RedriveReport,
-    /// The letters to make visible again.
-    held: Vec<MessageRef>,
-}
-
-impl Pass<'_> {
-    /// Returns the number of letters that may still be changed.
-    fn room(&self) -> u64 {
-        // A job that is put back counts, whether its letter could be deleted or not.
-        let changed =
-            self.report.moved.len() + self.report.skipped.iter().filter(|letter| letter.maybe_moved).count();
-        self.options.limit.map_or(u64::MAX, |limit| limit.saturating_sub(changed as u64))
-    }
-
-    fn is_over(&self) -> bool {
-        self.room() == 0
-            || self.report.stopped.is_some()
-            || self.options.stop.as_ref().is_some_and(CancellationToken::is_cancelled)
-    }
-
-    fn leave(&mut self, message: MessageRef) {
-        self.report.left += 1;
-        self.held.push(message);
-    }
-
-    /// Counts a failure, and returns its text. Several failures of the storage in a row end the pass; failures of
-    /// single letters do not.
-    fn fail(&mut self, letter: &DeadLetter, error: &Error) -> String {
-        let why = chain(error);
-        crate::log::warn!(job = %letter.id.escape_debug(), error = %why, "a dead letter was not handled completely");
-        let is_of_storage =
-            matches!(error.kind(), ErrorKind::Storage | ErrorKind::Rejected | ErrorKind::Unknown);
-        self.failures = if is_of_storage { self.failures + 1 } else { 0 };
-        if self.failures >= MAX_FAILURES {
-            self.report.stopped = Some(why.clone());
-        }
-        why
-    }
-
-    /// Takes the next letters that can be handled at the same time: of different jobs and groups, and with payloads that fit into memory.
-    fn next_letters(&mut self, picked: &mut VecDeque<Held>) -> Vec<Task> {
-        let room = usize::try_from(self.room()).unwrap_or(usize::MAX);
-        let (mut tasks, mut jobs, mut bytes) = (Vec::new(), HashSet::new(), 0);
-        while tasks.len() < self.at_once.min(room)
-            && let Some(next) = picked.front()
-        {
-            bytes += next.references().iter().map(|reference| reference.size).sum::<u64>();
-            let is_alone =
-                jobs.insert(Err(Key::of(next))) && next.order().is_none_or(|key| jobs.insert(Ok(key)));
-            // A stop is noticed between two turns, so none of them takes long.
-            let is_soon = self.next <= Instant::now() + Duration::from_secs(1);
-            let may_join = is_alone && is_soon && bytes <= MAX_BYTES_AT_ONCE;
-            if !tasks.is_empty() && !may_join {
-                break;
-            }
-            let Some(held) = picked.pop_front() else { break };
-            if Instant::now() >= held.until {
-                // Others may have the letter by now; a later page brings it again.
-                self.looked_at.remove(&held.message.id);
-                continue;
-            }
-            let role = self.seen.role(&held, self.began);
-            let begin = self.next;
-            match (role, self.options.per_second) {
-                (LetterRole::Leave, _) => {
-                    self.leave(held.message);
-                    continue;
-                }
-                (LetterRole::First, Some(rate)) if !self.action.only_tells() => {
-                    self.next = self.next.max(Instant::now()) + Duration::from_secs(1) / rate;
-                }
-                _ => {}
-            }
-            tasks.push(Task { held, is_copy: role == LetterRole::Duplicate, begin });
-        }
-        tasks
-    }
-
-    fn record(
-        &mut self,
-        held: Held,
-        handled: Result<Handled, (Put, Error)>,
-        listeners: &mut Listeners<'_, '_>,
-    ) {
-        match handled {
-            Ok(Handled { is_copy, payload_left }) => {
-                match payload_left {
-                    Some(error) => {
-                        self.report.payloads_left += 1;
-                        self.fail(&held.letter, &error);
-                    }
-                    None if !is_copy => {
-                        self.failures = 0;
-                        self.at_once = (self.at_once * 2).min(MAX_AT_ONCE);
-                    }
-                    None => {}
-                }
-                if is_copy {
-                    self.report.copies += 1;
-                    (listeners.of_copies)(&held.letter);
-                } else {
-                    self.seen.done(&held, self.action);
-                    (listeners.of_letters)(&held.letter);
-                    self.report.moved.push(held.letter.id);
-                }
-                if self.action.only_tells() {
-                    self.held.push(held.message);
-                }
-            }
-            Err((put, error)) => {
-                if put == Put::Yes {
-                    self.seen.done(&held, self.action);
-                }
-                let why = self.fail(&held.letter, &error);
-                let DeadLetter { id, source, .. } = held.letter;
-                self.report.skipped.push(SkippedLetter { id, source, why, maybe_moved: put != Put::No });
-                self.held.push(held.message);
-            }
-        }
-    }
-
-    /// Returns how many of `there` letters the pass did not meet.
-    fn unseen(&self, there: u64) -> u64 {
-        let gone = match self.action {
-            PassAction::Tell | PassAction::TellPutBack => 0,
-            PassAction::PutBack | PassAction::Delete => self.report.moved.len() as u64 + self.report.copies,
-        };
-        there.saturating_sub((self.looked_at.len() as u64).saturating_sub(gone))
-    }
-}
-
-/// The result of a letter that was reported, put back or deleted.
-struct Handled {
-    /// True for a copy of a letter that was handled.
-    is_copy: bool,
-    /// The error of a blob that stays although its letter is deleted.
-    payload_left: Option<Error>,
-}
-
-/// A letter that is handled now.
-struct Task {
-    held: Held,
-    /// True for a copy of a letter that was handled.
-    is_copy: bool,
-    /// The time before which the letter is not changed.
-    begin: Instant,
-}
 
 impl DeadLetterQueue {
     /// Handles all dead letters that exist when it begins.
