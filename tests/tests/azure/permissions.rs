@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::start::{by_key, by_sas};
 
-const GUIDE: &str = include_str!("../../../jobqueue/src/docs/running_on_azure.md");
+const GUIDE: &str = include_str!("../../../jobqueue/src/docs/permissions_and_costs.md");
 
 /// The letters for queues of the guide's first table.
 const PRODUCER: &str = "ra";
@@ -20,7 +20,7 @@ const WORKER: &str = "raup";
 
 /// Returns the letters that the row of `feature` names, in their order.
 fn letters(feature: &str) -> Vec<&'static str> {
-    let (_, table) = GUIDE.split_once("# Permissions and requests of each feature").unwrap();
+    let (_, table) = GUIDE.split_once("# Features").unwrap();
     let row = table.lines().find(|line| line.starts_with(&format!("| {feature}")));
     let row = row.unwrap_or_else(|| panic!("the guide has no row for {feature}"));
     row.split(" | ").nth(1).unwrap().split('`').skip(1).step_by(2).collect()
