@@ -39,6 +39,9 @@ pub mod running_on_azure {}
 #[doc = include_str!("docs/service_bus.md")]
 pub mod service_bus {}
 
+#[doc = include_str!("docs/permissions_and_costs.md")]
+pub mod permissions_and_costs {}
+
 #[doc = include_str!("docs/other_crates.md")]
 pub mod other_crates {}
 

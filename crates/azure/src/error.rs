@@ -15,6 +15,11 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// The greatest difference between the clocks at which the service accepts signatures.
 const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
 
+/// The role that allows all operations on queues.
+pub(super) const QUEUES_ROLE: &str = "Storage Queue Data Contributor";
+/// The role that allows all operations on blobs.
+pub(super) const BLOBS_ROLE: &str = "Storage Blob Data Contributor";
+
 /// The longest pause that is accepted from the service.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
@@ -98,7 +103,7 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
         Some(code) => format!("{code}, status {status}"),
         None => format!("status {status}"),
     };
-    if let Some(hint) = hint(kind, code.as_deref(), status, skew(headers)) {
+    if let Some(hint) = hint(call, kind, code.as_deref(), status, skew(headers)) {
         detail.push_str("; ");
         detail.push_str(&hint);
     }
@@ -194,7 +199,13 @@ fn by_status(status: u16) -> StoreErrorKind {
 }
 
 /// Returns advice where the kind's own sentence gives none.
-fn hint(kind: StoreErrorKind, code: Option<&str>, status: u16, skew: Option<Duration>) -> Option<String> {
+fn hint(
+    call: Call<'_>,
+    kind: StoreErrorKind,
+    code: Option<&str>,
+    status: u16,
+    skew: Option<Duration>,
+) -> Option<String> {
     if (300..400).contains(&status) {
         return Some(
             "the endpoint answers with a redirect, which is not followed; check the address".to_owned(),
@@ -206,6 +217,9 @@ fn hint(kind: StoreErrorKind, code: Option<&str>, status: u16, skew: Option<Dura
     if let Some(skew) = skew.filter(|skew| *skew > MAX_SKEW) {
         let minutes = skew.as_secs() / 60;
         return Some(format!("this machine's clock is {minutes} minutes off the storage's; set the clock"));
+    }
+    if let (Some("AuthorizationPermissionMismatch"), Some((letter, role))) = (code, permission(call)) {
+        return Some(missing(format_args!("{letter:?}"), role));
     }
     let hint = match code? {
         "AuthenticationFailed" => "the signature or token is wrong, expired or not yet valid",
@@ -221,6 +235,30 @@ fn hint(kind: StoreErrorKind, code: Option<&str>, status: u16, skew: Option<Dura
         _ => return None,
     };
     Some(hint.to_owned())
+}
+
+/// Returns the text of an error about `letters` that a signature lacks.
+pub(super) fn missing(letters: impl fmt::Display, role: &str) -> String {
+    format!("missing: {letters}; add it to the shared access signature, or assign the role {role}")
+}
+
+/// Returns the letter of a shared access signature that a call needs, and a role that allows it.
+/// <https://learn.microsoft.com/rest/api/storageservices/create-account-sas>
+fn permission(call: Call<'_>) -> Option<(char, &'static str)> {
+    let letter = match call.operation {
+        "create queue" | "create container" => 'c',
+        "read queue properties" | "peek messages" | "get blob" | "read blob properties"
+        | "read container properties" => 'r',
+        "list queues" | "list blobs" => 'l',
+        "put message" => 'a',
+        "update message" => 'u',
+        "get messages" | "delete message" => 'p',
+        "set queue metadata" | "put blob" | "acquire lease" | "renew lease" | "release lease" => 'w',
+        "clear queue" | "delete queue" | "delete blob" | "delete container" => 'd',
+        _ => return None,
+    };
+    let is_of_blobs = ["blob", "container", "lease"].iter().any(|word| call.operation.contains(word));
+    Some((letter, if is_of_blobs { BLOBS_ROLE } else { QUEUES_ROLE }))
 }
 
 /// Returns the difference between this machine's clock and the service's.

@@ -91,6 +91,17 @@ fn an_outage_of_the_credential_is_no_refusal() {
     }
 }
 
+#[test]
+fn missing_permission_is_named_with_a_role() {
+    let mismatch = [("x-ms-error-code", "AuthorizationPermissionMismatch"), ("x-ms-request-id", "1")];
+    for (is_put, letter) in [(true, "'a'"), (false, "'r'")] {
+        let text = answer(403, &mismatch, is_put).to_string();
+        assert!(text.contains(&format!("missing: {letter}; ")) && text.contains(QUEUES_ROLE), "{text}");
+    }
+    let call = Call::reads("list blobs", &"jobqueue-batches");
+    assert_eq!(permission(call), Some(('l', BLOBS_ROLE)));
+}
+
 /// Neither the body nor the SDK's text, which repeats it, gets into the error.
 #[test]
 fn bodies_are_not_repeated() {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::call::{Call, with_receipt};
 use super::connection::Connection;
+use super::error::{self, BLOBS_ROLE, QUEUES_ROLE};
 use super::pipeline::PLACEHOLDER;
 use super::xml;
 use jobqueue_storage::{
@@ -64,7 +65,7 @@ pub(super) async fn queue(
         let delete = client.delete_message(NO_MESSAGE, PLACEHOLDER, Some(options));
         missing.note(PROCESS, call.run(async { delete.await.map(drop) }).await)?;
     }
-    missing.verdict(call, "Storage Queue Data Contributor")
+    missing.verdict(call, QUEUES_ROLE)
 }
 
 /// Tries the operations that large payloads, leases and fan-out need in `container`.
@@ -87,7 +88,7 @@ pub(super) async fn blobs(
         let delete = Permission { letter: 'd', purpose: "delete large payloads" };
         missing.note(delete, call.run(async { client.delete(None).await.map(drop) }).await)?;
     }
-    missing.verdict(call, "Storage Blob Data Contributor")
+    missing.verdict(call, BLOBS_ROLE)
 }
 
 /// The permissions that were refused so far.
@@ -126,10 +127,7 @@ impl Missing {
             .collect();
         Err(call
             .error(StoreErrorKind::Unauthorized)
-            .with_detail(format!(
-                "missing: {}; add it to the shared access signature, or assign the role {role}",
-                needed.join(", ")
-            ))
+            .with_detail(error::missing(needed.join(", "), role))
             .with_source(refusal))
     }
 }

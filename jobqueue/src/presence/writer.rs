@@ -62,6 +62,7 @@ pub(crate) async fn keep(
         known: Known::Absent,
         read: None,
         written: Instant::now(),
+        is_refused: false,
     };
     // Each on its own: neither many answers nor many old records may delay the record and the reading of requests.
     let run = async {
@@ -166,6 +167,8 @@ struct Writer {
     read: Option<u64>,
     /// The beginning of the last write that succeeded.
     written: Instant,
+    /// True after the storage has refused the record for good, which is logged once.
+    is_refused: bool,
 }
 
 impl Writer {
@@ -174,6 +177,10 @@ impl Writer {
             let written = Instant::now();
             match self.round().await {
                 Err(error) if !self.tracker.has_requests().is_cancelled() => cannot_read(&error),
+                Err(error) if !self.is_refused && !error.is_retryable() => {
+                    self.is_refused = true;
+                    crate::log::warn!(error = %chain(&error), "the worker's record was refused: no tool shows this worker");
+                }
                 Err(error) => {
                     crate::log::debug!(error = %chain(&error), "the worker's record was not written")
                 }

@@ -22,9 +22,14 @@ pub(super) async fn by_key() -> Storage {
 
 /// Returns a storage by a signature that allows only `queues` on queues and `blobs` on blobs.
 pub(super) async fn by_sas(queues: &str, blobs: &str) -> Storage {
+    by_sas_for("co", queues, blobs).await
+}
+
+/// Does the same for other resource types.
+pub(super) async fn by_sas_for(types: &str, queues: &str, blobs: &str) -> Storage {
     let azurite = Azurite::shared();
     let open = async |permissions: &str| {
-        let sas = sas::account_sas(permissions, "2100-01-01T00:00:00Z");
+        let sas = sas::account_sas_for(types, permissions, "2100-01-01T00:00:00Z");
         let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
         Storage::open(Options::from_connection_string(&string).unwrap()).await.unwrap()
     };

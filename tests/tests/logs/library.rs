@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use jobqueue::storage::{GetMessages, PutMessage};
+use jobqueue::storage::{GetMessages, Operation, PutMessage, StoreErrorKind};
 use jobqueue::{Context, JobError, JobInfo, SendOptions, Storage, memory};
-use jobqueue_tests::jobs::{Task, after, worker};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 use jobqueue_tests::log;
 
 const SECRET: &str = "s3cret-freight";
@@ -63,6 +64,19 @@ async fn a_log_tells_that_a_worker_started_and_that_an_attempt_failed() {
             assert!(line.contains(part), "{part}: {log}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_record_of_a_worker_is_warned_of_once() {
+    let log = log::record();
+    let faulty = Faulty::new(&in_memory());
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let builder = worker(&faulty.storage()).presence(Duration::from_secs(15));
+    let worker = builder.handle(|_: Task| async { Ok::<_, JobError>(()) }).build().unwrap();
+    let _ = worker.run_until(after(60)).await.unwrap();
+    let log = log.text();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("no tool shows this worker")).collect();
+    assert!(matches!(warnings[..], [line] if line.contains("WARN")), "{log}");
 }
 
 // F70

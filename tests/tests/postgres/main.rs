@@ -12,6 +12,7 @@ mod groups;
 mod locks;
 mod long_transactions;
 mod opening;
+mod permissions;
 mod plans;
 mod purge;
 mod server_crash;

@@ -59,29 +59,6 @@ async fn schemas_of_one_database_are_apart() {
     }
 }
 
-/// A role that may use the tables and not create any can work.
-#[tokio::test]
-async fn role_without_the_right_to_create_uses_existing_tables() {
-    let (options, schema) = own_schema();
-    drop(Storage::open(options).await.unwrap());
-    let client = connect(Postgres::shared()).await;
-    let role = format!("role_{schema}");
-    let grant = format!(
-        "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role};
-         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
-         GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
-    );
-    client.batch_execute(&grant).await.unwrap();
-    let text = Postgres::shared().connection_string().replace("//postgres@", &format!("//{role}@"));
-    let as_role = || Options::from_connection_string(&text).unwrap();
-    let (storage, queue) = with_queue(as_role().schema(&schema).unwrap()).await;
-    put(&storage, &queue, "text").await;
-    assert_eq!(texts(&get(&storage, &queue, 1).await), ["text"]);
-    let refused = Storage::open(as_role().schema(&format!("other_{schema}")).unwrap()).await.unwrap_err();
-    let refused = jobqueue::storage::StoreError::in_chain(&refused).unwrap();
-    assert_eq!(refused.kind(), StoreErrorKind::Unauthorized, "{refused}");
-}
-
 /// A schema may be named as a word of SQL.
 #[tokio::test]
 async fn word_of_sql_names_a_schema() {

@@ -26,6 +26,7 @@ mod opening;
 mod outages;
 mod partitions;
 mod peeks;
+mod permissions;
 mod push;
 mod put_backs;
 mod python;

@@ -92,7 +92,7 @@ pub(crate) struct ResendArguments {
     /// The queue of the new job, instead of that of the dead letter
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
-    /// The id of the new job, instead of a new one: to repeat a copy of which it is not known whether it was sent
+    /// The id of the new job, to repeat a copy that may have been sent
     #[arg(long = "id", value_name = "ID")]
     new_id: Option<String>,
 }

@@ -76,7 +76,7 @@ pub(crate) enum Command {
     History(history::HistoryArguments),
     /// Cancels waiting or running jobs, by id, key, kind or batch; they become dead letters
     Cancel(cancel::CancelArguments),
-    /// Makes a job due that is delayed, or that waits between two attempts; SQLite and PostgreSQL can
+    /// Makes a delayed job, or one between two attempts, due now, on SQLite and PostgreSQL
     RunNow(JobArguments),
     /// Checks the storage: connection, permissions, settings, workers, orphans
     Doctor(doctor::DoctorArguments),

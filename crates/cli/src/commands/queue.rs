@@ -45,7 +45,7 @@ pub(crate) struct PauseArguments {
     /// The length of time after which the queue resumes by itself, such as 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     r#for: Option<Duration>,
-    /// Replaces a pause that holds, of whomever it is
+    /// Replaces a pause that holds, also of another operator
     #[arg(long)]
     replace: bool,
     /// The reason, for other operators
@@ -95,7 +95,7 @@ pub(crate) async fn run(
 
 fn show(queue: &QueueOverview) -> String {
     let states = queue.states.map_or_else(
-        || "this storage cannot tell".to_owned(),
+        || "not counted by this storage".to_owned(),
         |counts| {
             format!(
                 "{} waiting, {} delayed, {} backing off, {} running",

@@ -6,16 +6,14 @@ use super::WorkerBuilder;
 use crate::worker::options::PresenceSetting;
 
 impl WorkerBuilder {
-    /// Sets the interval at which the worker writes its record for operators: its jobs, their progress, and its
-    /// counters. The
-    /// default is 15 seconds; `None` for no record. The record also brings the worker requests to cancel jobs: without it, a job that
-    /// waits or runs here cannot be cancelled by its id.
+    /// Sets the interval at which the worker writes its record for operators: its jobs, their progress, and its counters. The default is 15
+    /// seconds; `None` for no record. A worker without a record reads no requests to cancel jobs: a job that waits or runs here cannot be cancelled by
+    /// its id.
     ///
-    /// The record is a blob in the container `jobqueue-workers`. On Azure a worker that runs all day writes 5,760 times at the
-    /// default interval. It lists the requests for each of its queues at its start, and requests and old records once a day, which is billed as
-    /// a write, and reads nothing else unless a job is cancelled. A worker is shown as gone three intervals after its last write.
-    /// [`run_until_idle`](crate::Worker::run_until_idle), and a worker on the virtual time of tests, keep a record only if this was
-    /// called; the former otherwise lists the requests once. A record that cannot be written is logged, and changes nothing else.
+    /// The record is a blob in the container `jobqueue-workers`, with [costs and permissions](crate::guide::permissions_and_costs) on Azure. A worker
+    /// is shown as gone three intervals after its last write. [`run_until_idle`](crate::Worker::run_until_idle), and a worker on the virtual time of
+    /// tests, keep a record only if this was called; the former otherwise lists the requests once. A record that cannot be written is
+    /// logged, and changes nothing else.
     pub fn presence(mut self, every: impl Into<Option<Duration>>) -> Self {
         let least = Duration::from_millis(100);
         self.options.presence = every.into().map_or(PresenceSetting::Off, |every| {
@@ -28,9 +26,8 @@ impl WorkerBuilder {
     /// `jobqueue_admin::Admin::history`. Off by default.
     ///
     /// The journal is written every 15 seconds while jobs end, and after every 4,096 jobs or 1 MiB of their texts. SQLite and PostgreSQL have a table for it. On
-    /// other storages it is in blobs of the container `jobqueue-history`, each with some 4 MiB or an hour of a worker's jobs: on Azure that is
-    /// at most 5,760 writes a day and worker, and one more for every 4,096 jobs or 1 MiB. A worker that is killed loses what has ended since
-    /// the last write. Errors are logged, and no job waits for the journal: while it cannot be written, some 32,768 jobs or 8 MiB
+    /// other storages it is in blobs of the container `jobqueue-history`, each with some 4 MiB or an hour of a worker's jobs. A worker that is killed
+    /// loses the entries since the last write. Errors are logged, and no job waits for the journal: while it cannot be written, some 32,768 jobs or 8 MiB
     /// wait, and further ones are dropped and counted in the log.
     ///
     /// The keys of jobs, up to 1,024 bytes, and the texts of their errors, up to 500 characters, are kept for the whole time: keep
