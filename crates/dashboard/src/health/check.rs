@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use jobqueue::worker::{HealthReport, WorkerPhase};
 
+/// The time for which a worker is not ready after a lease ended before it was renewed.
+const AFTER_LOST_LEASE: Duration = Duration::from_secs(60);
+
 /// The answer to a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -39,16 +42,11 @@ impl Check {
 pub struct Tolerance {
     outage: Duration,
     renewals_behind: Duration,
-    after_lost_lease: Duration,
 }
 
 impl Default for Tolerance {
     fn default() -> Self {
-        Self {
-            outage: Duration::from_secs(30),
-            renewals_behind: Duration::from_secs(60),
-            after_lost_lease: Duration::from_secs(60),
-        }
+        Self { outage: Duration::from_secs(30), renewals_behind: Duration::from_secs(60) }
     }
 }
 
@@ -75,14 +73,6 @@ impl Tolerance {
         self
     }
 
-    /// Sets the time for which a worker is not ready after a lease ended before it was renewed. The default is 60 seconds;
-    /// zero ignores lost leases.
-    #[must_use]
-    pub fn after_lost_lease(mut self, time: Duration) -> Self {
-        self.after_lost_lease = time;
-        self
-    }
-
     /// Returns whether the worker is alive: it has not ended, and its leases are renewed in time. A worker that starts, drains, or
     /// cannot reach its storage is alive.
     pub fn live(&self, report: &HealthReport) -> Check {
@@ -96,7 +86,7 @@ impl Tolerance {
     }
 
     /// Returns whether the worker is ready: it is alive and runs, reaches all its queues, has no open circuit, and has lost no lease
-    /// lately. The check has one reason for each that fails, with the name of the queue and the error.
+    /// within the last minute. The check has one reason for each that fails, with the name of the queue and the error.
     pub fn ready(&self, report: &HealthReport) -> Check {
         let mut check = self.live(report);
         check.fails_if(report.phase == WorkerPhase::Starting, || "the worker starts".to_owned());
@@ -112,7 +102,7 @@ impl Tolerance {
             }
             check.fails_if(queue.circuit_open, || format!("the circuit of the queue `{name}` is open"));
         }
-        if let Some(time) = report.since_lease_expired.filter(|time| *time < self.after_lost_lease) {
+        if let Some(time) = report.since_lease_expired.filter(|time| *time < AFTER_LOST_LEASE) {
             check.reasons.push(format!("a lease ended before it was renewed, {} s ago", time.as_secs()));
         }
         check
