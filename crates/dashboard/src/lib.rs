@@ -71,7 +71,6 @@ pub mod health;
 pub mod metrics;
 pub mod scale;
 pub mod snapshot;
-mod sync;
 
 #[cfg(feature = "pages")]
 pub use browser::{Access, Dashboard, Field, Shown};

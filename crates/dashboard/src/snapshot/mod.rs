@@ -20,11 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use jobqueue_admin::Admin;
+use jobqueue_storage::sync::lock;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-use crate::sync::lock;
 
 pub(crate) use figures::round;
 pub use figures::{Demand, QueueFigures};
