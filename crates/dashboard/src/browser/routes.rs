@@ -168,7 +168,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router
         .route("/events", get(events))
         .route("/assets/{name}", get(asset))
-        .merge(metrics::router_of(app.snapshots.clone()))
+        .merge(metrics::router(app.snapshots.clone()))
         .merge(scale::router(app.snapshots.clone(), Target::new()))
         .fallback(missing)
         .layer(DefaultBodyLimit::max(MAX_FORM))

@@ -104,6 +104,12 @@ pub struct RefreshStats {
     pub last_error: Option<String>,
 }
 
+impl From<Admin> for Snapshots {
+    fn from(admin: Admin) -> Self {
+        Self::new(admin)
+    }
+}
+
 impl Snapshots {
     /// Returns snapshots of the storage of `admin`. [`latest`](Self::latest) is refreshed every 10 seconds. Nothing is read yet.
     pub fn new(admin: Admin) -> Self {
