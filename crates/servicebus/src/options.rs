@@ -15,6 +15,7 @@ use super::token::Credential;
 use jobqueue_entra::{TokenSource, credential_methods};
 use jobqueue_storage::clock::{Clock, WITHOUT_END};
 use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::secret::is_loopback;
 use jobqueue_storage::{BlobStore, QueueStore, StoreError, StoreErrorKind, Stores};
 
 const LOCK: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
@@ -79,7 +80,7 @@ impl Options {
     fn token(mut self, source: TokenSource) -> Self {
         self.credential = Given::Entra(source);
         // The tokens of an emulator's key may go to another machine in the clear: it is public.
-        self.namespace.tls |= !connection_string::is_loopback(&self.namespace.host);
+        self.namespace.tls |= !is_loopback(&self.namespace.host);
         self
     }
 
