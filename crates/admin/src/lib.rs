@@ -104,7 +104,7 @@ pub use report::{BulkProgress, BulkReport, SkippedJob};
 pub use schedules::ScheduleOverview;
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
-pub use text::{indented_json, parse_duration, short_duration};
+pub use text::{grouped, indented_json, parse_duration, short_duration};
 pub use upkeep::ClockSkew;
 pub use workers::WorkerOverview;
 

@@ -110,6 +110,19 @@ fn new_line(out: &mut String, depth: usize) {
     }
 }
 
+/// Returns a number whose thousands are apart.
+pub fn grouped(number: u64, separator: char) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(separator);
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
 /// Returns a time as RFC 3339 in UTC with milliseconds; the ends of the calendar for a time outside it.
 pub(super) fn time(time: SystemTime) -> String {
     let end = if time < SystemTime::UNIX_EPOCH { Timestamp::MIN } else { Timestamp::MAX };

@@ -3,7 +3,7 @@
 use url::Url;
 
 use jobqueue_entra::TokenSource;
-use jobqueue_storage::secret::Secret;
+use jobqueue_storage::secret::{self, Secret};
 
 /// A storage account as the adapter needs it. `Debug` shows no secret.
 #[derive(Debug, Clone)]
@@ -59,16 +59,9 @@ pub(super) fn endpoint(part: &str, text: &str) -> Result<Url, Problem> {
     Ok(url)
 }
 
-/// Returns whether the host is this machine, so that no request leaves it.
+/// Returns whether the host is this machine, so that no request leaves it. The emulator has a name below `localhost` for each account.
 pub(super) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(url::Host::Domain(name)) => {
-            name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost")
-        }
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
+    url.host_str().is_some_and(|host| secret::is_loopback(host) || host.ends_with(".localhost"))
 }
 
 /// Returns the sister endpoint: `ACCOUNT.queue.…` ↔ `ACCOUNT.blob.…`; `None` when the host does not show which it is.

@@ -3,6 +3,7 @@
 //! The SDK's models are not used for this: in them one odd element fails the whole answer, after the get has already
 //! leased every message in it.
 
+use quick_xml::escape::resolve_xml_entity;
 use quick_xml::events::{BytesRef, Event};
 use quick_xml::reader::Reader;
 
@@ -105,21 +106,11 @@ impl Field {
     }
 
     fn push_reference(&mut self, reference: &BytesRef<'_>) {
-        let resolved = match reference.resolve_char_ref() {
-            Ok(Some(character)) => Some(character),
-            Ok(None) => match reference.as_ref() {
-                b"lt" => Some('<'),
-                b"gt" => Some('>'),
-                b"amp" => Some('&'),
-                b"quot" => Some('"'),
-                b"apos" => Some('\''),
-                _ => None,
-            },
-            Err(_) => None,
-        };
-        match resolved {
-            Some(character) => self.push(character.encode_utf8(&mut [0; 4]).as_bytes()),
-            None => self.problem = Some("the text has an invalid character reference".to_owned()),
+        let name = std::str::from_utf8(reference).ok();
+        match (reference.resolve_char_ref(), name.and_then(resolve_xml_entity)) {
+            (Ok(Some(character)), _) => self.push(character.encode_utf8(&mut [0; 4]).as_bytes()),
+            (Ok(None), Some(text)) => self.push(text.as_bytes()),
+            _ => self.problem = Some("the text has an invalid character reference".to_owned()),
         }
     }
 

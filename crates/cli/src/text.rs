@@ -32,15 +32,7 @@ pub(crate) fn optional(text: Option<&str>) -> String {
 /// Returns a number rounded, with its thousands apart. It is never "-0".
 pub(crate) fn count(number: f64) -> String {
     // A float converts by saturation.
-    let digits = (number.max(0.0).round() as u64).to_string();
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    jobqueue_admin::grouped(number.max(0.0).round() as u64, ',')
 }
 
 /// Returns a number of things: `1 queue`, `2 queues`.

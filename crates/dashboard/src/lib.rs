@@ -50,7 +50,7 @@
 //! let worker = Worker::builder(storage.clone()).handle(send).build()?;
 //! let figures = Snapshots::new(Admin::new(storage));        // one reading of the storage serves both
 //! let checks = health::router([worker.health()])            // /live and /ready, of this worker
-//!     .merge(metrics::router_of(figures.clone()))           // /metrics, of the whole storage
+//!     .merge(metrics::router(figures.clone()))              // /metrics, of the whole storage
 //!     .merge(scale::router(figures, Target::new()));        // /scale, of the whole storage
 //!
 //! // The checks answer until the last job has ended.
@@ -71,7 +71,6 @@ pub mod health;
 pub mod metrics;
 pub mod scale;
 pub mod snapshot;
-mod sync;
 
 #[cfg(feature = "pages")]
 pub use browser::{Access, Dashboard, Field, Shown};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jobqueue::trace::{Span, Step, TraceContext, Tracer};
 use jobqueue::{JobInfo, QueueName};
 use opentelemetry::trace::{Link, SpanBuilder, SpanKind, TraceContextExt};
-use opentelemetry::{Context, KeyValue};
+use opentelemetry::{Context, KeyValue, StringValue};
 
 use crate::attributes::destination;
 use crate::contexts::span_context;
@@ -29,19 +29,14 @@ impl JobTracer {
     }
 
     /// Starts a span, or only its measurement if no spans are made.
-    fn span(&self, operation: &'static str, queue: &QueueName, shape: Shape<'_>) -> JobSpan {
-        let Shape { kind, parent, links, single, messages, more } = shape;
+    fn span(&self, operation: &'static str, queue: &QueueName, shape: Shape) -> JobSpan {
+        let Shape { kind, parent, links, id, messages, more } = shape;
         let context = self.shared.tracer.as_ref().map(|tracer| {
             let mut attributes = Vec::with_capacity(8);
             attributes.push(KeyValue::new(names::SYSTEM, self.system));
             attributes.push(destination(queue));
             attributes.push(KeyValue::new(names::OPERATION_NAME, operation));
             attributes.push(KeyValue::new(names::OPERATION_TYPE, operation));
-            let id = match single {
-                Single::No => None,
-                Single::Named(id) => Some(plain(id)),
-                Single::Shared(id) => Some(plain_shared(id)),
-            };
             attributes.extend(id.map(|id| KeyValue::new(names::MESSAGE_ID, id)));
             if messages != 1 {
                 attributes.push(KeyValue::new(names::MESSAGE_COUNT, messages as i64));
@@ -67,8 +62,7 @@ impl JobTracer {
     ) -> JobSpan {
         // The context of a single message's span goes into the message; others have their own, which are linked.
         let kind = if id.is_some() { SpanKind::Producer } else { SpanKind::Client };
-        let single = id.map_or(Single::No, Single::Named);
-        let shape = Shape { single, messages, links: links(created), ..Shape::of(kind) };
+        let shape = Shape { id: id.map(plain), messages, links: links(created), ..Shape::of(kind) };
         self.span(names::SEND, queue, shape).measuring(Measured::Operation)
     }
 
@@ -97,7 +91,7 @@ impl JobTracer {
         let shape = Shape {
             parent: Some(parent),
             links,
-            single: Single::Shared(&job.id),
+            id: Some(plain_shared(&job.id)),
             more,
             ..Shape::of(SpanKind::Consumer)
         };
@@ -107,42 +101,30 @@ impl JobTracer {
 }
 
 /// The properties of a span besides its operation and queue.
-struct Shape<'a> {
+struct Shape {
     kind: SpanKind,
     /// The parent; `None` for the current context.
     parent: Option<Context>,
     links: Vec<Link>,
-    single: Single<'a>,
+    /// The id of a single message.
+    id: Option<StringValue>,
     messages: usize,
     more: [Option<KeyValue>; 2],
 }
 
-/// The id of a single message.
-enum Single<'a> {
-    No,
-    Named(&'a str),
-    /// An id that need not be copied.
-    Shared(&'a Arc<str>),
-}
-
-impl Shape<'_> {
+impl Shape {
     fn of(kind: SpanKind) -> Self {
-        Self { kind, parent: None, links: Vec::new(), single: Single::No, messages: 1, more: [None, None] }
+        Self { kind, parent: None, links: Vec::new(), id: None, messages: 1, more: [None, None] }
     }
 }
 
-fn settled<'a>(
-    id: Option<&'a str>,
-    messages: usize,
-    process: Option<TraceContext>,
-    of: &[TraceContext],
-) -> Shape<'a> {
+fn settled(id: Option<&str>, messages: usize, process: Option<TraceContext>, of: &[TraceContext]) -> Shape {
     let parent =
         process.map(|process| Context::new().with_remote_span_context(span_context(process, None, false)));
     Shape {
         parent: Some(parent.unwrap_or_default()),
         links: links(of),
-        single: id.map_or(Single::No, Single::Named),
+        id: id.map(plain),
         messages,
         ..Shape::of(SpanKind::Client)
     }
@@ -157,7 +139,7 @@ impl Tracer for JobTracer {
     fn start(&self, step: &Step<'_>) -> Option<Box<dyn Span>> {
         let span = match *step {
             Step::Create { queue, id } => {
-                let shape = Shape { single: Single::Named(id), ..Shape::of(SpanKind::Producer) };
+                let shape = Shape { id: Some(plain(id)), ..Shape::of(SpanKind::Producer) };
                 self.span(names::CREATE, queue, shape)
             }
             Step::Send { queue, id, messages, created } => self.send(queue, id, messages, created),

@@ -3,9 +3,7 @@
 //! A wrong string is refused with the name of the wrong setting. Values and unknown names are never repeated: either
 //! may be a piece of a key.
 
-use std::net::IpAddr;
-
-use jobqueue_storage::secret::Secret;
+use jobqueue_storage::secret::{Secret, is_loopback};
 use url::Url;
 
 use super::network::Network;
@@ -109,12 +107,6 @@ fn check_emulator(host: &str, key: Option<&Key>) -> Result<(), Problem> {
         );
     }
     Ok(())
-}
-
-/// Returns whether the host is this machine, so that no request leaves it.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
 fn host(endpoint: &str) -> Option<(String, Option<u16>)> {

@@ -15,15 +15,10 @@ use super::token::Credential;
 use jobqueue_entra::{TokenSource, credential_methods};
 use jobqueue_storage::clock::{Clock, WITHOUT_END};
 use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::secret::is_loopback;
 use jobqueue_storage::{BlobStore, QueueStore, StoreError, StoreErrorKind, Stores};
 
 const LOCK: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
-
-#[derive(Clone)]
-enum Given {
-    Key(Key),
-    Entra(TokenSource),
-}
 
 const WINDOW: std::ops::RangeInclusive<Duration> = Duration::from_secs(20)..=Duration::from_secs(7 * 86_400);
 
@@ -43,11 +38,13 @@ const WINDOW: std::ops::RangeInclusive<Duration> = Duration::from_secs(20)..=Dur
 #[must_use]
 pub struct Options {
     namespace: Namespace,
-    credential: Given,
+    /// The key; `None` for tokens of `source`.
+    key: Option<Key>,
+    source: TokenSource,
     trust: Trust,
     new: NewQueues,
     wait: Duration,
-    token_validity: Option<Duration>,
+    token_validity: Duration,
     runtime: Runtime,
 }
 
@@ -65,11 +62,12 @@ impl Options {
         let (namespace, key) = connection_string::parse(text).map_err(refused)?;
         Ok(Self {
             namespace,
-            credential: key.map_or(Given::Entra(TokenSource::Automatic), Given::Key),
+            key,
+            source: TokenSource::Automatic,
             trust: Trust::default(),
             new: NewQueues { lock: Duration::from_secs(60), duplicates: None, sessions: false },
             wait: Duration::from_millis(50),
-            token_validity: None,
+            token_validity: VALIDITY,
             runtime: Runtime::new(),
         })
     }
@@ -77,9 +75,9 @@ impl Options {
     credential_methods!();
 
     fn token(mut self, source: TokenSource) -> Self {
-        self.credential = Given::Entra(source);
+        (self.key, self.source) = (None, source);
         // The tokens of an emulator's key may go to another machine in the clear: it is public.
-        self.namespace.tls |= !connection_string::is_loopback(&self.namespace.host);
+        self.namespace.tls |= !is_loopback(&self.namespace.host);
         self
     }
 
@@ -135,7 +133,7 @@ impl Options {
 
     /// Sets the validity of the tokens created from the key. The default is an hour.
     pub fn token_validity(mut self, validity: Duration) -> Self {
-        self.token_validity = Some(validity.clamp(Duration::from_secs(1), WITHOUT_END));
+        self.token_validity = validity.clamp(Duration::from_secs(1), WITHOUT_END);
         self
     }
 
@@ -182,12 +180,9 @@ impl Options {
 
     fn open(self, blobs: Arc<dyn BlobStore>) -> Arc<dyn QueueStore> {
         let namespace = Arc::new(self.namespace);
-        let credential = Arc::new(match self.credential {
-            Given::Key(key) => {
-                let validity = self.token_validity.unwrap_or(VALIDITY);
-                Credential::Key(key, validity, self.runtime.clone())
-            }
-            Given::Entra(source) => Credential::entra(source),
+        let credential = Arc::new(match self.key {
+            Some(key) => Credential::Key(key, self.token_validity, self.runtime.clone()),
+            None => Credential::entra(self.source),
         });
         let entities =
             Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);

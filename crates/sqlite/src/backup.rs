@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 use super::error::{Cause, from_sql};
 use super::open::{self, file};
@@ -30,16 +30,9 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 pub async fn backup(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Result<(), StoreError> {
     let (from, to) = (from.into(), to.into());
     let subject = from.display().to_string();
-    let (reply, answer) = oneshot::channel();
-    let copying = std::thread::Builder::new()
-        .name("jobqueue-backup".to_owned())
-        .spawn(move || drop(reply.send(copy(&from, &to))));
-    let failed = |detail: String| Err(Cause::new(StoreErrorKind::Unavailable, detail));
-    let done = match copying {
-        Ok(_) => answer.await.unwrap_or_else(|_| failed("the thread that copied has ended".to_owned())),
-        Err(error) => failed(error.to_string()),
-    };
-    done.map_err(|cause| cause.error("back up storage", subject))
+    let copied = spawn_blocking(move || copy(&from, &to)).await;
+    let ended = |_| Err(Cause::new(StoreErrorKind::Unavailable, "the thread that copied has ended"));
+    copied.unwrap_or_else(ended).map_err(|cause| cause.error("back up storage", subject))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), Cause> {

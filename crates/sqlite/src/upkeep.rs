@@ -17,7 +17,7 @@ use super::health::Health;
 use super::known::Known;
 use super::notifiers::Notifiers;
 use super::purge;
-use super::space::{Reserve, Space};
+use super::space::Space;
 use jobqueue_storage::log::{debug, warn};
 
 /// The number of pages from which to warn that the log cannot be cut: 64 MiB.
@@ -54,7 +54,7 @@ pub(super) struct Upkeep {
     pending: bool,
     health: Arc<Health>,
     notifiers: Arc<Notifiers>,
-    space: Space,
+    pub(super) space: Space,
 }
 
 impl Upkeep {
@@ -92,20 +92,6 @@ impl Upkeep {
         if let Err(error) = self.space.look(connection) {
             self.health.note(&from_sql(error));
         }
-    }
-
-    /// Returns whether a transaction leaves room for work on the messages that exist.
-    pub(super) fn has_reserve(
-        &self,
-        connection: &Connection,
-        part: Reserve,
-        free: i64,
-    ) -> rusqlite::Result<bool> {
-        self.space.has_reserve(connection, part, free)
-    }
-
-    pub(super) fn free_pages(&self, connection: &Connection) -> rusqlite::Result<i64> {
-        self.space.free_pages(connection)
     }
 
     /// Returns the time that the writer may sleep when no operation is requested.

@@ -167,7 +167,7 @@ impl Writer {
             Err(error) => return Err(Abort::Failed(from_sql(error))),
         }
         let known = std::mem::take(&mut self.known);
-        let free = self.upkeep.free_pages(&self.connection);
+        let free = self.upkeep.space.free_pages(&self.connection);
         let begun = Batch::begin(&self.connection, &self.clock, known);
         let applied = match begun.and_then(|batch| free.map(|free| (batch, free)).map_err(from_sql)) {
             Ok((batch, free)) => self.apply(batch, tasks, joining).map(|finished| (finished, free)),
@@ -196,7 +196,7 @@ impl Writer {
     fn require_reserve(&self, finished: &Finished, free: i64) -> Result<(), Abort> {
         let has_reserve = match finished.reserve {
             Reserve::Nothing => Ok(true),
-            part => self.upkeep.has_reserve(&self.connection, part, free),
+            part => self.upkeep.space.has_reserve(&self.connection, part, free),
         };
         let full = || rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
         let kept = has_reserve.and_then(|has_reserve| if has_reserve { Ok(()) } else { Err(full()) });

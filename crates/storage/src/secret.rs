@@ -1,6 +1,7 @@
-//! A value that is never shown.
+//! A value that is never shown, and the machine to which one may be sent in the clear.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A key, signature or token of an adapter: cheap to clone, and `Debug` shows nothing of it.
@@ -30,4 +31,10 @@ impl<T> fmt::Debug for Secret<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
+}
+
+/// Returns whether a host, by its name or its address, is this machine: nothing that is sent to it leaves the machine.
+pub fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }

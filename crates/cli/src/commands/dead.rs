@@ -242,7 +242,7 @@ async fn resend(
     let session = confirm::change(global, Need::Change, &format!("send to the queue `{to}`"), stop).await?;
     let given = match file {
         Some(path) => {
-            let json = Input::open(&path, false)?.next(stop, &[]).await?.unwrap_or_default();
+            let json = Input::open(&path, false).await?.next(stop, &[]).await?;
             let json = serde_json::from_slice(&json);
             Some(json.map_err(|error| Failure::Usage(format!("the payload is not JSON: {error}")))?)
         }

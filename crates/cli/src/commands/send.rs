@@ -1,7 +1,6 @@
 //! `send`: jobs from a file or from standard input.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +9,8 @@ use comfy_table::Table;
 use futures_util::future::join_all;
 use jobqueue::SendOptions;
 use jobqueue_admin::{JobReference, RawSend};
-use tokio::sync::mpsc::{Receiver, channel};
+use tokio::fs::File;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader, stdin};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Given, Global};
@@ -114,9 +114,9 @@ async fn send_all(
     sent: &mut Vec<JobReference>,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let mut input = Input::open(&arguments.file, arguments.ndjson)?;
+    let mut input = Input::open(&arguments.file, arguments.ndjson).await?;
     if !arguments.ndjson {
-        let data = input.next(stop, sent).await?.unwrap_or_default();
+        let data = input.next(stop, sent).await?;
         let one = job(arguments, &data).map_err(|failure| suggest_lines(failure, &data))?;
         if !arguments.dry_run {
             sent.push(session.admin.send(&arguments.queue, one).await?);
@@ -126,7 +126,7 @@ async fn send_all(
     let (mut jobs, mut bytes, mut together) = (Vec::new(), 0, TOGETHER);
     for number in 1_u64.. {
         let line = input.next(stop, sent).await?;
-        let text = line.as_deref().filter(|line| !line.trim_ascii().is_empty());
+        let text = Some(&*line).filter(|line| !line.trim_ascii().is_empty());
         let wrong = match text.map(|line| job(arguments, line)) {
             Some(Ok(job)) => {
                 // What has an order is sent one by one.
@@ -134,64 +134,64 @@ async fn send_all(
                     together = 1;
                 }
                 jobs.push((number, job));
-                bytes += text.map_or(0, <[u8]>::len);
+                bytes += line.len();
                 None
             }
             Some(Err(failure)) => Some(failure),
             None => None,
         };
-        if line.is_none() || wrong.is_some() || jobs.len() >= together || bytes > BYTES_TOGETHER {
+        if line.is_empty() || wrong.is_some() || jobs.len() >= together || bytes > BYTES_TOGETHER {
             bytes = 0;
             send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
         }
         if let Some(failure) = wrong {
             return Err(at_line(failure, number, sent.len(), number));
         }
-        if line.is_none() {
+        if line.is_empty() {
             break;
         }
     }
     Ok(())
 }
 
-/// The input, read by a thread of its own: a signal ends the command also while it waits for input.
-pub(super) struct Input(Receiver<io::Result<Vec<u8>>>);
+/// The input, as a whole or by line.
+pub(super) struct Input {
+    from: Box<dyn AsyncBufRead + Send + Unpin>,
+    by_line: bool,
+}
 
 impl Input {
-    pub(super) fn open(file: &Path, by_line: bool) -> Result<Self, Failure> {
-        if file == Path::new("-") && io::stdin().is_terminal() {
+    pub(super) async fn open(file: &Path, by_line: bool) -> Result<Self, Failure> {
+        if file != Path::new("-") {
+            let opened = File::open(file).await;
+            let opened = opened
+                .map_err(|e| Failure::Usage(format!("the file {} cannot be read: {e}", file.display())))?;
+            return Ok(Self { from: Box::new(BufReader::new(opened)), by_line });
+        }
+        if std::io::stdin().is_terminal() {
             say("reading from the terminal; Ctrl-D ends the input");
         }
-        let mut input = open(file)?;
-        let (parts, received) = channel(1);
-        tokio::task::spawn_blocking(move || {
-            loop {
-                let mut part = Vec::new();
-                let read = match by_line {
-                    true => input.read_until(b'\n', &mut part),
-                    false => input.read_to_end(&mut part),
-                };
-                let is_last = !matches!(read, Ok(1..)) || !by_line;
-                let part = read.map(|_| part);
-                let is_end = by_line && matches!(&part, Ok(part) if part.is_empty());
-                if is_end || parts.blocking_send(part).is_err() || is_last {
-                    return;
-                }
-            }
-        });
-        Ok(Self(received))
+        Ok(Self { from: Box::new(BufReader::new(stdin())), by_line })
     }
 
-    /// Returns the next line, or the whole; `None` at the end.
+    /// Returns the next line, or the whole; nothing at the end. A signal ends the command also while it waits for input.
     pub(super) async fn next(
         &mut self,
         stop: &CancellationToken,
         sent: &[JobReference],
-    ) -> Result<Option<Vec<u8>>, Failure> {
+    ) -> Result<Vec<u8>, Failure> {
+        let read = async {
+            let mut part = Vec::new();
+            match self.by_line {
+                true => self.from.read_until(b'\n', &mut part).await?,
+                false => self.from.read_to_end(&mut part).await?,
+            };
+            Ok(part)
+        };
         tokio::select! {
             biased;
             () = stop.cancelled() => Err(Failure::Interrupted(format!("stopped; {} jobs were sent", sent.len()))),
-            part = self.0.recv() => Ok(part.transpose()?),
+            part = read => part,
         }
     }
 }
@@ -253,16 +253,6 @@ impl Options {
             .given(self.in_order.then_some(()), |options, ()| options.in_order());
         self.header.iter().fold(options, |options, (name, value)| options.header(name, value))
     }
-}
-
-fn open(file: &Path) -> Result<Box<dyn BufRead + Send>, Failure> {
-    if file == Path::new("-") {
-        return Ok(Box::new(BufReader::new(io::stdin())));
-    }
-    let opened = File::open(file);
-    let opened =
-        opened.map_err(|e| Failure::Usage(format!("the file {} cannot be read: {e}", file.display())))?;
-    Ok(Box::new(BufReader::new(opened)))
 }
 
 /// Adds the line, the number of jobs that were sent, and the last line whose job may be among them to an error.

@@ -56,7 +56,7 @@ pub(crate) async fn run(
     let Session { admin, production, .. } = session;
     let snapshots = Snapshots::new(admin);
     let tasks = TaskTracker::new();
-    let dashboard = Dashboard::of(snapshots.clone()).tasks(tasks.clone()).stop_when(stop.clone());
+    let dashboard = Dashboard::new(snapshots.clone()).tasks(tasks.clone()).stop_when(stop.clone());
     let dashboard = logins.set(dashboard);
     // A proxy passes on the name that browsers use.
     let dashboard = dashboard.local_only(is_local && !logins.any() && !arguments.behind_proxy);

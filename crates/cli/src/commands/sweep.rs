@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use jobqueue::maintenance::SweepOptions;
-use serde::Serialize;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Given, Global};
@@ -29,15 +29,6 @@ pub(crate) struct SweepArguments {
     dry_run: bool,
 }
 
-#[derive(Serialize)]
-struct SweepSummary {
-    dry_run: bool,
-    seen: u64,
-    removed: u64,
-    bytes: u64,
-    failed: u64,
-}
-
 pub(crate) async fn run(
     global: &Global,
     arguments: SweepArguments,
@@ -57,28 +48,22 @@ pub(crate) async fn run(
         .stop(stop.clone())
         .given(arguments.limit, SweepOptions::limit);
     let report = session.admin.sweep(options).await?;
-    let swept = SweepSummary {
-        dry_run: arguments.dry_run,
-        seen: report.seen,
-        removed: report.removed,
-        bytes: report.bytes,
-        failed: report.failed,
-    };
+    let (dry_run, seen, removed) = (arguments.dry_run, report.seen, report.removed);
+    let (bytes, failed) = (report.bytes, report.failed);
+    let swept =
+        json!({ "dry_run": dry_run, "seen": seen, "removed": removed, "bytes": bytes, "failed": failed });
     let text = || {
-        let verb = if swept.dry_run { "would be removed" } else { "removed" };
-        format!(
-            "{} of {} blobs {verb} ({} bytes), {} failed",
-            swept.removed, swept.seen, swept.bytes, swept.failed
-        )
+        let verb = if dry_run { "would be removed" } else { "removed" };
+        format!("{removed} of {seen} blobs {verb} ({bytes} bytes), {failed} failed")
     };
-    let printed = match swept.dry_run {
+    let printed = match dry_run {
         true => global.output.value(&swept, text),
         false => global.output.change(&swept, text),
     };
     if stop.is_cancelled() {
         return Err(Failure::Interrupted("interrupted before all blobs were examined".to_owned()));
     }
-    match swept.failed {
+    match failed {
         0 => printed,
         failed => Err(Failure::Failed(format!("{failed} blobs could not be removed"))),
     }

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jobqueue::{Error, ErrorKind};
-
-use crate::sync::lock;
+use jobqueue_storage::sync::lock;
 
 /// The most answers that are kept. One may have two megabytes: 32 messages with their texts.
 const MANY: usize = 128;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::request::Parts;
-use jobqueue_admin::{AccessLevel, Admin};
+use jobqueue_admin::AccessLevel;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,9 +23,8 @@ const REFRESH: Duration = Duration::from_secs(5);
 
 /// The dashboard of a storage. [`router`](Self::router) makes it a part of a web service.
 ///
-/// A client that reaches it has the rights of the [`Admin`], unless [`access`](Self::access) or
-/// [`credentials`](Self::credentials) say
-/// otherwise. An `Admin` of [`Admin::new`] only reads.
+/// A client that reaches it has the rights of the [`Admin`](jobqueue_admin::Admin), unless [`access`](Self::access) or
+/// [`credentials`](Self::credentials) say otherwise. An `Admin` of [`Admin::new`](jobqueue_admin::Admin::new) only reads.
 ///
 /// The router also has [`/metrics`](crate::metrics) and [`/scale`](crate::scale), with the same access as the pages. All read the storage
 /// through one [`Snapshots`]: a scrape sends no requests while a page is open.
@@ -63,15 +62,10 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Returns the dashboard of the storage of `admin`.
-    pub fn new(admin: Admin) -> Self {
-        Self::of(Snapshots::new(admin))
-    }
-
-    /// Returns the dashboard of snapshots that others use too, such as [`health`](crate::health) or the scaler of KEDA.
-    pub fn of(snapshots: Snapshots) -> Self {
+    /// Returns the dashboard of the storage of an `Admin`, or of snapshots that others use too, such as [`health`](crate::health).
+    pub fn new(snapshots: impl Into<Snapshots>) -> Self {
         Self {
-            snapshots,
+            snapshots: snapshots.into(),
             resolver: Resolver::default(),
             redactor: Redactor::default(),
             logins: Logins::default(),
@@ -83,15 +77,14 @@ impl Dashboard {
     }
 
     /// Calls `resolve` for the sender and the rights of each request, by its headers or by what layers of the embedding
-    /// program
-    /// have put into its extensions.
+    /// program have put into its extensions.
     pub fn access(mut self, resolve: impl Fn(&Parts) -> Access + Send + Sync + 'static) -> Self {
         self.resolver = Resolver::new(resolve);
         self
     }
 
     /// Demands a name and its password, by HTTP basic authentication: this one, or another one that is set in the same way. The name is
-    /// that of the operator in events and audits, with all rights of the [`Admin`]. Use it behind TLS only: browsers send both with
+    /// that of the operator in events and audits, with all rights of the `Admin`. Use it behind TLS only: browsers send both with
     /// every request. The comparison takes the same time for every password. [`access`](Self::access) is asked as well, if it is set.
     pub fn credentials(mut self, user: &str, password: &str) -> Self {
         self.logins.add(user, password, AccessLevel::Operate);

@@ -17,25 +17,11 @@ impl Fields {
         Self(values.into_iter().collect())
     }
 
-    /// Returns the fields of a change, each of which must be one of `known` and given once.
-    pub(crate) fn of_change(
+    /// Returns the fields, each of which must be one of `known` and given once: a program would take a misspelt condition for one that holds.
+    pub(crate) fn of_known(
         values: impl IntoIterator<Item = (String, String)>,
         known: &[&str],
-    ) -> Result<Self, PageError> {
-        let fields = Self::of_known(values, known);
-        fields.map_err(|problem| PageError::invalid(format!("nothing was changed: {problem}")))
-    }
-
-    /// Returns the fields of a document, each of which must be one of `known` and given once: a program would take the answer for the one to
-    /// what it has asked.
-    pub(crate) fn of_document(
-        values: impl IntoIterator<Item = (String, String)>,
-        known: &[&str],
-    ) -> Result<Self, PageError> {
-        Self::of_known(values, known).map_err(PageError::invalid)
-    }
-
-    fn of_known(values: impl IntoIterator<Item = (String, String)>, known: &[&str]) -> Result<Self, String> {
+    ) -> Result<Self, String> {
         let mut fields = Self::default();
         for (name, value) in values {
             if !known.contains(&name.as_str()) {

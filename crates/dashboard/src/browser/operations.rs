@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan};
+use jobqueue_storage::sync::lock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -13,7 +14,6 @@ use tokio_util::task::TaskTracker;
 use crate::browser::fields::Given;
 use crate::browser::pages::PageError;
 use crate::browser::pages::selection::Selection;
-use crate::sync::lock;
 
 const AT_ONCE: usize = 8;
 

@@ -1,10 +1,9 @@
 //! Refuses changes that another site makes the browser send, and requests under the name of another machine.
 
-use std::net::IpAddr;
-
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Uri};
+use jobqueue_storage::secret::is_loopback;
 
 /// Returns whether the request may change something: it comes from a page of the same origin, or from no page at all.
 ///
@@ -31,8 +30,7 @@ pub(crate) fn is_for_this_machine(headers: &HeaderMap) -> bool {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+    is_loopback(name)
 }
 
 fn is_host(origin: &str, uri: &Uri, headers: &HeaderMap) -> bool {

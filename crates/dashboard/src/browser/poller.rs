@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime};
 
 use jobqueue_admin::{QueueOverview, WorkerOverview};
+use jobqueue_storage::sync::lock;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::browser::throughput::Throughput;
 use crate::snapshot::{QueueFigures, Snapshot, Snapshots};
-use crate::sync::lock;
 
 /// The most open pages that are refreshed. Each renders its page again after every look.
 const MAX_VIEWERS: usize = 200;

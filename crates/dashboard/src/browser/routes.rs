@@ -143,9 +143,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     for document in DOCUMENTS {
         let document = *document;
         let handler = move |request: AuthorizedRequest, Query(query): Query<Pairs>| async move {
-            json::respond(match Fields::of_document(query, document.fields) {
+            json::respond(match Fields::of_known(query, document.fields) {
                 Ok(fields) => (document.read)(request, fields).await,
-                Err(error) => Err(error),
+                Err(problem) => Err(PageError::invalid(problem)),
             })
         };
         router = router.route(document.path, get(handler));
@@ -168,7 +168,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router
         .route("/events", get(events))
         .route("/assets/{name}", get(asset))
-        .merge(metrics::router_of(app.snapshots.clone()))
+        .merge(metrics::router(app.snapshots.clone()))
         .merge(scale::router(app.snapshots.clone(), Target::new()))
         .fallback(missing)
         .layer(DefaultBodyLimit::max(MAX_FORM))
@@ -193,7 +193,8 @@ async fn make(
         return Err(PageError::forbidden("your access does not include this change"));
     }
     let Form(values) = form.map_err(|rejection| PageError::new(rejection.status(), rejection.body_text()))?;
-    let fields = Fields::of_change(query.into_iter().chain(values), change.fields)?;
+    let fields = Fields::of_known(query.into_iter().chain(values), change.fields)
+        .map_err(|problem| PageError::invalid(format!("nothing was changed: {problem}")))?;
     let made = (change.make)(request.clone(), fields).await;
     // Also after an error: it may have been made.
     request.app.changed();

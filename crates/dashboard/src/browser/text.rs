@@ -79,15 +79,7 @@ impl fmt::Display for Sum {
 
 /// Returns an amount with thin gaps between the thousands.
 pub(crate) fn amount(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push('\u{202f}');
-        }
-        out.push(digit);
-    }
-    out
+    jobqueue_admin::grouped(number, '\u{202f}')
 }
 
 /// A point of time: UTC, and the viewer's zone where scripts run.

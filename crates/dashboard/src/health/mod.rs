@@ -32,30 +32,24 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
-use jobqueue::worker::WorkerHealth;
+use jobqueue::worker::{HealthReport, WorkerHealth};
 
-pub use check::{Check, Tolerance};
+pub use check::Check;
 
 use crate::scale::answer;
 use crate::snapshot::Snapshots;
 
-/// Returns the router of `/live` and `/ready` for all workers of a process, with the default tolerance.
+/// Returns the router of `/live` and `/ready` for all workers of a process. A check succeeds only if it does for all of them; its reasons are
+/// those of all.
 ///
 /// `S` is the state of the router that it is merged into. A router is a tower service as well.
 pub fn router<S: Clone + Send + Sync + 'static>(
     workers: impl IntoIterator<Item = WorkerHealth>,
 ) -> Router<S> {
-    router_with(workers, Tolerance::new())
-}
-
-/// Returns the router of `/live` and `/ready`, with a tolerance of your own. With several workers, a check succeeds only if it does
-/// for all of them; its reasons are those of all.
-pub fn router_with<S: Clone + Send + Sync + 'static>(
-    workers: impl IntoIterator<Item = WorkerHealth>,
-    tolerance: Tolerance,
-) -> Router<S> {
     let workers: Arc<[WorkerHealth]> = workers.into_iter().collect();
-    Router::new().route("/live", get(live)).route("/ready", get(ready)).with_state((workers, tolerance))
+    let live = async |State(workers): State<Arc<[WorkerHealth]>>| tell(&workers, Check::live);
+    let ready = async |State(workers): State<Arc<[WorkerHealth]>>| tell(&workers, Check::ready);
+    Router::new().route("/live", get(live)).route("/ready", get(ready)).with_state(workers)
 }
 
 /// Returns the router of `/live` and `/ready` for a process without a worker, such as one that serves the dashboard: it is ready if it can
@@ -75,17 +69,7 @@ pub fn router_of<S: Clone + Send + Sync + 'static>(snapshots: Snapshots) -> Rout
 /// The greatest age of the reading that makes a process ready.
 const AGE: std::time::Duration = std::time::Duration::from_secs(60);
 
-type Workers = (Arc<[WorkerHealth]>, Tolerance);
-
-async fn live(State((workers, tolerance)): State<Workers>) -> Response {
-    tell(&workers, |worker| tolerance.live(worker))
-}
-
-async fn ready(State((workers, tolerance)): State<Workers>) -> Response {
-    tell(&workers, |worker| tolerance.ready(worker))
-}
-
-fn tell(workers: &[WorkerHealth], check: impl Fn(&jobqueue::worker::HealthReport) -> Check) -> Response {
+fn tell(workers: &[WorkerHealth], check: fn(&HealthReport) -> Check) -> Response {
     let mut all = Check::default();
     for worker in workers {
         all.reasons.extend(check(&worker.report()).reasons);

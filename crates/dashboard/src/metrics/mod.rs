@@ -12,8 +12,8 @@
 //! # drop(app);
 //! ```
 //!
-//! The router of the dashboard has it already, with the access of the pages. To share one refresh with [`scale`](crate::scale), use
-//! [`router_of`] with the same [`Snapshots`].
+//! The router of the dashboard has it already, with the access of the pages. To share one refresh with [`scale`](crate::scale), give
+//! [`router`] the same [`Snapshots`] instead of an `Admin`.
 //!
 //! # Guarantees
 //! - The figures of a scrape are at most 10 seconds old; `jobqueue_scrape_age_seconds` is their age. Concurrent scrapes
@@ -41,7 +41,6 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use jobqueue_admin::Admin;
 
 pub use list::{ALL, Kind, Metric};
 
@@ -52,17 +51,13 @@ const MAX_AGE: Duration = Duration::from_secs(10);
 /// The media type of the answer.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Returns the router of `/metrics`.
+/// Returns the router of `/metrics` for an `Admin`, or for snapshots that others use too, such as [`scale::router`](crate::scale::router): one
+/// refresh then serves both. The [refresh interval](Snapshots::every) does not matter here: a scrape refreshes figures that are older than 10
+/// seconds.
 ///
 /// `S` is the state of the router that it is merged into.
-pub fn router<S: Clone + Send + Sync + 'static>(admin: Admin) -> Router<S> {
-    router_of(Snapshots::new(admin))
-}
-
-/// Returns the router of `/metrics` for snapshots that others use too, such as [`scale::router`](crate::scale::router): one refresh then
-/// serves both. The [refresh interval](Snapshots::every) does not matter here: a scrape refreshes figures that are older than 10 seconds.
-pub fn router_of<S: Clone + Send + Sync + 'static>(snapshots: Snapshots) -> Router<S> {
-    Router::new().route("/metrics", get(metrics)).with_state(snapshots)
+pub fn router<S: Clone + Send + Sync + 'static>(snapshots: impl Into<Snapshots>) -> Router<S> {
+    Router::new().route("/metrics", get(metrics)).with_state(snapshots.into())
 }
 
 async fn metrics(State(snapshots): State<Snapshots>) -> Response {

@@ -23,10 +23,9 @@
 //! ```
 //! # use jobqueue::Storage; use jobqueue_admin::Admin;
 //! use jobqueue_dashboard::scale::{self, Target};
-//! use jobqueue_dashboard::snapshot::Snapshots;
 //!
-//! let snapshots = Snapshots::new(Admin::new(Storage::memory()));
-//! let app = axum::Router::<()>::new().merge(scale::router(snapshots, Target::new()));
+//! let admin = Admin::new(Storage::memory());
+//! let app = axum::Router::<()>::new().merge(scale::router(admin, Target::new()));
 //! # drop(app);
 //! ```
 //!
@@ -49,11 +48,14 @@ pub use target::{DEFAULT_SLOTS, Desired, Target};
 
 use crate::snapshot::Snapshots;
 
-/// Returns the router of `/scale`.
+/// Returns the router of `/scale` for an `Admin`, or for snapshots that others use too.
 ///
 /// `S` is the state of the router that it is merged into.
-pub fn router<S: Clone + Send + Sync + 'static>(snapshots: Snapshots, target: Target) -> Router<S> {
-    Router::new().route("/scale", get(scale)).with_state((snapshots, target))
+pub fn router<S: Clone + Send + Sync + 'static>(
+    snapshots: impl Into<Snapshots>,
+    target: Target,
+) -> Router<S> {
+    Router::new().route("/scale", get(scale)).with_state((snapshots.into(), target))
 }
 
 #[derive(Debug, Deserialize)]

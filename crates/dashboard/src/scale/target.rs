@@ -22,9 +22,8 @@ pub const DEFAULT_SLOTS: f64 = 64.0;
 /// load = (waiting × mean run time ÷ target delay + running) ÷ slots of a worker
 /// ```
 ///
-/// The number of workers is the load, rounded up. Each is the greatest value over the time for which demand is
-/// [held](crate::snapshot::Snapshots::hold). Jobs on draining workers do not count, and those of a paused queue count while they run. The
-/// autoscaler bounds the result.
+/// The number of workers is the load, rounded up. Each is the greatest value of the [last 30 seconds](crate::snapshot::Snapshot::demands).
+/// Jobs on draining workers do not count, and those of a paused queue count while they run. The autoscaler bounds the result.
 ///
 /// Give an autoscaler with a tolerance, as that of Kubernetes has, the load: it then keeps 5 workers at a load of 5.2. The rounded number
 /// would change between 5 and 6 with every job.

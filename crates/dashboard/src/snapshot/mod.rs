@@ -20,11 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use jobqueue_admin::Admin;
+use jobqueue_storage::sync::lock;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-use crate::sync::lock;
 
 pub(crate) use figures::round;
 pub use figures::{Demand, QueueFigures};
@@ -37,6 +36,9 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The time for which a refresh that failed is not repeated by [`Snapshots::within`].
 const RETRY: Duration = Duration::from_secs(5);
 
+/// The age from which [`Snapshots::latest`] refuses a snapshot, unless six intervals are longer.
+const MAX_AGE: Duration = Duration::from_secs(60);
+
 /// Snapshots of a storage. Cheap to clone; clones share the last snapshot.
 ///
 /// ```
@@ -48,13 +50,11 @@ const RETRY: Duration = Duration::from_secs(5);
 ///
 /// let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
 /// admin.create_queue("mails").await?;
-/// let snapshots = Snapshots::new(admin).every(Duration::from_secs(30)).max_age(Duration::from_secs(120));
+/// let snapshots = Snapshots::new(admin).every(Duration::from_secs(30));
 /// let snapshot = snapshots.within(Duration::from_secs(5)).await?;
 /// assert_eq!(snapshot.queues["mails"].length, 0);
 /// # Ok(()) }
 /// ```
-///
-/// The methods that set an option return new snapshots, which share nothing with the former ones.
 #[derive(Debug, Clone)]
 pub struct Snapshots(Arc<Inner>);
 
@@ -66,18 +66,10 @@ pub struct Unavailable {
     pub reason: String,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Options {
-    every: Duration,
-    max_age: Duration,
-    timeout: Duration,
-    hold: Duration,
-}
-
 #[derive(Debug)]
 struct Inner {
     admin: Admin,
-    options: Options,
+    every: Duration,
     state: Mutex<State>,
     changes: watch::Sender<u64>,
 }
@@ -112,56 +104,28 @@ pub struct RefreshStats {
     pub last_error: Option<String>,
 }
 
+impl From<Admin> for Snapshots {
+    fn from(admin: Admin) -> Self {
+        Self::new(admin)
+    }
+}
+
 impl Snapshots {
-    /// Returns snapshots of the storage of `admin`, with the default options: [`latest`](Self::latest) is refreshed every 10 seconds
-    /// and refused after 60. Nothing is read yet.
+    /// Returns snapshots of the storage of `admin`. [`latest`](Self::latest) is refreshed every 10 seconds. Nothing is read yet.
     pub fn new(admin: Admin) -> Self {
-        let options = Options {
-            every: Duration::from_secs(10),
-            max_age: Duration::from_secs(60),
-            timeout: Duration::from_secs(20),
-            hold: Duration::from_secs(30),
-        };
-        Self::with(admin, options)
+        Self::with(admin, Duration::from_secs(10))
     }
 
-    fn with(admin: Admin, options: Options) -> Self {
+    fn with(admin: Admin, every: Duration) -> Self {
         let changes = watch::Sender::new(0);
-        Self(Arc::new(Inner { admin, options, state: Mutex::default(), changes }))
+        Self(Arc::new(Inner { admin, every, state: Mutex::default(), changes }))
     }
 
-    fn change(&self, change: impl FnOnce(&mut Options)) -> Self {
-        let mut options = self.0.options;
-        change(&mut options);
-        Self::with(self.0.admin.clone(), options)
-    }
-
-    /// Returns new snapshots with this refresh interval of [`latest`](Self::latest), which refreshes while there are
-    /// requests. The default is 10 seconds, the minimum 100 milliseconds. Each refresh costs [requests](self#cost).
+    /// Returns new snapshots, which share nothing with these, with this refresh interval of [`latest`](Self::latest), which refreshes while
+    /// there are requests. The default is 10 seconds, the minimum 100 milliseconds. Each refresh costs [requests](self#cost).
     #[must_use]
     pub fn every(&self, interval: Duration) -> Self {
-        self.change(|options| options.every = interval.max(Duration::from_millis(100)))
-    }
-
-    /// Returns new snapshots that [`latest`](Self::latest) refuses when they are older than this. The default is 60 seconds.
-    /// A refusal is better than an old number: an autoscaler then keeps its number of workers.
-    #[must_use]
-    pub fn max_age(&self, age: Duration) -> Self {
-        self.change(|options| options.max_age = age)
-    }
-
-    /// Returns new snapshots whose refresh fails if it takes longer than this. The default is 20 seconds. Those who wait get the error,
-    /// and the last snapshot stays.
-    #[must_use]
-    pub fn timeout(&self, timeout: Duration) -> Self {
-        self.change(|options| options.timeout = timeout)
-    }
-
-    /// Returns new snapshots whose [demand](Snapshot::demands) is kept for this time. The default is 30 seconds: twice
-    /// the interval of workers' records, because a job that was just fetched is not yet in a record.
-    #[must_use]
-    pub fn hold(&self, time: Duration) -> Self {
-        self.change(|options| options.hold = time)
+        Self::with(self.0.admin.clone(), interval.max(Duration::from_millis(100)))
     }
 
     /// Returns the operator's view from which the snapshots are taken.
@@ -184,14 +148,16 @@ impl Snapshots {
     /// begins 5 seconds later at the earliest, or sooner for a lower age.
     ///
     /// # Errors
-    /// The storage could not be read; the reason is in the text.
+    /// The storage could not be read, or not within 20 seconds; the reason is in the text.
     ///
     /// # Cancel safety
     /// If the future is dropped, the refresh goes on for others.
     pub async fn within(&self, age: Duration) -> Result<Arc<Snapshot>, Unavailable> {
         let (asked, changes) = (Instant::now(), self.state().changes);
         // The age counts from the question: a slow storage does not cause repeated requests.
-        let is_new = |snapshot: &Arc<Snapshot>| snapshot.taken + age >= asked && snapshot.changes >= changes;
+        let is_new = |snapshot: &Arc<Snapshot>| {
+            asked.saturating_duration_since(snapshot.taken) <= age && snapshot.changes >= changes
+        };
         // The refresh under way may have begun before the last change; the one after it has not.
         for _ in 0..2 {
             if let Some(snapshot) = self.last().filter(is_new) {
@@ -210,13 +176,14 @@ impl Snapshots {
     /// waits for at most a second, and only while there is no snapshot that is young enough.
     ///
     /// # Errors
-    /// There is no snapshot yet, or it is older than the [greatest age](Self::max_age), since the storage could not be read.
+    /// There is no snapshot yet, or it is older than a minute and than six intervals, since the storage could not be read. An autoscaler
+    /// that is refused keeps its number of workers, which is better than an old number.
     ///
     /// # Cancel safety
     /// If the future is dropped, the refresh goes on.
     pub async fn latest(&self) -> Result<Arc<Snapshot>, Unavailable> {
         self.keep_polling();
-        let max_age = self.0.options.max_age;
+        let max_age = MAX_AGE.max(self.0.every.saturating_mul(6));
         if self.last().is_none_or(|last| last.taken.elapsed() > max_age) {
             let _ = tokio::time::timeout(FIRST_WAIT, self.within(max_age)).await;
         }

@@ -15,7 +15,12 @@ use super::{Inner, Snapshots};
 
 /// The time after the last request for which snapshots are refreshed.
 const LINGER: Duration = Duration::from_secs(300);
+/// The time after which a refresh fails. Those who wait get the error, and the last snapshot stays.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The time for which rates are measured.
 const WINDOW: Duration = Duration::from_secs(60);
+/// The time for which demands are kept: twice the interval of workers' records, because a job that was just fetched is not yet in a record.
+const HOLD: Duration = Duration::from_secs(30);
 
 /// The figures of one moment.
 #[derive(Debug)]
@@ -35,7 +40,7 @@ pub struct Snapshot {
     pub workers: Vec<WorkerOverview>,
     /// The sums of the workers' counters since this process began to watch. They begin at 0 and never fall.
     pub totals: Totals,
-    /// The work that each queue had in this and the latest snapshots, for as long as it is [held](Snapshots::hold).
+    /// The work that each queue had in the snapshots of the last 30 seconds: twice the interval of workers' records.
     pub demands: BTreeMap<String, Vec<Demand>>,
     /// The number of changes that were made before the figures were read.
     pub(super) changes: u64,
@@ -50,11 +55,12 @@ pub(super) struct Collected {
     slots: BTreeMap<String, f64>,
 }
 
-/// The time of a snapshot, for intervals and for readers.
+/// The time of a snapshot, for intervals and for readers, and the changes made before.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     taken: Instant,
     as_of: Timestamp,
+    changes: u64,
 }
 
 impl Snapshots {
@@ -81,7 +87,7 @@ impl Snapshots {
         let mut state = self.state();
         state.asked = Some(Instant::now());
         if !std::mem::replace(&mut state.is_polling, true) {
-            tokio::spawn(poll(Arc::downgrade(&self.0), self.0.options.every));
+            tokio::spawn(poll(Arc::downgrade(&self.0), self.0.every));
         }
     }
 
@@ -111,18 +117,16 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
     let (taken, changes) = (Instant::now(), snapshots.state().changes);
     let now = snapshots.0.admin.storage().runtime().clock().now();
     let as_of = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
-    let limit = snapshots.0.options.timeout;
-    let read = timeout(limit, read(&snapshots.0.admin)).await;
-    let read = read.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
+    let read = timeout(TIMEOUT, read(&snapshots.0.admin)).await;
+    let read = read.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")));
     let mut state = snapshots.state();
     state.stats.last_duration = taken.elapsed();
     match read {
         Ok((queues, workers)) => {
             state.stats.succeeded += 1;
             state.stats.last_error = None;
-            let hold = snapshots.0.options.hold;
-            let mut snapshot = state.collected.snapshot(Moment { taken, as_of }, hold, queues, workers);
-            snapshot.changes = changes;
+            let moment = Moment { taken, as_of, changes };
+            let snapshot = state.collected.snapshot(moment, queues, workers);
             state.last = Some(Arc::new(snapshot));
         }
         Err(error) => {
@@ -151,11 +155,10 @@ impl Collected {
     fn snapshot(
         &mut self,
         at: Moment,
-        hold: Duration,
         overviews: Vec<QueueOverview>,
         workers: Vec<WorkerOverview>,
     ) -> Snapshot {
-        let Moment { taken, as_of } = at;
+        let Moment { taken, as_of, changes } = at;
         self.totals.add(as_of, workers.iter().map(|worker| &worker.record));
         keep(&mut self.runs, WINDOW, (taken, self.totals.by_queue()));
         let (mut queues, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
@@ -168,12 +171,12 @@ impl Collected {
             queues.insert(overview.name.clone(), figures);
         }
         let demands = queues.iter().map(|(name, figures)| (name.clone(), figures.demand())).collect();
-        keep(&mut self.demands, hold, (taken, demands));
+        keep(&mut self.demands, HOLD, (taken, demands));
         let held =
             |name: &String| self.demands.iter().filter_map(|(_, all)| all.get(name)).copied().collect();
         let demands = queues.keys().map(|name| (name.clone(), held(name))).collect();
         let totals = self.totals.clone();
-        Snapshot { taken, as_of, queues, unreadable, overviews, workers, totals, demands, changes: 0 }
+        Snapshot { taken, as_of, queues, unreadable, overviews, workers, totals, demands, changes }
     }
 
     /// Adds the figures that need more than one snapshot: rate, run time, and the slots of workers that were here before.

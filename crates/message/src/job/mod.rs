@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::times::rfc3339;
 pub use jobqueue_storage::Backoff;
 use jobqueue_storage::QueueName;
 pub use outcome::{BoxError, JobError, Outcome, Verdict};
@@ -63,11 +62,4 @@ pub struct JobInfo {
     pub headers: BTreeMap<String, String>,
     /// The trace to which this delivery belongs.
     pub trace: TraceContext,
-}
-
-impl JobInfo {
-    /// Returns the time of sending as RFC 3339 writes it, in UTC: `2026-11-22T06:15:00.000Z`.
-    pub fn sent_text(&self) -> Option<String> {
-        self.sent.and_then(rfc3339)
-    }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use jiff::{Span, SpanRelativeTo};
+use quick_xml::escape::resolve_xml_entity;
 use quick_xml::events::Event;
 use quick_xml::reader::Reader;
 
@@ -51,14 +52,7 @@ pub(super) fn read(body: &[u8]) -> Option<Vec<Description>> {
             }
             Event::Text(part) => text.push_str(&part.decode().ok()?),
             Event::GeneralRef(reference) => {
-                text.push(match &*reference.decode().ok()? {
-                    "amp" => '&',
-                    "lt" => '<',
-                    "gt" => '>',
-                    "quot" => '"',
-                    "apos" => '\'',
-                    _ => '\u{FFFD}',
-                });
+                text.push_str(resolve_xml_entity(&reference.decode().ok()?).unwrap_or("\u{FFFD}"));
             }
             Event::End(_) => {
                 let name = path.pop()?;
