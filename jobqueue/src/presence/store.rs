@@ -23,7 +23,7 @@ const SWEPT: Duration = Duration::from_secs(86_400);
 const RECENT: Duration = Duration::from_secs(3_600);
 /// The number of older records that are read: those of workers that write rarely, and of some that are gone.
 const MAX_OLDER: usize = 100;
-/// The most records that are read.
+/// The most records that are shown.
 const MAX_READ: usize = 2_000;
 /// The number of records that are read at the same time.
 const READS_AT_ONCE: usize = 32;
@@ -84,7 +84,8 @@ impl Records {
     /// Returns the records, including stale ones, and the storage's time, if it returns one. Of workers that are gone, of which each leaves
     /// a record for a day, it reads some only. Costs a listing, and a request for each record.
     pub async fn all(&self) -> Result<(Vec<FoundWorker>, Option<SystemTime>), Error> {
-        let listed = self.recent().await?;
+        let mut listed = self.recent().await?;
+        listed.blobs.truncate(MAX_READ);
         let reads = listed.blobs.into_iter().map(|(blob, properties)| async move {
             let read = readable(self.document(blob).read().await)?.flatten();
             Ok::<_, StoreError>(read.map(|found| {
@@ -103,7 +104,7 @@ impl Records {
         let newest = listed.blobs.first().map(|(_, properties)| properties.modified);
         let since = listed.now.or(newest).and_then(|now| now.checked_sub(RECENT));
         let recent = listed.blobs.iter().take_while(|(_, of)| since.is_none_or(|since| of.modified >= since));
-        listed.blobs.truncate((recent.count() + MAX_OLDER).min(MAX_READ));
+        listed.blobs.truncate(recent.count() + MAX_OLDER);
         Ok(listed)
     }
 

@@ -232,8 +232,8 @@ impl Writer {
         let is_new = written.result.is_none();
         let notifications = written.result.unwrap_or_default();
         self.known = written.version.map_or(Known::Nothing, Known::Version);
-        // No operator notifies a worker that has not written for three intervals.
-        if is_new || begun.duration_since(self.written) > self.about.interval * 2 {
+        // No operator notifies a worker that has not written for three intervals. When within its request a record is written is not known.
+        if is_new || self.written.elapsed() > self.about.interval * 2 {
             self.read = None;
         }
         self.written = begun;

@@ -39,7 +39,18 @@ async fn adapter_without_powers_keeps_every_promise_of_the_port() {
     let clock = Arc::new(ManualClock::new());
     let report = exercise(&Subject::virtual_time(open(clock.clone()), clock)).await;
     report.assert_kept();
-    let of_powers = ["subscriptions", "acquire", "hold", "write", "expiry", "index", "journal"];
+    let of_powers = [
+        "subscriptions",
+        "acquire",
+        "hold",
+        "write",
+        "expiry",
+        "index",
+        "journal",
+        "groups",
+        "counts",
+        "dead_letters",
+    ];
     for name in report.skipped() {
         assert!(of_powers.iter().any(|group| name.starts_with(group)), "{name} concerns every storage");
     }

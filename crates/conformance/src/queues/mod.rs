@@ -1,15 +1,17 @@
 //! The promises of queues.
 
 mod clear;
+mod counts;
 mod create;
+mod dead_letters;
 mod delete;
 mod get;
+mod groups;
 mod index;
 mod list;
 mod metadata;
 mod missing;
 mod peek;
-mod powers;
 mod put;
 mod receipt;
 mod text;
@@ -34,7 +36,9 @@ pub(super) fn all() -> Vec<Promise> {
         delete::PROMISES,
         receipt::PROMISES,
         clear::PROMISES,
-        powers::PROMISES,
+        groups::PROMISES,
+        counts::PROMISES,
+        dead_letters::PROMISES,
     ]
     .concat()
 }

@@ -26,6 +26,48 @@ fn a_time_that_comes_twice_in_autumn_is_taken_once() {
 }
 
 #[test]
+fn times_named_by_lists_and_ranges_come_once_on_the_days_of_the_change() {
+    let spring = |expression| slots(expression, "2026-03-28T23:00:00Z", 3);
+    assert_eq!(
+        spring("30 2,14 * * *"),
+        ["2026-03-29T01:00:00Z", "2026-03-29T12:30:00Z", "2026-03-30T00:30:00Z"]
+    );
+    assert_eq!(
+        spring("0,30 2 * * *"),
+        ["2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z", "2026-03-30T00:30:00Z"]
+    );
+    assert_eq!(
+        spring("0 1-3 * * *"),
+        ["2026-03-29T00:00:00Z", "2026-03-29T01:00:00Z", "2026-03-29T23:00:00Z"]
+    );
+    let autumn = |expression| slots(expression, "2026-10-24T22:00:00Z", 3);
+    assert_eq!(
+        autumn("30 2,14 * * *"),
+        ["2026-10-25T00:30:00Z", "2026-10-25T13:30:00Z", "2026-10-26T01:30:00Z"]
+    );
+    assert_eq!(
+        autumn("0,30 2 * * *"),
+        ["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z", "2026-10-26T01:00:00Z"]
+    );
+    assert_eq!(
+        autumn("0 0 2,3 * * *"),
+        ["2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z", "2026-10-26T01:00:00Z"]
+    );
+    // Steps follow real time: two in the morning comes twice.
+    assert_eq!(
+        autumn("0 2/22 * * *"),
+        ["2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-26T01:00:00Z"]
+    );
+}
+
+#[test]
+fn due_slots_of_a_list_of_hours_are_those_that_come() {
+    let table = Timetable::cron("30 2,14 * * *", "Europe/Berlin").unwrap();
+    let due = table.due(at("2026-10-24T23:00:00Z"), at("2026-10-26T02:00:00Z"), 9);
+    assert_eq!(due, ["2026-10-25T00:30:00Z", "2026-10-25T13:30:00Z", "2026-10-26T01:30:00Z"].map(at));
+}
+
+#[test]
 fn due_slots_are_the_newest_in_order_and_bounded() {
     let table = Timetable::every(Duration::from_secs(60)).unwrap();
     let due = table.due(at("2026-01-01T00:00:00Z"), at("2026-01-01T01:00:30Z"), 2);

@@ -4,22 +4,33 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use croner::Cron;
+use croner::errors::CronError;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+/// The greatest number of times of day that an expression may name by lists and ranges: each minute of a day.
+const MAX_TIMES: usize = 1_440;
+
 #[derive(Debug, Clone)]
 pub(super) enum Timetable {
-    Cron { cron: Box<Cron>, zone: TimeZone },
-    Every { millis: i64 },
+    /// Comes when one of the expressions does.
+    Cron {
+        crons: Vec<Cron>,
+        zone: TimeZone,
+    },
+    Every {
+        millis: i64,
+    },
 }
 
 impl Timetable {
     pub(super) fn cron(expression: &str, zone: &str) -> Result<Self, String> {
-        let cron = Cron::from_str(expression)
+        let crons = Cron::from_str(expression)
+            .and_then(|cron| by_time_of_day(cron, expression))
             .map_err(|e| format!("`{expression}` is not a cron expression such as `0 6 * * *`: {e}"))?;
         let zone = TimeZone::get(zone)
             .map_err(|_| format!("`{zone}` is not an IANA time zone such as `Europe/Berlin` or `UTC`"))?;
-        let table = Self::Cron { cron: Box::new(cron), zone };
+        let table = Self::Cron { crons, zone };
         // For example 30 February.
         let never = table.next_after(Timestamp::UNIX_EPOCH).is_none();
         if never { Err(format!("`{expression}` never comes")) } else { Ok(table) }
@@ -45,9 +56,10 @@ impl Timetable {
     /// Returns the first slot after `moment`; `None` at the end of the calendar.
     pub(super) fn next_after(&self, moment: Timestamp) -> Option<Timestamp> {
         match self {
-            Self::Cron { cron, zone } => {
+            Self::Cron { crons, zone } => {
                 let from = moment.to_zoned(zone.clone());
-                cron.find_next_occurrence(&from, false).ok().map(|slot| slot.timestamp())
+                let next = |cron: &Cron| cron.find_next_occurrence(&from, false).ok();
+                crons.iter().filter_map(next).map(|slot| slot.timestamp()).min()
             }
             Self::Every { millis } => {
                 let slot = (moment.as_millisecond().div_euclid(*millis) + 1).checked_mul(*millis)?;
@@ -58,9 +70,10 @@ impl Timetable {
 
     pub(super) fn last_until(&self, moment: Timestamp) -> Option<Timestamp> {
         match self {
-            Self::Cron { cron, zone } => {
+            Self::Cron { crons, zone } => {
                 let from = moment.to_zoned(zone.clone());
-                cron.find_previous_occurrence(&from, true).ok().map(|slot| slot.timestamp())
+                let last = |cron: &Cron| cron.find_previous_occurrence(&from, true).ok();
+                crons.iter().filter_map(last).map(|slot| slot.timestamp()).max()
             }
             Self::Every { millis } => {
                 let slot = moment.as_millisecond().div_euclid(*millis) * millis;
@@ -86,4 +99,27 @@ impl Timetable {
         due.reverse();
         due
     }
+}
+
+/// Returns an expression for each time of day that `cron` names by lists and ranges, and `cron` itself if it steps through hours or minutes.
+///
+/// Only an expression with a single time fires once where summer time begins or ends: croner takes any other for an interval.
+fn by_time_of_day(cron: Cron, expression: &str) -> Result<Vec<Cron>, CronError> {
+    let (seconds, minutes, hours) = (&cron.pattern.seconds, &cron.pattern.minutes, &cron.pattern.hours);
+    let steps = [seconds, minutes, hours].iter().any(|field| field.from_wildcard || field.step != 1);
+    let (seconds, minutes, hours) = (seconds.values(), minutes.values(), hours.values());
+    let times = seconds.len() * minutes.len() * hours.len();
+    if steps || times == 1 || times > MAX_TIMES {
+        return Ok(vec![cron]);
+    }
+    // An expression of five fields has no seconds.
+    let fields: Vec<_> = expression.split_whitespace().collect();
+    let date = fields[if fields.len() == 5 { 2 } else { 3 }..].join(" ");
+    let mut crons = Vec::with_capacity(times);
+    for (hour, minute) in hours.iter().flat_map(|hour| minutes.iter().map(move |minute| (hour, minute))) {
+        for second in &seconds {
+            crons.push(Cron::from_str(&format!("{second} {minute} {hour} {date}"))?);
+        }
+    }
+    Ok(crons)
 }

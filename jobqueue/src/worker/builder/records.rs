@@ -30,6 +30,8 @@ impl WorkerBuilder {
     /// loses the entries since the last write. Errors are logged, and no job waits for the journal: while it cannot be written, some 32,768 jobs or 8 MiB
     /// wait, and further ones are dropped and counted in the log.
     ///
+    /// Workers of one storage share the journal, and each removes what is older than it keeps: the shortest time holds for all of them.
+    ///
     /// The keys of jobs, up to 1,024 bytes, and the texts of their errors, up to 500 characters, are kept for the whole time: keep
     /// personal data out of both, or the time short.
     pub fn history(mut self, kept: impl Into<Option<Duration>>) -> Self {

@@ -184,11 +184,12 @@ async fn starting_worker_reads_the_requests_before_it_fetches() {
     assert!((30..60).contains(&refused), "{refused} s");
 }
 
-#[tokio::test(start_paused = true)]
-async fn job_that_is_cancelled_while_its_worker_cannot_write_is_told_after_it() {
+/// Runs a worker whose handler waits until it is cancelled; `cancelling` plans faults and cancels the job. Returns the seconds after which the handler
+/// was told.
+async fn told_after(cancelling: impl AsyncFnOnce(&Faulty, Admin, JobReference)) -> u64 {
     let storage = in_memory();
     let job = send(&storage, "long", SendOptions::new()).await;
-    // Quiet: only the planned outage makes the record stale.
+    // Quiet: only the planned faults make the record stale.
     let faulty = Faulty::quiet(&storage);
     let (start, stopped) = (Instant::now(), Arc::<Mutex<Option<u64>>>::default());
     let sink = Arc::clone(&stopped);
@@ -201,17 +202,37 @@ async fn job_that_is_cancelled_while_its_worker_cannot_write_is_told_after_it() 
         }
     };
     let running = present(&faulty.storage()).handle(handler).build().unwrap().run_until(after(300));
-    let cancelling = async {
+    let (report, ()) = tokio::join!(running, cancelling(&faulty, operator(&storage), job));
+    let _ = report.unwrap();
+    let stopped = *stopped.lock().unwrap();
+    stopped.expect("the job is told")
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_that_is_cancelled_while_its_worker_cannot_write_is_told_after_it() {
+    let told = told_after(async |faulty, admin, job| {
         after(20).await;
         faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
         after(60).await;
-        assert_eq!(operator(&storage).cancel(&job).await.unwrap().workers, 0, "its record is stale");
+        assert_eq!(admin.cancel(&job).await.unwrap().workers, 0, "its record is stale");
         faulty.heal();
-    };
-    let (report, ()) = tokio::join!(running, cancelling);
-    let _ = report.unwrap();
-    let stopped = stopped.lock().unwrap().expect("the job is told");
-    assert!(stopped < 110, "{stopped} s");
+    });
+    let told = told.await;
+    assert!(told < 110, "{told} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_that_is_cancelled_between_two_slow_records_is_told_after_them() {
+    let told = told_after(async |faulty, admin, job| {
+        after(20).await;
+        // The next record is written at once, but answered late; the one after it is written late.
+        faulty.plan(Operation::PutBlob, 1, Fault::DelayAfter(Duration::from_secs(28)));
+        faulty.plan(Operation::PutBlob, 2, Fault::DelayBefore(Duration::from_secs(25)));
+        after(58).await;
+        assert_eq!(admin.cancel(&job).await.unwrap().workers, 0, "its record is stale");
+    });
+    let told = told.await;
+    assert!(told < 120, "{told} s");
 }
 
 #[tokio::test(start_paused = true)]

@@ -348,7 +348,7 @@ async fn run_of_a_dead_worker_is_shown_for_the_length_of_its_own_lease() {
     assert_eq!(admin.explain(&job).await.unwrap().place, JobPlace::Waiting);
 }
 
-/// Leaves the record of a worker that was killed.
+/// Leaves the record of a worker that writes no other: it is killed.
 async fn leave_record(storage: &Storage, number: usize) {
     let container = ContainerName::new("jobqueue-workers").unwrap();
     let record = serde_json::json!({"id": format!("gone-{number}"), "name": "w", "host": "h", "pid": 1, "version": "0",
@@ -386,6 +386,20 @@ async fn thousands_of_dead_workers_do_not_hold_up_a_look_at_those_alive() {
         assert_eq!(report.workers, 1);
     };
     let _ = tokio::join!(running, looking);
+}
+
+// audit 8, P2
+#[tokio::test(start_paused = true)]
+async fn each_of_thousands_of_workers_is_notified_of_a_cancellation() {
+    let storage = in_memory();
+    storage.queue::<Task>().await.unwrap();
+    let container = ContainerName::new("jobqueue-workers").unwrap();
+    storage.blobs().create_container(&container).await.unwrap();
+    for number in 0..2_200 {
+        leave_record(&storage, number).await;
+    }
+    let report = operator(&storage).cancel(&JobReference::new("tasks", "1")).await.unwrap();
+    assert_eq!(report.workers, 2_200);
 }
 
 /// A producer may write any kind. Each of these is too long to be kept, and there are many.

@@ -1,0 +1,97 @@
+//! Promises of storages that keep the order of groups.
+
+use crate::prelude::*;
+
+/// Returns a queue with two messages of a group, of which `change` has changed the first; none if the storage keeps no order in this queue.
+async fn two_of_a_group(
+    subject: &Subject,
+    change: impl FnOnce(PutMessage) -> PutMessage,
+) -> Result<Option<TestQueue>, Broken> {
+    let queue = subject.queue().await?;
+    if !queue.store.orders_groups(&queue.name).await? {
+        return Ok(None);
+    }
+    let [first, second] =
+        ["first", "second"].map(|text| PutMessage::new(text).with_group("group".to_owned()));
+    queue.put_with(change(first)).await?;
+    queue.put_with(second).await?;
+    Ok(Some(queue))
+}
+
+async fn next_is(queue: &TestQueue, expected: &str) -> Result<MessageRef, Broken> {
+    let all = queue.get_all(LONG).await?;
+    let texts: Vec<_> = all.iter().filter_map(|leased| leased.text.as_deref().ok()).collect();
+    ensure_eq!(texts, [expected], "the messages that were received");
+    Ok(all.into_iter().next().ok_or_else(|| Broken::new("no message"))?.message)
+}
+
+promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
+    /// A storage that keeps the order of groups delivers a message only after those before it in its group are deleted.
+    async fn are_delivered_in_order(subject) {
+        for together in [false, true] {
+            let queue = subject.queue().await?;
+            if !queue.store.orders_groups(&queue.name).await? {
+                return Ok(());
+            }
+            let grouped = |(text, group): (&str, &str)| PutMessage::new(text).with_group(group.to_owned());
+            let messages = [("a1", "a"), ("a2", "a"), ("b1", "b")].map(grouped);
+            if together {
+                for put in queue.store.put_all(&queue.name, messages.to_vec().into()).await {
+                    put?;
+                }
+            } else {
+                for message in messages {
+                    queue.put_with(message).await?;
+                }
+            }
+            let mut first = queue.get_all(LONG).await?;
+            first.sort_by_key(|leased| leased.text.clone().ok());
+            let texts: Vec<_> = first.iter().filter_map(|leased| leased.text.as_deref().ok()).collect();
+            ensure_eq!(texts, ["a1", "b1"], "the first of each group, put together: {together}");
+            queue.update(&first[0].message, secs(0)).await?;
+            let again = queue.get_one(LONG).await?;
+            ensure_eq!(again.text.as_deref(), Ok("a1"), "the first of its group, after it was given back");
+            queue.delete(&again.message).await?;
+            ensure_eq!(queue.get_one(LONG).await?.text.as_deref(), Ok("a2"), "the next of its group");
+        }
+    }
+
+    /// A message that is given back with a delay holds its group back until it has been received again.
+    async fn wait_for_a_message_that_is_given_back(subject) {
+        let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+        let first = next_is(&queue, "first").await?;
+        queue.update_with(&first, UpdateMessage::new(secs(2)).ending_lease()).await?;
+        ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that backs off");
+        subject.advance(secs(3)).await;
+        next_is(&queue, "first").await?;
+    }
+
+    /// A message whose lease has ended is received again before those behind it in its group.
+    async fn wait_for_a_message_whose_lease_has_ended(subject) {
+        let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+        let leased = queue.get(1, secs(1)).await?;
+        ensure_eq!(leased.len(), 1, "the messages that were received");
+        ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that is leased");
+        subject.advance(secs(2)).await;
+        let first = next_is(&queue, "first").await?;
+        queue.delete(&first).await?;
+        next_is(&queue, "second").await?;
+    }
+
+    /// A message that was put with a delay holds its group back until it has been received.
+    async fn wait_for_a_delayed_message(subject) {
+        let delayed = |first: PutMessage| first.with_visibility_delay(secs(2));
+        let Some(queue) = two_of_a_group(subject, delayed).await? else { return Ok(()) };
+        ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that is delayed");
+        subject.advance(secs(3)).await;
+        next_is(&queue, "first").await?;
+    }
+
+    /// A message that has expired holds its group back no longer.
+    async fn go_on_after_an_expired_message(subject) {
+        let short = |first: PutMessage| first.with_ttl(secs(1));
+        let Some(queue) = two_of_a_group(subject, short).await? else { return Ok(()) };
+        subject.advance(secs(2)).await;
+        next_is(&queue, "second").await?;
+    }
+}
