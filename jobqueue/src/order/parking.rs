@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::delivery::LONGEST_UNRECORDED;
-use crate::group_log::Progress;
+use crate::group_log::{GRACE, Progress};
 
 /// The maximum number of waiting deliveries of one worker.
 const MAX_PARKED: usize = 1_024;
@@ -66,17 +66,21 @@ pub(super) fn longest_wait(run_time: Duration, until_idle: bool) -> Duration {
 /// Returns the delay of a message that is put back with `ahead` entries before it at its `delivery`-th delivery. The
 /// message comes back shortly before its turn if the group moves, and not much later if it does not.
 pub(super) fn put_back(ahead: usize, delivery: u32) -> Duration {
-    let near = FOR_EACH.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+    let near = for_each(FOR_EACH, ahead).min(GRACE);
     let doubled = near.max(PUT_BACK.0).saturating_mul(1 << delivery.saturating_sub(1).min(2));
-    doubled.min(PUT_BACK.1.max(near.min(Duration::from_secs(30))))
+    doubled.min(PUT_BACK.1.max(near))
 }
 
 /// Returns the least delay of a message that is put back with `ahead` entries before it in a group that makes this progress: half of the time
-/// that these take at its pace, or for which it has stood still. It is found that the group goes on within half of that time. The delay never
-/// needs a note in the log.
+/// that these take at its pace, or for which it has stood still. It is found that the group goes on within half of that time. The delay needs no
+/// note in the log: the jobs behind it wait for a missing message at least twice as long, and for one that has become the first as long.
 pub(super) fn put_back_meanwhile(progress: Progress, ahead: usize) -> Duration {
-    let turn = progress.pace.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
-    (turn.max(progress.stands_still) / 2).min(LONGEST_UNRECORDED)
+    let longest = LONGEST_UNRECORDED.saturating_add(for_each(2 * FOR_EACH, ahead)).min(GRACE);
+    (for_each(progress.pace, ahead).max(progress.stands_still) / 2).min(longest)
+}
+
+fn for_each(time: Duration, entries: usize) -> Duration {
+    time.saturating_mul(u32::try_from(entries).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
