@@ -118,32 +118,34 @@ impl Executor {
             return Disposition::TakenOver;
         }
         // A message whose lease has expired must be deleted before the slot is free: this worker might receive it again.
-        if ended.is_ok() && leased_job.lease.loss().is_none() {
-            slot.handler_is_done();
-        }
+        let is_slot_free = ended.is_ok() && leased_job.lease.loss().is_none() && slot.handler_is_done();
         let mut ended = ended.map(|()| std::mem::take(&mut *context.left()));
         if leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
             ended = Box::pin(ended_by_transaction(leased_job, ended)).await;
         }
-        self.conclude(leased_job, &info, registration.defaults.backoff, ended).await
+        self.conclude(leased_job, &info, registration.defaults.backoff, ended, is_slot_free).await
     }
 
     /// Decides the disposition of the message after its handler has ended. `backoff` is that of the message type. After a
     /// success the hooks are called, and the message stays until all of them have succeeded.
     async fn conclude(
+    #[allow(clippy::too_many_arguments, reason = "each is what the run has left")]
         &self,
         leased_job: &LeasedJob,
         info: &JobInfo,
         backoff: Option<Backoff>,
         ended: Result<HandlerOutput, HandlerEnd>,
     ) -> Disposition {
+        is_slot_free: bool,
         match ended {
-            Ok(output) => match self.state.completing_after_run(leased_job, info, &output).await {
-                Ok(()) => Disposition::Complete,
-                Err(disposition) => {
-                    output.keep_with(leased_job);
-                    *disposition
+            Ok(output) => {
+                match self.state.completing_after_run(leased_job, info, &output, is_slot_free).await {
+                    Ok(()) => Disposition::Complete,
+                    Err(disposition) => {
+                        output.keep_with(leased_job);
+                        *disposition
+                    }
                 }
             },
             Err(HandlerEnd::Failed(error)) => self.after_failure(leased_job, info, error, backoff),
