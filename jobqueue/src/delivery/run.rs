@@ -12,7 +12,7 @@ use tracing::Span;
 
 use super::admit::RunnableJob;
 use super::context::{Context, HandlerOutput};
-use super::deferral::{Cause, may_defer};
+use super::deferral::{Cause, may_defer, note_running};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::{Executor, panic_text};
 use super::in_transaction::ended_by_transaction;
@@ -80,6 +80,7 @@ impl Executor {
         if !leased_job.lease.begin_run() {
             return too_late(leased_job);
         }
+        note_running(leased_job);
         // The job has one owner while the tracer gives it a context, so that it is not copied.
         report.job = None;
         let mut process_span = self.open_span(leased_job, &info);
@@ -129,15 +130,15 @@ impl Executor {
 
     /// Decides the disposition of the message after its handler has ended. `backoff` is that of the message type. After a
     /// success the hooks are called, and the message stays until all of them have succeeded.
-    async fn conclude(
     #[allow(clippy::too_many_arguments, reason = "each is what the run has left")]
+    async fn conclude(
         &self,
         leased_job: &LeasedJob,
         info: &JobInfo,
         backoff: Option<Backoff>,
         ended: Result<HandlerOutput, HandlerEnd>,
-    ) -> Disposition {
         is_slot_free: bool,
+    ) -> Disposition {
         match ended {
             Ok(output) => {
                 match self.state.completing_after_run(leased_job, info, &output, is_slot_free).await {
@@ -147,7 +148,7 @@ impl Executor {
                         *disposition
                     }
                 }
-            },
+            }
             Err(HandlerEnd::Failed(error)) => self.after_failure(leased_job, info, error, backoff),
             Err(HandlerEnd::Panicked(panic)) => {
                 let text = format!("the handler panicked: {}", panic_text(&*panic));
@@ -302,10 +303,13 @@ impl Drop for StopWhenDropped<'_> {
 }
 
 /// Returns the disposition of a message whose handler may not begin: what it did could not be settled, and the job runs again elsewhere. One
-/// that is still held took too long to prepare.
+/// that is still held took too long to prepare, as a payload does that comes slowly.
 fn too_late(leased_job: &LeasedJob) -> Disposition {
     match leased_job.lease.loss() {
-        Some(Loss::MaxRunTime) => Disposition::Release(Duration::ZERO),
+        Some(Loss::MaxRunTime) => {
+            let detail = "the job could not begin: its payload and its turn took too long".to_owned();
+            Disposition::Defer { cause: Cause::PayloadUnreadable, detail }
+        }
         _ => Disposition::Abandon,
     }
 }
