@@ -5,14 +5,15 @@ use futures_util::FutureExt;
 use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::Instant;
 
+use crate::lease::owner::TransactionState;
 use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
 use crate::memory::TokioClock;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::QueueName;
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, MessageRef, Operation, PopReceipt, PutMessage, Queues,
-    Storage, StoreErrorKind, Stores, UpdateMessage, Updated,
+    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PopReceipt, PutMessage, Queues, Storage,
+    StoreErrorKind, Stores, UpdateMessage,
 };
 
 const TERM: Duration = Duration::from_secs(30);
@@ -225,14 +226,15 @@ async fn a_pause_of_no_length_does_not_hammer_a_busy_storage() {
 async fn put_back_after_a_transaction(commits: bool) -> String {
     let scene = Scene::quiet().await;
     let lease = scene.leased(Duration::ZERO, 100 * TERM, ExpiredReceipt::Refuse).await;
-    let change = |message: &MessageRef| {
-        if !commits {
-            return Ok(Updated::new(PopReceipt::new("rolled back"), std::time::SystemTime::UNIX_EPOCH));
+    let receipt = match commits {
+        true => {
+            let change = UpdateMessage::new(TERM).with_text("finished".to_owned());
+            let updated = scene.inner.queues().update(&scene.queue, &lease.message(), change).await;
+            updated.unwrap().receipt
         }
-        let change = UpdateMessage::new(TERM).with_text("finished".to_owned());
-        scene.inner.queues().update(&scene.queue, message, change).now_or_never().unwrap()
+        false => PopReceipt::new("rolled back"),
     };
-    lease.change_in_transaction(change).unwrap();
+    lease.state().transaction = TransactionState::Open(receipt);
     assert!(lease.end_transactions());
     lease.release(Duration::ZERO, Some("uncounted".to_owned())).await.unwrap();
     take(scene.inner.queues(), &scene.queue).unwrap().text.unwrap()
