@@ -38,11 +38,10 @@ impl Storage {
     }
 }
 
-/// Opens a storage as [`Storage::connect`] does, if it exists: no file is made, and on PostgreSQL no table, and tables of an older
-/// version stay as they are. A SQLite file that exists is prepared and migrated as by [`Storage::connect`].
+/// Opens a storage as [`Storage::connect`] does, if it exists: no file and no table is made, and tables of an older version stay as they are.
 ///
 /// # Errors
-/// Those of [`Storage::connect`]; [`Configuration`](ErrorKind::Configuration) if there is no such file.
+/// Those of [`Storage::connect`]; [`Configuration`](ErrorKind::Configuration) if there are no tables of this version.
 pub async fn connect_existing(connection: &str) -> Result<Storage, Error> {
     connect(connection.trim(), false).await
 }
@@ -92,11 +91,7 @@ async fn sqlite(path: &str, creates: bool) -> Result<Storage, Error> {
     if let Some(problem) = problem {
         return Err(Error::new(ErrorKind::Configuration, problem));
     }
-    if !creates && !std::path::Path::new(path).exists() {
-        let text = format!("there is no file `{path}`; it is created when a program opens the storage");
-        return Err(Error::new(ErrorKind::Configuration, text));
-    }
-    Storage::open(crate::sqlite::Options::new(path)).await
+    Storage::open(crate::sqlite::Options::new(path).migrate(creates)).await
 }
 
 #[cfg(not(feature = "sqlite"))]

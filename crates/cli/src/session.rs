@@ -58,7 +58,7 @@ impl Session {
         let file = choice.storage.trim().strip_prefix("sqlite:").map(str::to_owned);
         let storage = match need {
             Need::Create => Storage::connect(&choice.storage).await?,
-            // Nothing is made at a mistyped place, and no database is migrated by a newer command line; a SQLite file still is.
+            // Nothing is made at a mistyped place, nor migrated by a newer command line.
             _ => connect_existing(&choice.storage).await?,
         };
         let access = match need {

@@ -31,8 +31,8 @@ pub(super) struct Batch<'c> {
     unmet: bool,
     /// The milliseconds by which leases were moved, since time has leapt ahead.
     moved: i64,
-    /// True if other processes must not see the present time yet: the leases were not moved.
-    hides_time: bool,
+    /// The milliseconds by which leases are still to be moved. Other processes must not see the present time until then.
+    unmoved: i64,
     statements: Statements<'c>,
     /// Messages that were put and are not inserted yet.
     pending: Vec<Pending<Arc<PutMessage>>>,
@@ -71,7 +71,8 @@ impl<'c> Batch<'c> {
     /// store moves the leases.
     pub(super) fn within(connection: &'c Connection, clock: &StoreClock) -> Result<Self, Cause> {
         let mut batch = Self::new(connection, clock, Known::default())?;
-        batch.hides_time = batch.read_time(clock) != 0;
+        let leap = batch.read_time(clock);
+        batch.unmoved = if batch.has_moved(leap) { 0 } else { leap };
         Ok(batch)
     }
 
@@ -88,7 +89,7 @@ impl<'c> Batch<'c> {
             saves_pages: false,
             unmet: false,
             moved: 0,
-            hides_time: false,
+            unmoved: 0,
             statements: Statements::new(connection),
             pending: Vec::new(),
         })
@@ -99,14 +100,18 @@ impl<'c> Batch<'c> {
     pub(super) fn look_at(&mut self, clock: &StoreClock) -> rusqlite::Result<()> {
         match self.read_time(clock) - self.moved {
             0 => Ok(()),
-            // The file has a time of after the leap: another process has moved the leases. The middle decides, since the clocks of two
-            // processes may differ by seconds, and a leap is longer.
-            leap if self.known.seen > self.now - leap / 2 => {
+            leap if self.has_moved(leap) => {
                 self.moved += leap;
                 Ok(())
             }
             leap => self.move_leases(leap),
         }
+    }
+
+    /// Returns whether another process has moved the leases: the file has a time of after the leap. The middle decides, since the clocks of two
+    /// processes may differ by seconds, and a leap is longer.
+    fn has_moved(&self, leap: i64) -> bool {
+        self.known.seen > self.now - leap / 2
     }
 
     /// Returns the milliseconds by which time has leapt ahead since the clock's leases were moved.
@@ -152,6 +157,11 @@ impl<'c> Batch<'c> {
 
     pub(super) fn now(&self) -> i64 {
         self.now
+    }
+
+    /// Returns the time by which leases count: that before a leap as long as they were not moved with it.
+    pub(super) fn lease_time(&self) -> i64 {
+        self.now - self.unmoved
     }
 
     /// Returns a number that is greater than that of any message or tag before, of whatever process. Numbers that were reserved
@@ -335,7 +345,7 @@ impl<'c> Batch<'c> {
         self.insert_pending()?;
         let mut arrived = Vec::new();
         if self.changed && self.note {
-            self.known.seen = if self.hides_time { self.known.seen } else { self.now };
+            self.known.seen = if self.unmoved == 0 { self.now } else { self.known.seen };
             self.connection
                 .prepare_cached("UPDATE jobqueue_store SET now = ?1, sequence = ?2 WHERE id = 1")?
                 .execute(params![self.known.seen, self.known.sequence])?;

@@ -17,7 +17,7 @@
 //! - **Visible failures.** On a full disk the operation fails and is not applied; leases, renewals and deletions have room of their own. Damage in the file, or a failed
 //!   write or sync, stops the store until it is opened again ([`Stopped`](jobqueue_storage::StoreErrorKind::Stopped)). A
 //!   failed sync is never repeated as if it had not failed, and damage is never read as an empty queue.
-//! - **One schema.** A program migrates the tables of an older file when it opens it, in one transaction. When a newer program migrates them while
+//! - **One schema.** A program migrates the tables of an older file when it opens it, in one transaction, unless it [must not](Options::migrate). When a newer program migrates them while
 //!   this one has the file open, the next operation is refused. A program never writes to tables of a schema that it does not know.
 //! - **Time never runs backwards**, whatever the system's clock does.
 //!

@@ -51,11 +51,12 @@ pub struct Options {
     pub(super) synchronous: Synchronous,
     pub(super) busy_timeout: Duration,
     pub(super) max_bytes: Option<u64>,
+    pub(super) migrates: bool,
 }
 
 impl Options {
-    /// Returns options for the file at `path`, which is created if it is missing. Its folder must exist on a disk of
-    /// this machine.
+    /// Returns options for the file at `path`, which is created if it is missing, unless it must [not be](Self::migrate). Its folder must
+    /// exist on a disk of this machine.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -63,6 +64,7 @@ impl Options {
             synchronous: Synchronous::Full,
             busy_timeout: Duration::from_secs(10),
             max_bytes: None,
+            migrates: true,
         }
     }
 
@@ -88,6 +90,13 @@ impl Options {
     /// it the operation fails with `Timeout`, and was certainly not applied.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
+        self
+    }
+
+    /// Sets whether opening creates the file and its tables if they are missing, and migrates older ones, as it does by default. Without it
+    /// opening fails there with `Configuration`: programs of operators change no schema by mistake.
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrates = migrate;
         self
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::context::HandlerOutput;
 use super::decode::{Decoded, Inspected, fetch};
-use super::deferral::{Cause, note_known, note_running, waits_for_payload};
+use super::deferral::{Cause, note_known, waits_for_payload};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::Executor;
 use super::hook::Waiting;
@@ -63,16 +63,14 @@ impl Executor {
             }
             Inspected::Done(decoded) => self.read_and_ask(leased_job, decoded, &mut info, waiting).await,
         };
-        let admitted = admitted.and_then(|(registration, message)| {
-            note_running(leased_job);
-            match waiting.slot.admit(registration.kind) {
+        let admitted =
+            admitted.and_then(|(registration, message)| match waiting.slot.admit(registration.kind) {
                 Ok(()) => Ok(RunnableJob { info: Arc::clone(&info), registration, message }),
                 Err(wait) => {
                     leased_job.end_wait();
                     Err(self.over_limit(wait))
                 }
-            }
-        });
+            });
         report.job = Some(info);
         admitted
     }

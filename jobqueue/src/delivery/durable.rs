@@ -60,7 +60,8 @@ impl Context {
     /// # Errors
     /// Returns the error of `work`; nothing is saved then. Returns [`is_lease_lost`](Error::is_lease_lost) if the
     /// result cannot be saved because another worker has the message. Returns [`TooLarge`](ErrorKind::TooLarge) if the
-    /// checkpoint would have more than 32 MiB.
+    /// checkpoint would have more than 32 MiB. For a result that JSON cannot express returns [`Invalid`](ErrorKind::Invalid), and
+    /// [`Undecodable`](ErrorKind::Undecodable) at each later attempt, instead of running `work` again.
     ///
     /// # Cancel safety
     /// If the future is dropped while `work` runs, `work` is dropped. If it is dropped later, the result may or may
@@ -76,12 +77,16 @@ impl Context {
             let text = format!("the name of a step has 1 to {MAX_STEP_NAME} bytes");
             return Err(Error::new(ErrorKind::Invalid, text).into());
         }
-        if let Some(saved) = load_saved(self.leased_job()).await?.step(name) {
+        if let Some(saved) = load_saved(self.leased_job()).await?.step(name)? {
             return Ok(from_json(saved)?);
         }
         let result = work().await.map_err(Into::into)?;
-        save_step(self.leased_job(), name, to_json(&result)?).await?;
-        Ok(result)
+        let (json, unwritable) = match to_json(&result) {
+            Ok(json) => (Some(json), None),
+            Err(error) => (None, Some(error)),
+        };
+        save_step(self.leased_job(), name, json).await?;
+        unwritable.map_or(Ok(result), |error| Err(error.into()))
     }
 
     /// Runs an effect and records its result, so that retries and duplicate deliveries of the job return the recorded

@@ -15,8 +15,10 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::job::{Backoff, JobInfo};
 
-/// The time for which a hook is called again after the run, and the pauses between the calls.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time for which a hook is called again after the run: by a delivery that occupies no slot, and by one that does.
+const REPEATED_FOR: Duration = Duration::from_secs(60);
+const REPEATED_IN_SLOT_FOR: Duration = Duration::from_secs(5);
+/// The pauses between the calls.
 const BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(8));
 
 impl DeliveryState {
@@ -61,30 +63,35 @@ impl DeliveryState {
     }
 
     /// Does the same right after the run. A hook that may succeed soon is called again for a minute, while the lease is held: a message that
-    /// is put back must keep the output of its handler, for which it may have no room.
+    /// is put back must keep the output of its handler, for which it may have no room. If the slot is not free, other jobs wait for it, and
+    /// the hook is called again for seconds.
     pub(super) async fn completing_after_run(
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
         output: &HandlerOutput,
+        is_slot_free: bool,
     ) -> Result<(), Box<Disposition>> {
         match self.completing(leased_job, job, output).await {
-            // Boxed, because few hooks fail.
             Err(failed) if is_passing(&failed) => {
-                Box::pin(self.complete_again(leased_job, job, output, failed)).await
+                let repeated_for = if is_slot_free { REPEATED_FOR } else { REPEATED_IN_SLOT_FOR };
+                // Boxed, because few hooks fail.
+                Box::pin(self.complete_again(leased_job, job, output, failed, repeated_for)).await
             }
             completed => completed,
         }
     }
 
+    #[allow(clippy::too_many_arguments, reason = "each is what the run has left")]
     async fn complete_again(
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
         output: &HandlerOutput,
         mut failed: Box<Disposition>,
+        repeated_for: Duration,
     ) -> Result<(), Box<Disposition>> {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + repeated_for;
         for tries in 1.. {
             let again = Instant::now() + BACKOFF.ceiling(tries);
             if again > give_up || !is_passing(&failed) {

@@ -10,15 +10,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::leased_job::LeasedJob;
 use crate::error::{Error, ErrorKind};
-use crate::group_log::{EndState, GRACE, InOrder, LogBlob, Millis};
+use crate::group_log::{EndState, GRACE, InOrder, LogBlob, Millis, Position};
 use crate::job::outcome::chain;
 use crate::lease::Lease;
 use crate::runtime::Runtime;
 
-/// A put-back of at least this length is recorded in the log. It is shorter than the jobs behind it wait at least.
-const RECORDED_DELAY: Duration = Duration::from_secs(60);
-
-/// The longest put-back that is not.
+/// The longest put-back of the first of a group that is not recorded in the log. It is shorter than the jobs behind it wait at least.
 pub(crate) const LONGEST_UNRECORDED: Duration = Duration::from_secs(59);
 
 /// The pause before a put-back is noted, or a turn confirmed, again.
@@ -129,16 +126,23 @@ impl Heartbeat {
     }
 }
 
-/// Returns whether the log must show that the message is put back for so long.
+/// Returns whether the log must show that the message is put back for so long. A job behind others has the grace from when it becomes the first.
 pub(super) fn needs_note(job: &LeasedJob, delay: Duration) -> bool {
-    delay >= RECORDED_DELAY && position_of(job).is_some()
+    let place = |InOrder { entry, turn }: InOrder| {
+        let log = job.core.groups.of(&entry).ok()?;
+        log.latest().position(&entry, turn, job.core.now().into())
+    };
+    delay > LONGEST_UNRECORDED
+        && position_of(job).is_some_and(|own| {
+            delay > GRACE || !matches!(place(own), Some(Position::Behind { overdue: false, .. }))
+        })
 }
 
 /// Records that the message is about to be put back for `delay`, so that the jobs behind it do not call it
 /// overdue. While the log cannot be changed, the message stays leased: without the note, they would pass it by. One that
 /// `may_come_sooner` is put back for less instead, which needs no note. Returns the delay.
 pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner: bool) -> Duration {
-    let Some(InOrder { entry, turn }) = position_of(job).filter(|_| delay >= RECORDED_DELAY) else {
+    let Some(InOrder { entry, turn }) = position_of(job).filter(|_| needs_note(job, delay)) else {
         return delay;
     };
     let note = async {

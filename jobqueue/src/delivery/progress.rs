@@ -62,14 +62,17 @@ pub(crate) fn save_progress(
     }))
 }
 
-/// Saves the result of a step (JSON) and keeps the progress and the other results.
+/// Saves the result of a step (JSON) and keeps the progress and the other results. `None`: the step has a result that JSON cannot express.
 pub(crate) fn save_step<'j>(
     job: &'j LeasedJob,
     name: &'j str,
-    json: String,
+    json: Option<String>,
 ) -> BoxFuture<'j, Result<CheckpointOutcome, Error>> {
     Box::pin(change_saved(job, |saved| {
-        saved.steps.insert(name.to_owned(), raw(json)?);
+        match json {
+            Some(json) => _ = saved.steps.insert(name.to_owned(), raw(json)?),
+            None => _ = saved.unwritable.insert(name.to_owned()),
+        }
         Ok(())
     }))
 }

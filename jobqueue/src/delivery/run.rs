@@ -12,7 +12,7 @@ use tracing::Span;
 
 use super::admit::RunnableJob;
 use super::context::{Context, HandlerOutput};
-use super::deferral::{Cause, may_defer};
+use super::deferral::{Cause, may_defer, note_running};
 use super::disposition::{DeliveryReport, Disposition};
 use super::executor::{Executor, panic_text};
 use super::in_transaction::ended_by_transaction;
@@ -80,6 +80,7 @@ impl Executor {
         if !leased_job.lease.begin_run() {
             return too_late(leased_job);
         }
+        note_running(leased_job);
         // The job has one owner while the tracer gives it a context, so that it is not copied.
         report.job = None;
         let mut process_span = self.open_span(leased_job, &info);
@@ -118,34 +119,36 @@ impl Executor {
             return Disposition::TakenOver;
         }
         // A message whose lease has expired must be deleted before the slot is free: this worker might receive it again.
-        if ended.is_ok() && leased_job.lease.loss().is_none() {
-            slot.handler_is_done();
-        }
+        let is_slot_free = ended.is_ok() && leased_job.lease.loss().is_none() && slot.handler_is_done();
         let mut ended = ended.map(|()| std::mem::take(&mut *context.left()));
         if leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
             ended = Box::pin(ended_by_transaction(leased_job, ended)).await;
         }
-        self.conclude(leased_job, &info, registration.defaults.backoff, ended).await
+        self.conclude(leased_job, &info, registration.defaults.backoff, ended, is_slot_free).await
     }
 
     /// Decides the disposition of the message after its handler has ended. `backoff` is that of the message type. After a
     /// success the hooks are called, and the message stays until all of them have succeeded.
+    #[allow(clippy::too_many_arguments, reason = "each is what the run has left")]
     async fn conclude(
         &self,
         leased_job: &LeasedJob,
         info: &JobInfo,
         backoff: Option<Backoff>,
         ended: Result<HandlerOutput, HandlerEnd>,
+        is_slot_free: bool,
     ) -> Disposition {
         match ended {
-            Ok(output) => match self.state.completing_after_run(leased_job, info, &output).await {
-                Ok(()) => Disposition::Complete,
-                Err(disposition) => {
-                    output.keep_with(leased_job);
-                    *disposition
+            Ok(output) => {
+                match self.state.completing_after_run(leased_job, info, &output, is_slot_free).await {
+                    Ok(()) => Disposition::Complete,
+                    Err(disposition) => {
+                        output.keep_with(leased_job);
+                        *disposition
+                    }
                 }
-            },
+            }
             Err(HandlerEnd::Failed(error)) => self.after_failure(leased_job, info, error, backoff),
             Err(HandlerEnd::Panicked(panic)) => {
                 let text = format!("the handler panicked: {}", panic_text(&*panic));
@@ -300,10 +303,13 @@ impl Drop for StopWhenDropped<'_> {
 }
 
 /// Returns the disposition of a message whose handler may not begin: what it did could not be settled, and the job runs again elsewhere. One
-/// that is still held took too long to prepare.
+/// that is still held took too long to prepare, as a payload does that comes slowly.
 fn too_late(leased_job: &LeasedJob) -> Disposition {
     match leased_job.lease.loss() {
-        Some(Loss::MaxRunTime) => Disposition::Release(Duration::ZERO),
+        Some(Loss::MaxRunTime) => {
+            let detail = "the job could not begin: its payload and its turn took too long".to_owned();
+            Disposition::Defer { cause: Cause::PayloadUnreadable, detail }
+        }
         _ => Disposition::Abandon,
     }
 }

@@ -1,6 +1,6 @@
 //! The document that a checkpoint holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,9 @@ pub(crate) struct Saved {
     /// The results of finished steps, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) steps: BTreeMap<String, Box<RawValue>>,
+    /// The names of finished steps whose results JSON cannot express.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) unwritable: BTreeSet<String>,
 }
 
 impl Saved {
@@ -25,8 +28,16 @@ impl Saved {
         self.progress.as_deref().map(RawValue::get)
     }
 
-    pub(crate) fn step(&self, name: &str) -> Option<&str> {
-        self.steps.get(name).map(|result| result.get())
+    /// Returns the result of a step if it has finished.
+    ///
+    /// # Errors
+    /// [`Undecodable`](ErrorKind::Undecodable) if JSON could not express the result.
+    pub(crate) fn step(&self, name: &str) -> Result<Option<&str>, Error> {
+        if self.unwritable.contains(name) {
+            let text = "the step has finished, and JSON cannot express its result";
+            return Err(Error::new(ErrorKind::Undecodable, text));
+        }
+        Ok(self.steps.get(name).map(|result| result.get()))
     }
 }
 

@@ -118,7 +118,11 @@ impl Executor {
         slot: &dyn DeliverySlot,
     ) -> Result<Outcome, Error> {
         match is_letter_claimed(leased_job, &rejection).await {
-            Ok(true) => return discard(leased_job).await.map(|_| Outcome::DeadLettered(rejection.reason)),
+            // Its letter may refer to blobs of this message, and still be there.
+            Ok(true) => {
+                let deleted = settled(leased_job.lease.delete().await);
+                return deleted.map(|()| Outcome::DeadLettered(rejection.reason));
+            }
             Ok(false) => {}
             Err(error) => return stay(leased_job, error).await,
         }
@@ -271,8 +275,13 @@ fn leave_before(wait: Duration, leased_job: &LeasedJob, slot: &dyn DeliverySlot)
 
 /// Deletes the message of a job that is done, or that lives on as another message.
 async fn discard(leased_job: &LeasedJob) -> Result<Outcome, Error> {
-    match leased_job.complete().await {
-        Ok(()) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => Ok(Outcome::Duplicate),
+    settled(leased_job.complete().await).map(|()| Outcome::Duplicate)
+}
+
+/// Returns whether a message without a run was deleted. One that may still be there is deleted at its next delivery.
+fn settled(deleted: Result<(), LeaseError>) -> Result<(), Error> {
+    match deleted {
+        Ok(()) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

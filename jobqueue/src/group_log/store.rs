@@ -29,7 +29,7 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The number of cached logs above which unused ones are forgotten.
 const MANY: usize = 64;
 
-/// The time after which a group is forgotten: longer than a message is put back that finds no room in memory.
+/// The time after which a group is forgotten: longer than a message near its turn is put back.
 const STILL: Duration = Duration::from_secs(120);
 
 /// The first jobs of groups whose messages are put back.

@@ -23,10 +23,6 @@ mod owner;
 mod renewer;
 mod terms;
 mod together;
-#[cfg_attr(
-    not(feature = "sqlite"),
-    allow(dead_code, reason = "only on SQLite a transaction can complete a job")
-)]
 mod transaction;
 
 pub(crate) use operation::LeaseError;

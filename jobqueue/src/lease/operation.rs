@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::owner::{Lease, Loss, Phase};
+use super::owner::{Lease, Loss, Phase, TransactionState};
 use crate::event::Event;
 use crate::job::outcome::chain;
 use crate::storage::{
@@ -93,8 +93,8 @@ impl Lease {
     pub(crate) async fn release(&self, delay: Duration, text: Option<String>) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         let tries = Tries::until(self.renewer.runtime(), self.deadline(), 1, 1).insisting();
-        // A transaction of the handler may have written the text that says that the job is done.
-        let text = text.filter(|_| !self.is_in_transaction());
+        // The text of a transaction that has committed says that the job is done.
+        let text = text.filter(|_| !matches!(self.state().transaction, TransactionState::Tried));
         let change = Change { visibility: delay, text, ends_lease: true };
         let outcome = if !delay.is_zero() && self.within_life(delay).is_zero() {
             // It expires before the delay has passed, and would be visible at once until then.

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::parking::{Parking, patience, put_back, put_back_meanwhile};
+use super::parking::{Parking, longest_wait, put_back, put_back_meanwhile};
 use crate::delivery::{
     Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, is_done_in_order, keep_expected,
     position_of,
@@ -105,7 +105,7 @@ impl Delivery<'_> {
     /// Waits for the turn. If it does not come in time, decides about the message instead.
     async fn turn(&self, parking: &Parking) -> Result<Option<Disposition>, Error> {
         let run_time = self.leased_job.lease.max_run_time();
-        let mut give_up = self.came + patience(run_time, self.waiting.until_idle);
+        let mut give_up = self.came + longest_wait(run_time, self.waiting.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
         let (mut parked, mut has_left_slot) = (None, false);
         let mut nearest = usize::MAX;
@@ -130,7 +130,7 @@ impl Delivery<'_> {
             if ahead < nearest {
                 nearest = ahead;
                 if self.waiting.until_idle {
-                    give_up = Instant::now() + patience(run_time, true);
+                    give_up = Instant::now() + longest_wait(run_time, true);
                 }
             }
             if parked.is_none() {
@@ -239,13 +239,13 @@ impl Delivery<'_> {
 
     /// Waits for a slot. Returns false if the delivery must end first. A worker that has none for long leaves the message to others.
     async fn take_slot(&self) -> bool {
-        let patience = patience(self.leased_job.lease.max_run_time(), self.waiting.until_idle);
+        let longest_wait = longest_wait(self.leased_job.lease.max_run_time(), self.waiting.until_idle);
         tokio::select! {
             biased;
             () = self.leased_job.lease.lost().cancelled() => false,
             () = self.waiting.stop.cancelled() => false,
             () = self.waiting.take_slot() => true,
-            () = tokio::time::sleep(patience) => false,
+            () = tokio::time::sleep(longest_wait) => false,
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::delivery::LONGEST_UNRECORDED;
-use crate::group_log::Progress;
+use crate::group_log::{GRACE, Progress};
 
 /// The maximum number of waiting deliveries of one worker.
 const MAX_PARKED: usize = 1_024;
@@ -20,7 +20,7 @@ const MAX_KIB: usize = 64 * 1024;
 /// The memory that a delivery occupies besides its payload.
 const OVERHEAD_KIB: usize = 8;
 /// The maximum time that a delivery waits, if its run time allows: the lease counts from its start.
-const PATIENCE: Duration = Duration::from_secs(600);
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// The shortest and the longest delay of a message that is put back.
 const PUT_BACK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 /// The part of the delay for each entry before it: a group that moves ends about 200 jobs a second.
@@ -58,25 +58,29 @@ impl Parking {
 }
 
 /// Returns the time that a delivery waits that may run for `run_time`.
-pub(super) fn patience(run_time: Duration, until_idle: bool) -> Duration {
+pub(super) fn longest_wait(run_time: Duration, until_idle: bool) -> Duration {
     // A worker that runs until it is idle does not wait for a delayed message.
-    if until_idle { Duration::from_secs(1) } else { (run_time / 8).min(PATIENCE) }
+    if until_idle { Duration::from_secs(1) } else { (run_time / 8).min(LONGEST_WAIT) }
 }
 
 /// Returns the delay of a message that is put back with `ahead` entries before it at its `delivery`-th delivery. The
 /// message comes back shortly before its turn if the group moves, and not much later if it does not.
 pub(super) fn put_back(ahead: usize, delivery: u32) -> Duration {
-    let near = FOR_EACH.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+    let near = for_each(FOR_EACH, ahead).min(GRACE);
     let doubled = near.max(PUT_BACK.0).saturating_mul(1 << delivery.saturating_sub(1).min(2));
-    doubled.min(PUT_BACK.1.max(near.min(Duration::from_secs(30))))
+    doubled.min(PUT_BACK.1.max(near))
 }
 
 /// Returns the least delay of a message that is put back with `ahead` entries before it in a group that makes this progress: half of the time
-/// that these take at its pace, or for which it has stood still. It is found that the group goes on within half of that time. The delay never
-/// needs a note in the log.
+/// that these take at its pace, or for which it has stood still. It is found that the group goes on within half of that time. The delay needs no
+/// note in the log: the jobs behind it wait for a missing message at least twice as long, and for one that has become the first as long.
 pub(super) fn put_back_meanwhile(progress: Progress, ahead: usize) -> Duration {
-    let turn = progress.pace.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
-    (turn.max(progress.stands_still) / 2).min(LONGEST_UNRECORDED)
+    let longest = LONGEST_UNRECORDED.saturating_add(for_each(2 * FOR_EACH, ahead)).min(GRACE);
+    (for_each(progress.pace, ahead).max(progress.stands_still) / 2).min(longest)
+}
+
+fn for_each(time: Duration, entries: usize) -> Duration {
+    time.saturating_mul(u32::try_from(entries).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -87,9 +91,13 @@ mod tests {
     fn who_is_further_behind_waits_longer_and_nobody_near_waits_long() {
         let waits =
             [put_back(1, 1), put_back(1, 100), put_back(400, 1), put_back(400, 3), put_back(20_000, 9)];
-        assert_eq!(waits.map(|wait| wait.as_millis()), [250, 1_000, 2_000, 8_000, 30_000]);
-        assert!(patience(Duration::from_secs(60), false) < Duration::from_secs(10));
-        assert_eq!(patience(Duration::from_secs(86_400), false), PATIENCE);
+        assert_eq!(waits.map(|wait| wait.as_millis()), [250, 1_000, 2_000, 8_000, 100_000]);
+        assert_eq!(put_back(1_000_000, 1), GRACE);
+        let slow = Progress { stands_still: Duration::ZERO, pace: Duration::from_secs(10) };
+        let meanwhile = [1, 1_000, 10_000, 100_000].map(|ahead| put_back_meanwhile(slow, ahead).as_secs());
+        assert_eq!(meanwhile, [5, 69, 159, 300]);
+        assert!(longest_wait(Duration::from_secs(60), false) < Duration::from_secs(10));
+        assert_eq!(longest_wait(Duration::from_secs(86_400), false), LONGEST_WAIT);
     }
 
     #[test]

@@ -77,8 +77,8 @@ impl DeliverySlot for DeliveryGuard {
         self.pacing.rejections.permit()
     }
 
-    fn handler_is_done(&self) {
-        self.slot.handler_is_done();
+    fn handler_is_done(&self) -> bool {
+        self.slot.handler_is_done()
     }
 
     fn leave(&self) {

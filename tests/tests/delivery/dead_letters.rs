@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::dead_letters::{DeadLetterOptions, DeadLetters};
-use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::{ErrorKind, JobError, QueueMessage, Reason, Storage, memory};
+use jobqueue::storage::{BlobName, Operation, PutBlob, PutMessage, StoreErrorKind};
+use jobqueue::{Context, ErrorKind, JobError, QueueMessage, Reason, Storage, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 use serde::{Deserialize, Serialize};
 
 /// The message of the first release.
@@ -306,4 +306,34 @@ async fn handler_chooses_the_reason_of_its_dead_letter() {
     assert_eq!(reasons, [Reason::ATTEMPTS_EXHAUSTED, Reason::new("no_customer"), Reason::REJECTED]);
     let chosen = DeadLetterOptions::new().filter(|letter| letter.reason == "no_customer");
     assert_eq!(dead.redrive(chosen).await.unwrap().moved.len(), 1);
+}
+
+// audit 5, CLM1: the process died between copy and deletion, and the redrive of the letter fails.
+#[tokio::test(start_paused = true)]
+async fn message_whose_letter_is_claimed_leaves_the_blobs_that_the_letter_needs() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    faulty.plan(Operation::Delete, 1, Fault::Hang);
+    let blobs = Arc::clone(storage.blobs());
+    let handler = move |_: Task, ctx: Context| {
+        let blobs = Arc::clone(&blobs);
+        async move {
+            ctx.checkpoint(&"p".repeat(70_000)).await?;
+            let container = "jobqueue-payloads".parse().unwrap();
+            let (checkpoint, _) = blobs.list_blobs(&container, "", None).await.unwrap().blobs.remove(0);
+            let name = BlobName::new(container, checkpoint).unwrap();
+            blobs.put_blob(&name, "damaged".into(), PutBlob::new()).await.unwrap();
+            Err::<(), _>(JobError::dead_letter("planted"))
+        }
+    };
+    let dying = worker(&faulty.storage()).handle(handler).build().unwrap().run_until(std::future::pending());
+    assert!(tokio::time::timeout(Duration::from_secs(5), dying).await.is_err());
+    let letters = queue.dead_letters().unwrap();
+    let redriven = letters.redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!((redriven.moved.len(), redriven.skipped.len()), (0, 1), "{redriven:?}");
+    reject_all(&faulty.storage()).await;
+    let lengths = (queue.approximate_len().await.unwrap(), letters.approximate_len().await.unwrap());
+    assert_eq!((lengths, payloads(&storage).await), ((0, 1), 1));
 }

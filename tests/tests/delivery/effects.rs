@@ -55,8 +55,8 @@ async fn effect_happens_once_although_the_run_time_ends_during_its_record() {
     assert_eq!(effects(595, 15).await, 1);
 }
 
-/// Runs a job of three attempts whose effect returns `result`. Returns how often the effect happened.
-async fn effects_with<T>(result: T) -> u32
+/// Runs a job of three attempts whose effect returns `result`, as a step or not. Returns how often the effect happened.
+async fn effects_with<T>(is_step: bool, result: T) -> u32
 where
     T: Clone + serde::Serialize + serde::de::DeserializeOwned + Send + Sync + 'static,
 {
@@ -71,7 +71,10 @@ where
                 count.fetch_add(1, Ordering::SeqCst);
                 Ok::<_, JobError>(result)
             };
-            ctx.once("charge", charge).await.map(drop)
+            match is_step {
+                true => ctx.step("charge", charge).await.map(drop),
+                false => ctx.once("charge", charge).await.map(drop),
+            }
         }
     };
     queue.send(&task("a")).await.unwrap();
@@ -80,9 +83,11 @@ where
     effects.load(Ordering::SeqCst)
 }
 
-// ONCE1
+// ONCE1, ONCE2
 #[tokio::test(start_paused = true)]
 async fn effect_happens_once_although_json_cannot_express_its_result() {
-    assert_eq!(effects_with(HashMap::from([((1_u8, 2_u8), 3_u8)])).await, 1);
-    assert_eq!(effects_with(f64::NAN).await, 1);
+    for is_step in [false, true] {
+        assert_eq!(effects_with(is_step, HashMap::from([((1_u8, 2_u8), 3_u8)])).await, 1, "{is_step}");
+        assert_eq!(effects_with(is_step, Some(f64::NAN)).await, 1, "{is_step}");
+    }
 }

@@ -71,6 +71,27 @@ async fn a_long_outage_of_blobs_costs_a_finished_job_no_delivery() {
     assert_eq!(ends, (1, 0, 0, 0), "{report:?}");
 }
 
+// review 6, H1b
+#[tokio::test(start_paused = true)]
+async fn outage_of_blobs_holds_up_no_jobs_that_need_none() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    for n in 0..8 {
+        let _ = queue.send(&task(format!("in order {n}"))).in_order().await.unwrap();
+    }
+    for n in 0..20 {
+        let _ = queue.send(&task(format!("any {n}"))).await.unwrap();
+    }
+    let blobs = faulty.clone();
+    let handler = move |_: Task| {
+        blobs.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+        async { Ok::<(), JobError>(()) }
+    };
+    let built = worker(&faulty.storage()).concurrency(4).handle(handler).build().unwrap();
+    let report = built.run_until(after(45)).await.unwrap();
+    assert_eq!(report.completed, 20, "{report:?}");
+}
+
 // BH1
 #[tokio::test(start_paused = true)]
 async fn a_finished_job_is_not_received_by_hand() {

@@ -52,3 +52,26 @@ async fn success_within_the_grace_after_the_run_time_completes_the_job() {
     assert_eq!((runs.load(Ordering::Relaxed), report.completed, report.retried), (1, 1, 0), "{report:?}");
     assert_eq!(queue.approximate_len().await.unwrap(), 0);
 }
+
+// review 6, R1b
+#[tokio::test(start_paused = true)]
+async fn job_whose_download_takes_too_long_is_seen_to_wait_for_its_payload() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&large("a")).await.unwrap();
+    faulty.plan_always(Operation::GetBlob, Fault::DelayBefore(Duration::from_secs(1_000)));
+    let run = async |seconds| {
+        let handler = |_: Task| async { Ok::<(), JobError>(()) };
+        let limit = Duration::from_secs(60);
+        let built = worker(&faulty.storage()).max_run_time(limit).handle(handler).build().unwrap();
+        built.run_until(after(seconds)).await.unwrap()
+    };
+    let report = run(3_500).await;
+    assert_eq!((report.completed, report.dead_lettered), (0, 0), "{report:?}");
+    after(60).await;
+    let text = storage.queues().peek(queue.name(), 1).await.unwrap().remove(0).text.unwrap();
+    assert!(text.contains("payload_unreadable"), "{text}");
+    faulty.heal();
+    assert_eq!(run(600).await.completed, 1);
+}

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use jobqueue::storage::{GetMessages, Operation, PutMessage, StoreErrorKind};
+use jobqueue::batch::{BatchSweepOptions, sweep_batches};
+use jobqueue::storage::{BlobName, ContainerName, GetMessages, Operation, PutBlob, PutMessage, StoreErrorKind};
 use jobqueue::{Context, JobError, JobInfo, SendOptions, Storage, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
@@ -120,4 +121,36 @@ async fn receipts_are_shown_nowhere() {
     assert!(!shown.contains(receipt.expose()) && !shown.contains(SECRET), "{shown}");
     let log = log.text();
     assert!(log.contains("PopReceipt(…)") && !log.contains(SECRET) && !log.contains(receipt.expose()));
+}
+
+// review 7, X9
+#[tokio::test(start_paused = true)]
+async fn batch_that_begins_again_while_a_sweep_removes_it_is_warned_of() {
+    let log = log::record();
+    let storage = in_memory();
+    let container = ContainerName::new("jobqueue-batches").unwrap();
+    let put = async |name: String| {
+        let blob = BlobName::new(container.clone(), name).unwrap();
+        storage.blobs().put_blob(&blob, "0".into(), PutBlob::new()).await.unwrap();
+    };
+    storage.blobs().create_container(&container).await.unwrap();
+    // More than a page.
+    for child in 0..5_010 {
+        put(format!("left/names/{child:08}")).await;
+    }
+    after(4 * 86_400).await;
+    let faulty = Faulty::new(&storage);
+    let begins_again = async {
+        while faulty.calls_of(Operation::DeleteBlob) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        put("left/token".to_owned()).await;
+    };
+    let (swept, options) =
+        (faulty.storage(), BatchSweepOptions::new().abandoned(Duration::from_secs(86_400)));
+    let (removed, ()) = tokio::join!(sweep_batches(&swept, options), begins_again);
+    let text = log.text();
+    assert_eq!(removed.unwrap(), 0);
+    let warning = text.lines().find(|line| line.contains("began again")).unwrap_or_default();
+    assert!(warning.contains("WARN") && warning.contains("batch=left"), "{warning}");
 }

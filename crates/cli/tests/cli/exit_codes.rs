@@ -106,6 +106,11 @@ fn command_that_reads_creates_no_storage() {
         assert!(error_text(&output).contains("there is no file"), "{}", error_text(&output));
         assert!(!missing.exists(), "{storage}");
     }
+    std::fs::File::create(&missing).unwrap();
+    let output = place.without_storage(&["queues"]).env("JOBQUEUE_STORAGE", &file).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", error_text(&output));
+    assert!(error_text(&output).contains("no jobqueue tables"), "{}", error_text(&output));
+    assert_eq!(missing.metadata().unwrap().len(), 0, "no tables were made in an empty file");
 }
 
 #[test]

@@ -1,7 +1,11 @@
+use std::time::Duration;
+
 use super::*;
-use crate::row_id::NUMBERS;
+use crate::receipt::{Presented, Receipt};
+use crate::row_id::{self, NUMBERS};
 use crate::schema;
 use crate::tests::{begin, file};
+use jobqueue_storage::UpdateMessage;
 
 #[test]
 fn leases_last_as_long_when_time_leaps() {
@@ -35,6 +39,30 @@ fn leases_last_as_long_when_time_leaps() {
     let moved = moved.query_map([], |row| row.get(0)).unwrap().collect::<Result<Vec<i64>, _>>();
     assert_eq!(moved.unwrap(), [ends[0] + hour, ends[1], ends[0]], "delays follow the wall clock");
     assert!(!begin(&connection, &clock, Known::default()).finish().unwrap().changed);
+}
+
+// review 6, T10: the transaction of an application is the first after the leap.
+#[test]
+fn lease_is_held_in_a_transaction_of_the_application_although_time_has_leapt() {
+    let (connection, name) = (file(&["mails"]), "mails".parse().unwrap());
+    let (hour, wall) = (3_600_000, jobqueue_storage::clock::ManualClock::new());
+    let clock = StoreClock::after_a_leap(Runtime::new().with_clock(std::sync::Arc::new(wall)), hour);
+    let (before, receipt, id) =
+        (clock.now(0) - hour, Receipt::random(clock.runtime()), row_id::of_shown(1, 7));
+    let message =
+        "INSERT INTO jobqueue_message (id, queue, inserted_at, dequeue_count, leased, waiting, receipt, text)
+        VALUES (?1, 1, 0, 0, 0, 0, x'', '')";
+    connection.execute(message, [id]).unwrap();
+    let lease = "INSERT INTO jobqueue_lease (id, until, dequeue_count, receipt) VALUES (?1, ?2, 1, ?3)";
+    connection.execute(lease, params![id, before + 10_000, receipt]).unwrap();
+    let mut batch = Batch::within(&connection, &clock).unwrap_or_else(|_| panic!("no transaction begins"));
+    let presented = Presented { id: Some(7), receipt: Some(receipt) };
+    let change = UpdateMessage::new(Duration::from_secs(30));
+    assert!(crate::queue::update(&mut batch, &name, presented, &change).is_ok(), "its owner counts the time");
+    batch.finish().unwrap();
+    assert_eq!(begin(&connection, &clock, Known::default()).finish().unwrap().moved, hour);
+    let until: i64 = connection.query_row("SELECT until FROM jobqueue_lease", [], |row| row.get(0)).unwrap();
+    assert_eq!(until, before + hour + 30_000);
 }
 
 /// The clock of the other process was ahead by two seconds, and it has not accepted the leap yet.

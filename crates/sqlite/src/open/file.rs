@@ -12,11 +12,11 @@ use crate::error::Cause;
 use jobqueue_storage::StoreErrorKind;
 use jobqueue_storage::log::warn;
 
-/// Checks `path`, creates an empty file there if there is none, and returns the path with its folder resolved.
-pub(super) fn check(path: &Path) -> Result<PathBuf, Cause> {
+/// Checks `path`, and returns it with its folder resolved. If there is no file, it `creates` an empty one or fails.
+pub(super) fn check(path: &Path, creates: bool) -> Result<PathBuf, Cause> {
     let file = resolve(path)?;
     check_folder(file.parent().unwrap_or(Path::new("/")))?;
-    check_file(&file)?;
+    check_file(&file, creates)?;
     Ok(file)
 }
 
@@ -62,13 +62,17 @@ fn check_folder(folder: &Path) -> Result<(), Cause> {
     }
 }
 
-fn check_file(file: &Path) -> Result<(), Cause> {
+fn check_file(file: &Path, creates: bool) -> Result<(), Cause> {
     let metadata = match file.symlink_metadata() {
         Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !creates => {
+            let advice = "there is no file; it is created when a program opens the storage";
+            return Err(Cause::new(StoreErrorKind::Configuration, advice));
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return match create(file) {
                 // Another process created the file first.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_file(file),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_file(file, creates),
                 created => created.map(drop).map_err(|error| cannot_create(&error)),
             };
         }

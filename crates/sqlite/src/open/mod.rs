@@ -39,11 +39,11 @@ const PAGE: i64 = 8_192;
 /// Serialises opens: a new file is created by hand, and closing it must not end another's locks.
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// Opens the file for writing, creates or migrates its tables, and checks it.
+/// Opens the file for writing and checks it. Creates or migrates its tables, or fails where it must not.
 pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> {
     check_library(rusqlite::version_number())?;
     let _one_by_one = lock(&OPENING);
-    let file = file::check(&options.path)?;
+    let file = file::check(&options.path, options.migrates)?;
     let mut connection = connect(&file)?;
     make_ready(&mut connection, &file, options).inspect_err(|cause| {
         if cause.is_fatal() {
@@ -55,6 +55,9 @@ pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> 
 
 fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Result<(), Cause> {
     let patience = options.busy_timeout;
+    if !options.migrates {
+        retry(patience, || schema::require_current(connection))?;
+    }
     if retry(patience, || schema::version(connection))? == 0 {
         connection.pragma_update(None, "page_size", PAGE).map_err(from_sql)?;
     } else {
@@ -217,15 +220,37 @@ mod tests {
         assert!(check_library(rusqlite::version_number()).is_ok());
     }
 
+    #[test]
+    fn file_of_an_older_version_is_migrated_only_where_it_may_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.db");
+        of_the_first_version(&path).close().unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let options = Options::new(&path);
+        let refused = writer(&options.clone().migrate(false)).unwrap_err().error("open storage", "jobs.db");
+        assert_eq!(refused.kind(), StoreErrorKind::Configuration, "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        for migrates in [true, false] {
+            writer(&options.clone().migrate(migrates))
+                .map_err(|cause| cause.error("open", "jobs.db"))
+                .unwrap();
+        }
+    }
+
+    fn of_the_first_version(path: &Path) -> Connection {
+        let connection = Connection::open(path).unwrap();
+        connection.execute_batch(schema::MIGRATIONS[0]).unwrap();
+        connection.pragma_update(None, "application_id", schema::APPLICATION_ID).unwrap();
+        connection.pragma_update(None, "user_version", 1).unwrap();
+        connection
+    }
+
     /// A file that is too large to be checked completely is checked in part before it is migrated: the check must know its older form.
     #[test]
     fn large_file_of_the_first_version_is_opened_and_migrated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("jobs.db");
-        let connection = Connection::open(&path).unwrap();
-        connection.execute_batch(schema::MIGRATIONS[0]).unwrap();
-        connection.pragma_update(None, "application_id", schema::APPLICATION_ID).unwrap();
-        connection.pragma_update(None, "user_version", 1).unwrap();
+        let connection = of_the_first_version(&path);
         let large = "INSERT INTO jobqueue_message VALUES (1, 1, 0, NULL, 0, 0, 0, x'00', ?1)";
         connection.execute(large, ["x".repeat(CHECKED_BYTES as usize)]).unwrap();
         connection.close().unwrap();

@@ -65,13 +65,13 @@ fn find(
     presented: Presented,
     expired: ExpiredReceipt,
 ) -> Applied<Held> {
-    let (now, receipt) = (batch.now(), presented.receipt);
+    let (now, lease_time, receipt) = (batch.now(), batch.lease_time(), presented.receipt);
     let queue = batch.queue(operation, name)?;
     let id = presented.id.map(|shown| row_id::of_shown(queue, shown));
     let found = batch.statement(FIND)?.query_row([id], |row| {
         let (visible_at, has_lease): (i64, bool) = (row.get(1)?, row.get(2)?);
         let held = Held { expires_at: row.get(0)?, visible_at, has_lease, dequeue_count: row.get(4)? };
-        let is_over = (has_lease || row.get(3)?) && visible_at <= now;
+        let is_over = (has_lease || row.get(3)?) && visible_at <= lease_time;
         let newest = row.get_ref(5)?;
         Ok((held, is_over, receipt.is_some_and(|receipt| newest.as_blob() == Ok(receipt.bytes()))))
     });
@@ -96,7 +96,7 @@ pub(crate) fn update(
     let queue = batch.queue(Operation::Update, name)?;
     let id = presented.id.map(|shown| row_id::of_shown(queue, shown));
     let held = find(batch, Operation::Update, name, presented, change.expired)?;
-    let now = batch.now();
+    let now = if change.ends_lease { batch.now() } else { batch.lease_time() };
     let visible_at = after(now, change.visibility);
     check_before_expiry(name, to_instant(visible_at), held.expires_at.map(to_instant))?;
     let (receipt, hidden_until) = (Receipt::random(batch.runtime()), held.visible_at);

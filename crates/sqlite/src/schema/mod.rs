@@ -86,12 +86,16 @@ fn refuse_external_objects(connection: &Connection) -> Result<(), Cause> {
     Err(refuse(format!("the {kind} `{name}` uses or replaces a table of jobqueue; drop it")))
 }
 
-/// Checks that the file has the newest schema, for connections that did not open it through [`prepare`].
+/// Checks that the file has the newest schema, for connections that must not migrate it.
 pub(super) fn require_current(connection: &Connection) -> Result<(), Cause> {
     if version(connection)? == MIGRATIONS.len() {
         return Ok(());
     }
-    Err(refuse("the file has no current jobqueue tables; open it once with sqlite::Options"))
+    let advice = format!(
+        "the file has no jobqueue tables of version {}; a program of this version that opens it with sqlite::Options makes them",
+        MIGRATIONS.len()
+    );
+    Err(Cause::new(StoreErrorKind::Configuration, advice))
 }
 
 /// Checks that the file still has the schema it had when it was opened: a newer program may migrate it while this one has it open. Whoever

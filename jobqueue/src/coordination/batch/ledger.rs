@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use super::claim::is_conflict;
 use super::known::KnownBatch;
 use super::names::{BatchId, CHILDREN, FAN, container, group_size, width};
+use super::source;
 use crate::error::{Error, ErrorKind};
 use crate::settings::Metadata;
 use crate::storage::{
@@ -101,7 +102,10 @@ impl<'a> Ledger<'a> {
     }
 
     /// Reads a blob and the tag for changing it; `None` if it does not exist.
-    async fn read_tagged<T: DeserializeOwned>(&self, blob: &BlobName) -> Result<Option<(T, ETag)>, Error> {
+    pub(super) async fn read_tagged<T: DeserializeOwned>(
+        &self,
+        blob: &BlobName,
+    ) -> Result<Option<(T, ETag)>, Error> {
         let blobs = &**self.storage.blobs();
         let found = tries(self.storage).run(|| get_if_present(blobs, blob, MAX_BYTES)).await?;
         let Some(found) = found else { return Ok(None) };
@@ -150,9 +154,27 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Returns whether the continuation has run.
+    /// Returns whether the continuation has run. A former batch of this id may have left its mark, which has another text.
     pub(super) async fn has_continued(&self) -> Result<bool, Error> {
-        Ok(self.read::<bool>(&self.id.blob("done")?).await?.is_some())
+        let mark: Option<String> = self.read(&self.id.blob("done")?).await?;
+        Ok(mark.is_some() && mark == self.source().await?)
+    }
+
+    /// Records that the continuation has run.
+    pub(super) async fn note_continued(&self) -> Result<(), Error> {
+        match self.source().await? {
+            Some(source) => self.replace(&self.id.blob("done")?, &source).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the source of the jobs of the batch; `None` if there is none.
+    async fn source(&self) -> Result<Option<String>, Error> {
+        let secret = match &self.known {
+            Some(known) => Some(known.secret.clone()),
+            None => self.secret().await?,
+        };
+        Ok(secret.as_deref().map(source))
     }
 
     /// Returns whether a child has ended with success.

@@ -163,7 +163,7 @@ impl Hook for Membership {
             child.end(continued.as_ref().map(|ledger| &ledger.id), &chain, &marker).await?;
         }
         if let Some(ledger) = continued {
-            ledger.create(&ledger.id.blob("done")?, &true).await?;
+            ledger.note_continued().await?;
         }
         Ok(())
     }

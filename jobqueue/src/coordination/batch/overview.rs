@@ -36,7 +36,7 @@ pub struct BatchRecord {
 /// Returns all batches that `pages` pages of 5,000 blobs show, and whether these were all.
 pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
     let (mut found, mut next) = (BTreeMap::<String, BatchRecord>::new(), None::<String>);
-    let mut parents = Vec::new();
+    let (mut parents, mut done) = (Vec::new(), None);
     for _ in 0..pages {
         let page = page(storage, "", next.as_deref()).await?;
         for (name, properties) in page.blobs {
@@ -54,7 +54,9 @@ pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord
                     batch.children =
                         properties.metadata.get(CHILDREN).and_then(|children| children.parse().ok());
                 }
-                "done" => batch.finished = true,
+                "done" => (batch.finished, done) = (true, Some(properties.modified)),
+                // The mark is that of a former batch of this id.
+                "token" if done < Some(properties.modified) => batch.finished = false,
                 marker if marker.starts_with("0/") => {
                     let is_failed = properties.metadata.get(FAILED).is_some();
                     *(if is_failed { &mut batch.failed } else { &mut batch.done }) += 1;

@@ -36,7 +36,7 @@ impl Storage {
     /// [swept](crate::batch::sweep_batches).
     ///
     /// Every child that ends writes a blob of its own, and these are counted; there is no counter that all children
-    /// would have to write. So the reader pays: it reads three small blobs and lists the names of the ended children,
+    /// would have to write. So the reader pays: it reads up to four small blobs and lists the names of the ended children,
     /// 5,000 per request, which is 203 requests for a million children. Azure bills a listing like a write, about ten
     /// times a read ([prices]); call this every few seconds, not in a loop.
     ///
@@ -81,7 +81,7 @@ pub(super) async fn read(
     mut ended: impl FnMut(&str),
 ) -> Result<Option<(BatchProgress, Option<Plan>)>, Error> {
     // Read before the children are counted, so that a batch is never shown as finished with children left.
-    let finished = ledger.read::<bool>(&ledger.id.blob("done")?).await?.unwrap_or(false);
+    let finished = ledger.has_continued().await?;
     let plan = ledger.plan().await?;
     let cursor: Option<u64> = ledger.read(&ledger.id.blob("cursor")?).await?;
     let (mut done, mut failed) = (0, 0);

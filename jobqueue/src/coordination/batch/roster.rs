@@ -19,6 +19,7 @@ use super::names::{BatchId, FAN};
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::message::QueueMessage;
+use crate::storage::{ETag, PutBlob};
 use jobqueue_storage::fast::hex::to_hex;
 
 /// An announced child. Digests in hexadecimal digits.
@@ -115,16 +116,18 @@ fn digits(hash: Sha256, bytes: usize) -> String {
 impl Ledger<'_> {
     /// Returns the batch's secret. Creates one if the batch is new.
     pub(super) async fn make_secret(&self) -> Result<String, Error> {
-        if let Some(known) = self.secret().await? {
-            return Ok(known);
-        }
-        // A sweep that was interrupted may have left the mark that the former batch of this id is done.
-        if self.has_continued().await? {
-            self.remove(&self.id.blob("done")?).await?;
-        }
         let blob = self.id.blob("token")?;
+        let known: Option<(String, ETag)> = self.read_tagged(&blob).await?;
+        let options = match known {
+            None => PutBlob::if_absent(),
+            // A sweep that was interrupted has left the secret of the former batch of this id, which is done.
+            Some((_, tag)) if self.has_continued().await? && self.plan().await?.is_none() => {
+                PutBlob::if_match(tag)
+            }
+            Some((known, _)) => return Ok(known),
+        };
         let new = self.storage.runtime().uuid_v4().simple().to_string();
-        if self.create(&blob, &new).await? {
+        if self.write(&blob, &new, options).await? {
             return Ok(new);
         }
         let missing = || Error::new(ErrorKind::Storage, "the batch was swept while it was being created");

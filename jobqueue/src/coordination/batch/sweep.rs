@@ -104,8 +104,11 @@ async fn sweep(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Err
             return;
         }
         found.newest = found.newest.max(Some(properties.modified));
-        if rest == "done" {
-            found.done = Some(properties.modified);
+        match rest {
+            "done" => found.done = Some(properties.modified),
+            // The mark is that of a former batch of this id, which a sweep that was interrupted has left.
+            "token" => found.done = found.done.filter(|done| *done >= properties.modified),
+            _ => {}
         }
     })
     .await?;
@@ -117,7 +120,6 @@ async fn sweep(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Err
         if found.newest.is_none() {
             return is_older(found.swept, NOTE_LIFE);
         }
-        // A sweep that was interrupted may have left the mark that the former batch of this id is done.
         let age = if found.done.is_some() { Some(options.finished) } else { options.abandoned };
         age.is_some_and(|age| is_older(found.newest, age))
     });
@@ -180,7 +182,7 @@ impl Ledger<'_> {
 }
 
 /// Deletes the blobs of a batch, one page after the other, except for the note of its sweep. Returns the number of removed batches: 0 if only
-/// a note was left, or if a blob was written since the batch was listed: it goes on.
+/// a note was left, or if a blob was written since the batch was listed: it goes on, although its first pages may be gone.
 async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semaphore) -> Result<u64, Error> {
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
     let ledger = &ledger;
@@ -202,11 +204,14 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
     if let Some(note) = note {
         ledger.replace(swept, &note).await?;
     }
-    let mut next = None::<String>;
+    let (mut next, mut has_deleted) = (None::<String>, false);
     loop {
         let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
         // The removal of many blobs takes minutes: its program may have begun again meanwhile.
         if blobs.iter().any(|(name, blob)| is_newer(name, blob)) {
+            if has_deleted {
+                crate::log::warn!(batch = %id, "the batch began again while a sweep removed it: some of its blobs are gone, and it may never end");
+            }
             return Ok(0);
         }
         let blobs = stream::iter(blobs.into_iter().map(Ok));
@@ -219,7 +224,7 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
             ledger.remove(&blob).await
         };
         blobs.try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
-        next = following;
+        (next, has_deleted) = (following, true);
         if next.is_none() {
             for blob in last {
                 ledger.remove(blob).await?;

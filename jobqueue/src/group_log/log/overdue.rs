@@ -29,7 +29,7 @@ impl Patience {
 impl GroupLog {
     /// Marks the overdue messages that the delivery waits for: those of all entries before its own, or the copy that
     /// has the turn. Skips entries that did not arrive while deliveries marked them for `patience`, and returns true if
-    /// the first of them is among these. However long it takes, the queue must have gone round since the first of them can be hidden no more:
+    /// the first of them is among these. However long it takes, the queue must have gone round since the message can be hidden no more:
     /// `patience` is a guess, and a message that was put back is behind all others.
     ///
     /// A message that waits behind others refutes the mark with its next delivery; one in a page notes that page. If many messages have
@@ -48,10 +48,8 @@ impl GroupLog {
         if own || first.due >= now.0 {
             return false;
         }
-        let is_visible = now.0 >= Millis(first.due).after(patience.hidden);
-        let (round, patience) = (is_visible.then_some(turn), patience.all());
         if head == at {
-            let missing = self.is_given_up(at, round, patience, now);
+            let missing = self.is_given_up(at, turn, patience, now);
             if missing {
                 let found = &mut self.entries[at];
                 (found.turn, found.overdue, found.due) = (None, None, now.after(GRACE));
@@ -60,14 +58,14 @@ impl GroupLog {
             return missing;
         }
         let key = entry.key;
-        self.note_pages(entry, round, patience, now);
+        self.note_pages(entry, turn, patience, now);
         let (mut alive, mut skipped) = (false, false);
         for before in head..at {
             let other = &self.entries[before];
             if other.key != key || other.state == EntryState::Skipped {
                 continue;
             }
-            let missing = other.due < now.0 && self.is_given_up(before, round, patience, now);
+            let missing = other.due < now.0 && self.is_given_up(before, turn, patience, now);
             alive |= !missing;
             if missing && !alive {
                 self.skip(before);
@@ -82,22 +80,24 @@ impl GroupLog {
     }
 
     /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `patience`, and for a round of the queue.
-    fn is_given_up(&mut self, at: usize, round: Option<Turn>, patience: Duration, now: Millis) -> bool {
+    fn is_given_up(&mut self, at: usize, turn: Turn, patience: Patience, now: Millis) -> bool {
         let found = &mut self.entries[at];
-        let mark = Overdue::renewed(found.overdue, round, patience, now);
+        let mark = Overdue::renewed(found.overdue, found.due, turn, patience, now);
         self.changed |= found.overdue != Some(mark);
         found.overdue = Some(mark);
-        let least = if mark.round == Round::Done { patience } else { patience.saturating_mul(LOST_ROUND) };
-        now.since(mark.since) >= least
+        let all = patience.all();
+        now.since(mark.since) >= if mark.round == Round::Done { all } else { all.saturating_mul(LOST_ROUND) }
     }
 
     /// Notes for the pages up to an entry, behind overdue messages, from which of them a message has come.
-    fn note_pages(&mut self, entry: &EntryRef, round: Option<Turn>, patience: Duration, now: Millis) {
+    fn note_pages(&mut self, entry: &EntryRef, turn: Turn, patience: Patience, now: Millis) {
         let (at, _) = self.place(entry);
         for found in self.entries.iter_mut().take(at + 1).filter(|found| found.key == entry.key) {
             let Some(pages) = &found.pages else { continue };
             let page = entry.page.filter(|page| pages.contains(page)).unwrap_or(pages.end);
-            let mut mark = Overdue::renewed(found.overdue, round, patience, now);
+            // The mark counts for messages that were due when it began.
+            let due = found.overdue.map_or(now.0, |mark| mark.since);
+            let mut mark = Overdue::renewed(found.overdue, due, turn, patience, now);
             mark.page = Some(mark.page.map_or(page, |known| known.min(page)));
             self.changed |= found.overdue != Some(mark);
             found.overdue = Some(mark);
@@ -126,15 +126,16 @@ impl Overdue {
         Self { since: now.0, last: now.0, page: None, round: Round::NotBegun }
     }
 
-    /// Returns the mark after one more delivery has found the message overdue. A pause counts as half of `patience` at most: all slots may have
-    /// been taken, or all workers stopped. `round`: the delivery, once a round of the queue may begin with it.
-    fn renewed(former: Option<Self>, round: Option<Turn>, patience: Duration, now: Millis) -> Self {
+    /// Returns the mark after one more delivery has found the message overdue, which was `due` by then. A pause counts as half of `patience` at
+    /// most: all slots may have been taken, or all workers stopped. A round of the queue begins once the message can be hidden no more.
+    fn renewed(former: Option<Self>, due: u64, turn: Turn, patience: Patience, now: Millis) -> Self {
         let mut mark = former.unwrap_or(Self::new(now));
-        let pause = now.since(mark.last);
-        if pause >= patience / 8 {
-            (mark.since, mark.last) = (Millis(mark.since).after(pause.saturating_sub(patience / 2)), now.0);
+        let (pause, all) = (now.since(mark.last), patience.all());
+        if pause >= all / 8 {
+            (mark.since, mark.last) = (Millis(mark.since).after(pause.saturating_sub(all / 2)), now.0);
         }
-        Self { round: round.map_or(Round::NotBegun, |turn| mark.round.after(turn)), ..mark }
+        let may_begin = mark.round != Round::NotBegun || now.0 >= Millis(due).after(patience.hidden);
+        Self { round: if may_begin { mark.round.after(turn) } else { Round::NotBegun }, ..mark }
     }
 
     /// Of pages: returns whether a message has come from `page`, or from one before it, since the mark began.

@@ -152,7 +152,7 @@ impl GroupLog {
         let is_first = self.group(key).next().is_some_and(|(first, _)| first == at);
         let marked = self.entries[at].overdue.filter(|mark| now.since(mark.last) <= GRACE);
         let overdue = marked.map(|mark| match mark.page {
-            // No message has come from this page while others waited for those before it: the ones that are due have had their time.
+            // No message has come from this page while others waited for those before it: the ones that were due had their time.
             Some(seen) if page < seen => Overdue { page: None, ..mark },
             _ => Overdue::new(now),
         });
@@ -170,8 +170,8 @@ impl GroupLog {
         self.ended.drain(..self.ended.len().saturating_sub(MAX_ENDED));
         for entry in &closed.entries {
             if let Some(mut entry) = self.merge(entry, &mut at) {
-                if entry.state == EntryState::Stored && entry.due < now.0 {
-                    entry.overdue = entry.overdue.or(overdue);
+                if entry.state == EntryState::Stored {
+                    entry.overdue = entry.overdue.or(overdue.filter(|mark| entry.due < mark.since));
                 }
                 self.entries.insert(at, entry);
                 at += 1;

@@ -5,14 +5,15 @@ use futures_util::FutureExt;
 use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::Instant;
 
+use crate::lease::owner::TransactionState;
 use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
 use crate::memory::TokioClock;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::QueueName;
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, Queues, Storage, StoreErrorKind,
-    Stores,
+    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PopReceipt, PutMessage, Queues, Storage,
+    StoreErrorKind, Stores, UpdateMessage,
 };
 
 const TERM: Duration = Duration::from_secs(30);
@@ -219,4 +220,29 @@ async fn a_pause_of_no_length_does_not_hammer_a_busy_storage() {
     scene.faulty.plan_always(Operation::Delete, fault);
     assert!(lease.delete().await.is_err());
     assert!(scene.faulty.calls_of(Operation::Delete) < 700);
+}
+
+/// Puts a message back that a transaction of the handler has changed. Returns its text.
+async fn put_back_after_a_transaction(commits: bool) -> String {
+    let scene = Scene::quiet().await;
+    let lease = scene.leased(Duration::ZERO, 100 * TERM, ExpiredReceipt::Refuse).await;
+    let receipt = match commits {
+        true => {
+            let change = UpdateMessage::new(TERM).with_text("finished".to_owned());
+            let updated = scene.inner.queues().update(&scene.queue, &lease.message(), change).await;
+            updated.unwrap().receipt
+        }
+        false => PopReceipt::new("rolled back"),
+    };
+    lease.state().transaction = TransactionState::Open(receipt);
+    assert!(lease.end_transactions());
+    lease.release(Duration::ZERO, Some("uncounted".to_owned())).await.unwrap();
+    take(scene.inner.queues(), &scene.queue).unwrap().text.unwrap()
+}
+
+// review 7, X17: a shutdown counts no delivery.
+#[tokio::test(start_paused = true)]
+async fn text_of_a_put_back_is_written_unless_the_transaction_has_committed() {
+    assert_eq!(put_back_after_a_transaction(false).await, "uncounted");
+    assert_eq!(put_back_after_a_transaction(true).await, "finished");
 }

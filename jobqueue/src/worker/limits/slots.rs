@@ -256,11 +256,10 @@ impl Occupied {
         }
     }
 
-    /// Frees the slot for another handler, if there is a place to settle in.
-    pub(in crate::worker) fn handler_is_done(&self) {
-        if let Ok(place) = Arc::clone(&self.slots.core.settling).try_acquire_owned() {
-            self.replace(Held::PlaceToSettle(place));
-        }
+    /// Frees the slot for another handler, if there is a place to settle in. Returns whether it is free.
+    pub(in crate::worker) fn handler_is_done(&self) -> bool {
+        let place = Arc::clone(&self.slots.core.settling).try_acquire_owned();
+        place.map(|place| self.replace(Held::PlaceToSettle(place))).is_ok()
     }
 
     /// Frees the slot for another delivery before the handler runs.
@@ -303,12 +302,12 @@ mod tests {
         let slots = one();
         let first = slots.occupied(slots.try_take_further().unwrap());
         assert!(slots.try_take_further().is_none() && slots.free_and_most() == (0, 1));
-        first.handler_is_done();
+        assert!(first.handler_is_done());
         let second = slots.occupied(slots.try_take_further().unwrap());
-        second.handler_is_done();
+        assert!(!second.handler_is_done());
         assert!(slots.try_take_further().is_none(), "the first still settles");
         drop(first);
-        second.handler_is_done();
+        assert!(second.handler_is_done());
         assert_eq!(slots.free_and_most(), (1, 1));
     }
 

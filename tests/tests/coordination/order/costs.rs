@@ -260,6 +260,32 @@ async fn jobs_of_a_long_and_slow_key_are_put_back_for_long() {
     assert!(updates < 450, "{updates} changes of messages for each job");
 }
 
+/// Of many jobs behind one that runs for an hour the last ones are put back for more than a minute. No log is written for that.
+#[tokio::test(start_paused = true)]
+async fn put_backs_of_jobs_far_behind_are_not_noted() {
+    let (storage, tally) = counted();
+    let queue = steps(&storage).await;
+    let all = (0..1_000).map(|number| (step("a", number), SendOptions::new().in_order()));
+    assert!(queue.send_all(all.collect::<Vec<_>>()).await.unwrap().iter().all(Result::is_ok));
+    let handler = |_: Step| async {
+        sleep(HOUR).await;
+        Ok::<_, JobError>(())
+    };
+    let worker = worker(&storage).handle(handler).build().unwrap();
+    let measured = async {
+        sleep(Duration::from_secs(300)).await;
+        let before = tally.lock().unwrap().requests;
+        sleep(Duration::from_secs(120)).await;
+        tally.lock().unwrap().requests - before
+    };
+    let requests = tokio::select! {
+        biased;
+        requests = measured => requests,
+        report = worker.run_until(sleep(HOUR)) => panic!("{report:?}"),
+    };
+    assert!(requests < 60, "{requests} requests for blobs while nothing happened");
+}
+
 /// The payloads are gone, and each message is put back for a second, which takes long.
 #[tokio::test(start_paused = true)]
 async fn messages_that_are_put_back_for_seconds_keep_their_slots() {

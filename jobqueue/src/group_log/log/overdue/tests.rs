@@ -168,6 +168,27 @@ fn message_that_is_still_leased_when_it_is_overdue_is_not_passed_by() {
     assert!(comes(14, 2, 2_655), "the queue has gone round");
 }
 
+// review 7, X5: the worker of the second was killed just after it had received it. The first is gone.
+#[test]
+fn message_behind_the_first_that_is_still_leased_is_not_passed_by() {
+    const PATIENCE: Patience = Patience { hidden: Duration::from_secs(720), queue: Duration::from_secs(500) };
+    let jobs: Vec<String> = (1..=29).map(|job| job.to_string()).collect();
+    let mut log = sent(&jobs.iter().map(String::as_str).collect::<Vec<_>>());
+    let second = entry("a", "2");
+    // The others come each 50 seconds, in rounds of 1,350. The second came at 1,100; it is visible from 1,700, and comes in the next round.
+    for (nth, seconds) in (0_u32..).zip((301..3_050).step_by(50)) {
+        if seconds == 1_101 {
+            log.claim_position(&second, turn(2, 1), later(1_100));
+        }
+        let (copy, delivery) = (3 + nth % 27, 1 + nth / 27);
+        let (job, turn) = (entry("a", &copy.to_string()), turn(copy.into(), delivery));
+        log.claim_position(&job, turn, later(seconds));
+        let skipped = log.mark_overdue(&job, turn, PATIENCE, later(seconds));
+        assert_eq!(skipped, seconds == 2_401, "the first is given up, at {seconds}");
+    }
+    assert_eq!(log.claim_position(&second, turn(2, 2), later(3_050)), Position::First);
+}
+
 // review 6, O3: a round of the queue takes longer than the guess.
 #[test]
 fn key_whose_first_message_is_gone_goes_on_although_the_queue_is_slow() {
