@@ -227,8 +227,7 @@ impl Admin {
     pub async fn run_now(&self, job: &JobReference) -> Result<Option<JobReference>, Error> {
         let work = async {
             let (name, index) = (QueueName::new(&job.queue)?, self.index()?);
-            let job = self.identify(job).await?;
-            let Some(found) = self.find_delayed(&job).await? else { return Ok(None) };
+            let Some(found) = self.find_delayed(job).await? else { return Ok(None) };
             // A worker would put the message back.
             if let Some(until) = found.delayed_until().filter(|until| *until > self.clock().now()) {
                 let text = format!(
@@ -249,9 +248,11 @@ impl Admin {
         self.act_on_jobs(Action::RunNow, Deed::of_job(job), work, changes).await
     }
 
-    /// Returns the message of a job that waits for a time, however many there are. The messages of a job without a sender are all compared.
+    /// Returns the message of a job that waits for a time, however many there are. Without a sender, all messages of the id are compared, and
+    /// the job of this id that waits for no time.
     async fn find_delayed(&self, job: &JobReference) -> Result<Option<RawJob>, Error> {
-        let (mut first, mut sources) = (None, BTreeSet::new());
+        let mut sources: BTreeSet<_> = self.identify(job).await?.source.into_iter().collect();
+        let mut first = None;
         for state in [JobState::Delayed, JobState::BackingOff] {
             let mut filter = JobFilter::of(job, MAX_SEARCHED).without_batches();
             loop {
