@@ -213,6 +213,21 @@ async fn explanation_does_not_read_the_payload() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn explanation_reads_the_batch_of_its_job_alone() {
+    let faulty = Faulty::quiet(&in_memory());
+    let storage = faulty.storage();
+    for id in ["mosaic", "other", "third"] {
+        storage.batch(id).await.unwrap().send(&task(id)).await.unwrap();
+    }
+    let is_read = |call: &&Call| call.operation == Operation::GetBlob && call.subject.contains("batches");
+    let reads = || faulty.calls().iter().filter(is_read).count();
+    let before = reads();
+    let (found, _) = explain(&storage, &JobReference::new("tasks", "mosaic/0")).await;
+    assert_eq!(found.message.unwrap().batch.unwrap().id, "mosaic");
+    assert_eq!(reads() - before, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn unknown_kind_and_missing_payload_are_told() {
     let storage = in_memory();
     let _ = send(&storage, "other", SendOptions::new()).await;
