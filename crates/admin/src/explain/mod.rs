@@ -20,6 +20,7 @@ pub use obstacle::Obstacle;
 use obstacle::{
     Looked, SEARCHED, bounds, delayed, kind_limit, queue_limit, rate_limit, unknown_kind, unseen, waits_until,
 };
+pub use senders::IdentifiedJob;
 
 /// The state of a job, and the obstacles that keep it from running.
 #[derive(Debug, Clone, Serialize)]

@@ -228,6 +228,25 @@ async fn explanation_reads_the_batch_of_its_job_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_ids_cost_one_look() {
+    let faulty = Faulty::quiet(&in_memory());
+    let storage = faulty.storage();
+    let mut jobs = vec![JobReference::new("tasks", "never sent")];
+    for number in 0..20 {
+        jobs.push(send(&storage, &number.to_string(), SendOptions::new()).await);
+    }
+    let look = async |jobs: &[JobReference]| {
+        let before = faulty.calls().len();
+        let found = operator(&storage).identify_all(jobs).await.unwrap();
+        (found, faulty.calls().len() - before)
+    };
+    let ((one, calls), (all, calls_for_all)) = (look(&jobs[..1]).await, look(&jobs).await);
+    assert!(!one[0].is_open && one[0].job == jobs[0]);
+    assert!(all[1..].iter().all(|found| found.is_open && found.job.source.is_some()));
+    assert_eq!(calls_for_all, calls);
+}
+
+#[tokio::test(start_paused = true)]
 async fn unknown_kind_and_missing_payload_are_told() {
     let storage = in_memory();
     let _ = send(&storage, "other", SendOptions::new()).await;
