@@ -45,10 +45,14 @@ impl QueueReading {
             first_due(store, queue)
         );
         let (Properties { length, metadata, answered }, peeked) = (properties?, peeked?);
-        let oldest = first_due?.or(peeked.iter().map(|message| message.inserted).min());
         // A storage whose clock cannot be read shows no ages.
         let now = storage_time(storage, answered).await.ok().flatten();
         let visible = peeked.len() as u64;
+        let oldest = match &store.powers().index {
+            // A message that the peek alone shows has become due meanwhile.
+            Some(_) => first_due?.or(now.filter(|_| visible > 0)),
+            None => peeked.iter().map(|message| message.inserted).min(),
+        };
         let reach = store.powers().peek_reach;
         let is_within_reach = reach.is_none_or(|reach| length.as_ref().is_ok_and(|length| *length <= reach));
         Ok(Self {

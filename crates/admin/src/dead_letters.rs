@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use jobqueue::__internals::{DeadLetterQueue, PassAction, storage_time};
+use jobqueue::Error;
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue::storage::QueueName;
-use jobqueue::{Error, Storage};
 use jobqueue_message::envelope::{Parsed, Payload, parse};
 use serde::Serialize;
 
@@ -232,12 +232,22 @@ impl Admin {
         queue: &str,
         filter: &DeadLetterFilter,
     ) -> Result<DeadLetterPage, Error> {
+        let mut page = self.dead_letters_without_batches(queue, filter).await?;
+        Memberships::default().prove(&self.storage, &mut page.letters, None).await?;
+        Ok(page)
+    }
+
+    /// Does the same, and leaves open to which batches the jobs belong.
+    pub(super) async fn dead_letters_without_batches(
+        &self,
+        queue: &str,
+        filter: &DeadLetterFilter,
+    ) -> Result<DeadLetterPage, Error> {
         let letters = self.dead_letter_queue(queue).await?;
         let (count, peeked) = (letters.known_count().await?, letters.peek().await?);
         let (now, looked_at) = (self.now_for(queue, filter).await?, peeked.len() as u64);
         let mut found = Found::new(queue, usize::MAX);
         peeked.iter().filter(|letter| filter.selects(letter, now)).for_each(|letter| found.add(letter));
-        found.prove(&self.storage).await?;
         Ok(found.page(looked_at, count.is_some_and(|count| looked_at >= count)))
     }
 
@@ -262,7 +272,7 @@ impl Admin {
             let mut found = Found::new(queue, limit);
             let options = selecting(filter).stop(self.stop.clone());
             let report = letters.pass(&options, PassAction::Tell, &mut |letter| found.add(letter)).await?;
-            found.prove(&self.storage).await?;
+            Memberships::default().prove(&self.storage, &mut found.letters, None).await?;
             let looked_at = found.matching + report.copies + report.left;
             let is_over = report.stopped.is_some() || self.stop.is_cancelled();
             Ok(found.page(looked_at, report.unseen == Some(0) && !is_over))
@@ -323,10 +333,6 @@ impl<'q> Found<'q> {
         if self.letters.len() < self.limit {
             self.letters.push(raw(self.queue, letter));
         }
-    }
-
-    async fn prove(&mut self, storage: &Storage) -> Result<(), Error> {
-        Memberships::default().prove(storage, &mut self.letters, None).await
     }
 
     fn page(self, looked_at: u64, complete: bool) -> DeadLetterPage {

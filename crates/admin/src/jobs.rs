@@ -24,7 +24,7 @@ const MAX_SEARCHED: usize = 100_000;
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct JobFilter {
-    id: Option<String>,
+    ids: Option<BTreeSet<String>>,
     source: Option<String>,
     key: Option<String>,
     kind: Option<String>,
@@ -44,9 +44,9 @@ impl JobFilter {
         Self::default()
     }
 
-    /// Selects jobs with this id.
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
+    /// Selects jobs with one of these ids.
+    pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
+        self.ids = Some(ids.into_iter().map(Into::into).collect());
         self
     }
 
@@ -98,10 +98,14 @@ impl JobFilter {
         Self { leaves_batches: true, ..self }
     }
 
+    /// Reads no more than `most` messages.
+    pub(super) fn searching(self, most: usize) -> Self {
+        Self { most: Some(most), ..self }
+    }
+
     /// Returns a filter that selects one job, among `most` messages.
     pub(super) fn of(job: &JobReference, most: usize) -> Self {
-        let (id, source) = (Some(job.id.clone()), job.source.clone());
-        Self { id, source, limit: Some(1), most: Some(most), ..Self::default() }
+        Self { source: job.source.clone(), ..Self::new().ids([&job.id]).limit(1).searching(most) }
     }
 
     /// Returns whether all conditions hold but the batch, which is [proven](Memberships) later.
@@ -112,7 +116,7 @@ impl JobFilter {
             wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
         };
         let error = job.last_error.as_deref().unwrap_or_default();
-        is(&self.id, &job.id)
+        self.ids.as_ref().is_none_or(|ids| ids.contains(&job.id))
             && is(&self.source, &job.source)
             && is(&self.kind, &job.kind)
             && fits(&self.key, job.key.as_deref())
@@ -138,8 +142,8 @@ impl JobFilter {
     }
 
     pub(super) fn selects_all(&self) -> bool {
-        let Self { id, source, key, kind, error, batch, .. } = self;
-        [id, source, key, kind, error, batch].into_iter().all(Option::is_none)
+        let Self { ids, source, key, kind, error, batch, .. } = self;
+        ids.is_none() && [source, key, kind, error, batch].into_iter().all(Option::is_none)
     }
 }
 
@@ -227,8 +231,7 @@ impl Admin {
     pub async fn run_now(&self, job: &JobReference) -> Result<Option<JobReference>, Error> {
         let work = async {
             let (name, index) = (QueueName::new(&job.queue)?, self.index()?);
-            let job = self.identify(job).await?;
-            let Some(found) = self.find_delayed(&job).await? else { return Ok(None) };
+            let Some(found) = self.find_delayed(job).await? else { return Ok(None) };
             // A worker would put the message back.
             if let Some(until) = found.delayed_until().filter(|until| *until > self.clock().now()) {
                 let text = format!(
@@ -249,9 +252,11 @@ impl Admin {
         self.act_on_jobs(Action::RunNow, Deed::of_job(job), work, changes).await
     }
 
-    /// Returns the message of a job that waits for a time, however many there are. The messages of a job without a sender are all compared.
+    /// Returns the message of a job that waits for a time, however many there are. Without a sender, all messages of the id are compared, and
+    /// the job of this id that waits for no time.
     async fn find_delayed(&self, job: &JobReference) -> Result<Option<RawJob>, Error> {
-        let (mut first, mut sources) = (None, BTreeSet::new());
+        let mut sources: BTreeSet<_> = self.identify(job).await?.source.into_iter().collect();
+        let mut first = None;
         for state in [JobState::Delayed, JobState::BackingOff] {
             let mut filter = JobFilter::of(job, MAX_SEARCHED).without_batches();
             loop {

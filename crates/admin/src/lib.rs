@@ -85,7 +85,7 @@ pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use errors::ErrorGroup;
 use event::{Changes, Deed, Pending, Recorders};
 pub use event::{OperatorEvent, OperatorResult};
-pub use explain::{Explanation, JobPlace, Obstacle};
+pub use explain::{Explanation, IdentifiedJob, JobPlace, Obstacle};
 #[doc(hidden)]
 pub use given::Given;
 pub use groups::{GroupEntry, GroupOverview};

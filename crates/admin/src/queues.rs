@@ -190,6 +190,12 @@ impl QueueOverview {
             && !present.any(|worker| worker.record.listens_to(&self.name))
     }
 
+    /// Returns whether [`oldest`](Self::oldest) is the age of the oldest visible message, and not of those that a peek shows.
+    pub fn oldest_is_exact(&self) -> bool {
+        // A storage that counts by state shows every message.
+        self.visible_is_exact || self.states.is_some()
+    }
+
     /// Returns the age that metrics report: [`oldest`](Self::oldest), and zero if no message is visible. `None` if that is not known.
     pub fn age(&self) -> Option<Duration> {
         oldest_age(self.oldest, self.visible?, self.visible_is_exact)

@@ -21,6 +21,7 @@ mod config;
 mod confirm;
 mod exit;
 mod filter;
+mod http;
 mod output;
 mod secrets;
 mod session;

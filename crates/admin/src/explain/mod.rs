@@ -3,6 +3,7 @@
 mod obstacle;
 mod senders;
 
+use std::slice;
 use std::time::SystemTime;
 
 use jobqueue::__internals::RunningJob;
@@ -10,6 +11,7 @@ use jobqueue::{Error, ErrorKind};
 use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
+use super::membership::Memberships;
 use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, HistoryRecord, JobFilter, JobReference, JobState,
     QueueOverview, RawJob, WorkerOverview,
@@ -18,6 +20,7 @@ pub use obstacle::Obstacle;
 use obstacle::{
     Looked, SEARCHED, bounds, delayed, kind_limit, queue_limit, rate_limit, unknown_kind, unseen, waits_until,
 };
+pub use senders::IdentifiedJob;
 
 /// The state of a job, and the obstacles that keep it from running.
 #[derive(Debug, Clone, Serialize)]
@@ -83,7 +86,7 @@ impl From<JobState> for JobPlace {
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
     /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs up to
-    /// thirteen requests, one for each worker, and for a job in order those of [`groups`](Self::groups). A job that seems to be in no queue
+    /// fourteen requests, one for each worker, and for a job in order those of [`groups`](Self::groups). A job that seems to be in no queue
     /// any more costs them twice.
     ///
     /// # Errors
@@ -106,7 +109,7 @@ impl Admin {
         let mut found = Explanation::new(job, cancellation);
         found.find_run(&workers);
         if found.place == JobPlace::Unseen {
-            found.find_message(self.peek(&job.queue).await?);
+            found.find_message(self.peek_without_batches(&job.queue).await?);
         }
         let sees_jobs = found.place == JobPlace::Unseen && self.find_by_state(&mut found, &queue).await?;
         let sees_dead = found.place == JobPlace::Unseen && self.find_dead(&mut found, &queue).await?;
@@ -124,7 +127,8 @@ impl Admin {
         if found.place != JobPlace::Unseen || !is_certain {
             found.look_at_queue(&queue, &workers);
         }
-        if let Some(message) = found.message.take() {
+        if let Some(mut message) = found.message.take() {
+            Memberships::default().prove(&self.storage, slice::from_mut(&mut message), None).await?;
             if matches!(message.state, JobState::Waiting | JobState::Delayed | JobState::BackingOff) {
                 let until = delayed(&message, now).or_else(|| waits_until(&message));
                 found.reasons.splice(0..0, until);
@@ -154,7 +158,7 @@ impl Admin {
         if !self.shows_all_jobs() {
             return Ok(queue.length == Some(0));
         }
-        let filter = JobFilter::of(&found.job, SEARCHED);
+        let filter = JobFilter::of(&found.job, SEARCHED).without_batches();
         let mut sees_all = true;
         for state in JobState::IN_QUEUE {
             let page = self.jobs(&found.job.queue, state, &filter).await?;
@@ -169,7 +173,8 @@ impl Admin {
 
     /// Finds a job among the dead letters. Returns whether it is certainly not there.
     async fn find_dead(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
-        let dead = match self.dead_letters(&found.job.queue, &DeadLetterFilter::new()).await {
+        let all = DeadLetterFilter::new();
+        let dead = match self.dead_letters_without_batches(&found.job.queue, &all).await {
             // The overview says it if their queue cannot be read.
             Err(_) if queue.dead_letters.is_none() => return Ok(false),
             dead => dead?,

@@ -1,4 +1,7 @@
-//! The sender of a job that is named by its id alone.
+//! The senders of jobs that are named by their ids alone.
+
+use std::collections::BTreeSet;
+use std::slice;
 
 use jobqueue::Error;
 
@@ -7,6 +10,16 @@ use crate::{Admin, DeadLetterFilter, JobFilter, JobReference, JobState, RawJob};
 
 /// The most jobs of one state and id that are compared by their senders.
 const COMPARED: usize = 100;
+
+/// A job with its sender, if it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IdentifiedJob {
+    /// The job.
+    pub job: JobReference,
+    /// True if a message of the job waits or runs. Where a look does not reach all messages, it may be false although one does.
+    pub is_open: bool,
+}
 
 impl Admin {
     /// Returns the reference with the sender of its job, if it names none: a job is named by its source and its id, and several senders may
@@ -23,22 +36,53 @@ impl Admin {
         if job.source.is_some() {
             return Ok(job.clone());
         }
-        let mut found = self.peek_without_batches(&job.queue).await?;
+        let found = self.identify_all(slice::from_ref(job)).await?.pop();
+        Ok(found.map_or_else(|| job.clone(), |found| found.job))
+    }
+
+    /// Does the same for many jobs, by one look at each of their queues, and returns which of them wait or run.
+    ///
+    /// # Errors
+    /// Those of [`identify`](Self::identify).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn identify_all(&self, jobs: &[JobReference]) -> Result<Vec<IdentifiedJob>, Error> {
+        let (mut found, mut dead) = (Vec::new(), Vec::new());
+        let queues: BTreeSet<_> = jobs.iter().map(|job| job.queue.as_str()).collect();
+        for queue in queues {
+            let ids = jobs.iter().filter(|job| job.queue == queue).map(|job| job.id.as_str());
+            let ids: BTreeSet<_> = ids.collect();
+            found.extend(self.open_jobs(queue, &ids).await?);
+            // The operator may not be allowed to read the dead letters: then the other jobs are compared.
+            let of_ids = DeadLetterFilter::new().ids(ids);
+            dead.extend(self.dead_letters_without_batches(queue, &of_ids).await.unwrap_or_default().letters);
+        }
+        let mut identified = Vec::new();
+        for job in jobs {
+            let is_it = |found: &&RawJob| found.queue == job.queue && job.is(&found.source, &found.id);
+            let sources = found.iter().chain(&dead).filter(is_it).map(|found| found.source.as_str());
+            let source = job.only_sender(sources)?;
+            identified.push(IdentifiedJob {
+                job: source.map_or_else(|| job.clone(), |source| job.clone().with_source(source)),
+                is_open: found.iter().any(|found| is_it(&found)),
+            });
+        }
+        Ok(identified)
+    }
+
+    /// Returns the jobs with these ids that wait or run, as far as a look shows them, among others.
+    async fn open_jobs(&self, queue: &str, ids: &BTreeSet<&str>) -> Result<Vec<RawJob>, Error> {
+        let mut found = self.peek_without_batches(queue).await?;
         let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
-        found.extend(running.filter(|run| run.queue == job.queue).map(|run| RawJob::of_run(&run)));
+        found.extend(running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run)));
         if self.shows_all_jobs() {
-            let filter = JobFilter::of(job, SEARCHED).limit(COMPARED).without_batches();
+            let filter = JobFilter::new().ids(ids.iter().copied()).limit(COMPARED * ids.len().max(1));
+            let filter = filter.searching(SEARCHED).without_batches();
             for state in JobState::IN_QUEUE {
-                found.extend(self.jobs(&job.queue, state, &filter).await?.jobs);
+                found.extend(self.jobs(queue, state, &filter).await?.jobs);
             }
         }
-        // The operator may not be allowed to read the dead letters: then the other jobs are compared.
-        let dead = DeadLetterFilter::new().ids([job.id.as_str()]);
-        if let Ok(page) = self.dead_letters(&job.queue, &dead).await {
-            found.extend(page.letters);
-        }
-        let found = found.iter().filter(|found| found.id == job.id);
-        let source = job.only_sender(found.map(|found| found.source.as_str()))?;
-        Ok(source.map_or_else(|| job.clone(), |source| job.clone().with_source(source)))
+        Ok(found)
     }
 }

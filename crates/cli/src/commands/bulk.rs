@@ -1,8 +1,7 @@
 //! `dead redrive` and `dead purge`: many dead letters at once.
 
 use std::fmt::Display;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -10,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jobqueue_admin::{Bulk, BulkReport, DeadLetterFilter, DeadLetterPlan};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tempfile::NamedTempFile;
 use tokio_util::sync::CancellationToken;
 
 use super::queues::known;
@@ -127,39 +127,33 @@ pub(super) fn read_plan<P: DeserializeOwned>(path: &Path) -> Result<P, Failure> 
     serde_json::from_slice(&text).map_err(|error| unreadable(&error))
 }
 
-/// The file into which a dry run writes its plan. It is removed unless it is written.
+/// The file into which a dry run writes its plan. It has another name until it is written, so that one that is killed leaves none.
 pub(super) struct PlanFile<'a> {
     path: &'a Path,
-    file: File,
-    is_written: bool,
+    file: NamedTempFile,
 }
 
 impl<'a> PlanFile<'a> {
     /// Creates the file, before a look that may take minutes.
     pub(super) fn create(path: &'a Path) -> Result<Self, Failure> {
-        let mut options = OpenOptions::new();
+        if path.symlink_metadata().is_ok() {
+            return Err(unwritable(path, &"it exists"));
+        }
+        let mut options = tempfile::Builder::new();
         // It names people and jobs: not everybody on the machine reads it.
         #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
-        // A plan of another operator stays: with another content it would be executed without having been read.
-        let file = options.write(true).create_new(true).open(path);
-        let file = file.map_err(|error| unwritable(path, &error))?;
-        Ok(Self { path, file, is_written: false })
+        options.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o640));
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let file = options.prefix(".plan-").tempfile_in(folder.unwrap_or(Path::new(".")));
+        Ok(Self { path, file: file.map_err(|error| unwritable(path, &error))? })
     }
 
     pub(super) fn write<P: Serialize>(mut self, plan: &P) -> Result<(), Failure> {
-        let json = serde_json::to_string_pretty(plan).map_err(std::io::Error::from)?;
-        let written = self.file.write_all(format!("{json}\n").as_bytes());
-        self.is_written = written.is_ok();
-        written.map_err(|error| unwritable(self.path, &error))
-    }
-}
-
-impl Drop for PlanFile<'_> {
-    fn drop(&mut self) {
-        if !self.is_written {
-            let _ = std::fs::remove_file(self.path);
-        }
+        let json = serde_json::to_string_pretty(plan).map_err(io::Error::from)?;
+        self.file.write_all(format!("{json}\n").as_bytes()).map_err(|error| unwritable(self.path, &error))?;
+        // A plan of another operator stays: with another content it would be executed without having been read.
+        self.file.persist_noclobber(self.path).map_err(|failed| unwritable(self.path, &failed.error))?;
+        Ok(())
     }
 }
 
@@ -271,5 +265,22 @@ fn verdict(report: &BulkReport, purges: bool, stop: &CancellationToken) -> Resul
         (0, 0) => Err(Failure::NothingMatched("no dead letter matches".to_owned())),
         (_, 0) => Ok(()),
         (_, skipped) => Err(Failure::Failed(format!("{skipped} dead letters were skipped"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dry_run_that_was_killed_leaves_no_plan() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.json");
+        std::mem::forget(PlanFile::create(&path));
+        assert!(!path.exists());
+        let (file, colleagues) = (PlanFile::create(&path).unwrap(), PlanFile::create(&path).unwrap());
+        file.write(&[7]).unwrap();
+        assert!(colleagues.write(&[8]).is_err() && PlanFile::create(&path).is_err());
+        assert_eq!(read_plan::<[u32; 1]>(&path).unwrap(), [7]);
     }
 }

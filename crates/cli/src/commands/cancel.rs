@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use jobqueue_admin::{CancelPlan, CancelReport, Cancellation, JobFilter, JobPlace, JobReference};
+use jobqueue_admin::{
+    CancelPlan, CancelReport, Cancellation, IdentifiedJob, JobFilter, JobPlace, JobReference,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::bulk::{NAMED, PlanFile, read_plan};
@@ -15,7 +17,7 @@ use crate::output::say;
 use crate::session::{Need, Session};
 use crate::text::{clean, things};
 
-/// The number of jobs that are looked for at the same time: each costs some twenty requests.
+/// The number of jobs that are explained at the same time: each costs some twenty requests.
 const CHECKS_AT_ONCE: usize = 8;
 
 #[derive(Args)]
@@ -161,8 +163,9 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
             }
         }
         (None, None, false) => {
-            let jobs = arguments.references();
-            let checks = jobs.iter().map(|job| require(session, job));
+            // One look for all; only what it does not show is looked for further.
+            let jobs = session.admin.identify_all(&arguments.references()).await?;
+            let checks = jobs.iter().map(|found| require(session, found));
             let jobs: Vec<_> = stream::iter(checks).buffered(CHECKS_AT_ONCE).try_collect().await?;
             Ok(CancelPlan::of_jobs(jobs))
         }
@@ -174,8 +177,11 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
 }
 
 /// Returns the job with its sender. Fails if there is certainly no such job, or if it has ended: its request would stand for 30 days.
-async fn require(session: &Session, job: &JobReference) -> Result<JobReference, Failure> {
-    let found = session.admin.explain(&session.admin.identify(job).await?).await?;
+async fn require(session: &Session, found: &IdentifiedJob) -> Result<JobReference, Failure> {
+    if found.is_open && found.job.source.is_some() {
+        return Ok(found.job.clone());
+    }
+    let found = session.admin.explain(&found.job).await?;
     let job = found.reference();
     if found.has_ended {
         return Err(Failure::NothingMatched(format!("nothing was changed: `{}`: {}", job.id, found.summary)));

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::args::{Given, Global};
 use crate::config::variable;
 use crate::exit::Failure;
+use crate::http;
 use crate::session::{Need, Session};
 
 /// The environment variables with the name and the password of who may change things.
@@ -74,15 +75,12 @@ pub(crate) async fn run(
             "`{context}` is a production context, and these pages ask for confirmation before a purge only"
         ));
     }
-    let stopped = stop.clone();
-    let serving =
-        axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await });
     let patience = async {
         stop.cancelled().await;
         tokio::time::sleep(PATIENCE).await;
     };
     tokio::select! {
-        served = serving.into_future() => served?,
+        () = http::serve(listener, router, stop) => {}
         // A client may send the rest of a request, or read an answer, for as long as it likes.
         () = patience => {}
     }

@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::support::{Place, error_text};
 
@@ -46,6 +47,18 @@ impl Served {
     fn host(&self) -> String {
         format!("Host: {}\r\n", self.address)
     }
+
+    /// Sends the signal to stop, and waits until the program has ended.
+    fn stop(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let begun = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the program does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(self.child.wait().unwrap().success());
+    }
 }
 
 impl Drop for Served {
@@ -58,7 +71,7 @@ impl Drop for Served {
 #[test]
 fn dashboard_is_served_on_this_machine_until_a_signal() {
     let place = Place::with_mails(1, 1);
-    let mut served = Served::start(&place, &[], &[]);
+    let served = Served::start(&place, &[], &[]);
     let page = served.ask("GET /", &served.host());
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("queues/mails/dead"), "{page}");
     let other_name = served.ask("GET /", "Host: evil.example\r\n");
@@ -68,22 +81,19 @@ fn dashboard_is_served_on_this_machine_until_a_signal() {
     write!(events, "GET /events HTTP/1.1\r\n{}\r\n", served.host()).unwrap();
     let mut lines = BufReader::new(events.try_clone().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("refresh")));
-    let pid = served.child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    assert!(served.child.wait().unwrap().success());
+    served.stop();
 }
 
 #[test]
 fn half_a_request_does_not_keep_the_program_from_ending() {
     let place = Place::with_mails(0, 0);
-    let mut served = Served::start(&place, &[], &[]);
+    let served = Served::start(&place, &[], &[]);
     let mut half = TcpStream::connect(&served.address).unwrap();
-    write!(half, "GET / HTTP/1.1\r\nHost: ").unwrap();
+    let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
+    write!(half, "POST /do/pause HTTP/1.1\r\n{}{form}\r\nqueue=", served.host()).unwrap();
     // Its connection is taken before this one is answered.
     assert!(served.ask("GET /live", &served.host()).starts_with("HTTP/1.1 200"));
-    let pid = served.child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    assert!(served.child.wait().unwrap().success());
+    served.stop();
     drop(half);
 }
 

@@ -213,6 +213,40 @@ async fn explanation_does_not_read_the_payload() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn explanation_reads_the_batch_of_its_job_alone() {
+    let faulty = Faulty::quiet(&in_memory());
+    let storage = faulty.storage();
+    for id in ["mosaic", "other", "third"] {
+        storage.batch(id).await.unwrap().send(&task(id)).await.unwrap();
+    }
+    let is_read = |call: &&Call| call.operation == Operation::GetBlob && call.subject.contains("batches");
+    let reads = || faulty.calls().iter().filter(is_read).count();
+    let before = reads();
+    let (found, _) = explain(&storage, &JobReference::new("tasks", "mosaic/0")).await;
+    assert_eq!(found.message.unwrap().batch.unwrap().id, "mosaic");
+    assert_eq!(reads() - before, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_ids_cost_one_look() {
+    let faulty = Faulty::quiet(&in_memory());
+    let storage = faulty.storage();
+    let mut jobs = vec![JobReference::new("tasks", "never sent")];
+    for number in 0..20 {
+        jobs.push(send(&storage, &number.to_string(), SendOptions::new()).await);
+    }
+    let look = async |jobs: &[JobReference]| {
+        let before = faulty.calls().len();
+        let found = operator(&storage).identify_all(jobs).await.unwrap();
+        (found, faulty.calls().len() - before)
+    };
+    let ((one, calls), (all, calls_for_all)) = (look(&jobs[..1]).await, look(&jobs).await);
+    assert!(!one[0].is_open && one[0].job == jobs[0]);
+    assert!(all[1..].iter().all(|found| found.is_open && found.job.source.is_some()));
+    assert_eq!(calls_for_all, calls);
+}
+
+#[tokio::test(start_paused = true)]
 async fn unknown_kind_and_missing_payload_are_told() {
     let storage = in_memory();
     let _ = send(&storage, "other", SendOptions::new()).await;

@@ -143,3 +143,17 @@ async fn job_behind_thousands_is_made_due_with_its_sender() {
     let made = admin.run_now(&JobReference::new("mails", "8")).await.unwrap();
     assert_eq!(made, Some(JobReference::new("mails", "8").with_source("/bank")));
 }
+
+#[tokio::test]
+async fn job_of_another_sender_that_waits_for_no_time_is_compared() {
+    let storage = Storage::memory();
+    let mails = storage.queue::<Mail>().await.unwrap();
+    mails.send(&mail("bob")).id("7").source("/shop").await.unwrap();
+    let before = (0..10_001).map(|_| mail("ada"));
+    for sent in mails.send_all(before).delay(HOUR).await.unwrap() {
+        let _ = sent.unwrap();
+    }
+    mails.send(&mail("bob")).id("7").source("/bank").delay(2 * HOUR).await.unwrap();
+    let refused = operator(&storage).run_now(&JobReference::new("mails", "7")).await.unwrap_err();
+    assert!(refused.to_string().contains("/bank, /shop"), "{refused}");
+}

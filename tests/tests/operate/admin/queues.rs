@@ -227,6 +227,19 @@ async fn job_that_was_delayed_has_waited_since_it_was_due() {
     assert_eq!(oldest, Some(Duration::from_secs(10)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn job_that_becomes_due_during_a_look_has_not_waited() {
+    let faulty = Faulty::quiet(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("later")).delay(Duration::from_secs(3_600)).await.unwrap();
+    after(3_000).await;
+    // The first is that of all visible messages, the second that of the first one due.
+    faulty.plan(Operation::Peek, 1, Fault::DelayBefore(Duration::from_secs(700)));
+    let overview = operator(&storage).queue("tasks").await.unwrap();
+    assert_eq!((overview.visible, overview.oldest), (Some(1), Some(Duration::ZERO)));
+}
+
 /// The storage of blobs may be the cause of the incident, and may be another account than that of the queues.
 #[tokio::test(start_paused = true)]
 async fn pause_does_not_wait_for_the_time_of_a_storage_that_hangs() {

@@ -92,7 +92,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         .noticed(fields.text("done"));
     // The logs of all keys of the queue are thousands of blobs, which is too much for each refresh.
     if !message.is_some_and(|message| message.in_order) {
-        layout = layout.live(&request, &look, Cost::new(13 + look.workers().len() as u64, 2));
+        layout = layout.live(&request, &look, Cost::new(14 + look.workers().len() as u64, 2));
     }
     let page = JobPage {
         queue: job.queue.clone(),

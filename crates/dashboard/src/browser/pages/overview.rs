@@ -75,7 +75,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns the age of the oldest job of those that a peek shows; there may be older ones.
+/// Returns the age of the oldest job, or of those that a peek shows: there may be older ones.
 pub(super) fn oldest(queue: &QueueOverview) -> String {
     oldest_of(std::iter::once(queue))
 }
@@ -83,7 +83,7 @@ pub(super) fn oldest(queue: &QueueOverview) -> String {
 /// Returns the age of the oldest job of several queues, as far as it is known.
 fn oldest_of<'q>(queues: impl Iterator<Item = &'q QueueOverview> + Clone) -> String {
     let is_unknown = queues.clone().any(|queue| queue.age().is_none());
-    let is_bound = is_unknown || queues.clone().any(|queue| !queue.visible_is_exact);
+    let is_bound = is_unknown || queues.clone().any(|queue| !queue.oldest_is_exact());
     match (queues.filter_map(|queue| queue.oldest).max(), is_unknown) {
         (Some(oldest), _) if is_bound => format!("≥ {}", age(oldest)),
         (Some(oldest), _) => age(oldest),

@@ -248,6 +248,19 @@ async fn documents_have_what_the_pages_show() {
     assert_eq!(hiding.get("/api/queues").await.status, StatusCode::OK);
 }
 
+// A storage in memory shows every message, however many there are.
+#[tokio::test]
+async fn age_of_the_oldest_job_is_exact_where_every_message_is_shown() {
+    let storage = filled().await;
+    for number in 0..40 {
+        send(&operate(&storage), &number.to_string()).await;
+    }
+    let browser = Browser::operating(&storage);
+    let (overview, queue) = (browser.page("/").await, browser.page("/queues/mails").await);
+    assert!(!overview.contains("≥") && !queue.contains("≥"), "{overview}");
+    assert!(!queue.contains("of the next 32"), "{queue}");
+}
+
 #[tokio::test]
 async fn oldest_job_of_a_queue_that_cannot_be_read_is_not_known() {
     let faulty = Faulty::new(&filled().await);

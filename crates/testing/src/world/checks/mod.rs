@@ -51,11 +51,6 @@ fn accounted(history: &[Entry]) -> BTreeSet<String> {
 }
 
 impl World {
-    /// Returns whether a job was removed on purpose, or perhaps was: [`Node::account_for`](super::Node::account_for).
-    pub fn is_accounted(&self, job: &str) -> bool {
-        accounted(&self.history()).contains(job)
-    }
-
     /// Returns whether the message of a run may have been delivered again before an entry of the history, because the process of the run was
     /// killed, stopped or cut off while it had the lease, or because a change of the message failed there. For rules of your own: nothing
     /// else excuses that another process has the message.

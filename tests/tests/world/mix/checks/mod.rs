@@ -101,8 +101,14 @@ impl Evidence {
         })
     }
 
+    /// Returns whether a job was removed on purpose, or perhaps was.
     fn is_accounted(&self, id: &str) -> bool {
-        self.world.is_accounted(id)
+        let removals = self.history.iter().filter(|entry| is_of(entry, id)).map(|entry| match entry.fact {
+            Fact::TakenAway { .. } => 1,
+            Fact::Kept => -1,
+            _ => 0,
+        });
+        removals.sum::<i32>() > 0
     }
 
     fn is_cleared(&self, id: &str) -> bool {

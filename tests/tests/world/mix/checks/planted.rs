@@ -144,6 +144,12 @@ fn batch_that_goes_on_early_or_never_is_told() {
     let early = Defect::of_facts(|history| never_ends(history, "b1-/0"));
     assert_told(&batch(), early.clone(), "a batch goes on before its children have ended");
     assert_told(&batch(), early, "a child of a batch is lost");
+    let removed = Defect::of_facts(|history| {
+        never_ends(history, "b1-/0");
+        let last = history.iter_mut().rev().find(|entry| is_of(entry, "b1-/0"));
+        last.unwrap().fact = Fact::TakenAway { why: "planted" };
+    });
+    assert!(!findings(&batch(), removed).contains(&"a child of a batch is lost"));
     let never = Defect::of_facts(|history| never_runs(history, "b1-"));
     assert_told(&batch(), never, "a batch never goes on");
 }
