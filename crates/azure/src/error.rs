@@ -247,7 +247,10 @@ pub(super) fn missing(letters: impl fmt::Display, role: &str) -> String {
 fn permission(call: Call<'_>) -> Option<(char, &'static str)> {
     let letter = match call.operation {
         "create queue" | "create container" => 'c',
-        "read queue properties" | "peek messages" | "get blob" | "read blob properties"
+        "read queue properties"
+        | "peek messages"
+        | "get blob"
+        | "read blob properties"
         | "read container properties" => 'r',
         "list queues" | "list blobs" => 'l',
         "put message" => 'a',

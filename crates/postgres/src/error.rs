@@ -129,12 +129,10 @@ fn of_code(code: &SqlState) -> Verdict {
         }
         "40" => of(Kind::Unavailable, "another transaction was in the way"),
         "28" => of(Kind::Unauthorized, "the server refused the role or its password"),
-        "42" if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
-            of(
-                Kind::Unauthorized,
-                "the role lacks a privilege: it needs USAGE on the schema and its sequences, and SELECT, INSERT, UPDATE and DELETE on its tables",
-            )
-        }
+        "42" if *code == SqlState::INSUFFICIENT_PRIVILEGE => of(
+            Kind::Unauthorized,
+            "the role lacks a privilege: it needs USAGE on the schema and its sequences, and SELECT, INSERT, UPDATE and DELETE on its tables",
+        ),
         "42" | "3F" => of(
             Kind::Stopped,
             "the tables are not those of this program: the schema was dropped, or a newer program has migrated it",

@@ -104,7 +104,7 @@ async fn operate(operator: &Admin, storage: &Storage) {
     assert!(!operator.queues().await.unwrap().is_empty());
     assert!(!operator.history(&HistoryFilter::new()).await.unwrap().jobs.is_empty());
     assert!(!operator.batches().await.unwrap().batches.is_empty());
-    sweep(storage, SweepOptions::new()).await.unwrap();
+    let _ = sweep(storage, SweepOptions::new()).await.unwrap();
 }
 
 /// Without one of them a send is refused, and the error names the privileges.

@@ -11,7 +11,7 @@ use super::{step, unique, worker};
 
 // F13
 #[tokio::test]
-async fn batches() {
+async fn batches_need_their_letters() {
     let admin = by_key().await;
     admin.queue::<End>().await.unwrap();
     let send = async |storage: &jobqueue::Storage, name: &str| {
@@ -47,7 +47,7 @@ async fn batches() {
 
 // F13
 #[tokio::test]
-async fn recorded_effects() {
+async fn recorded_effects_need_their_letters() {
     let admin = by_key().await;
     let effect = |_: Step, ctx: Context| async move {
         ctx.once("effect", || async { Ok::<_, JobError>(1) }).await.map(drop)
@@ -69,7 +69,7 @@ async fn recorded_effects() {
 /// A worker that may not record a completion logs that, and goes on.
 // F13
 #[tokio::test]
-async fn durable_completions() {
+async fn durable_completions_work_with_their_letters() {
     let admin = by_key().await;
     for storage in [admin.clone(), by_sas(WORKER, letters("[`durable_completions`]")[0]).await] {
         let (name, queue) = new_queue(&admin).await;
@@ -81,7 +81,7 @@ async fn durable_completions() {
 
 // F13
 #[tokio::test]
-async fn schedules_and_leaders() {
+async fn schedules_and_leaders_need_their_letters() {
     let admin = by_key().await;
     let ends = admin.queue::<End>().await.unwrap();
     // Makes the container.

@@ -10,7 +10,7 @@ use super::{step, worker};
 
 // F13
 #[tokio::test]
-async fn queues() {
+async fn queues_need_their_letters() {
     let admin = by_key().await;
     needs(PRODUCER, "ra", async |letters| {
         let (name, _) = new_queue(&admin).await;
@@ -22,7 +22,7 @@ async fn queues() {
 
 // F13
 #[tokio::test]
-async fn large_payloads_and_checkpoints() {
+async fn large_payloads_and_checkpoints_need_their_letters() {
     let admin = by_key().await;
     let (_, queue) = new_queue(&admin).await;
     let large = step(&"large".repeat(20_000));
@@ -60,10 +60,9 @@ async fn large_payloads_and_checkpoints() {
     .await;
 }
 
-/// Without a letter the job stays in its queue.
 // F13
 #[tokio::test]
-async fn dead_letters_with_payloads_in_blobs() {
+async fn job_with_a_payload_in_a_blob_stays_in_its_queue_without_letters() {
     let admin = by_key().await;
     let large = step(&"large".repeat(20_000));
     let letters = letters("a dead letter")[0];
@@ -80,7 +79,7 @@ async fn dead_letters_with_payloads_in_blobs() {
 
 // F13
 #[tokio::test]
-async fn unique_work() {
+async fn unique_work_needs_its_letters() {
     let admin = by_key().await;
     let (_, queue) = new_queue(&admin).await;
     // Makes the container.
@@ -109,7 +108,7 @@ async fn unique_work() {
 
 // F13
 #[tokio::test]
-async fn order() {
+async fn order_needs_its_letters() {
     let admin = by_key().await;
     let (_, queue) = new_queue(&admin).await;
     // Makes the container.
@@ -133,7 +132,7 @@ async fn order() {
 
 // F13
 #[tokio::test]
-async fn shards() {
+async fn shards_need_their_letters() {
     let admin = by_key().await;
     let two_shards = |storage: &Storage| {
         let sharded = Sharded::builder().account("a", storage.clone()).default_shards(2).build().unwrap();

@@ -35,7 +35,7 @@ async fn run_recorded(admin: &Storage, storage: &Storage) {
 
 // F13
 #[tokio::test]
-async fn records_journal_and_cancellation() {
+async fn records_journal_and_cancellation_need_their_letters() {
     let admin = by_key().await;
     let (of_record, of_history) = (letters("[the record of a worker]")[0], letters("[`history`]"));
     assert_eq!(
@@ -63,7 +63,7 @@ async fn records_journal_and_cancellation() {
 
 // F13
 #[tokio::test]
-async fn sweeps() {
+async fn sweeps_need_their_letters() {
     run_recorded(&by_key().await, &by_key().await).await;
     needs(letters("a [sweep]")[0], "l", async |letters| {
         shown(sweep(&by_sas("r", letters).await, SweepOptions::new()).await).map(drop)
@@ -73,7 +73,7 @@ async fn sweeps() {
 
 // F13
 #[tokio::test]
-async fn pauses() {
+async fn pauses_need_their_letters() {
     let admin = by_key().await;
     needs(letters("pausing a queue")[0], "rw", async |letters| {
         let (name, _) = new_queue(&admin).await;
@@ -84,7 +84,7 @@ async fn pauses() {
 
 // F13
 #[tokio::test]
-async fn redrives_and_purges() {
+async fn redrives_need_their_letters() {
     let admin = by_key().await;
     let [blobs, .., queues] = letters("a redrive, a purge")[..] else { panic!() };
     needs(queues, "rap", async |letters| {
@@ -102,7 +102,7 @@ async fn redrives_and_purges() {
 
 // F13
 #[tokio::test]
-async fn viewers() {
+async fn viewers_need_their_letters() {
     let admin = by_key().await;
     run_recorded(&admin, &admin).await;
     let [blobs, queues] = letters("the dashboard")[..] else { panic!() };
