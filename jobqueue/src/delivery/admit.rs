@@ -20,6 +20,7 @@ use crate::envelope::Payload;
 use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::{Reason, chain};
+use crate::lease::Loss;
 
 pub(super) struct RunnableJob<'e> {
     pub(super) info: Arc<JobInfo>,
@@ -57,9 +58,11 @@ impl Executor {
             });
         };
         let admitted = match inspected {
-            // Boxed, because most payloads are inside their messages.
             Inspected::Stored(payload) => {
-                Box::pin(self.fetch_in_turn(leased_job, payload, &mut info, waiting)).await
+                // Boxed, because most payloads are inside their messages.
+                let fetched = Box::pin(self.fetch_in_turn(leased_job, payload, &mut info, waiting));
+                let fetched = leased_job.lease.lost().run_until_cancelled(fetched).await;
+                fetched.unwrap_or_else(|| Err(Box::new(too_late(leased_job))))
             }
             Inspected::Done(decoded) => self.read_and_ask(leased_job, decoded, &mut info, waiting).await,
         };
@@ -241,5 +244,17 @@ impl Executor {
         }
         // It may have been cancelled while it waited for its turn.
         state.cancelled(info).map_or(Ok(()), |rejection| Err(reject(rejection)))
+    }
+}
+
+/// Returns the disposition of a message whose handler may not begin: what it did could not be settled, and the job runs again elsewhere. One
+/// that is still held took too long to prepare, as a payload does that comes slowly.
+pub(super) fn too_late(leased_job: &LeasedJob) -> Disposition {
+    match leased_job.lease.loss() {
+        Some(Loss::MaxRunTime) => {
+            let detail = "the job could not begin: its payload and its turn took too long".to_owned();
+            Disposition::Defer { cause: Cause::PayloadUnreadable, detail }
+        }
+        _ => Disposition::Abandon,
     }
 }

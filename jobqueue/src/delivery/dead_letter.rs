@@ -72,8 +72,7 @@ async fn write_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Res
 /// Dead-letters a message that was received by hand, including the work of the worker's hooks. Deletes one of a job in order that is done.
 pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejection) -> Result<(), Error> {
     if is_letter_claimed(job, &rejection).await? {
-        // Its letter may refer to blobs of this message, and still be there.
-        return Ok(job.lease.delete().await?);
+        return Ok(job.complete_beside_letter().await?);
     }
     if is_done_in_order(job).await? {
         end_position_of_done(job).await?;

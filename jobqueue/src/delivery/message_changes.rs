@@ -13,7 +13,7 @@ use crate::envelope::{Checkpoint, Deferral, Envelope, History, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
 use crate::lease::{LeaseError, delete_all};
-use crate::queue_core::remove_blobs;
+use crate::queue_core::{MAX_COPIED_BYTES, remove_blobs};
 use crate::storage::{MAX_VISIBILITY, StoreError};
 
 impl LeasedJob {
@@ -25,6 +25,21 @@ impl LeasedJob {
         if !references.is_empty() {
             Box::pin(remove_blobs(&self.core, &self.core.name, references)).await;
         }
+        Ok(())
+    }
+
+    /// Deletes the message of a job that lives on in a dead letter, then its blobs. Those of which a letter has no copy stay: it refers to them.
+    pub(super) async fn complete_beside_letter(&self) -> Result<(), LeaseError> {
+        let (checks, queue) = (&self.core.claim_checks, &self.core.name);
+        let mut copied = Vec::new();
+        for reference in self.references() {
+            let limit = MAX_COPIED_BYTES.max(checks.max_bytes());
+            if checks.load(queue, &reference, limit).await.is_ok() {
+                copied.push(reference);
+            }
+        }
+        self.lease.delete().await?;
+        remove_blobs(&self.core, queue, copied).await;
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::admit::RunnableJob;
+use super::admit::{RunnableJob, too_late};
 use super::context::{Context, HandlerOutput};
 use super::deferral::{Cause, may_defer, note_running};
 use super::disposition::{DeliveryReport, Disposition};
@@ -299,18 +299,6 @@ struct StopWhenDropped<'c>(&'c Context);
 impl Drop for StopWhenDropped<'_> {
     fn drop(&mut self) {
         self.0.stop();
-    }
-}
-
-/// Returns the disposition of a message whose handler may not begin: what it did could not be settled, and the job runs again elsewhere. One
-/// that is still held took too long to prepare, as a payload does that comes slowly.
-fn too_late(leased_job: &LeasedJob) -> Disposition {
-    match leased_job.lease.loss() {
-        Some(Loss::MaxRunTime) => {
-            let detail = "the job could not begin: its payload and its turn took too long".to_owned();
-            Disposition::Defer { cause: Cause::PayloadUnreadable, detail }
-        }
-        _ => Disposition::Abandon,
     }
 }
 

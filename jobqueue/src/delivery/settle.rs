@@ -118,9 +118,8 @@ impl Executor {
         slot: &dyn DeliverySlot,
     ) -> Result<Outcome, Error> {
         match is_letter_claimed(leased_job, &rejection).await {
-            // Its letter may refer to blobs of this message, and still be there.
             Ok(true) => {
-                let deleted = settled(leased_job.lease.delete().await);
+                let deleted = settled(Box::pin(leased_job.complete_beside_letter()).await);
                 return deleted.map(|()| Outcome::DeadLettered(rejection.reason));
             }
             Ok(false) => {}
