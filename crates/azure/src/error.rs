@@ -15,9 +15,6 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// The greatest difference between the clocks at which the service accepts signatures.
 const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
 
-/// The longest pause that is accepted from the service.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
-
 /// Returns the meaning of `error` for `call`. The SDK's own text is dropped where it may hold a URL or a body.
 pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError {
     if let Some(exchange) = exchange_error(error) {
@@ -234,15 +231,14 @@ fn date(headers: &Headers) -> Option<SystemTime> {
 
 fn retry_after(headers: &Headers) -> Option<Duration> {
     let number = |name| headers.get_optional_str(&HeaderName::from_static(name))?.trim().parse::<u64>().ok();
-    let wait = number("x-ms-retry-after-ms")
+    number("x-ms-retry-after-ms")
         .or_else(|| number("retry-after-ms"))
         .map(Duration::from_millis)
         .or_else(|| number("retry-after").map(Duration::from_secs))
         .or_else(|| {
             let until = http_date(headers.get_optional_str(&HeaderName::from_static("retry-after"))?)?;
             Some(until.duration_since(SystemTime::now()).unwrap_or_default())
-        })?;
-    Some(wait.min(MAX_RETRY_AFTER))
+        })
 }
 
 #[cfg(test)]

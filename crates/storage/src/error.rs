@@ -6,6 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use super::text::chain;
 
+/// The longest pause that is taken from an answer, whoever wrote it.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
+
 /// An error of a storage operation.
 ///
 /// The text names the operation, the queue or blob, and what to do. The cause is its `source`. The text never contains
@@ -166,10 +169,10 @@ impl StoreError {
         self
     }
 
-    /// Sets the pause that the storage asks for.
+    /// Sets the pause that the storage asks for. A pause of more than 5 minutes counts as one of 5 minutes.
     #[must_use]
     pub fn with_retry_after(mut self, wait: impl Into<Option<Duration>>) -> Self {
-        self.0.retry_after = wait.into();
+        self.0.retry_after = wait.into().map(|wait| wait.min(LONGEST_RETRY_AFTER));
         self
     }
 
@@ -251,7 +254,7 @@ impl StoreError {
         matches!(self.kind(), K::MessageNotFound | K::PopReceiptMismatch | K::LeaseExpired)
     }
 
-    /// Returns the pause that the storage asks for before the next call.
+    /// Returns the pause that the storage asks for before the next call; at most 5 minutes.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }

@@ -15,8 +15,8 @@ use crate::sync::lock;
 /// The pause when the storage names none: from a second doubling to a minute.
 const BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60));
 
-/// The shortest pause, and the longest that the storage may ask for.
-const BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
+/// The shortest pause, whatever the storage asks for.
+const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The load of one storage, shared by all its users in this process.
 #[derive(Debug, Default)]
@@ -84,8 +84,7 @@ impl Throttle {
         } else if asked.is_none() {
             return;
         }
-        let wait =
-            asked.unwrap_or_else(|| BACKOFF.delay(state.repeated, &self.runtime)).clamp(BOUNDS.0, BOUNDS.1);
+        let wait = asked.unwrap_or_else(|| BACKOFF.delay(state.repeated, &self.runtime)).max(SHORTEST);
         state.until = state.until.max(Some(now + wait));
         crate::log::warn!(?wait, "the storage throttles requests; polling and sending wait, leases are kept");
     }

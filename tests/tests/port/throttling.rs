@@ -140,6 +140,23 @@ async fn wrapped_sharded_storage_throttles_by_shard() {
     }
 }
 
+/// An answer may ask for any pause. The storage is looked at again before long, whatever it asked for.
+// F20
+#[tokio::test(start_paused = true)]
+async fn pause_of_an_hour_is_not_taken() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    faulty.plan(Operation::Get, 1, Fault::Throttle(Duration::from_secs(3600)));
+    let handler = |_: Task| std::future::ready(Ok::<(), JobError>(()));
+    let running = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let sending = async {
+        after(1).await;
+        let _ = queue.send(&task("one")).await.unwrap();
+        after(400).await;
+    };
+    assert_eq!(running.run_until(sending).await.unwrap().completed, 1);
+}
+
 /// Makes `operations` fail for this time.
 fn busy_for(faulty: &Faulty, operations: &'static [Operation], fault: Fault, seconds: u64) {
     for operation in operations {
