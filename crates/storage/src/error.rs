@@ -38,6 +38,7 @@ struct Inner {
     ambiguous: bool,
     retry_after: Option<Duration>,
     answered_at: Option<SystemTime>,
+    of_part: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -144,6 +145,7 @@ impl StoreError {
             ambiguous: false,
             retry_after: None,
             answered_at: None,
+            of_part: false,
             source: None,
         }))
     }
@@ -183,9 +185,17 @@ impl StoreError {
         self
     }
 
+    /// Sets whether only a part of the storage answered, so that the error says nothing about the load of the others.
+    #[must_use]
+    pub(crate) fn with_of_part(mut self, of_part: bool) -> Self {
+        self.0.of_part = of_part;
+        self
+    }
+
     /// Returns the error of a whole command once for each of its `parts`.
     pub fn for_each(self, parts: usize) -> impl Iterator<Item = Self> {
-        let Inner { kind, operation, subject, detail, ambiguous, retry_after, answered_at, source } = *self.0;
+        let Inner { kind, operation, subject, detail, ambiguous, retry_after, answered_at, of_part, source } =
+            *self.0;
         let source = source.map(Arc::<dyn std::error::Error + Send + Sync>::from);
         (0..parts).map(move |_| {
             Self(Box::new(Inner {
@@ -196,6 +206,7 @@ impl StoreError {
                 ambiguous,
                 retry_after,
                 answered_at,
+                of_part,
                 source: source.clone().map(Into::into),
             }))
         })
@@ -262,6 +273,11 @@ impl StoreError {
     /// Returns the storage's time at which it refused the operation, if its answer has one.
     pub fn answered_at(&self) -> Option<SystemTime> {
         self.0.answered_at
+    }
+
+    /// Returns whether only a part of the storage answered, such as one of several shards.
+    pub(crate) fn is_of_part(&self) -> bool {
+        self.0.of_part
     }
 
     /// Returns the name of the operation that failed.

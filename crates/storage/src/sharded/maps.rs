@@ -13,7 +13,10 @@ use super::{Builder, MAX_SHARDS, Unpolled};
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, QueueName};
 use crate::sync::lock;
-use crate::{MAX_MESSAGES, Metadata, StoreError, StoreErrorKind as K, Stores, delete_if_present};
+use crate::{
+    Call, Intercepted, Interceptor, MAX_MESSAGES, Metadata, Queues, StoreError, StoreErrorKind as K, Stores,
+    delete_if_present,
+};
 
 /// The container of the shard maps.
 pub const CONTAINER: &str = "jobqueue-shards";
@@ -45,8 +48,37 @@ struct KnownMap {
     failed: Option<Instant>,
 }
 
+/// Marks the errors of an account, which say nothing about the load of the other shards.
+#[derive(Debug)]
+struct OfShard;
+
+impl Interceptor for OfShard {
+    async fn call<T: Send>(
+        &self,
+        _: Call<'_>,
+        perform: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        perform.await.map_err(|error| error.with_of_part(true))
+    }
+
+    async fn call_all<T: Send>(
+        &self,
+        _: Call<'_>,
+        _: usize,
+        perform: impl Future<Output = Vec<Result<T, StoreError>>> + Send,
+    ) -> Vec<Result<T, StoreError>> {
+        let marked = |answer: Result<T, StoreError>| answer.map_err(|error| error.with_of_part(true));
+        perform.await.into_iter().map(marked).collect()
+    }
+}
+
 impl Maps {
-    pub(super) fn new(options: Builder) -> Self {
+    pub(super) fn new(mut options: Builder) -> Self {
+        let of_shard = Arc::new(OfShard);
+        for (_, storage) in &mut options.accounts {
+            let queues = Intercepted::queues(Arc::clone(storage.queues.store()), &of_shard);
+            storage.queues = Arc::new(Queues::new(queues));
+        }
         Self { options, health: ShardHealth::default(), known: Arc::default() }
     }
 

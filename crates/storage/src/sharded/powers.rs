@@ -26,7 +26,6 @@ impl ShardedQueues {
             guarantees: Guarantees {
                 checks_expiry: all(|powers| powers.guarantees.checks_expiry),
                 commits_together: all(|powers| powers.guarantees.commits_together),
-                throttles_by_shard: true,
                 puts_lists_whole: false,
             },
             peek_reach: accounts().filter_map(|queues| queues.powers().peek_reach).min(),
