@@ -29,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The time that readers use an older map after a failed read.
 const CONTENT: Duration = Duration::from_secs(10);
 
+/// The time that a put may take which began just before its map was too old: twice the longest time of one on Azure.
+const LONGEST_PUT: Duration = Duration::from_secs(60);
+
 /// The accounts, and the shard maps that this process has read.
 #[derive(Debug)]
 pub(super) struct Maps {
@@ -278,7 +281,7 @@ impl Maps {
     pub(super) async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
         let map = self.fresh(queue).await?;
         let now = seconds(self.home().runtime.now());
-        let grace = (self.options.refresh * 4).as_secs().max(1);
+        let grace = (self.options.refresh * 4 + LONGEST_PUT).as_secs();
         let mut left = Map::default();
         let mut gone = Vec::new();
         for generation in &map.generations {
