@@ -309,7 +309,9 @@ impl Maps {
         for shard in shards.iter().chain(shards) {
             let (storage, physical) = self.locate(queue, shard)?;
             let has_letters = storage.queues.powers().dead_letters.is_some();
-            let letters = if has_letters { physical.dead_letter().ok() } else { None };
+            let letters = has_letters.then(|| physical.dead_letter()).transpose().map_err(|error| {
+                StoreError::new(K::InvalidInput, "name dead-letter queue", &physical).with_source(error)
+            })?;
             for physical in [Some(physical), letters].into_iter().flatten() {
                 match storage.queues.queue_properties(&physical).await {
                     Ok(properties) if properties.approximate_count > 0 => return Ok(false),
