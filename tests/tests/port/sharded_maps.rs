@@ -57,3 +57,19 @@ async fn shard_is_kept_while_a_put_into_it_may_be_under_way() {
     let got = storage.queues().get(&work(), GetMessages::new(32, SECOND)).await.unwrap();
     assert_eq!(got.messages.len(), 1, "the put was acknowledged");
 }
+
+#[tokio::test(start_paused = true)]
+async fn old_map_hides_no_messages_from_counts_and_clear() {
+    let account = in_memory();
+    let (operator, counter, cleaner) = (open(&account, 1), open(&account, 1), open(&account, 1));
+    let (storage, counter) = (create(&operator).await, create(&counter).await);
+    let cleaner = create(&cleaner).await;
+    operator.reshard(&work(), 8).await.unwrap();
+    put(&storage, 16).await;
+
+    cleaner.queues().clear(&work()).await.unwrap();
+    assert_eq!(storage.queues().queue_properties(&work()).await.unwrap().approximate_count, 0);
+    put(&storage, 16).await;
+    assert_eq!(counter.queues().queue_properties(&work()).await.unwrap().approximate_count, 16);
+    assert_eq!(counter.queues().counts_by_state(&work()).await.unwrap().unwrap().waiting, 16);
+}

@@ -68,7 +68,9 @@ impl MetadataStore for ShardedQueues {
 impl StateCounter for ShardedQueues {
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
         let ask = |queues: Arc<Queues>, shard| async move { queues.counts_by_state(&shard).await };
-        let all = self.ask_all(queue, ask).await?;
+        let none =
+            |counts: &Option<StateCounts>| counts.is_none_or(|counts| counts == StateCounts::default());
+        let all = self.ask_for_messages(queue, ask, none).await?;
         // All accounts have this power, or the sharded storage does not.
         Ok(all.into_iter().filter_map(|(_, counts)| counts).fold(StateCounts::default(), StateCounts::plus))
     }
