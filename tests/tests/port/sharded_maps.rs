@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jobqueue::settings::Metadata;
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::{GetMessages, Operation, PutMessage};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, MessageRef, Operation, PutMessage};
 use jobqueue::{QueueName, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::in_memory;
@@ -72,4 +72,25 @@ async fn old_map_hides_no_messages_from_counts_and_clear() {
     put(&storage, 16).await;
     assert_eq!(counter.queues().queue_properties(&work()).await.unwrap().approximate_count, 16);
     assert_eq!(counter.queues().counts_by_state(&work()).await.unwrap().unwrap().waiting, 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_shard_are_deleted_together() {
+    let faulty = Faulty::quiet(&in_memory());
+    let storage = create(&open(&faulty.storage(), 4)).await;
+    let queues = storage.queues();
+    put(&storage, 100).await;
+    let mut messages: Vec<MessageRef> = Vec::new();
+    while messages.len() < 100 {
+        let got = queues.get(&work(), GetMessages::new(32, SECOND * 600)).await.unwrap().messages;
+        messages.extend(got.into_iter().map(|leased| leased.message));
+    }
+    queues.delete(&work(), &messages[70], ExpiredReceipt::Refuse).await.unwrap();
+
+    let answers = queues.delete_all(&work(), messages, ExpiredReceipt::Refuse).await;
+    let refused = answers.iter().enumerate().filter(|(_, answer)| answer.is_err());
+    assert_eq!(refused.map(|(at, _)| at).collect::<Vec<_>>(), [70]);
+    assert_eq!(answers.len(), 100);
+    assert_eq!(faulty.calls_of(Operation::DeleteAll), 4);
+    assert_eq!(faulty.calls_of(Operation::Delete), 1);
 }
