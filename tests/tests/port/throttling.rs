@@ -170,7 +170,11 @@ async fn throttled_shard_holds_up_no_keys_of_the_others() {
         };
         let mut sent = 0;
         let running = worker(&storage).handle(handler).build().unwrap();
-        running.run_until(async { sent = sending.await }).await.unwrap();
+        let sent_and_run = async {
+            sent = sending.await;
+            after(10).await;
+        };
+        let _ = running.run_until(sent_and_run).await.unwrap();
         let ran = ran.lock().unwrap();
         assert!((20..40).contains(&sent), "{sent} of 40 keys are in other shards");
         assert_eq!(ran.len(), sent);
