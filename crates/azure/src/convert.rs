@@ -24,7 +24,7 @@ pub(super) fn http_date(text: &str) -> Option<SystemTime> {
     Some(timestamp.into())
 }
 
-/// Parses a date of an answer; returns the epoch when it is missing or unreadable, since nothing depends on it.
+/// Parses a date of an answer. The service writes one with every message; without it the message keeps its text, and the epoch for its time.
 pub(super) fn date(text: Option<&str>) -> SystemTime {
     text.and_then(http_date).unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -9,7 +9,7 @@ use azure_core::http::{RawResponse, StatusCode};
 
 use super::call::Call;
 use super::convert::http_date;
-use super::pipeline::{ExchangeError, is_of_the_service};
+use super::pipeline::ExchangeError;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The greatest difference between the clocks at which the service accepts signatures.
@@ -19,9 +19,6 @@ const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
 pub(super) const QUEUES_ROLE: &str = "Storage Queue Data Contributor";
 /// The role that allows all operations on blobs.
 pub(super) const BLOBS_ROLE: &str = "Storage Blob Data Contributor";
-
-/// The longest pause that is accepted from the service.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
 /// Returns the meaning of `error` for `call`. The SDK's own text is dropped where it may hold a URL or a body.
 pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError {
@@ -65,15 +62,18 @@ fn exchange_error(error: &azure_core::Error) -> Option<&ExchangeError> {
 fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
     let (kind, ambiguous) = match error {
         ExchangeError::NotConnected(_) => (StoreErrorKind::Unavailable, false),
-        ExchangeError::Lost(_) => (StoreErrorKind::Unavailable, call.changes()),
+        // Whoever wrote an answer, the service may have applied the request.
+        ExchangeError::Lost(_) | ExchangeError::Foreign { .. } => {
+            (StoreErrorKind::Unavailable, call.changes())
+        }
         ExchangeError::Late => (StoreErrorKind::Timeout, call.changes()),
-        // The caller has set the limit of content that it reads; no other answer of the service is so long.
+        // The caller has set the limit of content that it reads, and the service has more.
         ExchangeError::TooLong { .. } if call.content.is_some() && !call.changes() => {
             (StoreErrorKind::TooLarge, false)
         }
-        ExchangeError::TooLong { .. } => (StoreErrorKind::Protocol, call.changes()),
-        // Whoever wrote the answer, the service may have applied the request.
-        ExchangeError::Unexpected(_) => (StoreErrorKind::Protocol, call.changes()),
+        ExchangeError::TooLong { .. } | ExchangeError::Unexpected(_) => {
+            (StoreErrorKind::Protocol, call.changes())
+        }
     };
     call.error(kind).with_detail(chain(error)).with_ambiguous(ambiguous)
 }
@@ -94,8 +94,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>) -> StoreError {
-    let none = Headers::new();
-    let headers = answer.map_or(&none, RawResponse::headers);
+    let Some(headers) = answer.map(RawResponse::headers) else {
+        return call.unreadable(format!("status {}, without headers", u16::from(status)));
+    };
     let code = headers.get_optional_str(&HeaderName::from_static("x-ms-error-code")).map(plain);
     let status = u16::from(status);
     let kind = code.as_deref().and_then(by_code).unwrap_or_else(|| by_status(status));
@@ -103,7 +104,7 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
         Some(code) => format!("{code}, status {status}"),
         None => format!("status {status}"),
     };
-    if let Some(hint) = hint(call, kind, code.as_deref(), status, skew(headers)) {
+    if let Some(hint) = hint(call, kind, code.as_deref(), skew(headers)) {
         detail.push_str("; ");
         detail.push_str(&hint);
     }
@@ -111,11 +112,10 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
     let mut error = call
         .error(kind)
         .with_detail(detail)
-        // A failure inside the service says nothing about its earlier effects, and neither does an answer that another
-        // server wrote.
-        .with_ambiguous((status >= 500 || !is_of_the_service(headers)) && call.changes())
+        // A failure inside the service says nothing about its earlier effects.
+        .with_ambiguous(status >= 500 && call.changes())
         .with_retry_after(retry_after(headers))
-        .with_answered_at(date(headers).filter(|_| is_of_the_service(headers)));
+        .with_answered_at(date(headers));
     if let Some(id) = request {
         error = error.with_source(RequestId(id));
     }
@@ -187,7 +187,6 @@ fn by_status(status: u16) -> StoreErrorKind {
     use StoreErrorKind as K;
     match status {
         401 | 403 => K::Unauthorized,
-        // The service itself reports a missing queue or blob by code; without one, a proxy or a wrong address answered.
         408 => K::Timeout,
         412 => K::ConditionNotMet,
         413 => K::TooLarge,
@@ -199,18 +198,7 @@ fn by_status(status: u16) -> StoreErrorKind {
 }
 
 /// Returns advice where the kind's own sentence gives none.
-fn hint(
-    call: Call<'_>,
-    kind: StoreErrorKind,
-    code: Option<&str>,
-    status: u16,
-    skew: Option<Duration>,
-) -> Option<String> {
-    if (300..400).contains(&status) {
-        return Some(
-            "the endpoint answers with a redirect, which is not followed; check the address".to_owned(),
-        );
-    }
+fn hint(call: Call<'_>, kind: StoreErrorKind, code: Option<&str>, skew: Option<Duration>) -> Option<String> {
     if kind != StoreErrorKind::Unauthorized {
         return None;
     }
@@ -278,15 +266,14 @@ fn date(headers: &Headers) -> Option<SystemTime> {
 
 fn retry_after(headers: &Headers) -> Option<Duration> {
     let number = |name| headers.get_optional_str(&HeaderName::from_static(name))?.trim().parse::<u64>().ok();
-    let wait = number("x-ms-retry-after-ms")
+    number("x-ms-retry-after-ms")
         .or_else(|| number("retry-after-ms"))
         .map(Duration::from_millis)
         .or_else(|| number("retry-after").map(Duration::from_secs))
         .or_else(|| {
             let until = http_date(headers.get_optional_str(&HeaderName::from_static("retry-after"))?)?;
             Some(until.duration_since(SystemTime::now()).unwrap_or_default())
-        })?;
-    Some(wait.min(MAX_RETRY_AFTER))
+        })
 }
 
 #[cfg(test)]

@@ -67,14 +67,6 @@ fn codes_come_before_statuses() {
 }
 
 #[test]
-fn refusal_from_another_server_leaves_a_change_ambiguous() {
-    for status in [302, 400, 403, 404, 407] {
-        assert!(answer(status, &[], true).is_ambiguous(), "{status}");
-        assert!(!answer(status, &[], false).is_ambiguous(), "{status}");
-    }
-}
-
-#[test]
 fn reading_leaves_nothing_open() {
     assert!(!answer(500, &[], false).is_ambiguous());
 }
@@ -119,7 +111,7 @@ fn retry_after_is_read() {
     assert_eq!(wait("retry-after", "7"), Some(Duration::from_secs(7)));
     assert_eq!(wait("x-ms-retry-after-ms", "1500"), Some(Duration::from_millis(1500)));
     assert_eq!(wait("retry-after", "Fri, 20 Nov 2020 20:37:46 GMT"), Some(Duration::ZERO));
-    assert_eq!(wait("retry-after", "99999999999999"), Some(MAX_RETRY_AFTER));
+    assert_eq!(wait("retry-after", "99999999999999"), Some(Duration::from_secs(300)));
     assert_eq!(wait("retry-after", "soon"), None);
 }
 
@@ -131,7 +123,6 @@ fn a_wrong_clock_is_told() {
     assert!(error.to_string().contains("clock"), "{error}");
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_605_904_666);
     assert_eq!(error.answered_at(), Some(time));
-    assert_eq!(answer(404, &[("date", date)], false).answered_at(), None, "another server has answered");
     let error = answer(403, &[("x-ms-error-code", "AuthenticationFailed")], true);
     assert!(!error.to_string().contains("clock"), "{error}");
     assert!(error.to_string().contains("signature or token is wrong"), "{error}");

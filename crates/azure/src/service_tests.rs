@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use azure_core::http::headers::Headers;
 use azure_core::http::{AsyncRawResponse, HttpClient, Method, Request};
-use jobqueue_storage::{BlobName, OpenStores as _, PutBlob, StoreErrorKind, Stores};
+use jobqueue_storage::{BlobName, OpenStores as _, PutBlob, PutMessage, StoreErrorKind, Stores};
 
 use crate::Options;
 
@@ -92,4 +92,60 @@ async fn blob_with_snapshots_is_deleted() {
     };
     let (_, stores) = open(0, delete).await;
     stores.blobs.delete_blob(&blob(), None).await.unwrap();
+}
+
+/// A server before the service, or in its place, that answers each request with this status and number of bytes.
+#[derive(Debug)]
+struct Gateway {
+    status: u16,
+    length: usize,
+    request_id: Option<&'static str>,
+}
+
+#[async_trait]
+impl HttpClient for Gateway {
+    async fn execute_request(&self, _: &Request) -> azure_core::Result<AsyncRawResponse> {
+        let mut headers = Headers::new();
+        headers.insert("content-type", "text/html");
+        headers.insert("retry-after", "3600");
+        headers.insert("date", "Fri, 20 Nov 2026 20:37:46 GMT");
+        if let Some(id) = self.request_id {
+            headers.insert("x-ms-request-id", id);
+        }
+        Ok(AsyncRawResponse::from_bytes(self.status.into(), headers, vec![b'x'; self.length]))
+    }
+}
+
+async fn behind(gateway: Gateway) -> Stores {
+    let options = Options::from_connection_string("UseDevelopmentStorage=true").unwrap();
+    options.in_process(Arc::new(gateway)).open().await.unwrap()
+}
+
+/// Checks that nothing in the answer of another server is a verdict: neither its status, nor its length, nor its headers.
+#[tokio::test(start_paused = true)]
+async fn answer_of_another_server_is_an_outage() {
+    for status in [200, 201, 302, 400, 401, 403, 404, 405, 407, 408, 412, 413, 429, 500, 502, 503] {
+        for length in [1_000, 2 << 20] {
+            let stores = behind(Gateway { status, length, request_id: None }).await;
+            let error = stores.blobs.get_blob(&blob(), 1 << 20).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{status} {length}: {error}");
+            assert!(!error.is_ambiguous(), "{status} {length}: {error}");
+            let queue = "orders".parse().unwrap();
+            let error = stores.queues.put(&queue, PutMessage::new("x")).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{status} {length}: {error}");
+            assert!(error.is_ambiguous(), "{status} {length}: {error}");
+            assert_eq!(error.retry_after(), None, "{status} {length}");
+            assert_eq!(error.answered_at(), None, "{status} {length}");
+        }
+    }
+}
+
+/// Only a blob can be too long. A long page of an error is an error.
+#[tokio::test(start_paused = true)]
+async fn length_of_an_error_is_not_the_length_of_the_blob() {
+    for (status, kind) in [(500, StoreErrorKind::Unavailable), (200, StoreErrorKind::TooLarge)] {
+        let stores = behind(Gateway { status, length: 2 << 20, request_id: Some("1") }).await;
+        let error = stores.blobs.get_blob(&blob(), 1 << 20).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{status}: {error}");
+    }
 }

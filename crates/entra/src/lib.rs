@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::panic::catch_unwind;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use azure_identity::{
     DeveloperToolsCredential, ManagedIdentityCredential, ManagedIdentityCredentialOptions, UserAssignedId,
     WorkloadIdentityCredential,
 };
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// The time that the automatic choice waits for a managed identity: outside Azure no server answers.
@@ -89,7 +89,7 @@ impl TokenSource {
                 Err(_) => Arc::new(FirstThatWorks {
                     managed: managed(None)?,
                     tools: DeveloperToolsCredential::new(None)?,
-                    chosen: OnceCell::new(),
+                    chosen: OnceLock::new(),
                 }),
             },
             Self::Managed(client_id) => managed(client_id.clone())?,
@@ -120,12 +120,13 @@ fn managed(client_id: Option<String>) -> azure_core::Result<Arc<ManagedIdentityC
     }))
 }
 
-/// A credential that tries managed identity, then developer tools, and keeps the first that returns a token.
+/// A credential that tries managed identity, then developer tools. It keeps the first that returns a token, unless a managed identity may
+/// only be slow or out of reach: then the tools serve for this token, and the next fetch asks both again.
 #[derive(Debug)]
 struct FirstThatWorks {
-    managed: Arc<ManagedIdentityCredential>,
-    tools: Arc<DeveloperToolsCredential>,
-    chosen: OnceCell<Arc<dyn TokenCredential>>,
+    managed: Arc<dyn TokenCredential>,
+    tools: Arc<dyn TokenCredential>,
+    chosen: OnceLock<Arc<dyn TokenCredential>>,
 }
 
 #[async_trait]
@@ -135,17 +136,21 @@ impl TokenCredential for FirstThatWorks {
         scopes: &[&str],
         options: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
-        let choose = || async {
-            let first = self.managed.get_token(scopes, None);
-            let managed = tokio::time::timeout(MANAGED_IDENTITY_PATIENCE, first).await;
-            if matches!(managed, Ok(Ok(_))) {
-                return Ok(Arc::clone(&self.managed) as Arc<dyn TokenCredential>);
+        if let Some(chosen) = self.chosen.get() {
+            return chosen.get_token(scopes, options).await;
+        }
+        let managed = timeout(MANAGED_IDENTITY_PATIENCE, self.managed.get_token(scopes, None)).await;
+        let (token, chosen) = match managed {
+            Ok(Ok(token)) => (token, Some(&self.managed)),
+            Ok(Err(error)) if !is_passing(&error) => {
+                (self.tools.get_token(scopes, options).await?, Some(&self.tools))
             }
-            self.tools.get_token(scopes, None).await?;
-            Ok::<_, azure_core::Error>(Arc::clone(&self.tools) as Arc<dyn TokenCredential>)
+            _ => (self.tools.get_token(scopes, options).await?, None),
         };
-        // Both cache their tokens, so that asking the chosen one again costs nothing.
-        self.chosen.get_or_try_init(choose).await?.get_token(scopes, options).await
+        if let Some(chosen) = chosen {
+            self.chosen.get_or_init(|| Arc::clone(chosen));
+        }
+        Ok(token)
     }
 }
 
@@ -349,6 +354,40 @@ mod tests {
         ) -> azure_core::Result<AccessToken> {
             tokio::time::sleep(self.0).await;
             Ok(AccessToken::new("slow", (SystemTime::now() + Duration::from_secs(3_600)).into()))
+        }
+    }
+
+    /// A container that starts, and a developer's login in its environment.
+    #[tokio::test(start_paused = true)]
+    async fn slow_managed_identity_is_asked_again() {
+        let managed = Arc::new(SlowAtFirst::default());
+        let credential = FirstThatWorks {
+            managed: Arc::clone(&managed) as _,
+            tools: Arc::new(Failing::default()),
+            chosen: OnceLock::new(),
+        };
+        for (secret, asked) in [("first", 1), ("managed", 2), ("managed", 3)] {
+            let token = credential.get_token(&["scope"], None).await.unwrap();
+            assert_eq!(token.token.secret(), secret);
+            assert_eq!(managed.0.load(Ordering::Relaxed), asked);
+        }
+    }
+
+    /// Returns a token after ten seconds at the first call, and at once after that.
+    #[derive(Debug, Default)]
+    struct SlowAtFirst(AtomicU32);
+
+    #[async_trait]
+    impl TokenCredential for SlowAtFirst {
+        async fn get_token(
+            &self,
+            _: &[&str],
+            _: Option<TokenRequestOptions<'_>>,
+        ) -> azure_core::Result<AccessToken> {
+            if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+            Ok(AccessToken::new("managed", (SystemTime::now() + Duration::from_secs(3_600)).into()))
         }
     }
 

@@ -6,6 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use super::text::chain;
 
+/// The longest pause that is taken from an answer, whoever wrote it.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
+
 /// An error of a storage operation.
 ///
 /// The text names the operation, the queue or blob, and what to do. The cause is its `source`. The text never contains
@@ -35,6 +38,7 @@ struct Inner {
     ambiguous: bool,
     retry_after: Option<Duration>,
     answered_at: Option<SystemTime>,
+    of_part: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -141,6 +145,7 @@ impl StoreError {
             ambiguous: false,
             retry_after: None,
             answered_at: None,
+            of_part: false,
             source: None,
         }))
     }
@@ -166,10 +171,10 @@ impl StoreError {
         self
     }
 
-    /// Sets the pause that the storage asks for.
+    /// Sets the pause that the storage asks for. A pause of more than 5 minutes counts as one of 5 minutes.
     #[must_use]
     pub fn with_retry_after(mut self, wait: impl Into<Option<Duration>>) -> Self {
-        self.0.retry_after = wait.into();
+        self.0.retry_after = wait.into().map(|wait| wait.min(LONGEST_RETRY_AFTER));
         self
     }
 
@@ -180,9 +185,17 @@ impl StoreError {
         self
     }
 
+    /// Sets whether only a part of the storage answered, so that the error says nothing about the load of the others.
+    #[must_use]
+    pub(crate) fn with_of_part(mut self, of_part: bool) -> Self {
+        self.0.of_part = of_part;
+        self
+    }
+
     /// Returns the error of a whole command once for each of its `parts`.
     pub fn for_each(self, parts: usize) -> impl Iterator<Item = Self> {
-        let Inner { kind, operation, subject, detail, ambiguous, retry_after, answered_at, source } = *self.0;
+        let Inner { kind, operation, subject, detail, ambiguous, retry_after, answered_at, of_part, source } =
+            *self.0;
         let source = source.map(Arc::<dyn std::error::Error + Send + Sync>::from);
         (0..parts).map(move |_| {
             Self(Box::new(Inner {
@@ -193,6 +206,7 @@ impl StoreError {
                 ambiguous,
                 retry_after,
                 answered_at,
+                of_part,
                 source: source.clone().map(Into::into),
             }))
         })
@@ -251,7 +265,7 @@ impl StoreError {
         matches!(self.kind(), K::MessageNotFound | K::PopReceiptMismatch | K::LeaseExpired)
     }
 
-    /// Returns the pause that the storage asks for before the next call.
+    /// Returns the pause that the storage asks for before the next call; at most 5 minutes.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
@@ -259,6 +273,11 @@ impl StoreError {
     /// Returns the storage's time at which it refused the operation, if its answer has one.
     pub fn answered_at(&self) -> Option<SystemTime> {
         self.0.answered_at
+    }
+
+    /// Returns whether only a part of the storage answered, such as one of several shards.
+    pub(crate) fn is_of_part(&self) -> bool {
+        self.0.of_part
     }
 
     /// Returns the name of the operation that failed.

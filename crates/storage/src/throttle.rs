@@ -15,17 +15,14 @@ use crate::sync::lock;
 /// The pause when the storage names none: from a second doubling to a minute.
 const BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60));
 
-/// The shortest pause, and the longest that the storage may ask for.
-const BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
+/// The shortest pause, whatever the storage asks for.
+const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The load of one storage, shared by all its users in this process.
 #[derive(Debug, Default)]
 pub struct Throttle {
     state: Mutex<Pause>,
     runtime: Runtime,
-    /// True if the storage is sharded. A throttled request for a single message then says nothing about the other
-    /// shards; a throttled get or put has tried all of them.
-    of_shards: bool,
 }
 
 #[derive(Debug, Default)]
@@ -37,9 +34,9 @@ struct Pause {
 }
 
 impl Throttle {
-    /// Returns the load of a storage, given what its queues say of [shards](super::Guarantees::throttles_by_shard).
-    pub fn new(of_shards: bool, runtime: Runtime) -> Self {
-        Self { of_shards, runtime, ..Self::default() }
+    /// Returns the load of a storage that has not answered yet.
+    pub fn new(runtime: Runtime) -> Self {
+        Self { runtime, ..Self::default() }
     }
 
     /// Returns the time for which callers that can wait should still wait.
@@ -66,9 +63,7 @@ impl Throttle {
 
     pub(super) fn note<T>(&self, answer: &Result<T, StoreError>, may_wait: bool) {
         match answer {
-            Err(error) if error.is_throttled() && (may_wait || !self.of_shards) => {
-                self.throttled(error.retry_after())
-            }
+            Err(error) if error.is_throttled() && !error.is_of_part() => self.throttled(error.retry_after()),
             // A successful renewal says nothing about polling.
             Ok(_) if may_wait => lock(&self.state).repeated = 0,
             _ => {}
@@ -84,30 +79,8 @@ impl Throttle {
         } else if asked.is_none() {
             return;
         }
-        let wait =
-            asked.unwrap_or_else(|| BACKOFF.delay(state.repeated, &self.runtime)).clamp(BOUNDS.0, BOUNDS.1);
+        let wait = asked.unwrap_or_else(|| BACKOFF.delay(state.repeated, &self.runtime)).max(SHORTEST);
         state.until = state.until.max(Some(now + wait));
         crate::log::warn!(?wait, "the storage throttles requests; polling and sending wait, leases are kept");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::StoreErrorKind;
-
-    fn after(throttle: &Throttle, may_wait: bool) -> Duration {
-        let throttled = StoreError::new(StoreErrorKind::Throttled, "delete message", "work");
-        throttle.note::<()>(&Err(throttled), may_wait);
-        throttle.left()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn refused_message_on_one_shard_throttles_no_other() {
-        let (one, sharded) = (Throttle::new(false, Runtime::new()), Throttle::new(true, Runtime::new()));
-        assert!(!after(&one, false).is_zero());
-        assert!(after(&sharded, false).is_zero());
-        // A failed get or put has tried all shards.
-        assert!(!after(&sharded, true).is_zero());
     }
 }

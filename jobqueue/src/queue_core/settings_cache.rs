@@ -11,7 +11,7 @@ use crate::storage::QueueName;
 use crate::storage::{Queues, StoreError};
 use crate::sync::{read, write};
 
-/// The maximum age of cached settings: 30 seconds.
+/// The age at which cached settings are read again: 30 seconds.
 pub(super) const REFRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -73,11 +73,12 @@ impl SettingsCache {
     }
 
     async fn read(&self, store: &Queues, queue: &QueueName) -> Result<(), StoreError> {
+        let began = Instant::now();
         let metadata = store.queue_metadata(queue).await?;
         let (settings, warnings) = QueueSettings::resolve(&metadata, &self.defaults, &self.overrides);
         let mut present = write(&self.present);
         warn(queue, &warnings, &present.warnings);
-        *present = Present { settings: Arc::new(settings), warnings, read: Instant::now() };
+        *present = Present { settings: Arc::new(settings), warnings, read: began };
         Ok(())
     }
 }
@@ -86,5 +87,29 @@ impl SettingsCache {
 fn warn(queue: &QueueName, warnings: &[SettingWarning], told: &[SettingWarning]) {
     for warning in warnings.iter().filter(|warning| !told.contains(warning)) {
         crate::log::warn!(%queue, %warning, "a queue setting was ignored");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jobqueue_testing::faults::{Fault, Faulty};
+
+    use super::*;
+    use crate::storage::Operation;
+
+    /// The settings of an answer are those of the time at which it was asked for.
+    #[tokio::test(start_paused = true)]
+    async fn slow_read_makes_settings_no_younger() {
+        let faulty = Faulty::quiet(&crate::memory::open());
+        let (storage, queue) = (faulty.storage(), QueueName::new("work").unwrap());
+        storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+        let (defaults, overrides) = (MessageDefaults::new(), SettingOverrides::default());
+        let cache = SettingsCache::new(&queue, &Metadata::new(), defaults, overrides, REFRESH);
+        faulty.plan(Operation::QueueMetadata, 1, Fault::DelayAfter(REFRESH * 2));
+        tokio::time::sleep(REFRESH).await;
+        for reads in 1..=2 {
+            let _ = cache.fresh(storage.queues(), &queue).await;
+            assert_eq!(faulty.calls_of(Operation::QueueMetadata), reads);
+        }
     }
 }

@@ -102,7 +102,8 @@ impl<M: QueueMessage> Queue<M> {
         &self.core.name
     }
 
-    /// Returns the settings of this queue, at most 30 seconds old.
+    /// Returns the settings of this queue. They are read again when they are 30 seconds old; while another caller reads them, and while the
+    /// storage cannot be read, the last ones are returned.
     ///
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.

@@ -103,7 +103,9 @@ fn note(runs: &Runs, info: &JobInfo) {
 }
 
 fn refusal(status: &str, code: &str, more: &str) -> Fault {
-    let head = format!("HTTP/1.1 {status}\r\nx-ms-error-code: {code}\r\n{more}Content-Length: 0\r\n\r\n");
+    let head = format!(
+        "HTTP/1.1 {status}\r\nx-ms-request-id: 1\r\nx-ms-error-code: {code}\r\n{more}Content-Length: 0\r\n\r\n"
+    );
     Fault::Answer(head.into_bytes())
 }
 

@@ -67,7 +67,7 @@ async fn leader_without_renew_answers_stops_at_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn candidate_only_reads_while_another_leads_and_takes_over_in_time() {
     let storage = Storage::memory();
-    let [first, second] = [0, 1].map(|_| Faulty::deleting_one_by_one(&storage));
+    let [first, second] = [0, 1].map(|_| Faulty::new(&storage));
     let [a, b] = [&first, &second].map(|faulty| candidate(&faulty.storage()));
     let _held = a.lead().await.unwrap();
     let next = tokio::spawn(async move { b.lead().await.unwrap() });

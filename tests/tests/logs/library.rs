@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use jobqueue::batch::{BatchSweepOptions, sweep_batches};
-use jobqueue::storage::{BlobName, ContainerName, GetMessages, Operation, PutBlob, PutMessage, StoreErrorKind};
+use jobqueue::storage::{
+    BlobName, ContainerName, GetMessages, Operation, PutBlob, PutMessage, StoreErrorKind,
+};
 use jobqueue::{Context, JobError, JobInfo, SendOptions, Storage, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use jobqueue::clock::Clock;
 use jobqueue::sharded::Sharded;
-use jobqueue::{JobError, QueueMessage, QueueName, State, Storage, Worker};
+use jobqueue::{JobError, QueueMessage, QueueName, Runtime, State, Storage, Worker};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
 use serde::{Deserialize, Serialize};
@@ -19,15 +21,32 @@ struct Work {
 
 /// Two accounts, each of them a file. The maps are read again twice a second.
 async fn open(folder: &Path) -> (Sharded, Vec<Storage>) {
-    let mut builder = Sharded::builder().shards("work", 4).refresh(Duration::from_millis(500));
     let mut accounts = Vec::new();
     for name in ["a", "b"] {
         let url = format!("sqlite:{}", folder.join(name).with_extension("db").display());
-        let account = Storage::connect(&url).await.unwrap();
-        accounts.push(account.clone());
-        builder = builder.account(name, account);
+        accounts.push(Storage::connect(&url).await.unwrap());
     }
-    (builder.build().unwrap(), accounts)
+    (spread(&accounts), accounts)
+}
+
+fn spread(accounts: &[Storage]) -> Sharded {
+    let builder = Sharded::builder().shards("work", 4).refresh(Duration::from_millis(500));
+    let named = ["a", "b"].into_iter().zip(accounts);
+    named.fold(builder, |builder, (name, account)| builder.account(name, account.clone())).build().unwrap()
+}
+
+/// A clock that is ahead by the minute that `retire` leaves to puts under way. On a file none takes so long.
+#[derive(Debug)]
+struct Ahead;
+
+impl Clock for Ahead {
+    fn now(&self) -> SystemTime {
+        SystemTime::now() + Duration::from_secs(60)
+    }
+}
+
+fn ahead(account: &Storage) -> Storage {
+    account.clone().with_runtime(Runtime::new().with_clock(Arc::new(Ahead)))
 }
 
 /// Resolves when the process that started this part closes its end.
@@ -88,6 +107,7 @@ async fn resharding_under_load_strands_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (sharded, accounts) = open(folder.path()).await;
     let (storage, name) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
+    let operator = spread(&accounts.iter().map(ahead).collect::<Vec<_>>());
     let queue = storage.queue::<Work>().await.unwrap();
     // A backlog in all four shards before anybody works.
     for number in 0..200 {
@@ -103,13 +123,13 @@ async fn resharding_under_load_strands_nothing() {
     sharded.reshard(&name, 8).await.unwrap();
     let works = || start("sharded_processes::part_works", folder.path().display().to_string());
     let mut workers = vec![works(), works()];
-    retired(&sharded, &name).await;
+    retired(&operator, &name).await;
     assert_eq!(generations(&accounts).await, BTreeSet::from([2]), "the first four are drained and gone");
     assert!(sharded.health(&name, Duration::from_secs(60)).await.is_err(), "nobody polls in this process");
 
     sharded.reshard(&name, 4).await.unwrap();
     workers.push(works());
-    retired(&sharded, &name).await;
+    retired(&operator, &name).await;
     assert_eq!(generations(&accounts).await, BTreeSet::from([3]), "the eight are drained and gone");
 
     let mut sent: BTreeSet<String> = (0..200).map(|number| format!("backlog-{number}")).collect();

@@ -140,6 +140,65 @@ async fn wrapped_sharded_storage_throttles_by_shard() {
     }
 }
 
+/// A throttled shard holds up neither sends to the others, nor their jobs, whichever request of it is refused.
+// F86
+#[tokio::test(start_paused = true)]
+async fn throttled_shard_holds_up_no_keys_of_the_others() {
+    for fault in [not_applied(PAUSE), Fault::Throttle(PAUSE)] {
+        let faulty = Faulty::quiet(&in_memory());
+        let sharded = Sharded::builder().account("a", faulty.storage()).shards("tasks", 8).build().unwrap();
+        let storage = Storage::from(sharded.stores());
+        let tasks = storage.queue::<Task>().await.unwrap();
+        for operation in [Operation::Put, Operation::Get, Operation::Peek] {
+            faulty.on(operation, move |call| (call.subject == "tasks-s3v1").then_some(fault));
+        }
+        storage.queues().peek(&"tasks".parse().unwrap(), 1).await.unwrap_err();
+        let (begun, ran) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
+        let log = Arc::clone(&ran);
+        let handler = move |_: Task| {
+            log.lock().unwrap().push(begun.elapsed());
+            std::future::ready(Ok::<(), JobError>(()))
+        };
+        let sending = async {
+            let sends = (0..40).map(|number| {
+                let task = task(number.to_string());
+                let tasks = &tasks;
+                async move { tasks.send(&task).await.is_ok() }
+            });
+            let sent = futures_util::future::join_all(sends).await;
+            sent.into_iter().filter(|sent| *sent).count()
+        };
+        let mut sent = 0;
+        let running = worker(&storage).handle(handler).build().unwrap();
+        let sent_and_run = async {
+            sent = sending.await;
+            after(10).await;
+        };
+        let _ = running.run_until(sent_and_run).await.unwrap();
+        let ran = ran.lock().unwrap();
+        assert!((20..40).contains(&sent), "{sent} of 40 keys are in other shards");
+        assert_eq!(ran.len(), sent);
+        assert!(ran.iter().all(|at| *at < Duration::from_secs(5)), "{ran:?}");
+    }
+}
+
+/// An answer may ask for any pause. The storage is looked at again before long, whatever it asked for.
+// F20
+#[tokio::test(start_paused = true)]
+async fn pause_of_an_hour_is_not_taken() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    faulty.plan(Operation::Get, 1, Fault::Throttle(Duration::from_secs(3600)));
+    let handler = |_: Task| std::future::ready(Ok::<(), JobError>(()));
+    let running = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let sending = async {
+        after(1).await;
+        let _ = queue.send(&task("one")).await.unwrap();
+        after(400).await;
+    };
+    assert_eq!(running.run_until(sending).await.unwrap().completed, 1);
+}
+
 /// Makes `operations` fail for this time.
 fn busy_for(faulty: &Faulty, operations: &'static [Operation], fault: Fault, seconds: u64) {
     for operation in operations {

@@ -9,7 +9,7 @@ use azure_core::error::ErrorKind;
 use azure_core::http::headers::{HeaderName, Headers};
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{AsyncRawResponse, Body, Context, Method, Request};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use super::expected;
 
@@ -17,7 +17,7 @@ use super::expected;
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct AnswerLimit(pub(in super::super) u64);
 
-/// The greatest number of bytes of an answer when the call sets none, and of any error.
+/// The greatest number of bytes of an answer when the call sets none, and the number that is read of an error.
 const SMALL: u64 = 64 * 1024;
 
 /// The part of a declared length for which memory is reserved before it has come. Untouched memory costs little.
@@ -65,38 +65,41 @@ impl Policy for Exchange {
         let limit = time_limit(body.len() as u64);
         let sent = tokio::time::timeout(limit, outgoing.body(body).send()).await;
         let mut answer = sent.map_err(|_| ExchangeError::Late)?.map_err(ExchangeError::from_sending)?;
-        let status = answer.status();
+        let status = answer.status().as_u16();
         let headers = readable(answer.headers());
-        let limit = answer_limit(ctx, status.is_success());
-        let declared =
-            answer.content_length().filter(|_| request.method() != Method::Head).unwrap_or_default();
-        if declared > limit {
-            return Err(ExchangeError::TooLong { limit }.into());
-        }
-        // The length that the other side declares must not reserve any amount of memory. A usual amount is reserved at
-        // once, so that it is not copied from one buffer to the next.
-        let mut content = BytesMut::with_capacity(declared.min(RESERVED) as usize);
-        loop {
-            let piece = tokio::time::timeout(PATIENCE, answer.chunk()).await;
-            let piece = piece
-                .map_err(|_| ExchangeError::Late)?
-                .map_err(|error| ExchangeError::Lost(error.without_url()))?;
-            let Some(piece) = piece else { break };
-            if (content.len() + piece.len()) as u64 > limit {
-                return Err(ExchangeError::TooLong { limit }.into());
-            }
-            content.extend_from_slice(&piece);
-        }
-        expected::check(request, status.as_u16(), &headers, &content)?;
-        Ok(AsyncRawResponse::from_bytes(status.as_u16().into(), headers, content.freeze()))
+        expected::check_author(status, &headers)?;
+        let content = read(&mut answer, answer_limit(ctx), request.method() == Method::Head).await?;
+        expected::check(request, status, &content)?;
+        Ok(AsyncRawResponse::from_bytes(status.into(), headers, content))
     }
 }
 
-/// Returns the greatest number of bytes of an answer.
-pub(super) fn answer_limit(ctx: &Context<'_>, success: bool) -> u64 {
-    match ctx.value::<AnswerLimit>() {
-        Some(limit) if success => limit.0,
-        _ => SMALL,
+/// Returns the greatest number of bytes of an answer that reports success.
+pub(super) fn answer_limit(ctx: &Context<'_>) -> u64 {
+    ctx.value::<AnswerLimit>().map_or(SMALL, |limit| limit.0)
+}
+
+/// Reads the content of an answer; of an error only the beginning, since its meaning is in its headers.
+async fn read(answer: &mut reqwest::Response, limit: u64, is_head: bool) -> Result<Bytes, ExchangeError> {
+    let is_success = answer.status().is_success();
+    let limit = if is_success { limit } else { SMALL };
+    let declared = answer.content_length().filter(|_| !is_head).unwrap_or_default();
+    if is_success && declared > limit {
+        return Err(ExchangeError::TooLong { limit });
+    }
+    // The length that the other side declares must not reserve any amount of memory. A usual amount is reserved at
+    // once, so that it is not copied from one buffer to the next.
+    let mut content = BytesMut::with_capacity(declared.min(limit).min(RESERVED) as usize);
+    loop {
+        let piece = tokio::time::timeout(PATIENCE, answer.chunk()).await;
+        let piece = piece
+            .map_err(|_| ExchangeError::Late)?
+            .map_err(|error| ExchangeError::Lost(error.without_url()))?;
+        match piece {
+            Some(piece) if (content.len() + piece.len()) as u64 <= limit => content.extend_from_slice(&piece),
+            Some(_) if is_success => return Err(ExchangeError::TooLong { limit }),
+            _ => return Ok(content.freeze()),
+        }
     }
 }
 
@@ -134,6 +137,11 @@ pub(in super::super) enum ExchangeError {
         /// The limit in bytes.
         limit: u64,
     },
+    /// Another server answered: a proxy, a gateway, or whatever a wrong address leads to.
+    Foreign {
+        /// The status of its answer.
+        status: u16,
+    },
     /// The answer reports success, and does not have the form of the service's answers.
     Unexpected(&'static str),
 }
@@ -152,10 +160,12 @@ impl fmt::Display for ExchangeError {
             Self::Lost(_) => f.write_str("the connection failed before the answer was complete"),
             Self::Late => f.write_str("nothing came for too long"),
             Self::TooLong { limit } => write!(f, "the answer has more than {limit} bytes"),
-            Self::Unexpected(problem) => write!(
+            Self::Foreign { status } => write!(
                 f,
-                "the answer is not the storage's: {problem}; a proxy or gateway may have answered, or the endpoint is wrong"
+                "the answer (status {status}) is not the storage's, since it has no x-ms-request-id: a proxy or gateway \
+                 answered, or the endpoint is wrong"
             ),
+            Self::Unexpected(problem) => write!(f, "the answer is not one of this operation: {problem}"),
         }
     }
 }
@@ -164,7 +174,7 @@ impl std::error::Error for ExchangeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::NotConnected(error) | Self::Lost(error) => Some(error),
-            Self::Late | Self::TooLong { .. } | Self::Unexpected(_) => None,
+            Self::Late | Self::TooLong { .. } | Self::Foreign { .. } | Self::Unexpected(_) => None,
         }
     }
 }

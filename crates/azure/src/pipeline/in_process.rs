@@ -18,13 +18,13 @@ pub(super) struct InProcess(pub(super) Arc<dyn HttpClient>);
 impl Policy for InProcess {
     async fn send(&self, ctx: &Context, request: &mut Request, _next: &[Arc<dyn Policy>]) -> PolicyResult {
         let answer = self.0.execute_request(request).await?;
-        let limit = answer_limit(ctx, (200..300).contains(&u16::from(answer.status())));
         let (status, mut headers, body) = answer.deconstruct();
-        let body = body.collect().await?;
-        if body.len() as u64 > limit {
+        expected::check_author(status.into(), &headers)?;
+        let (limit, body) = (answer_limit(ctx), body.collect().await?);
+        if status.is_success() && body.len() as u64 > limit {
             return Err(ExchangeError::TooLong { limit }.into());
         }
-        expected::check(request, u16::from(status), &headers, &body)?;
+        expected::check(request, status.into(), &body)?;
         if let Some(receipt) = headers.remove(HeaderName::from_static("x-ms-popreceipt")) {
             headers.insert(RECEIPT, receipt);
         }

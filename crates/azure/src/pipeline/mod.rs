@@ -26,7 +26,6 @@ use self::attach::AttachSecrets;
 pub(super) use self::attach::{PLACEHOLDER, Receipt};
 use self::exchange::Exchange;
 pub(super) use self::exchange::{AnswerLimit, ExchangeError, RECEIPT, time_limit};
-pub(super) use self::expected::is_of_the_service;
 use self::in_process::InProcess;
 use self::sign::SharedKeyPolicy;
 use super::account::{Account, Credential};

@@ -34,8 +34,7 @@ impl Stores {
 
     /// Returns this storage and its load, which takes note of every answer of the queues.
     pub fn measured(mut self) -> (Self, Arc<Throttle>) {
-        let of_shards = self.queues.guarantees().throttles_by_shard;
-        let throttle = Arc::new(Throttle::new(of_shards, self.runtime.clone()));
+        let throttle = Arc::new(Throttle::new(self.runtime.clone()));
         let wrapping = Wrapping { throttle: Some(Arc::clone(&throttle)), ..Wrapping::default() };
         let queues = Intercepted::queues(Arc::clone(self.queues.store()), &Arc::new(wrapping));
         self.queues = Arc::new(Queues::new(queues));

@@ -50,9 +50,6 @@ pub struct Guarantees {
     /// [`Batches::put_all`] cost less than successive ones: a worker deletes messages of jobs that end at about the same
     /// time together, and `Queue::send_all` sends more of them concurrently.
     pub commits_together: bool,
-    /// True if the messages of a queue lie in several places that throttle apart from each other. Then a throttled request
-    /// for a single message slows down neither polling nor sending.
-    pub throttles_by_shard: bool,
     /// True if [`Batches::put_all`] stores the messages of a list that it does not refuse together or not at all, in their
     /// order. Then a list with messages of [groups](OrderedGroups) is put as one; elsewhere those of a group are put one after
     /// the other.

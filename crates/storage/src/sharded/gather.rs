@@ -74,7 +74,8 @@ impl ShardedQueues {
             Some(error)
                 if all.messages.is_empty() && (all.answers == 0 && !all.is_cut || !error.is_retryable()) =>
             {
-                Err(error)
+                // No shard serves now: those that were not asked have failed before.
+                Err(error.with_of_part(false))
             }
             _ => {
                 let enough = all.messages.len() == options.count as usize;

@@ -26,8 +26,8 @@ impl Shard {
     }
 }
 
-/// The greatest length of a stem; it leaves room for `-s255v99999`.
-const MAX_STEM: usize = 51;
+/// The greatest length of a stem; it leaves room for `-s255v99999`, and for the suffix of that shard's dead-letter queue.
+const MAX_STEM: usize = 45;
 
 /// Returns the stem of the names of a queue's shards: the queue's own name or, if that is too long, its beginning and a
 /// hash of the whole.
@@ -112,5 +112,13 @@ mod tests {
         let name = |text: &str| QueueName::new(text).unwrap();
         assert!(is_shard(&name("orders-s3v12")) && is_shard(&name("orders-s3v12-poison")));
         assert!(!is_shard(&name("orders-small")) && !is_shard(&name("orders-sv1")));
+    }
+    #[test]
+    fn each_shard_has_a_dead_letter_queue_however_long_the_name() {
+        let shard = Shard { generation: 99_999, number: 255, account: "a".to_owned() };
+        for length in 3..=63 {
+            let physical = shard.physical(&QueueName::new("q".repeat(length)).unwrap()).unwrap();
+            assert!(physical.dead_letter().is_ok(), "{physical}");
+        }
     }
 }

@@ -13,7 +13,10 @@ use super::{Builder, MAX_SHARDS, Unpolled};
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, QueueName};
 use crate::sync::lock;
-use crate::{MAX_MESSAGES, Metadata, StoreError, StoreErrorKind as K, Stores, delete_if_present};
+use crate::{
+    Call, Intercepted, Interceptor, MAX_MESSAGES, Metadata, Queues, StoreError, StoreErrorKind as K, Stores,
+    delete_if_present,
+};
 
 /// The container of the shard maps.
 pub const CONTAINER: &str = "jobqueue-shards";
@@ -25,6 +28,9 @@ const MAX_BYTES: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time that readers use an older map after a failed read.
 const CONTENT: Duration = Duration::from_secs(10);
+
+/// The time that a put may take which began just before its map was too old: twice the longest time of one on Azure.
+const LONGEST_PUT: Duration = Duration::from_secs(60);
 
 /// The accounts, and the shard maps that this process has read.
 #[derive(Debug)]
@@ -45,8 +51,37 @@ struct KnownMap {
     failed: Option<Instant>,
 }
 
+/// Marks the errors of an account, which say nothing about the load of the other shards.
+#[derive(Debug)]
+struct OfShard;
+
+impl Interceptor for OfShard {
+    async fn call<T: Send>(
+        &self,
+        _: Call<'_>,
+        perform: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        perform.await.map_err(|error| error.with_of_part(true))
+    }
+
+    async fn call_all<T: Send>(
+        &self,
+        _: Call<'_>,
+        _: usize,
+        perform: impl Future<Output = Vec<Result<T, StoreError>>> + Send,
+    ) -> Vec<Result<T, StoreError>> {
+        let marked = |answer: Result<T, StoreError>| answer.map_err(|error| error.with_of_part(true));
+        perform.await.into_iter().map(marked).collect()
+    }
+}
+
 impl Maps {
-    pub(super) fn new(options: Builder) -> Self {
+    pub(super) fn new(mut options: Builder) -> Self {
+        let of_shard = Arc::new(OfShard);
+        for (_, storage) in &mut options.accounts {
+            let queues = Intercepted::queues(Arc::clone(storage.queues.store()), &of_shard);
+            storage.queues = Arc::new(Queues::new(queues));
+        }
         Self { options, health: ShardHealth::default(), known: Arc::default() }
     }
 
@@ -246,7 +281,7 @@ impl Maps {
     pub(super) async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
         let map = self.fresh(queue).await?;
         let now = seconds(self.home().runtime.now());
-        let grace = (self.options.refresh * 4).as_secs().max(1);
+        let grace = (self.options.refresh * 4 + LONGEST_PUT).as_secs();
         let mut left = Map::default();
         let mut gone = Vec::new();
         for generation in &map.generations {
@@ -274,7 +309,9 @@ impl Maps {
         for shard in shards.iter().chain(shards) {
             let (storage, physical) = self.locate(queue, shard)?;
             let has_letters = storage.queues.powers().dead_letters.is_some();
-            let letters = if has_letters { physical.dead_letter().ok() } else { None };
+            let letters = has_letters.then(|| physical.dead_letter()).transpose().map_err(|error| {
+                StoreError::new(K::InvalidInput, "name dead-letter queue", &physical).with_source(error)
+            })?;
             for physical in [Some(physical), letters].into_iter().flatten() {
                 match storage.queues.queue_properties(&physical).await {
                     Ok(properties) if properties.approximate_count > 0 => return Ok(false),

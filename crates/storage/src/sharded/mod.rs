@@ -165,8 +165,8 @@ impl Sharded {
     /// Deletes former shards that are empty and that no process can put into; returns the number of remaining former
     /// shards. Call it after [`reshard`](Self::reshard) until it returns 0, for instance on a schedule.
     ///
-    /// A generation is deleted when it was superseded more than 4 refresh intervals ago and all its shards were found
-    /// without messages, visible or not. The age is measured by the clocks of the processes, which must not differ by
+    /// A generation is deleted when it was superseded more than 4 refresh intervals and a minute ago, so that a put by the map
+    /// before has ended, and all its shards were found without messages, visible or not. The age is measured by the clocks of the processes, which must not differ by
     /// more than 2 refresh intervals.
     ///
     /// # Errors

@@ -1,10 +1,11 @@
 //! Implements the powers of the queues over shards.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
 use futures_util::future::join_all;
+use futures_util::{FutureExt, StreamExt, stream};
 
 use super::map::Shard;
 use super::store::{ShardedQueues, WIDE_WAVE};
@@ -12,8 +13,8 @@ use crate::name::QueueName;
 use crate::{
     Access, Advice, Arrivals, Batches, DeadLetterMessage, Detach, ExpiredReceipt, Guarantees, LeaseLinks,
     LeaseRevoked, MessageRef, Metadata, MetadataStore, NativeDeadLetters, Operation, Permissions, PutMessage,
-    PutOutcome, QueuePowers, QueueStore, Queues, StateCounter, StateCounts, StoreError, Subscription,
-    SweepLeftovers, SweptLeftovers, Upkeep, WarmUp,
+    PutOutcome, QueuePowers, QueueStore, Queues, StateCounter, StateCounts, StoreError, StoreErrorKind,
+    Subscription, SweepLeftovers, SweptLeftovers, Upkeep, WarmUp,
 };
 
 impl ShardedQueues {
@@ -26,7 +27,6 @@ impl ShardedQueues {
             guarantees: Guarantees {
                 checks_expiry: all(|powers| powers.guarantees.checks_expiry),
                 commits_together: all(|powers| powers.guarantees.commits_together),
-                throttles_by_shard: true,
                 puts_lists_whole: false,
             },
             peek_reach: accounts().filter_map(|queues| queues.powers().peek_reach).min(),
@@ -69,7 +69,9 @@ impl MetadataStore for ShardedQueues {
 impl StateCounter for ShardedQueues {
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
         let ask = |queues: Arc<Queues>, shard| async move { queues.counts_by_state(&shard).await };
-        let all = self.ask_all(queue, ask).await?;
+        let none =
+            |counts: &Option<StateCounts>| counts.is_none_or(|counts| counts == StateCounts::default());
+        let all = self.ask_for_messages(queue, ask, none).await?;
         // All accounts have this power, or the sharded storage does not.
         Ok(all.into_iter().filter_map(|(_, counts)| counts).fold(StateCounts::default(), StateCounts::plus))
     }
@@ -89,14 +91,41 @@ impl Batches for ShardedQueues {
         answers
     }
 
+    /// Deletes the messages of each shard together.
     async fn delete_all(
         &self,
         queue: &QueueName,
         messages: Vec<MessageRef>,
         expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
-        join_all(messages.iter().map(|message| self.delete(queue, message, expired))).await
+        let mut of_shards: HashMap<Shard, Vec<(usize, MessageRef)>> = HashMap::new();
+        for (place, message) in messages.iter().enumerate() {
+            if let Some((shard, message)) = self.known_shard(queue, message) {
+                of_shards.entry(shard).or_default().push((place, message));
+            }
+        }
+        let deletions = of_shards.into_iter().map(|(shard, messages)| async move {
+            let (storage, physical) = self.maps.locate(queue, &shard).ok()?;
+            let (places, messages): (Vec<_>, _) = messages.into_iter().unzip();
+            let answers = storage.queues.delete_all(&physical, messages, expired).await;
+            Some(places.into_iter().zip(answers).collect::<Vec<_>>())
+        });
+        let answered: Vec<_> = stream::iter(deletions).buffer_unordered(WIDE_WAVE).collect().await;
+        let mut answered: HashMap<_, _> = answered.into_iter().flatten().flatten().collect();
+        let mut answers = Vec::with_capacity(messages.len());
+        for (place, message) in messages.iter().enumerate() {
+            answers.push(match answered.remove(&place) {
+                Some(answer) if !is_missing(&answer) => answer,
+                // The shards have changed since the map was read.
+                _ => self.delete(queue, message, expired).await,
+            });
+        }
+        answers
     }
+}
+
+fn is_missing(answer: &Result<(), StoreError>) -> bool {
+    answer.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::QueueNotFound)
 }
 
 #[async_trait]

@@ -49,9 +49,10 @@ impl ShardedQueues {
 
     async fn put_once(&self, queue: &QueueName, message: &PutMessage) -> Result<PutOutcome, StoreError> {
         let targets = self.maps.map(queue).await?.targets(self.maps.home_name());
-        let mut last = None;
+        let (all, mut tried, mut last) = (targets.len(), 0, None);
         for shard in self.candidates(queue, targets, message.shard_key.as_deref()) {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
+            tried += 1;
             match storage.queues.put(&physical, message.clone()).await {
                 Ok(outcome) => {
                     let id = outer_id(&shard, &outcome.message.id);
@@ -68,10 +69,11 @@ impl ShardedQueues {
                     if e.is_throttled() {
                         self.maps.health.failed(queue, &shard, &e);
                     }
-                    return Err(e);
+                    return Err(e.with_of_part(tried < all));
                 }
             }
         }
-        Err(last.unwrap_or_else(|| StoreError::new(K::Unavailable, "put message", queue)))
+        let none = || StoreError::new(K::Unavailable, "put message", queue);
+        Err(last.map_or_else(none, |error| error.with_of_part(tried < all)))
     }
 }

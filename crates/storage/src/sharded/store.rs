@@ -69,6 +69,23 @@ impl ShardedQueues {
         self.ask_each(queue, shards, ask).await
     }
 
+    /// Asks all shards, as [`ask_all`](Self::ask_all) does. If none of them has messages, there may be newer shards that have: then it reads the
+    /// map, and asks those of a map that has changed.
+    pub(super) async fn ask_for_messages<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
+        &self,
+        queue: &QueueName,
+        ask: impl Fn(Arc<Queues>, QueueName) -> F + Send + Sync,
+        has_none: impl Fn(&T) -> bool,
+    ) -> Result<Vec<(Shard, T)>, StoreError> {
+        let known = self.maps.map(queue).await?.shards(self.maps.home_name());
+        let answers = self.ask_each(queue, known.clone(), &ask).await?;
+        if !answers.iter().all(|(_, answer)| has_none(answer)) {
+            return Ok(answers);
+        }
+        let shards = self.maps.fresh(queue).await?.shards(self.maps.home_name());
+        if shards == known { Ok(answers) } else { self.ask_each(queue, shards, &ask).await }
+    }
+
     /// Asks these shards, as [`ask_all`](Self::ask_all) does.
     async fn ask_each<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
@@ -169,7 +186,8 @@ impl QueueStore for ShardedQueues {
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
         let ask = |queues: Arc<Queues>, shard| async move { queues.queue_properties(&shard).await };
-        let all = self.ask_all(queue, ask).await?;
+        let none = |properties: &QueueProperties| properties.approximate_count == 0;
+        let all = self.ask_for_messages(queue, ask, none).await?;
         let count = all.iter().map(|(_, properties)| properties.approximate_count).sum();
         // The first is the home queue, which holds the metadata.
         let home = all.into_iter().next().map(|(_, home)| (home.metadata, home.now));
@@ -239,7 +257,9 @@ impl QueueStore for ShardedQueues {
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.ask_all(queue, |queues, shard| async move { queues.clear(&shard).await }).await?;
+        // By an older map the messages of newer shards would stay.
+        let shards = self.maps.fresh(queue).await?.shards(self.maps.home_name());
+        self.ask_each(queue, shards, |queues, shard| async move { queues.clear(&shard).await }).await?;
         Ok(())
     }
 

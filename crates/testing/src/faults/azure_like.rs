@@ -143,8 +143,7 @@ impl Faulty {
     ///
     /// It needs tokio's clock: use it on paused time. Planned faults replace the profile's own, but not its delays.
     pub fn azure_like(storage: &impl AsRef<Stores>, profile: AzureLike) -> Self {
-        let stores = storage.as_ref();
-        Self::distant(stores, Shape::of_azure(stores), profile)
+        Self::distant(storage.as_ref(), Shape::of_azure(), profile)
     }
 
     /// Wraps `stores` with the behaviour of `profile` on the way to them.

@@ -208,7 +208,7 @@ impl Leader {
     /// As [`try_lead`](Self::try_lead).
     pub async fn lead(&self) -> Result<Leadership, Error> {
         // A database answers an attempt at no cost, and grants the lease of a process that has ended.
-        let is_database = self.storage.queues().guarantees().commits_together;
+        let is_database = self.storage.blob_powers().transaction_place.is_some();
         let poll = self.poll.unwrap_or(self.lease / 6);
         let (mut looks, mut pause) = (false, poll);
         loop {

@@ -29,7 +29,8 @@ impl SingleMessageFallback {
     /// the fallback for three more leases: the messages that the failed request leased become visible again within
     /// one.
     pub(super) fn note(&mut self, error: &StoreError, lease: Duration) {
-        if error.kind() != StoreErrorKind::Unavailable {
+        // A request that was certainly refused, or never sent, has leased nothing.
+        if error.kind() != StoreErrorKind::Unavailable || !error.is_ambiguous() {
             return;
         }
         let now = Instant::now();
@@ -50,7 +51,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn repeated_failures_make_cautious_for_a_while() {
         let mut single_message_fallback = SingleMessageFallback::default();
-        let failed = StoreError::new(StoreErrorKind::Unavailable, "get messages", "orders");
+        let failed =
+            StoreError::new(StoreErrorKind::Unavailable, "get messages", "orders").with_ambiguous(true);
         single_message_fallback.note(&failed, LEASE);
         assert_eq!(single_message_fallback.at_most(), 32);
         tokio::time::advance(LEASE).await;
@@ -63,9 +65,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn other_failures_do_not() {
         let mut single_message_fallback = SingleMessageFallback::default();
-        let refused = StoreError::new(StoreErrorKind::Unauthorized, "get messages", "orders");
-        single_message_fallback.note(&refused, LEASE);
-        single_message_fallback.note(&refused, LEASE);
-        assert_eq!(single_message_fallback.at_most(), 32);
+        // Without a connection no message was leased.
+        for kind in [StoreErrorKind::Unauthorized, StoreErrorKind::Unavailable] {
+            let refused = StoreError::new(kind, "get messages", "orders");
+            single_message_fallback.note(&refused, LEASE);
+            single_message_fallback.note(&refused, LEASE);
+            assert_eq!(single_message_fallback.at_most(), 32, "{kind:?}");
+        }
     }
 }

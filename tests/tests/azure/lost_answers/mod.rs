@@ -134,7 +134,7 @@ async fn throttling_and_timeouts_keep_the_requested_pause() {
     let bench = Bench::new().await;
     let answer = |status: &str, code: &str| {
         let head = format!(
-            "HTTP/1.1 {status}\r\nx-ms-error-code: {code}\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n"
+            "HTTP/1.1 {status}\r\nx-ms-request-id: 1\r\nx-ms-error-code: {code}\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n"
         );
         Fault::Answer(head.into_bytes())
     };

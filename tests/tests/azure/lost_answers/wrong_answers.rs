@@ -34,8 +34,8 @@ async fn redirects_are_not_followed() {
             format!("HTTP/1.1 {status}\r\nLocation: {to}/orders/messages\r\nContent-Length: 0\r\n\r\n");
         bench.queue_proxy.plan("POST", Fault::Answer(answer.into_bytes()));
         let error = bench.put("x").await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Protocol, "{error}");
-        assert!(error.to_string().contains("redirect"), "{error}");
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("the endpoint is wrong"), "{error}");
     }
     assert_eq!(trap.seen(), Vec::<String>::new());
 }
@@ -45,17 +45,28 @@ async fn redirects_are_not_followed() {
 #[tokio::test]
 async fn huge_answers_are_cut_off() {
     let bench = Bench::new().await;
-    let declared = "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\nETag: \"1\"\r\n\r\n";
-    let open_end = "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nLast-Modified: Fri, 20 Nov 2026 20:37:46 GMT\r\n\r\n";
-    let error_page = "HTTP/1.1 500 Broken\r\n\r\n";
-    for head in [declared, open_end, error_page] {
-        let endless = || Fault::Endless(head.as_bytes().to_vec(), vec![b'x'; 64 * 1024]);
+    let (large, outage) = (StoreErrorKind::TooLarge, StoreErrorKind::Unavailable);
+    for (head, of_get, of_blob) in [
+        (
+            "200 OK\r\nx-ms-request-id: 1\r\nContent-Length: 1073741824\r\nETag: \"1\"",
+            StoreErrorKind::Protocol,
+            large,
+        ),
+        ("200 OK\r\nx-ms-request-id: 1\r\nETag: \"1\"", StoreErrorKind::Protocol, large),
+        ("500 Broken\r\nx-ms-request-id: 1", outage, outage),
+        // A gateway's page says nothing of the blob.
+        ("502 Bad Gateway\r\nContent-Length: 1073741824", outage, outage),
+        ("200 OK", outage, outage),
+    ] {
+        let head = format!("HTTP/1.1 {head}\r\n\r\n");
+        let endless = || Fault::Endless(head.clone().into_bytes(), vec![b'x'; 64 * 1024]);
         bench.queue_proxy.plan("GET", endless());
         let error = bench.get(&bench.storage).await.unwrap_err();
-        assert!(error.is_ambiguous() && error.kind() == StoreErrorKind::Protocol, "{error}");
-        bench.blob_proxy.plan("GET", endless());
+        assert!(error.is_ambiguous() && error.kind() == of_get, "{head}: {error}");
+        bench.blob_proxy.outage(Some(endless()));
         let error = bench.storage.blobs().get_blob(&bench.blob("b"), 1024).await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::TooLarge, "{error}");
+        assert_eq!(error.kind(), of_blob, "{head}: {error}");
+        bench.blob_proxy.outage(None);
     }
 }
 
