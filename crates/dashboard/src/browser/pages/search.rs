@@ -81,7 +81,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
 }
 
 fn older(fields: &Fields, time: &str) -> String {
-    let kept = ["id", "queue", "key", "kind", "outcome", "error", "younger"];
+    let kept = ["id", "queue", "key", "kind", "outcome", "error", "younger", "since"];
     until(kept.into_iter().filter_map(|name| Some((name, fields.exact(name)?))), time)
 }
 
