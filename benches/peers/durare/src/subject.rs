@@ -55,7 +55,6 @@ impl Subject for Durare {
         let options = SqliteConnectOptions::new()
             .filename(directory.join("durare.db"))
             .create_if_missing(true)
-            .foreign_keys(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(Duration::from_secs(5));

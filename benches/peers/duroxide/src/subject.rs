@@ -16,7 +16,7 @@ const ORCHESTRATION: &str = "thumbnails";
 const ACTIVITY: &str = "thumbnail";
 /// The number of orchestrations whose turns are taken at once.
 const ORCHESTRATIONS: usize = 4;
-/// What `PRAGMA synchronous` answers for FULL.
+/// The answer of `PRAGMA synchronous` for FULL.
 const FULL: i64 = 2;
 
 pub(crate) struct Duroxide {
