@@ -92,12 +92,14 @@ def circumstances(figures) -> str:
         f" load average after each run {statistics.median(load):.1f} ({min(load):.1f}–{max(load):.1f}).",
         "Median (lowest–highest) of all rounds.",
         "",
-        "| system | versions | an answer means | settings |",
-        "|---|---|---|---|",
+        "| system | versions | an answer means | syncs a send, counted | settings |",
+        "|---|---|---|--:|---|",
     ]
     for name, system in ordered(figures["systems"]).items():
         versions = ", ".join(f"{what} {version}" for what, version in system["versions"].items())
-        lines.append(f"| {name} | {versions} | {system['durability']} | {system['settings']} |")
+        syncs = figures["syncs_per_send"].get(name)
+        counted = "–" if syncs is None else f"{syncs:.2f}"
+        lines.append(f"| {name} | {versions} | {system['durability']} | {counted} | {system['settings']} |")
     return "\n".join(lines)
 
 
@@ -117,7 +119,7 @@ def plot(figures) -> str:
     """Bars of the throughput phases, each phase on a scale of its own."""
     rows = [row for row in ROWS[:6]]
     systems = list(ordered(figures["systems"]).items())
-    colours = ["#1f6feb", "#8b949e", "#d29922", "#e3b341", "#a371f7"]
+    colours = ["#1f6feb", "#8b949e", "#d29922", "#e3b341", "#a371f7", "#3fb950", "#f85149", "#db61a2"]
     height, left, width = 16, 230, 420
     parts, y = [], 10
     for key, name, unit, _ in rows:

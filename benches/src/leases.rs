@@ -17,7 +17,7 @@ const VISIBILITY: Duration = Duration::from_secs(30);
 const RENEWED_AFTER: f64 = 0.685;
 
 async fn wait(_: Thumbnail, State(seen): State<Arc<Seen>>) -> std::result::Result<(), JobError> {
-    seen.handled(0);
+    seen.handled(0).await;
     std::future::pending().await
 }
 

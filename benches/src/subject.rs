@@ -42,7 +42,7 @@ pub(crate) async fn handle(
     job: Thumbnail,
     State(seen): State<Arc<Seen>>,
 ) -> std::result::Result<(), JobError> {
-    seen.handled(job.sent);
+    seen.handled(job.sent).await;
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use crate::machine::Machine;
 use crate::phase::{self, Phase, Setting};
 use crate::report::{Figures, Report, progress};
 use crate::subject::{Result, Subject};
+use crate::trial::{self, SendArgs, WorkArgs};
 
 /// Measures a job system on a local file, phase by phase.
 #[derive(Debug, Parser)]
@@ -22,6 +23,12 @@ struct Cli {
 enum Command {
     /// Runs all phases, or those named.
     All(AllArgs),
+    /// Prints versions, durability and settings as JSON.
+    About,
+    /// Sends jobs one by one: a part of a trial.
+    Send(SendArgs),
+    /// Works until it is killed: a part of a trial.
+    Work(WorkArgs),
     /// The mode in which the program starts itself.
     #[command(hide = true)]
     Child(ChildArgs),
@@ -67,6 +74,9 @@ where
     let cli = Cli::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match cli.command {
+        Command::About => trial::about::<S>(),
+        Command::Send(args) => runtime.block_on(trial::send::<S>(args)),
+        Command::Work(args) => runtime.block_on(trial::work::<S>(args)),
         Command::Child(args) => runtime.block_on(child::serve::<S>(args)),
         Command::All(args) => runtime.block_on(all::<S, F>(args, own)),
     }

@@ -10,6 +10,7 @@ mod phase;
 mod report;
 mod seen;
 mod subject;
+mod trial;
 
 pub use command::{main, main_with};
 pub use machine::cpu_time;

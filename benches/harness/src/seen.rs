@@ -14,6 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Counts handled jobs, and keeps the delays of those that say when they were sent.
 #[derive(Debug, Default)]
 pub struct Seen {
+    /// The time that a job lasts in a trial; in a measurement jobs do nothing.
+    lasting: Option<Duration>,
     count: AtomicU64,
     target: AtomicU64,
     reached: Notify,
@@ -21,13 +23,22 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Records a job. The handler calls it first; `sent` is 0 if the time does not matter.
-    pub fn handled(&self, sent: u64) {
+    /// Returns one whose jobs last for `time` and print when they begin and end.
+    pub(crate) fn lasting(time: Duration) -> Self {
+        Self { lasting: Some(time), ..Self::default() }
+    }
+
+    /// Does the job. The handler does nothing else; `sent` is 0 if the time does not matter.
+    pub async fn handled(&self, sent: u64) {
         if sent != 0 {
             self.delays().push(Duration::from_nanos(nanos_now().saturating_sub(sent)));
         }
         if self.count.fetch_add(1, Ordering::AcqRel) + 1 >= self.target.load(Ordering::Acquire) {
             self.reached.notify_one();
+        }
+        if let Some(time) = self.lasting {
+            // Boxed, so that the futures of measured jobs stay small.
+            Box::pin(last(time)).await;
         }
     }
 
@@ -61,6 +72,13 @@ impl Seen {
     fn delays(&self) -> MutexGuard<'_, Vec<Duration>> {
         self.delays.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+#[expect(clippy::print_stdout, reason = "the script of the trial reads it")]
+async fn last(time: Duration) {
+    println!("begins");
+    tokio::time::sleep(time).await;
+    println!("ends");
 }
 
 /// Returns the wall clock, which the processes of one machine share, in nanoseconds since 1970.

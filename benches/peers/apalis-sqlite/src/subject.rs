@@ -38,7 +38,7 @@ pub(crate) struct Running {
 }
 
 async fn handle(job: Thumbnail, seen: Data<Arc<Seen>>) -> std::result::Result<(), BoxDynError> {
-    seen.handled(job.sent);
+    seen.handled(job.sent).await;
     Ok(())
 }
 
@@ -96,7 +96,7 @@ impl Subject for Apalis {
         let batch = concurrency.min(100);
         let listener = self.listener.lock().map_err(|_| "poisoned")?.take().ok_or("one worker a store")?;
         let strategy = Strategy::new().stream(listener.ready_chunks(batch)).interval(POLL);
-        let worker = WorkerBuilder::new("bench")
+        let worker = WorkerBuilder::new(format!("bench-{}", std::process::id()))
             .backend(self.storage(batch).poll_with_strategy(strategy))
             .concurrency(concurrency)
             .parallelize(tokio::spawn)

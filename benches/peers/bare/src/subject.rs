@@ -102,7 +102,7 @@ async fn one_by_one(store: Store, concurrency: usize, seen: Arc<Seen>) -> Result
         for (leased, slot) in claimed.into_iter().zip(free) {
             let (store, seen) = (store.clone(), Arc::clone(&seen));
             tokio::spawn(async move {
-                let receipt = handle(&leased, &seen)?;
+                let receipt = handle(&leased, &seen).await?;
                 store.delete(vec![receipt]).await?;
                 drop(slot);
                 Result::Ok(())
@@ -118,13 +118,16 @@ async fn in_batches(store: Store, batch: usize, seen: Arc<Seen>) -> Result<()> {
             store.arrival().await;
             continue;
         }
-        let done = claimed.iter().map(|leased| handle(leased, &seen)).collect::<Result<_>>()?;
+        let mut done = Vec::with_capacity(claimed.len());
+        for leased in &claimed {
+            done.push(handle(leased, &seen).await?);
+        }
         store.delete(done).await?;
     }
 }
 
-fn handle(leased: &Leased, seen: &Seen) -> Result<(i64, i64)> {
+async fn handle(leased: &Leased, seen: &Seen) -> Result<(i64, i64)> {
     let job: Job = serde_json::from_str(&leased.body)?;
-    seen.handled(job.sent);
+    seen.handled(job.sent).await;
     Ok((leased.id, leased.receipt))
 }

@@ -27,7 +27,7 @@ pub(crate) struct Thumbnail {
 
 async fn handle(job: RunningJob, seen: Arc<Seen>) -> std::result::Result<(), effectum::Error> {
     let thumbnail: Thumbnail = job.json_payload()?;
-    seen.handled(thumbnail.sent);
+    seen.handled(thumbnail.sent).await;
     Ok(())
 }
 
