@@ -211,7 +211,7 @@ async fn sends_into_many_groups_that_are_held_up_end_in_time_and_delay_no_others
 }
 
 /// Waits until no more than three sessions of this name wait for a lock, for some looks in a row.
-async fn wait_for_calm(client: &Client, name: &str) {
+async fn wait_until_few_wait(client: &Client, name: &str) {
     let waiting =
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = $1";
     let mut looks = 0;
@@ -242,14 +242,14 @@ async fn sends_that_are_held_up_go_through_when_their_transaction_ends() {
         held.spawn(async move { storage.queues().put(&queue, of_group("held", &number.to_string())).await });
     }
     wait_for_waiting(&client, &schema, 4).await;
-    wait_for_calm(&client, &schema).await;
+    wait_until_few_wait(&client, &schema).await;
     let lists = [put_all(&storage, &queue, "x"), put_all(&storage, &queue, "yz")];
     let single = tokio::spawn({
         let (storage, queue) = (storage.clone(), queue.clone());
         async move { storage.queues().put(&queue, of_group("sent", "x")).await }
     });
     wait_for_waiting(&client, &schema, 4).await;
-    wait_for_calm(&client, &schema).await;
+    wait_until_few_wait(&client, &schema).await;
     order.commit().await.unwrap();
     for list in lists {
         list.await.unwrap();
