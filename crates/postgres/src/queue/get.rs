@@ -7,7 +7,6 @@ use scopeguard::ScopeGuard;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::held::LockLimits;
 use crate::database::Call;
 use crate::error;
 use crate::pace::Work;
@@ -98,7 +97,6 @@ impl Store {
         let (count, visibility) = (i64::from(options.count), to_millis(options.visibility));
         let (running, since) = attempt.bound.running();
         let ahead = to_millis(if is_far { Duration::MAX } else { NEAR });
-        let lock_limit = LockLimits::within(self.database.settings().timeout).longest;
         let values = [
             (&queue.as_str() as _, Type::TEXT),
             (&count as _, Type::INT8),
@@ -109,7 +107,7 @@ impl Store {
             (&receipts as _, Type::BYTEA_ARRAY),
             (&ahead as _, Type::INT8),
             (&attempt.back as _, Type::INT8),
-            (&lock_limit as _, Type::TEXT),
+            (&self.held.limits.longest as _, Type::TEXT),
         ];
         Found::read(call, &self.database.query_on(client, call, GET, &values, Duration::ZERO).await?)
     }
