@@ -7,7 +7,9 @@ mod held;
 mod index;
 mod leased;
 mod put;
+mod refusal;
 mod shared;
 mod store;
+mod update;
 
 pub(crate) use put::Put;

@@ -1,0 +1,81 @@
+//! Changes a leased message.
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::database::{Call, Parameter};
+use crate::receipt::{self, Presented};
+use crate::time::{to_instant, to_millis};
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{ExpiredReceipt, MessageRef, QueueName, StoreError, UpdateMessage, Updated};
+
+/// Changes the visibility of message $2 to $4 milliseconds from now, and gives it the receipt $5 and the state $6.
+pub(crate) const UPDATE: &str = "UPDATE jobqueue.message m
+    SET visible_at = jobqueue.writing() + $4, receipt = $5, lease = $6, text = coalesce($7, m.text)
+    FROM jobqueue.message AS was
+    WHERE m.id = $2 AND was.id = m.id AND m.receipt = $3 AND m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1)
+        AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now() AND m.expires_at >= jobqueue.now() + $4)
+        AND ($8 OR m.lease = 0 OR m.visible_at > jobqueue.now())
+    RETURNING m.visible_at, m.visible_at < was.visible_at OR $4 = 0";
+
+/// The values of `lease` for a message whose lease goes on, and for one that its holder has put back.
+const LEASED: i16 = 1;
+const PUT_BACK: i16 = 2;
+
+/// The statement that changes a message.
+pub(crate) struct Update<'m> {
+    queue: &'m str,
+    pub(crate) presented: Presented,
+    pub(crate) visibility: i64,
+    former: Vec<u8>,
+    receipt: Vec<u8>,
+    state: i16,
+    text: Option<&'m str>,
+    is_late: bool,
+}
+
+impl<'m> Update<'m> {
+    pub(crate) fn new(
+        queue: &'m QueueName,
+        message: &MessageRef,
+        change: &'m UpdateMessage,
+        runtime: &Runtime,
+    ) -> Self {
+        let presented = Presented::of(message);
+        Self {
+            queue: queue.as_str(),
+            visibility: to_millis(change.visibility),
+            former: presented.bytes().to_vec(),
+            presented,
+            receipt: receipt::random(runtime).to_vec(),
+            state: if change.ends_lease { PUT_BACK } else { LEASED },
+            text: change.text.as_deref(),
+            is_late: change.expired == ExpiredReceipt::Allow,
+        }
+    }
+
+    /// Returns the values of the statement.
+    pub(crate) fn values(&self) -> [Parameter<'_>; 8] {
+        [
+            (&self.queue, Type::TEXT),
+            (&self.presented.row, Type::INT8),
+            (&self.former, Type::BYTEA),
+            (&self.visibility, Type::INT8),
+            (&self.receipt, Type::BYTEA),
+            (&self.state, Type::INT2),
+            (&self.text, Type::TEXT),
+            (&self.is_late, Type::BOOL),
+        ]
+    }
+
+    /// Reads the answer: the change, and whether the message becomes visible earlier than it would have; `None` if it was refused.
+    pub(crate) fn outcome(
+        &self,
+        call: Call<'_>,
+        rows: &[Row],
+    ) -> Result<Option<(Updated, bool)>, StoreError> {
+        let Some(row) = rows.first() else { return Ok(None) };
+        let updated = Updated::new(receipt::expose(&self.receipt), to_instant(call.get(row, 0)?));
+        Ok(Some((updated, call.get(row, 1)?)))
+    }
+}
