@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tokio_postgres::types::Type;
 
 use super::refusal::{LOOK, Look, reason};
-use super::update::{UPDATE, Update};
+use super::update::{UPDATE_FREE, Update};
 use crate::database::{Call, Database};
 use crate::error;
 use crate::receipt::{Deletion, Presented};
@@ -140,7 +140,7 @@ async fn remove(
     Ok((gone, advances))
 }
 
-/// Changes a message. Returns whether it becomes visible earlier than it would have.
+/// Changes a message that no other transaction has locked. Returns whether it becomes visible earlier than it would have.
 pub(super) async fn update(
     store: &Store,
     queue: &QueueName,
@@ -149,14 +149,16 @@ pub(super) async fn update(
 ) -> Result<(Updated, bool), StoreError> {
     let call = Call::new(Operation::Update, queue);
     let update = Update::new(queue, message, change, &store.runtime);
-    let rows = store.database.query(call, UPDATE, &update.values()).await?;
+    let rows = store.database.query(call, UPDATE_FREE, &update.values()).await?;
     if let Some(updated) = update.outcome(call, &rows)? {
         return Ok(updated);
     }
     let (refused, visibility) = ([update.presented], Some(update.visibility));
     let reason = reasons(&store.database, call, queue, &refused, visibility).await.pop().flatten();
-    // Without one, it was changed between the statement and the look.
-    Err(reason.unwrap_or_else(|| call.refuse(StoreErrorKind::PopReceiptMismatch)))
+    Err(reason.unwrap_or_else(|| {
+        let detail = "an open transaction has changed the message; it decides when it ends";
+        call.refuse(StoreErrorKind::Timeout).with_detail(detail)
+    }))
 }
 
 /// Returns why receipts were refused, as far as there is a reason now. `visibility` is that of an update.

@@ -13,3 +13,5 @@ mod store;
 mod update;
 
 pub(crate) use put::Put;
+pub(crate) use refusal::{LOOK, Look, reason};
+pub(crate) use update::{UPDATE, Update};

@@ -9,14 +9,30 @@ use crate::time::{to_instant, to_millis};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{ExpiredReceipt, MessageRef, QueueName, StoreError, UpdateMessage, Updated};
 
-/// Changes the visibility of message $2 to $4 milliseconds from now, and gives it the receipt $5 and the state $6.
-pub(crate) const UPDATE: &str = "UPDATE jobqueue.message m
-    SET visible_at = jobqueue.writing() + $4, receipt = $5, lease = $6, text = coalesce($7, m.text)
-    FROM jobqueue.message AS was
-    WHERE m.id = $2 AND was.id = m.id AND m.receipt = $3 AND m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1)
-        AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now() AND m.expires_at >= jobqueue.now() + $4)
-        AND ($8 OR m.lease = 0 OR m.visible_at > jobqueue.now())
-    RETURNING m.visible_at, m.visible_at < was.visible_at OR $4 = 0";
+/// Builds a statement that changes the visibility of message $2 to $4 milliseconds from now, and gives it the receipt $5 and the state $6. $8
+/// accepts an expired receipt. What is refused is not locked, since a get would pass it over.
+macro_rules! update {
+    ($lock:literal) => {
+        concat!(
+            "WITH held AS MATERIALIZED (
+                SELECT m.id, m.visible_at FROM jobqueue.message m
+                WHERE m.id = $2 AND m.receipt = $3 AND m.queue + 0 = (SELECT id FROM jobqueue.queue WHERE name = $1)
+                    AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now() AND m.expires_at >= jobqueue.now() + $4)
+                    AND ($8 OR m.lease = 0 OR m.visible_at > jobqueue.now())
+                FOR NO KEY UPDATE", $lock,
+            ") UPDATE jobqueue.message m
+                SET visible_at = jobqueue.writing() + $4, receipt = $5, lease = $6, text = coalesce($7, m.text)
+                FROM held w WHERE m.id = w.id
+                RETURNING m.visible_at, m.visible_at < w.visible_at OR $4 = 0"
+        )
+    };
+}
+
+/// Does not wait for another transaction. One of the message's handler may take long, and each renewal of a message that one has changed would
+/// keep a connection that the other leases need.
+pub(crate) const UPDATE_FREE: &str = update!(" SKIP LOCKED");
+/// Waits for a renewal under way.
+pub(crate) const UPDATE: &str = update!("");
 
 /// The values of `lease` for a message whose lease goes on, and for one that its holder has put back.
 const LEASED: i16 = 1;
