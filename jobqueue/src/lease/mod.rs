@@ -24,8 +24,8 @@ mod renewer;
 mod terms;
 mod together;
 #[cfg_attr(
-    not(feature = "sqlite"),
-    allow(dead_code, reason = "only on SQLite a transaction can complete a job")
+    not(any(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, reason = "only in a database a transaction can complete a job")
 )]
 mod transaction;
 
@@ -34,6 +34,7 @@ pub(crate) use owner::{Lease, Loss};
 pub(crate) use renewer::LeaseRenewer;
 pub(crate) use terms::{LeaseTerms, LeasedQueue};
 pub(crate) use together::delete_all;
+pub(crate) use transaction::TransactionChange;
 
 #[cfg(test)]
 mod tests;

@@ -47,8 +47,8 @@ pub(super) enum Phase {
 /// A transaction that has changed the message.
 #[derive(Debug)]
 #[cfg_attr(
-    not(feature = "sqlite"),
-    allow(dead_code, reason = "only on SQLite a transaction can complete a job")
+    not(any(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, reason = "only in a database a transaction can complete a job")
 )]
 pub(super) enum TransactionState {
     /// There is none, or it was rolled back.
