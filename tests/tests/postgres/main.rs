@@ -15,6 +15,7 @@ mod long_transactions;
 mod opening;
 mod plans;
 mod purge;
+mod sends_by_sql;
 mod server_crash;
 mod tls;
 mod transactions;
