@@ -27,6 +27,8 @@
 //! - A transaction that has put a message of a [group](jobqueue_storage::PutMessage::group), and is still open, holds up the deletion of the
 //!   first message of this group; if the group was empty, also other puts into it. An operation that is held up for its whole time limit fails, and has changed
 //!   nothing, except that `clear` has removed the others. Other groups are not held up, except in a list with one that is: it is put as a whole.
+//! - A transaction that has [changed](update_in) a message, and is still open, keeps it, also beyond its lease. If it is rolled back after that, the message is
+//!   found by the next scan of the whole queue.
 //! - While a long transaction keeps PostgreSQL from removing rows, puts and deletions in one group cost more with each message that it has had
 //!   meanwhile; those of other groups, or of none, do not. Counts, pages of messages that are not received, and the removal of expired messages read what is
 //!   not removed too.
@@ -74,4 +76,4 @@ mod transaction;
 pub use tokio_postgres;
 
 pub use options::Options;
-pub use transaction::{create_blob_in, put_in};
+pub use transaction::{create_blob_in, put_in, update_in};

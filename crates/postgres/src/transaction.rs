@@ -1,4 +1,4 @@
-//! Puts and writes within the caller's own transaction.
+//! Puts, changes and writes within the caller's own transaction.
 
 use bytes::Bytes;
 use tokio_postgres::types::Type;
@@ -8,12 +8,15 @@ use crate::arrivals::{ANYBODY, NOTIFY, channel};
 use crate::blob::{CREATE, CREATE_CONTAINER, check_put};
 use crate::database::{Call, Parameter, check_schema, in_schema};
 use crate::metadata;
-use crate::queue::Put;
+use crate::queue::{LOOK, Look, Put, UPDATE, Update, reason};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
-    BlobName, Condition, Operation, PutBlob, PutMessage, PutOutcome, QueueName, StoreError, StoreErrorKind,
+    BlobName, Condition, MessageRef, Operation, PutBlob, PutMessage, PutOutcome, QueueName, StoreError,
+    StoreErrorKind, UpdateMessage, Updated,
 };
+
+const IS_READ_COMMITTED: &str = "SELECT current_setting('transaction_isolation') = 'read committed'";
 
 /// Adds a message within a transaction of the caller's own on the database of the store. The message exists if and only if the
 /// transaction commits, together with its other writes; workers of all processes are notified then.
@@ -56,15 +59,56 @@ pub async fn put_in(
     message: PutMessage,
 ) -> Result<PutOutcome, StoreError> {
     limits::check_put(queue, &message)?;
-    let call = Call::new(Operation::Put, queue);
-    check_schema(schema).map_err(|detail| call.refuse(StoreErrorKind::InvalidInput).with_detail(detail))?;
-    let (messages, payload) = ([message], format!("{ANYBODY} {queue}"));
+    let (call, messages) = (Call::new(Operation::Put, queue), [message]);
     let put = Put::new(queue, &messages, &Runtime::new());
     let rows = query(transaction, call, schema, put.sql(), &put.values()).await?;
     let outcome = put.outcomes(call, &rows)?.pop().ok_or_else(|| call.refuse(StoreErrorKind::Protocol))?;
-    let channel = channel(schema);
-    query(transaction, call, schema, NOTIFY, &[(&channel, Type::TEXT), (&payload, Type::TEXT)]).await?;
+    notify(transaction, call, schema, queue).await?;
     Ok(outcome)
+}
+
+/// Changes a leased message within a transaction of the caller's own; see [`put_in`]. The receipt of the answer is that of the message if the
+/// transaction commits; else the former one stays.
+///
+/// The message is locked until the transaction ends, also beyond its lease: no get returns it, and other changes of it are refused as a retryable
+/// `Timeout`. A renewal under way is waited for.
+///
+/// The transaction may have any level of isolation. Unless it is `read committed`, its snapshot may be older than the receipt: then the change fails with
+/// a serialization failure, and so does every other refusal of the receipt, as a retryable `Unavailable`. Repeat the transaction.
+///
+/// # Errors
+/// `InvalidInput` as for [`put_in`]; otherwise those of [`QueueStore::update`](jobqueue_storage::QueueStore::update). A receipt is refused on another
+/// database than that of its store, unless that is a copy. Nothing is certain before the commit, so that no error is ambiguous. After an error of the server
+/// roll the transaction back.
+///
+/// # Cancel safety
+/// If the future is dropped, the transaction may contain the change: roll it back.
+pub async fn update_in(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    queue: &QueueName,
+    message: &MessageRef,
+    change: &UpdateMessage,
+) -> Result<Updated, StoreError> {
+    limits::check_update(queue, change)?;
+    let call = Call::new(Operation::Update, queue);
+    let update = Update::new(queue, message, change, &Runtime::new());
+    let rows = query(transaction, call, schema, UPDATE, &update.values()).await?;
+    if let Some((updated, is_earlier)) = update.outcome(call, &rows)? {
+        if is_earlier {
+            notify(transaction, call, schema, queue).await?;
+        }
+        return Ok(updated);
+    }
+    let rows = query(transaction, call, schema, IS_READ_COMMITTED, &[]).await?;
+    if !rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
+        let detail = "the message may have changed since the transaction began; repeat the transaction";
+        return Err(call.refuse(StoreErrorKind::Unavailable).with_detail(detail));
+    }
+    let refused = [update.presented];
+    let rows = query(transaction, call, schema, LOOK, &Look::new(queue, &refused).values()).await?;
+    let reason = rows.first().and_then(|row| reason(call, queue, row, Some(update.visibility)));
+    Err(reason.unwrap_or_else(|| call.refuse(StoreErrorKind::PopReceiptMismatch)))
 }
 
 /// Creates a blob within a transaction of the caller's own, and its container if it is missing; see [`put_in`].
@@ -84,7 +128,6 @@ pub async fn create_blob_in(
 ) -> Result<(), StoreError> {
     check_put(blob, &data, &options)?;
     let call = Call::new(Operation::PutBlob, blob);
-    check_schema(schema).map_err(|detail| call.refuse(StoreErrorKind::InvalidInput).with_detail(detail))?;
     if options.condition != Condition::IfAbsent || options.lease.is_some() {
         let detail = "within a transaction a blob can only be created";
         return Err(call.refuse(StoreErrorKind::InvalidInput).with_detail(detail));
@@ -98,6 +141,19 @@ pub async fn create_blob_in(
     rows.first().map(drop).ok_or_else(|| call.refuse(StoreErrorKind::BlobAlreadyExists))
 }
 
+/// Notifies the workers of all processes when the transaction commits.
+async fn notify(
+    transaction: &Transaction<'_>,
+    call: Call<'_>,
+    schema: &str,
+    queue: &QueueName,
+) -> Result<(), StoreError> {
+    let (channel, payload) = (channel(schema), format!("{ANYBODY} {queue}"));
+    let values = [(&channel as _, Type::TEXT), (&payload as _, Type::TEXT)];
+    query(transaction, call, schema, NOTIFY, &values).await.map(drop)
+}
+
+/// Runs a statement in the schema, whose name comes from the caller.
 async fn query(
     transaction: &Transaction<'_>,
     call: Call<'_>,
@@ -105,6 +161,7 @@ async fn query(
     text: &str,
     values: &[Parameter<'_>],
 ) -> Result<Vec<Row>, StoreError> {
+    check_schema(schema).map_err(|detail| call.refuse(StoreErrorKind::InvalidInput).with_detail(detail))?;
     let rows = transaction.query_typed(&in_schema(text, schema), values).await;
     // Whatever has happened to it, the transaction is not committed.
     rows.map_err(|error| call.failed(error).with_ambiguous(false))

@@ -4,31 +4,59 @@
 //! there completes the job and does not run it.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::MutexGuard;
 
 use super::context::{Context, HandlerOutput};
 use super::durable::{ONCE, digest_name, expiry};
 use super::leased_job::{Content, LeasedJob};
 use super::run::HandlerEnd;
-use crate::envelope::Identity;
+use crate::envelope::{Envelope, Identity};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
-use crate::lease::LeaseError;
+use crate::lease::{LeaseError, TransactionChange};
 use crate::storage::{BlobName, MessageRef, PutBlob, StoreError, UpdateMessage, Updated, needed_until};
 use crate::sync::lock;
 
 const NOT_COMMITTED: &str = "the transaction in which the handler has completed the job did not commit";
 
+/// The end of a job as a transaction of its handler writes it: first the blobs, then the change of the message.
+pub(crate) struct EndInTransaction<'c> {
+    /// The blobs that the message will refer to.
+    pub(crate) blobs: Vec<(BlobName, Bytes, PutBlob)>,
+    pub(crate) change: UpdateMessage,
+    job: &'c LeasedJob,
+    message: TransactionChange<'c>,
+    envelope: Box<Envelope>,
+    _saving: MutexGuard<'c, ()>,
+}
+
+impl EndInTransaction<'_> {
+    /// Returns the message, under the receipt with which it is changed.
+    pub(crate) fn message(&self) -> &MessageRef {
+        self.message.message()
+    }
+
+    /// Takes the answer to the change of the message. Returns the pause after which it is made again; `None` if it is made.
+    pub(crate) fn answered(
+        &mut self,
+        answer: Result<Updated, StoreError>,
+    ) -> Result<Option<Duration>, Error> {
+        let pause = self.message.answered(answer)?;
+        if pause.is_none() {
+            *lock(&self.job.in_transaction) = Some(Content::Event(self.envelope.clone()));
+        }
+        Ok(pause)
+    }
+}
+
 impl Context {
-    /// Writes into the message that the handler has finished. `put_blob` and `update` do so within the transaction of the caller.
-    pub(crate) fn finish_in_transaction(
-        &self,
-        put_blob: impl Fn(&BlobName, Bytes, PutBlob) -> Result<(), StoreError>,
-        update: impl Fn(&MessageRef, &UpdateMessage) -> Result<Updated, StoreError>,
-    ) -> Result<(), Error> {
+    /// Returns what a transaction of the caller's own writes so that its commit completes the job.
+    pub(crate) fn end_in_transaction(&self) -> Result<EndInTransaction<'_>, Error> {
         let job = self.leased_job();
-        let Ok(_saving) = job.saving.try_lock() else {
+        let Ok(saving) = job.saving.try_lock() else {
             let text = "a checkpoint of the job is being saved; await it before the job is completed";
             return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
         };
@@ -38,18 +66,18 @@ impl Context {
         };
         envelope.history.finished = Some(self.left().to_json()?);
         let rendered = job.render(&mut envelope)?;
+        let mut blobs = Vec::with_capacity(rendered.blobs.len());
         for (reference, data) in rendered.blobs {
             let (name, put) = job.core.claim_checks.blob(&reference, job.expires)?;
-            put_blob(&name, data, put)?;
+            blobs.push((name, data, put));
         }
         let visibility = job.lease.within_life(job.settings.timeout);
         if visibility.is_zero() {
             return Err(LeaseError::Lost.into());
         }
         let change = UpdateMessage::new(visibility).with_text(rendered.text);
-        job.lease.change_in_transaction(|message| update(message, &change))?;
-        *lock(&job.in_transaction) = Some(Content::Event(Box::new(envelope)));
-        Ok(())
+        let message = job.lease.change_in_transaction()?;
+        Ok(EndInTransaction { blobs, change, job, message, envelope: Box::new(envelope), _saving: saving })
     }
 
     /// Returns the blob that records an effect of the job, and how it is written.

@@ -28,8 +28,8 @@ mod forged_history;
 mod hook;
 mod hooks;
 #[cfg_attr(
-    not(feature = "sqlite"),
-    allow(dead_code, reason = "only on SQLite a transaction can complete a job")
+    not(any(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, reason = "only in a database a transaction can complete a job")
 )]
 mod in_transaction;
 mod leased_job;

@@ -30,6 +30,7 @@ pub(crate) use owner::{Lease, Loss};
 pub(crate) use renewer::LeaseRenewer;
 pub(crate) use terms::{LeaseTerms, LeasedQueue};
 pub(crate) use together::delete_all;
+pub(crate) use transaction::TransactionChange;
 
 #[cfg(test)]
 mod tests;

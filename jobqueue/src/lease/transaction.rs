@@ -14,49 +14,70 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// The pause between two looks whether it has arrived.
 const LOOK: Duration = Duration::from_millis(1);
 
-impl Lease {
-    /// Changes the message by `change`, which gets its receipt, within a transaction of the caller's own. It blocks for up to a second if the
-    /// answer to a renewal is on its way.
+/// A change of the message within a transaction of the caller's own. The caller makes it under the receipt of [`message`](Self::message), and passes on
+/// the [answer](Self::answered).
+pub(crate) struct TransactionChange<'l> {
+    lease: &'l Lease,
+    message: MessageRef,
+    began: Instant,
+}
+
+impl TransactionChange<'_> {
+    /// Returns the message and its present receipt.
+    pub(crate) fn message(&self) -> &MessageRef {
+        &self.message
+    }
+
+    /// Takes the answer of the storage. Returns the pause after which the change is made again, under the receipt that the message has then: the answer to
+    /// a renewal is on its way. That takes up to a second in all. `None` if the change is made.
     ///
     /// # Errors
-    /// [`LeaseError::Closed`] if an earlier transaction has changed it already.
-    pub(crate) fn change_in_transaction(
-        &self,
-        change: impl Fn(&MessageRef) -> Result<Updated, StoreError>,
-    ) -> Result<(), LeaseError> {
-        self.check_not_ended()?;
-        let began = Instant::now();
-        loop {
-            let message = self.message();
-            let error = match change(&message) {
-                Ok(updated) => {
-                    let transaction = &mut self.state().transaction;
-                    // A receipt of a transaction that is good proves that it has committed.
-                    if matches!(transaction, TransactionState::Tried | TransactionState::Over) {
-                        return Err(LeaseError::Closed);
-                    }
-                    *transaction = TransactionState::Open(updated.receipt);
-                    return Ok(());
+    /// [`LeaseError::Closed`] if an earlier transaction has changed the message already.
+    pub(crate) fn answered(
+        &mut self,
+        answer: Result<Updated, StoreError>,
+    ) -> Result<Option<Duration>, LeaseError> {
+        let error = match answer {
+            Ok(updated) => {
+                let transaction = &mut self.lease.state().transaction;
+                // A receipt of a transaction that is good proves that it has committed.
+                if matches!(transaction, TransactionState::Tried | TransactionState::Over) {
+                    return Err(LeaseError::Closed);
                 }
-                Err(error) if error.is_lease_lost() => error,
-                Err(error) => return Err(LeaseError::Refused(error)),
-            };
-            // While the transaction holds its lock nobody changes the message. So its receipt is that of a renewal before, or it is lost.
-            let awaits_answer = self.turn.try_lock().is_err() && began.elapsed() < ANSWER;
-            if self.message() == message {
-                let is_uncertain = self.is_uncertain();
-                match (awaits_answer, &self.state().transaction) {
-                    (true, _) => {}
-                    (false, TransactionState::None) if is_uncertain => {
-                        return Err(LeaseError::Uncertain(None));
-                    }
-                    (false, TransactionState::None) => return Err(LeaseError::Lost),
-                    (false, _) => return Err(LeaseError::Closed),
+                *transaction = TransactionState::Open(updated.receipt);
+                return Ok(None);
+            }
+            Err(error) if error.is_lease_lost() => error,
+            Err(error) => return Err(LeaseError::Refused(error)),
+        };
+        // The receipt was that of a renewal before, whose answer sets it before it gives up the turn, or the lease is lost.
+        let awaits_answer = self.lease.turn.try_lock().is_err() && self.began.elapsed() < ANSWER;
+        let message = self.lease.message();
+        if message == self.message {
+            let is_uncertain = self.lease.is_uncertain();
+            match (awaits_answer, &self.lease.state().transaction) {
+                (true, _) => {}
+                (false, TransactionState::None) if is_uncertain => {
+                    return Err(LeaseError::Uncertain(None));
                 }
-                crate::log::debug!(queue = %self.queue, %error, "the receipt is that of a renewal without an answer");
-                std::thread::sleep(LOOK);
+                (false, TransactionState::None) => return Err(LeaseError::Lost),
+                (false, _) => return Err(LeaseError::Closed),
             }
         }
+        crate::log::debug!(queue = %self.lease.queue, %error, "the receipt was that of a renewal without an answer");
+        self.message = message;
+        Ok(Some(LOOK))
+    }
+}
+
+impl Lease {
+    /// Begins a change of the message within a transaction of the caller's own.
+    ///
+    /// # Errors
+    /// The lease has ended.
+    pub(crate) fn change_in_transaction(&self) -> Result<TransactionChange<'_>, LeaseError> {
+        self.check_not_ended()?;
+        Ok(TransactionChange { lease: self, message: self.message(), began: Instant::now() })
     }
 
     /// Returns whether the message was changed in a transaction of which the end is not known.
@@ -73,8 +94,8 @@ impl Lease {
         !matches!(transaction, TransactionState::Over)
     }
 
-    /// Finds out whether the transaction has committed that changed the message, and renews the lease. Waits for the end of one that is open,
-    /// as far as the storage does. After an error it may have committed.
+    /// Finds out whether the transaction has committed that changed the message, and renews the lease. Waits for the end of one that is open, for a
+    /// part of the lease. After an error it may have committed.
     pub(crate) async fn has_committed(&self) -> Result<bool, LeaseError> {
         let _turn = self.turn.lock().await;
         let has_committed = self.find_out().await?;
@@ -88,7 +109,8 @@ impl Lease {
             return Ok(false);
         }
         let renewal = Change::keeping(self.terms.visibility, None);
-        let renewed = self.change(&self.store, renewal, self.few_tries()).await;
+        // It is refused until the transaction ends, for instance while the server ends a commit whose answer was lost.
+        let renewed = self.change(&self.store, renewal, self.tries_after_refusals(u32::MAX)).await;
         let mut state = self.state();
         self.schedule(&mut state);
         renewed?;

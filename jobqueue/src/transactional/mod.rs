@@ -1,4 +1,4 @@
-//! Sends within the caller's own transaction. Besides `connect`, only this module depends on both adapters and queues.
+//! Sends and ends of jobs within the caller's own transaction. Besides `connect`, only this module depends on both adapters and queues.
 
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -1,15 +1,19 @@
-//! Sends within the caller's own transaction on PostgreSQL.
+//! Sends and ends of jobs within the caller's own transaction on PostgreSQL.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use jobqueue_postgres::tokio_postgres::Transaction;
-use jobqueue_postgres::{create_blob_in, put_in};
-use tokio::time::Instant;
+use jobqueue_postgres::{create_blob_in, put_in, update_in};
+use tokio::time::{Instant, sleep};
 
 use super::{invalid, refuse_announced};
+use crate::delivery::Context;
 use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
 use crate::send::{self, One, Purpose, SendRequest, Sent};
-use crate::storage::TransactionPlace;
+use crate::storage::{StoreErrorKind, TransactionPlace};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// Sends at once, within a transaction of the caller's own on the PostgreSQL database of the storage: the message exists if and only if the transaction
@@ -58,6 +62,103 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     }
 }
 
+impl Context {
+    /// Completes the job within a transaction of the handler's own on the PostgreSQL database of the queue: the job is done if and only if the
+    /// transaction commits. What the transaction writes and the end of the job are one commit, so that a crash of the worker or of the server, a lost
+    /// answer or a lost lease leaves both or neither.
+    ///
+    /// ```no_run
+    /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "payments", kind = "payment")] struct Payment { account: i64, cents: i64 }
+    /// # async fn connect() -> Result<jobqueue::postgres::tokio_postgres::Client, jobqueue::postgres::tokio_postgres::Error> { unimplemented!() }
+    /// async fn book(payment: Payment, ctx: Context) -> Result<(), JobError> {
+    ///     let mut client = connect().await.map_err(JobError::retry)?;      // or one of a pool
+    ///     let transaction = client.transaction().await.map_err(JobError::retry)?;
+    ///     let book = "UPDATE accounts SET cents = cents + $1 WHERE id = $2";
+    ///     transaction.execute(book, &[&payment.cents, &payment.account]).await.map_err(JobError::retry)?;
+    ///     ctx.complete_in_postgres(&transaction).await?;
+    ///     transaction.commit().await.map_err(JobError::retry)              // booked and done, or neither
+    /// }
+    /// ```
+    ///
+    /// Set the [result](Context::set_result) of the job before. After the commit the job is done whatever the handler returns, and no checkpoint can
+    /// be saved. If the transaction does not commit, the attempt has failed, also if the handler returns `Ok`; a transaction that failed can be
+    /// followed by another that completes the job again. After a commit whose answer is lost return the error: the worker finds out, or the next delivery
+    /// does, and the job does not run again if it was committed.
+    ///
+    /// While the transaction is open the lease is not renewed, and no other worker gets the job, also beyond the lease: commit soon. One that is prepared
+    /// (`PREPARE TRANSACTION`) decides about the job when it is committed or rolled back. A rollback to a savepoint takes the completion with it.
+    ///
+    /// What follows from the job, such as the continuation of its batch, comes after the handler. A child whose batch cannot be written for an
+    /// hour because its records are damaged is [dead-lettered](crate::guide::dead_letters), and a redrive runs it again.
+    ///
+    /// The transaction may have any level of isolation. Above `read committed` a renewal of the lease can fail it, as a change of the application's own rows
+    /// does: repeat it. `serializable` transactions that complete jobs at the same time fail more often than their own rows make them.
+    ///
+    /// # Errors
+    /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, an earlier transaction has completed it, or the transaction is on another
+    ///   database than the queue; a copy of the database cannot be told from it.
+    ///   [`is_lease_uncertain`](Error::is_lease_uncertain): that is not known, because the answer to a renewal was lost.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the storage is not on PostgreSQL, or keeps a blob that this message needs elsewhere.
+    /// - [`TooLarge`](crate::ErrorKind::TooLarge): the [result](Context::set_result) has more than 16 KiB, or the event has no room for a record.
+    /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another task saves a checkpoint.
+    /// - [`Storage`](crate::ErrorKind::Storage): a serialization failure, a statement of the transaction has failed before, the database has no such queue,
+    ///   or the server failed.
+    ///
+    /// After an error roll the transaction back.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the transaction may contain the end of the job: roll it back.
+    pub async fn complete_in_postgres(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
+        let core = &self.leased_job().core;
+        let schema = TransactionSchema::of(core)?;
+        let mut end = self.end_in_transaction()?;
+        for (name, data, put) in std::mem::take(&mut end.blobs) {
+            create_blob_in(transaction, schema.for_blob()?, &name, data, put).await?;
+        }
+        loop {
+            let answer = update_in(transaction, &schema.name, &core.name, end.message(), &end.change).await;
+            match end.answered(answer)? {
+                Some(pause) => sleep(pause).await,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Records an effect within a transaction of the handler's own, for effects that do not end the job. Returns true if the effect
+    /// is to happen, in this transaction; false if an earlier delivery of the job has committed it. It waits for a transaction that records the same effect at
+    /// the same time. The record belongs to the job's queue, source and id, and to `key`, and is kept as long as that of [`once`](Self::once).
+    ///
+    /// ```no_run
+    /// # use jobqueue::Context; use jobqueue::postgres::tokio_postgres::Transaction;
+    /// # async fn book(ctx: &Context, transaction: Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+    /// if ctx.once_in_postgres(&transaction, "fee").await? {
+    ///     transaction.execute("UPDATE accounts SET cents = cents - 100 WHERE id = 1", &[]).await?;
+    /// }
+    /// transaction.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// That the transaction is on the database of the storage is not checked.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) and [`Storage`](crate::ErrorKind::Storage) as for
+    /// [`complete_in_postgres`](Self::complete_in_postgres). After an error roll the transaction back.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the transaction may contain the record: roll it back.
+    pub async fn once_in_postgres(&self, transaction: &Transaction<'_>, key: &str) -> Result<bool, Error> {
+        let schema = TransactionSchema::of(&self.leased_job().core)?;
+        let (name, put) = self.record_in_transaction(key)?;
+        let record = Bytes::from_static(b"true");
+        match create_blob_in(transaction, schema.for_blob()?, &name, record, put).await {
+            Err(error) if error.kind() == StoreErrorKind::BlobAlreadyExists => Ok(false),
+            created => Ok(created.map(|()| true)?),
+        }
+    }
+}
+
 /// Stores a message: its payload's blob, then the message.
 async fn send(
     core: &QueueCore,
@@ -65,20 +166,38 @@ async fn send(
     mut prepared: send::Prepared,
 ) -> Result<Sent, Error> {
     let started = Instant::now();
-    let place = core.storage.queues().powers().transaction_place.clone();
-    let Some(TransactionPlace::Schema { name: schema, .. }) = &place else {
-        return Err(invalid("the storage of the queue is not on PostgreSQL, where this transaction is"));
-    };
+    let schema = TransactionSchema::of(core)?;
     refuse_announced(&prepared)?;
     if let Some((reference, data)) = prepared.blob.as_deref() {
-        if core.storage.blob_powers().transaction_place != place {
-            return Err(invalid(
-                "the storage keeps its blobs elsewhere: large payloads cannot be sent in this transaction",
-            ));
-        }
         let (name, put) = core.claim_checks.blob(reference, prepared.expires)?;
-        create_blob_in(transaction, schema, &name, data.clone(), put).await?;
+        create_blob_in(transaction, schema.for_blob()?, &name, data.clone(), put).await?;
     }
-    let outcome = put_in(transaction, schema, &core.name, prepared.take_put()).await?;
+    let outcome = put_in(transaction, &schema.name, &core.name, prepared.take_put()).await?;
     Ok(send::sent_in_transaction(core, prepared, started, outcome.message))
+}
+
+/// The schema of a queue, in which a transaction writes.
+struct TransactionSchema {
+    name: Arc<str>,
+    /// True if the storage keeps its blobs in this schema.
+    has_blobs: bool,
+}
+
+impl TransactionSchema {
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the queue is not on PostgreSQL.
+    fn of(core: &QueueCore) -> Result<Self, Error> {
+        let place = core.storage.queues().powers().transaction_place.clone();
+        let Some(TransactionPlace::Schema { name, .. }) = &place else {
+            return Err(invalid("the storage of the queue is not on PostgreSQL, where this transaction is"));
+        };
+        let has_blobs = core.storage.blob_powers().transaction_place == place;
+        Ok(Self { name: Arc::clone(name), has_blobs })
+    }
+
+    /// Returns the schema for a blob.
+    fn for_blob(&self) -> Result<&str, Error> {
+        let elsewhere = "the storage keeps its blobs elsewhere: large payloads and records of effects cannot be written in this transaction";
+        if self.has_blobs { Ok(&self.name) } else { Err(invalid(elsewhere)) }
+    }
 }

@@ -12,10 +12,7 @@ use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
 use crate::send;
 use crate::send::{Draft, One, Prepared, Purpose, SendRequest, SendUniqueOutcome, Sent, Unique};
-use crate::storage::BlobName;
-use crate::storage::{
-    Blob, MessageRef, PutBlob, StoreError, StoreErrorKind, TransactionPlace, UpdateMessage,
-};
+use crate::storage::{Blob, BlobName, PutBlob, StoreError, StoreErrorKind, TransactionPlace};
 use jobqueue_sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in, update_in};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
@@ -172,9 +169,14 @@ impl Context {
     pub fn complete_in(&self, connection: &Connection) -> Result<(), Error> {
         let core = &self.leased_job().core;
         let blobs = TransactionBlobs::new(core, connection, None)?;
-        let update =
-            |message: &MessageRef, change: &UpdateMessage| update_in(connection, &core.name, message, change);
-        self.finish_in_transaction(|name, data, put| blobs.put(name, data, put), update)
+        let mut end = self.end_in_transaction()?;
+        for (name, data, put) in std::mem::take(&mut end.blobs) {
+            blobs.put(&name, data, put)?;
+        }
+        while let Some(pause) = end.answered(update_in(connection, &core.name, end.message(), &end.change))? {
+            std::thread::sleep(pause);
+        }
+        Ok(())
     }
 
     /// Records an effect within the transaction that is open on `connection`, for effects that do not end the job. Returns true if the effect

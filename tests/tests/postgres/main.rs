@@ -6,6 +6,7 @@
 mod advice;
 mod arrivals;
 mod blobs;
+mod completions;
 mod crashes;
 mod failures;
 mod groups;
@@ -15,6 +16,7 @@ mod opening;
 mod permissions;
 mod plans;
 mod purge;
+mod sends_by_sql;
 mod server_crash;
 mod tls;
 mod transactions;
@@ -83,8 +85,11 @@ pub(crate) async fn wait_for_waiting(client: &Client, name: &str, count: i64) {
 
 /// Returns a connection of the test's own.
 pub(crate) async fn connect(server: &Postgres) -> Client {
-    let (client, connection) =
-        jobqueue::postgres::tokio_postgres::connect(&server.connection_string(), NoTls).await.unwrap();
+    connect_to(&server.connection_string()).await
+}
+
+pub(crate) async fn connect_to(address: &str) -> Client {
+    let (client, connection) = jobqueue::postgres::tokio_postgres::connect(address, NoTls).await.unwrap();
     tokio::spawn(async move { drop(connection.await) });
     client
 }

@@ -46,6 +46,21 @@ async fn newer_schema_is_used_if_it_allows_and_else_refused_with_advice() {
     assert!(error.to_string().contains("a newer program has migrated it"), "{error}");
 }
 
+/// A program of version 1 has made the tables, and its jobs wait in them.
+#[tokio::test]
+async fn tables_of_an_older_program_are_migrated_with_their_messages() {
+    let (options, schema) = own_schema();
+    let (older, queue) = with_queue(options.clone()).await;
+    put(&older, &queue, "waiting").await;
+    let client = connect(Postgres::shared()).await;
+    let back = format!("DROP FUNCTION {schema}.put; UPDATE {schema}.schema_version SET version = 1");
+    client.batch_execute(&back).await.unwrap();
+    let newer = Storage::open(options).await.unwrap();
+    assert_eq!(texts(&get(&newer, &queue, 1).await), ["waiting"]);
+    client.execute(&format!("SELECT {schema}.put('jobs', 'kind', '1')"), &[]).await.unwrap();
+    assert_eq!(get(&older, &queue, 1).await.len(), 1, "the older program goes on");
+}
+
 #[tokio::test]
 async fn schemas_of_one_database_are_apart() {
     let ((one, _), (other, _)) = (own_schema(), own_schema());

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use tokio_postgres::types::Type;
 
+use super::refusal::{LOOK, Look, reason};
+use super::update::{UPDATE_FREE, Update};
 use crate::database::{Call, Database};
 use crate::error;
-use crate::receipt::{self, Deletion, Presented};
+use crate::receipt::{Deletion, Presented};
 use crate::store::Store;
-use crate::time::{to_instant, to_millis};
-use jobqueue_storage::rules::limits::check_before_expiry;
 use jobqueue_storage::{
     ExpiredReceipt, MessageRef, Operation, QueueName, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
@@ -47,27 +47,6 @@ macro_rules! delete {
 const DELETE_FREE: &str = delete!(" AND NOT m.waiting", " SKIP LOCKED");
 /// Deletes one message, for which it waits with nothing in hand.
 const DELETE_HELD: &str = delete!("", "");
-
-/// Changes the visibility of message $2 to $4 milliseconds from now, and gives it the receipt $5 and the state $6.
-const UPDATE: &str = "UPDATE jobqueue.message m
-    SET visible_at = jobqueue.writing() + $4, receipt = $5, lease = $6, text = coalesce($7, m.text)
-    FROM jobqueue.message AS was
-    WHERE m.id = $2 AND was.id = m.id AND m.receipt = $3 AND m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1)
-        AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now() AND m.expires_at >= jobqueue.now() + $4)
-        AND ($8 OR m.lease = 0 OR m.visible_at > jobqueue.now())
-    RETURNING m.visible_at, m.visible_at < was.visible_at OR $4 = 0";
-
-/// Says why receipts are refused.
-const LOOK: &str = "SELECT q.id IS NOT NULL, m.id IS NOT NULL, m.receipt = w.receipt, m.lease <> 0 AND m.visible_at <= jobqueue.now(),
-        m.expires_at, jobqueue.now()
-    FROM unnest($2::bigint[], $3::bytea[]) WITH ORDINALITY AS w (id, receipt, number)
-    LEFT JOIN jobqueue.queue q ON q.name = $1
-    LEFT JOIN jobqueue.message m ON m.id = w.id AND m.queue = q.id AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now())
-    ORDER BY w.number";
-
-/// The values of `lease` for a message whose lease goes on, and for one that its holder has put back.
-const LEASED: i16 = 1;
-const PUT_BACK: i16 = 2;
 
 /// The answers to deletions, in their order.
 pub(super) struct Deleted {
@@ -161,7 +140,7 @@ async fn remove(
     Ok((gone, advances))
 }
 
-/// Changes a message.
+/// Changes a message that no other transaction has locked. Returns whether it becomes visible earlier than it would have.
 pub(super) async fn update(
     store: &Store,
     queue: &QueueName,
@@ -169,31 +148,20 @@ pub(super) async fn update(
     change: &UpdateMessage,
 ) -> Result<(Updated, bool), StoreError> {
     let call = Call::new(Operation::Update, queue);
-    let presented = Presented::of(message);
-    let (receipt, visibility) = (receipt::random(&store.runtime), to_millis(change.visibility));
-    let state = if change.ends_lease { PUT_BACK } else { LEASED };
-    let late = change.expired == ExpiredReceipt::Allow;
-    let values = [
-        (&queue.as_str() as _, Type::TEXT),
-        (&presented.row as _, Type::INT8),
-        (&presented.bytes() as _, Type::BYTEA),
-        (&visibility as _, Type::INT8),
-        (&receipt.as_slice() as _, Type::BYTEA),
-        (&state as _, Type::INT2),
-        (&change.text as _, Type::TEXT),
-        (&late as _, Type::BOOL),
-    ];
-    let rows = store.database.query(call, UPDATE, &values).await?;
-    if let Some(row) = rows.first() {
-        let updated = Updated::new(receipt::expose(&receipt), to_instant(call.get(row, 0)?));
-        return Ok((updated, call.get(row, 1)?));
+    let update = Update::new(queue, message, change, &store.runtime);
+    let rows = store.database.query(call, UPDATE_FREE, &update.values()).await?;
+    if let Some(updated) = update.outcome(call, &rows)? {
+        return Ok(updated);
     }
-    let reason = reasons(&store.database, call, queue, &[presented], Some(visibility)).await.pop().flatten();
-    // Without one, it was changed between the statement and the look.
-    Err(reason.unwrap_or_else(|| call.refuse(StoreErrorKind::PopReceiptMismatch)))
+    let (refused, visibility) = ([update.presented], Some(update.visibility));
+    let reason = reasons(&store.database, call, queue, &refused, visibility).await.pop().flatten();
+    Err(reason.unwrap_or_else(|| {
+        let detail = "an open transaction has changed the message; it decides when it ends";
+        call.refuse(StoreErrorKind::Timeout).with_detail(detail)
+    }))
 }
 
-/// Returns why receipts were refused, as far as there is a reason now. `visibility` is that of an update, which the end of the message's life may forbid.
+/// Returns why receipts were refused, as far as there is a reason now. `visibility` is that of an update.
 async fn reasons(
     database: &Database,
     call: Call<'_>,
@@ -204,36 +172,10 @@ async fn reasons(
     if refused.is_empty() {
         return Vec::new();
     }
-    let ids: Vec<i64> = refused.iter().map(|one| one.row).collect();
-    let receipts: Vec<&[u8]> = refused.iter().map(Presented::bytes).collect();
-    let values = [
-        (&queue.as_str() as _, Type::TEXT),
-        (&ids as _, Type::INT8_ARRAY),
-        (&receipts as _, Type::BYTEA_ARRAY),
-    ];
-    // Nothing was changed: the failure of this look is certain.
-    let rows = match database.query(call, LOOK, &values).await {
-        Ok(rows) => rows,
-        Err(error) => return error.with_ambiguous(false).for_each(refused.len()).map(Some).collect(),
-    };
-    let reason = |row| {
-        let (has_queue, is_there): (bool, bool) = (call.get(row, 0)?, call.get(row, 1)?);
-        if !has_queue {
-            return Ok(Some(call.refuse(StoreErrorKind::QueueNotFound)));
-        }
-        if !is_there {
-            return Ok(Some(call.refuse(StoreErrorKind::MessageNotFound)));
-        }
-        let (is_newest, is_over): (bool, bool) = (call.get(row, 2)?, call.get(row, 3)?);
-        if !is_newest {
-            return Ok(Some(call.refuse(StoreErrorKind::PopReceiptMismatch)));
-        }
-        if is_over {
-            return Ok(Some(call.refuse(StoreErrorKind::LeaseExpired)));
-        }
-        let (expires, now): (Option<i64>, i64) = (call.get(row, 4)?, call.get(row, 5)?);
-        let visible = to_instant(now + visibility.unwrap_or(0));
-        Ok(check_before_expiry(queue, visible, expires.map(to_instant)).err())
-    };
-    rows.iter().map(reason).map(|reason| reason.unwrap_or_else(|error: StoreError| Some(error))).collect()
+    let look = Look::new(queue, refused);
+    match database.query(call, LOOK, &look.values()).await {
+        Ok(rows) => rows.iter().map(|row| reason(call, queue, row, visibility)).collect(),
+        // Nothing was changed: the failure of this look is certain.
+        Err(error) => error.with_ambiguous(false).for_each(refused.len()).map(Some).collect(),
+    }
 }

@@ -6,7 +6,11 @@ mod get;
 mod index;
 mod leased;
 mod put;
+mod refusal;
 mod shared;
 mod store;
+mod update;
 
 pub(crate) use put::Put;
+pub(crate) use refusal::{LOOK, Look, reason};
+pub(crate) use update::{UPDATE, Update};

@@ -13,7 +13,7 @@ use jobqueue_storage::log::info;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The migrations. Each changes the schema from the version before to its own, and names the oldest program that can use it.
-const MIGRATIONS: &[(&str, i32)] = &[(include_str!("v1.sql"), 1)];
+const MIGRATIONS: &[(&str, i32)] = &[(include_str!("v1.sql"), 1), (include_str!("v2.sql"), 1)];
 
 /// The version of this program.
 const VERSION: i32 = MIGRATIONS.len() as i32;

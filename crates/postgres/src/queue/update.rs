@@ -1,0 +1,97 @@
+//! Changes a leased message.
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::database::{Call, Parameter};
+use crate::receipt::{self, Presented};
+use crate::time::{to_instant, to_millis};
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{ExpiredReceipt, MessageRef, QueueName, StoreError, UpdateMessage, Updated};
+
+/// Builds a statement that changes the visibility of message $2 to $4 milliseconds from now, and gives it the receipt $5 and the state $6. $8
+/// accepts an expired receipt. What is refused is not locked, since a get would pass it over.
+macro_rules! update {
+    ($lock:literal) => {
+        concat!(
+            "WITH held AS MATERIALIZED (
+                SELECT m.id, m.visible_at FROM jobqueue.message m
+                WHERE m.id = $2 AND m.receipt = $3 AND m.queue + 0 = (SELECT id FROM jobqueue.queue WHERE name = $1)
+                    AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now() AND m.expires_at >= jobqueue.now() + $4)
+                    AND ($8 OR m.lease = 0 OR m.visible_at > jobqueue.now())
+                FOR NO KEY UPDATE", $lock,
+            ") UPDATE jobqueue.message m
+                SET visible_at = jobqueue.writing() + $4, receipt = $5, lease = $6, text = coalesce($7, m.text)
+                FROM held w WHERE m.id = w.id
+                RETURNING m.visible_at, m.visible_at < w.visible_at OR $4 = 0"
+        )
+    };
+}
+
+/// Does not wait for another transaction. One of the message's handler may take long, and each renewal of a message that one has changed would
+/// keep a connection that the other leases need.
+pub(crate) const UPDATE_FREE: &str = update!(" SKIP LOCKED");
+/// Waits for a renewal under way.
+pub(crate) const UPDATE: &str = update!("");
+
+/// The values of `lease` for a message whose lease goes on, and for one that its holder has put back.
+const LEASED: i16 = 1;
+const PUT_BACK: i16 = 2;
+
+/// The statement that changes a message.
+pub(crate) struct Update<'m> {
+    queue: &'m str,
+    pub(crate) presented: Presented,
+    pub(crate) visibility: i64,
+    former: Vec<u8>,
+    receipt: Vec<u8>,
+    state: i16,
+    text: Option<&'m str>,
+    is_late: bool,
+}
+
+impl<'m> Update<'m> {
+    pub(crate) fn new(
+        queue: &'m QueueName,
+        message: &MessageRef,
+        change: &'m UpdateMessage,
+        runtime: &Runtime,
+    ) -> Self {
+        let presented = Presented::of(message);
+        Self {
+            queue: queue.as_str(),
+            visibility: to_millis(change.visibility),
+            former: presented.bytes().to_vec(),
+            presented,
+            receipt: receipt::random(runtime).to_vec(),
+            state: if change.ends_lease { PUT_BACK } else { LEASED },
+            text: change.text.as_deref(),
+            is_late: change.expired == ExpiredReceipt::Allow,
+        }
+    }
+
+    /// Returns the values of the statement.
+    pub(crate) fn values(&self) -> [Parameter<'_>; 8] {
+        [
+            (&self.queue, Type::TEXT),
+            (&self.presented.row, Type::INT8),
+            (&self.former, Type::BYTEA),
+            (&self.visibility, Type::INT8),
+            (&self.receipt, Type::BYTEA),
+            (&self.state, Type::INT2),
+            (&self.text, Type::TEXT),
+            (&self.is_late, Type::BOOL),
+        ]
+    }
+
+    /// Reads the answer: the change, and whether the message becomes visible earlier than it would have; `None` if it was refused.
+    pub(crate) fn outcome(
+        &self,
+        call: Call<'_>,
+        rows: &[Row],
+    ) -> Result<Option<(Updated, bool)>, StoreError> {
+        let Some(row) = rows.first() else { return Ok(None) };
+        let updated = Updated::new(receipt::expose(&self.receipt), to_instant(call.get(row, 0)?));
+        Ok(Some((updated, call.get(row, 1)?)))
+    }
+}
