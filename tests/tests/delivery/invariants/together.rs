@@ -82,9 +82,9 @@ async fn message_that_is_held_up_delays_the_end_of_no_other_job() {
     let worker = worker(&faulty.storage()).handle(async |_: Task| Ok::<(), JobError>(())).on_event(listen);
     let report = worker.build().unwrap().run_until_idle().await.unwrap();
     assert_eq!(report.completed, 20);
+    assert!(queue.is_empty().await.unwrap());
     let ends = ends.lock().unwrap();
     assert_eq!(ends.iter().filter(|end| **end < LONG).count(), 19, "{ends:?}");
-    assert!(queue.is_empty().await.unwrap());
 }
 
 // I18
