@@ -46,32 +46,60 @@ impl Executor {
     }
 
     /// Deletes the messages of reports that are [undeleted](DeliveryReport::undeleted) by one request, and completes the
-    /// reports. If the future is dropped, the remaining messages become visible again. It does not panic: if application code does, which
+    /// reports. One whose message cannot be deleted with the others stays undeleted, and is to be [deleted alone](Self::delete_alone). If the
+    /// future is dropped, the remaining messages become visible again. It does not panic: if application code does, which
     /// messages are deleted is unknown.
     pub(crate) async fn delete_together(&self, reports: &mut [DeliveryReport]) {
-        let Err(panic) = AssertUnwindSafe(self.delete_all(reports)).catch_unwind().await else { return };
+        let leased_jobs = undeleted(reports);
+        let deletion = LeasedJob::complete_all(&leased_jobs);
+        self.complete_reports(reports, &leased_jobs, deletion).await;
+    }
+
+    /// Does the same for one report, by requests of its own, for as long as its lease.
+    pub(crate) async fn delete_alone(&self, report: &mut DeliveryReport) {
+        let reports = std::slice::from_mut(report);
+        let leased_jobs = undeleted(reports);
+        let deletion = join_all(leased_jobs.iter().map(|leased_job| leased_job.complete().map(Some)));
+        self.complete_reports(reports, &leased_jobs, deletion).await;
+    }
+
+    async fn complete_reports(
+        &self,
+        reports: &mut [DeliveryReport],
+        leased_jobs: &[Arc<LeasedJob>],
+        deletion: impl Future<Output = Vec<Option<Result<(), LeaseError>>>>,
+    ) {
+        let completing = self.settle_reports(reports, leased_jobs, deletion);
+        let Err(panic) = AssertUnwindSafe(completing).catch_unwind().await else { return };
         let text = format!("a panic outside the handler: {}", panic_text(&*panic));
-        for report in reports.iter_mut().filter(|report| report.outcome == Outcome::LeaseLost) {
-            if let Some(leased_job) = report.undeleted.as_ref().and_then(HeldJob::get) {
+        for report in reports {
+            if let Some(leased_job) = report.undeleted.take().as_ref().and_then(HeldJob::get) {
                 self.remember(&leased_job);
+                report.outcome = Outcome::CompletedUncertain;
+                report.error.get_or_insert_with(|| text.clone());
             }
-            report.outcome = Outcome::CompletedUncertain;
-            report.error.get_or_insert_with(|| text.clone());
         }
     }
 
-    async fn delete_all(&self, reports: &mut [DeliveryReport]) {
-        let leased_jobs: Vec<Arc<LeasedJob>> =
-            reports.iter().filter_map(|report| report.undeleted.as_ref().and_then(HeldJob::get)).collect();
+    async fn settle_reports(
+        &self,
+        reports: &mut [DeliveryReport],
+        leased_jobs: &[Arc<LeasedJob>],
+        deletion: impl Future<Output = Vec<Option<Result<(), LeaseError>>>>,
+    ) {
         let mut span = self.span_of_all(reports);
-        let settled = span.run(pin!(self.complete_all(&leased_jobs))).await;
-        span.end(Some(Outcome::Completed.name()), settled.iter().find_map(settle_error));
-        for ((report, leased_job), settled) in reports.iter_mut().zip(&leased_jobs).zip(settled) {
-            report.settled(leased_job, settled);
+        let settling = async { self.outcomes(leased_jobs, deletion.await).await };
+        let settled = span.run(pin!(settling)).await;
+        span.end(Some(Outcome::Completed.name()), settled.iter().flatten().find_map(settle_error));
+        for ((report, leased_job), settled) in reports.iter_mut().zip(leased_jobs).zip(settled) {
+            if let Some(settled) = settled {
+                report.settled(leased_job, settled);
+                report.undeleted = None;
+            }
         }
     }
 
-    /// Starts the tracer's span of a common deletion.
+    /// Starts the tracer's span of a deletion.
     fn span_of_all(&self, reports: &[DeliveryReport]) -> OpenSpan {
         if !self.state.events.trace() {
             return OpenSpan::none();
@@ -88,20 +116,22 @@ impl Executor {
         })
     }
 
-    /// Deletes the messages of completed jobs of one queue by one request. None of them has blobs. Returns the outcomes
-    /// in order.
-    async fn complete_all(&self, leased_jobs: &[Arc<LeasedJob>]) -> Vec<Result<Outcome, Error>> {
-        let settled = LeasedJob::complete_all(leased_jobs.iter().map(|leased_job| &**leased_job)).await;
-        let mut outcomes = Vec::with_capacity(settled.len());
+    /// Returns the jobs' outcomes for these answers to the deletions of their messages. None of them has blobs.
+    async fn outcomes(
+        &self,
+        leased_jobs: &[Arc<LeasedJob>],
+        deleted: Vec<Option<Result<(), LeaseError>>>,
+    ) -> Vec<Option<Result<Outcome, Error>>> {
+        let mut outcomes = Vec::with_capacity(deleted.len());
         let mut doubtful = Vec::new();
-        for (index, (leased_job, settled)) in leased_jobs.iter().zip(settled).enumerate() {
-            outcomes.push(Ok(Outcome::Completed));
-            if settled.is_err() {
-                doubtful.push(async move { (index, self.completed(leased_job, settled).await) });
+        for (index, (leased_job, deleted)) in leased_jobs.iter().zip(deleted).enumerate() {
+            outcomes.push(deleted.as_ref().map(|_| Ok(Outcome::Completed)));
+            if let Some(failed @ Err(_)) = deleted {
+                doubtful.push(async move { (index, self.completed(leased_job, failed).await) });
             }
         }
         for (index, outcome) in join_all(doubtful).await {
-            outcomes[index] = outcome;
+            outcomes[index] = Some(outcome);
         }
         outcomes
     }
@@ -169,6 +199,11 @@ impl Executor {
             false
         })
     }
+}
+
+/// Returns the jobs whose messages are still to be deleted: those of all reports.
+fn undeleted(reports: &[DeliveryReport]) -> Vec<Arc<LeasedJob>> {
+    reports.iter().filter_map(|report| report.undeleted.as_ref().and_then(HeldJob::get)).collect()
 }
 
 /// Returns the code of a completion that failed or is in doubt.

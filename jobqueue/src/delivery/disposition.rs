@@ -77,7 +77,7 @@ pub(crate) struct DeliveryReport {
     pub(crate) lease_expired: bool,
     /// True if the message is deleted because the sender of its job has cancelled it.
     pub(crate) cancelled_by_sender: bool,
-    /// The job of a message that is still to be deleted, by [`delete_together`](super::delete_together).
+    /// The job of a message that is still to be deleted, by [`delete_together`](super::Executor::delete_together) or alone.
     pub(crate) undeleted: Option<HeldJob>,
     /// The context in which the handler has run, if a tracer has made it.
     pub(super) process: Option<TraceContext>,

@@ -28,11 +28,10 @@ impl LeasedJob {
         Ok(())
     }
 
-    /// Deletes messages of one queue without blobs by one request. Returns the answers in their order.
-    pub(crate) async fn complete_all<'c>(
-        leased_job: impl Iterator<Item = &'c Self>,
-    ) -> Vec<Result<(), LeaseError>> {
-        let leases: Vec<_> = leased_job.map(|leased_job| Arc::clone(&leased_job.lease)).collect();
+    /// Deletes messages of one queue without blobs by one request. Returns the answers in their order; `None` for a message that has to be
+    /// deleted alone.
+    pub(crate) async fn complete_all(leased_jobs: &[Arc<Self>]) -> Vec<Option<Result<(), LeaseError>>> {
+        let leases: Vec<_> = leased_jobs.iter().map(|leased_job| Arc::clone(&leased_job.lease)).collect();
         delete_all(&leases).await
     }
 

@@ -12,28 +12,30 @@ use crate::storage::StoreError;
 
 type Outcome = Result<(), LeaseError>;
 
-/// Deletes the messages of leases of one queue and with the same terms, and ends the leases. Returns the outcomes in
-/// the order of the leases. Each is the outcome that [`delete`](Lease::delete) would return: a message that the
-/// common request leaves undecided is decided by requests of its own.
-pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Outcome> {
+/// Deletes the messages of leases of one queue and with the same terms by one request, and ends the leases. Returns the outcomes in
+/// the order of the leases: those that [`delete`](Lease::delete) would return. There is none for a lease that goes on, since its message
+/// has to be deleted alone, which can take as long as the lease. The others do not wait for it.
+pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<Outcome>> {
     let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
     let (mut together, mut alone) = (Vec::with_capacity(leases.len()), Vec::new());
     // Held to the end, so that nothing renews a message while it is deleted.
     let mut turns = Vec::with_capacity(leases.len());
     let soonest = soonest_together(leases);
     for (place, lease) in leases.iter().enumerate() {
-        match lease.turn.try_lock() {
-            // These messages are deleted alone: a renewal under way would delay the others, a receipt that may be
-            // outdated needs several answers, and a lease near its end would leave the common request no time.
-            Err(_) => alone.push(place),
-            Ok(_) if lease.is_uncertain() || lease.delete_by() < soonest => alone.push(place),
-            Ok(turn) => match lease.check_deletable() {
-                Ok(()) => {
-                    together.push(place);
-                    turns.push(turn);
-                }
-                Err(error) => outcomes[place] = Some(Err(error)),
-            },
+        // A renewal under way would delay the others.
+        let Ok(turn) = lease.turn.try_lock() else { continue };
+        if lease.is_uncertain() || lease.delete_by() < soonest {
+            // A receipt that may be outdated needs several answers, and a lease near its end would leave the common request
+            // no time. Neither can wait for it.
+            alone.push(place);
+            continue;
+        }
+        match lease.check_deletable() {
+            Ok(()) => {
+                together.push(place);
+                turns.push(turn);
+            }
+            Err(error) => outcomes[place] = Some(Err(error)),
         }
     }
     let requested: Vec<&Lease> = together.iter().map(|place| &*leases[*place]).collect();
@@ -41,11 +43,11 @@ pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Outcome> {
         delete_together(&requested),
         join_all(alone.iter().map(|place| leases[*place].delete())),
     );
+    let singly = singly.into_iter().map(Some);
     for (place, outcome) in together.into_iter().zip(decided).chain(alone.into_iter().zip(singly)) {
-        outcomes[place] = Some(outcome);
+        outcomes[place] = outcome;
     }
-    // Every lease has an outcome by now; the default is unreachable.
-    outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(LeaseError::Uncertain(None)))).collect()
+    outcomes
 }
 
 /// Returns the earliest deadline at which a lease is deleted with others: a quarter of the longest remaining time.
@@ -55,15 +57,18 @@ fn soonest_together(leases: &[Arc<Lease>]) -> Instant {
     now + longest.unwrap_or_default() / 4
 }
 
-/// Sends one request for all leases, then further ones for each message that is still undecided.
-async fn delete_together(leases: &[&Lease]) -> Vec<Outcome> {
+/// Sends one request for all leases, then further ones for each message of which it is not known whether it is deleted.
+async fn delete_together(leases: &[&Lease]) -> Vec<Option<Outcome>> {
     let answers = request(leases).await;
-    let mut outcomes = Vec::with_capacity(leases.len());
+    let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
     let mut undecided = Vec::new();
     for (place, (lease, answer)) in leases.iter().zip(answers).enumerate() {
-        outcomes.push(Ok(()));
         match answer {
-            Ok(()) => lease.deleted(&outcomes[place]),
+            Ok(()) => {
+                lease.deleted(&Ok(()));
+                outcomes[place] = Some(Ok(()));
+            }
+            Err(error) if is_held_up(&error) => {}
             Err(error) => undecided.push(async move {
                 let outcome = lease.try_delete(Some(error)).await;
                 lease.deleted(&outcome);
@@ -72,9 +77,14 @@ async fn delete_together(leases: &[&Lease]) -> Vec<Outcome> {
         }
     }
     for (place, outcome) in join_all(undecided).await {
-        outcomes[place] = outcome;
+        outcomes[place] = Some(outcome);
     }
     outcomes
+}
+
+/// Returns whether a message is certainly not deleted, and may be soon: an open transaction holds it up, for example.
+fn is_held_up(error: &StoreError) -> bool {
+    error.is_retryable() && !error.is_ambiguous() && !error.is_throttled()
 }
 
 async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {

@@ -46,12 +46,12 @@ impl Completions {
         is_first
     }
 
-    /// Sends deletions until no message waits, and concludes each delivery. If the future is dropped with its worker,
-    /// the remaining messages become visible again.
+    /// Sends deletions until no message waits, and hands over each delivery, also one whose message has to be deleted alone. If the future is
+    /// dropped with its worker, the remaining messages become visible again.
     pub(super) async fn delete(
         &self,
         executor: &Executor,
-        conclude: impl Fn(DeliveryReport, &DeliveryGuard),
+        hand_over: impl Fn(DeliveryReport, DeliveryGuard),
     ) {
         loop {
             // Declared before the reports and so dropped after them: leases end before their slots are free.
@@ -68,7 +68,7 @@ impl Completions {
             };
             executor.delete_together(&mut reports).await;
             for (report, guard) in reports.into_iter().zip(guards) {
-                conclude(report, &guard);
+                hand_over(report, guard);
             }
         }
     }

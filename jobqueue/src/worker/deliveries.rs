@@ -53,11 +53,29 @@ impl Deliveries {
         if self.completions.add(report, guard) {
             let deliveries = Arc::clone(self);
             self.spawn(async move {
-                let conclude = |report, guard: &DeliveryGuard| deliveries.conclude(report, guard);
-                let delete = Box::pin(deliveries.completions.delete(&deliveries.worker.executor, conclude));
+                let hand_over = |report: DeliveryReport, guard| match report.undeleted {
+                    None => deliveries.conclude(report, &guard),
+                    Some(_) => deliveries.delete_alone(report, guard),
+                };
+                let delete = Box::pin(deliveries.completions.delete(&deliveries.worker.executor, hand_over));
                 deliveries.worker.abort.run_until_cancelled(delete).await;
             });
         }
+    }
+
+    /// Deletes the message of a delivery that could not be deleted with others, for which neither they nor the next ones wait.
+    fn delete_alone(self: &Arc<Self>, report: DeliveryReport, guard: DeliveryGuard) {
+        let deliveries = Arc::clone(self);
+        self.spawn(async move {
+            // Dropped in the reverse order: the lease ends before the slot is free.
+            let guard = guard;
+            let mut report = report;
+            let QueueWorker { executor, abort, .. } = &deliveries.worker;
+            let delete = Box::pin(executor.delete_alone(&mut report));
+            if abort.run_until_cancelled(delete).await.is_some() {
+                deliveries.conclude(report, &guard);
+            }
+        });
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -70,7 +88,7 @@ impl Deliveries {
         let (queue, events) = (&executor.core.name, &executor.state.events);
         self.log(&report);
         state.record(queue, &report);
-        let DeliveryReport { job, outcome, attempted, ran, waited, error, undeleted, .. } = report;
+        let DeliveryReport { job, outcome, attempted, ran, waited, error, .. } = report;
         events.tell(|| Event::Finished {
             job: job.clone(),
             queue: queue.clone(),
@@ -97,8 +115,6 @@ impl Deliveries {
             }
             None => {}
         }
-        // The lease of a message that was deleted with others ends here.
-        drop(undeleted);
     }
 
     fn log(&self, report: &DeliveryReport) {

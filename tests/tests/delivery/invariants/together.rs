@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{JobError, Storage, sqlite};
+use jobqueue::{Event, JobError, Storage, sqlite};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, task, worker};
 
@@ -62,6 +62,29 @@ async fn lost_answer_to_batch_delete_reruns_no_job() {
         assert_eq!(log.lock().unwrap().len(), 40, "{fault:?}");
         assert!(queue.is_empty().await.unwrap());
     }
+}
+
+/// A storage answers for a message of a list that an open transaction holds it up, and then takes long to delete it alone.
+#[tokio::test(start_paused = true)]
+async fn message_that_is_held_up_delays_the_end_of_no_other_job() {
+    const LONG: Duration = Duration::from_secs(5);
+    let faulty = Faulty::new(&in_memory());
+    let queue = send(&faulty.storage(), 20).await;
+    faulty.plan_always(Operation::DeleteAll, Fault::Refuse(StoreErrorKind::Timeout));
+    faulty.plan(Operation::Delete, 10, Fault::DelayBefore(LONG));
+    let (ends, started) = (Arc::<Mutex<Vec<Duration>>>::default(), tokio::time::Instant::now());
+    let sink = Arc::clone(&ends);
+    let listen = move |event: &Event| {
+        if matches!(event, Event::Finished { .. }) {
+            sink.lock().unwrap().push(started.elapsed());
+        }
+    };
+    let worker = worker(&faulty.storage()).handle(async |_: Task| Ok::<(), JobError>(())).on_event(listen);
+    let report = worker.build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 20);
+    let ends = ends.lock().unwrap();
+    assert_eq!(ends.iter().filter(|end| **end < LONG).count(), 19, "{ends:?}");
+    assert!(queue.is_empty().await.unwrap());
 }
 
 // I18
