@@ -52,6 +52,7 @@ mod database;
 mod error;
 #[cfg(test)]
 mod fake_server;
+mod held;
 mod journal;
 mod listen;
 mod metadata;

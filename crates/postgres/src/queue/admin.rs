@@ -2,8 +2,8 @@
 
 use tokio_postgres::types::Type;
 
-use super::held::{LockLimits, held_up};
 use crate::database::Call;
+use crate::held::{LockLimits, held_up};
 use crate::purge::{DELETE_LOCKED_OF_QUEUE, DELETE_OF_QUEUE};
 use crate::store::Store;
 use crate::{error, metadata};

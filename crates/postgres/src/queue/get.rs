@@ -7,9 +7,9 @@ use scopeguard::ScopeGuard;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::held::LockLimits;
 use crate::database::Call;
 use crate::error;
+use crate::held::LockLimits;
 use crate::pace::Work;
 use crate::receipt::{self, Receipt};
 use crate::scans::{Attempt, Scan};

@@ -3,7 +3,6 @@
 mod admin;
 mod count;
 mod get;
-mod held;
 mod index;
 mod leased;
 mod put;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::held::{self, LockLimits, Patience};
 use super::leased;
 use super::put::Put;
 use crate::arrivals::ArrivalHub;
 use crate::combine::runtime_ended;
 use crate::database::{Call, Database};
 use crate::error;
+use crate::held::{self, LockLimits, Patience};
 use crate::receipt::Deletion;
 use crate::store::{PutLane, Store};
 use jobqueue_storage::runtime::Runtime;

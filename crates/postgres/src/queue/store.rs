@@ -5,10 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::held::{self, held_up};
 use super::leased;
 use crate::combine::runtime_ended;
 use crate::database::Call;
+use crate::held::{self, held_up};
 use crate::receipt::{Deletion, Presented};
 use crate::store::{PutLane, Store};
 use jobqueue_storage::rules::limits;

@@ -19,7 +19,7 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The time for which a list waits for a lock.
-pub(super) const IN_LIST: Duration = Duration::from_millis(100);
+pub(crate) const IN_LIST: Duration = Duration::from_millis(100);
 /// The time for which the first attempt of the puts into a group waits for a lock. There may be as many as groups, and they need no permits.
 const BRIEFLY: Duration = Duration::from_millis(20);
 /// The time for which an attempt waits for a lock alone, and between two attempts of a list.
@@ -27,28 +27,28 @@ const ALONE: Duration = Duration::from_secs(1);
 
 /// The limits of locks within operations of this limit, for the setting `lock_timeout`. Beyond half of it the operation would end first, and uncertainly.
 #[derive(Debug, Clone)]
-pub(super) struct LockLimits {
-    pub(super) in_list: String,
-    pub(super) briefly: String,
-    pub(super) alone: String,
+pub(crate) struct LockLimits {
+    pub(crate) in_list: String,
+    pub(crate) briefly: String,
+    pub(crate) alone: String,
     /// That of an operation that waits once.
-    pub(super) longest: String,
+    pub(crate) longest: String,
 }
 
 impl LockLimits {
-    pub(super) fn within(limit: Duration) -> Self {
+    pub(crate) fn within(limit: Duration) -> Self {
         let text = |wanted: Duration| format!("{}ms", wanted.min(limit / 2).as_millis().max(1));
         Self { in_list: text(IN_LIST), briefly: text(BRIEFLY), alone: text(ALONE), longest: text(limit) }
     }
 
     /// Returns the patience of a deletion.
-    pub(super) fn for_deletion(&self, end: Instant) -> Patience {
+    pub(crate) fn for_deletion(&self, end: Instant) -> Patience {
         let (first, later) = (self.in_list.clone(), self.alone.clone());
         Patience { first, later, pause: Duration::ZERO, end }
     }
 
     /// Returns the patience of a list of puts, whose other groups are free between two attempts.
-    pub(super) fn for_list(&self, end: Instant) -> Patience {
+    pub(crate) fn for_list(&self, end: Instant) -> Patience {
         let (first, later) = (self.in_list.clone(), self.in_list.clone());
         Patience { first, later, pause: ALONE, end }
     }
@@ -56,22 +56,22 @@ impl LockLimits {
 
 /// The time for which an operation waits for a lock: in its first attempt, in each later one, between two, and until when.
 #[derive(Debug)]
-pub(super) struct Patience {
-    pub(super) first: String,
-    pub(super) later: String,
-    pub(super) pause: Duration,
-    pub(super) end: Instant,
+pub(crate) struct Patience {
+    pub(crate) first: String,
+    pub(crate) later: String,
+    pub(crate) pause: Duration,
+    pub(crate) end: Instant,
 }
 
 /// Returns the error of an operation that was held up for as long as it may take. Nothing was changed.
-pub(super) fn held_up(call: Call<'_>) -> StoreError {
+pub(crate) fn held_up(call: Call<'_>) -> StoreError {
     let detail = "an open transaction holds up the group of the message; commit soon after a send in order";
     call.refuse(StoreErrorKind::Timeout).with_detail(detail)
 }
 
 /// Runs an operation alone. An attempt with a limit of the lock returns `None` if it was held up; it goes on if this future is dropped. Only the later ones
 /// need permits: most operations are held up for a moment.
-pub(super) async fn alone<T, F>(
+pub(crate) async fn alone<T, F>(
     runtime: &Runtime,
     permits: &Arc<Semaphore>,
     call: Call<'_>,
