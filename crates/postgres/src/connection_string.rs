@@ -27,12 +27,12 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<(Config, Tls)
     if !is_url {
         return Err("the connection string does not begin with `postgres://`".to_owned());
     }
+    if is_misread(text) {
+        return Err(MALFORMED.to_owned());
+    }
     let (text, own) = split(text)?;
     // Its error can quote a part of a password that was not encoded.
     let mut config = text.parse::<Config>().map_err(|_| MALFORMED.to_owned())?;
-    if has_part_of_password(&config) {
-        return Err(MALFORMED.to_owned());
-    }
     fill(&mut config, variable)?;
     if !own.has_attributes {
         config.target_session_attrs(attributes(&config, variable)?);
@@ -57,10 +57,11 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<(Config, Tls)
     Ok((config, tls))
 }
 
-/// Returns whether a password has an `@` that was not encoded: what follows it was taken for a host or a database.
-fn has_part_of_password(config: &Config) -> bool {
-    let is_part = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
-    config.get_hosts().iter().any(is_part) || config.get_dbname().is_some_and(|name| name.contains('@'))
+/// Returns whether a character of a password was not encoded: `tokio-postgres` takes all up to the first `@` for the role and its password, and
+/// what follows for a host or a database.
+fn is_misread(text: &str) -> bool {
+    let has_another = |rest: &str| rest.split('?').next().is_some_and(|address| address.contains('@'));
+    text.split_once('@').is_some_and(|(before, rest)| before.contains('?') || has_another(rest))
 }
 
 /// The settings that `tokio-postgres` does not have, or does not return.
@@ -313,10 +314,21 @@ mod tests {
             "postgres://u:pass@word/hunter2@h/d",
             "postgres://u:pass?word@hunter2@h/d",
             "postgres://u:pass@word:hunter2@h/d",
+            "postgres://u:pass?hunter2@h/d",
+            "postgres://h/d?application_name=hunter2@b",
         ] {
             let error = parse(wrong, &none).unwrap_err();
             assert!(!error.contains("hunter2") && !error.contains("word@"), "{error}");
         }
+    }
+
+    #[test]
+    fn encoded_characters_are_taken_as_they_are() {
+        let (config, _) = parse("postgres://u%40x:p%40ss@h/d%40b?application_name=a@b", &none).unwrap();
+        assert_eq!(config.get_user(), Some("u@x"));
+        assert_eq!(config.get_password(), Some(&b"p@ss"[..]));
+        assert_eq!(config.get_dbname(), Some("d@b"));
+        assert_eq!(config.get_application_name(), Some("a@b"));
     }
 
     /// A file that others may read is not used, as libpq does.
