@@ -54,7 +54,7 @@ where
 
     /// Runs an operation together with others. `run` returns an answer for each of a list, in their order; it goes on if this future is
     /// dropped, since it has the operations of others too. An operation that still waits for its statement is not run then, nor after
-    /// `end`. If there are `permits`, each statement of the lane needs one.
+    /// `end`. If there are `permits`, each statement of the lane needs one, and they run one after the other.
     #[allow(clippy::too_many_arguments, reason = "the operation, its limits, and how it is run")]
     pub(crate) async fn submit<F>(
         self: &Arc<Self>,
@@ -68,8 +68,9 @@ where
     where
         F: Future<Output = Vec<Result<A, StoreError>>> + Send + 'static,
     {
-        let (bytes, (reply, answer)) = ((self.weigh)(&item), oneshot::channel());
-        let (number, starts) = self.add(name, item, bytes, reply);
+        let (reply, answer) = oneshot::channel();
+        let at_once = if permits.is_some() { 1 } else { AT_ONCE };
+        let (number, starts) = self.add(name, item, reply, at_once);
         if starts {
             let mut running = Running { combiner: Arc::clone(self), lane: name.clone(), has_ended: false };
             self.runtime.spawn(async move {
@@ -107,15 +108,16 @@ where
         &self,
         name: &K,
         item: T,
-        bytes: usize,
         reply: oneshot::Sender<Result<A, StoreError>>,
+        at_once: usize,
     ) -> (u64, bool) {
+        let bytes = (self.weigh)(&item);
         let mut lanes = lock(&self.lanes);
         let lane = lanes.entry(name.clone());
         let lane = lane.or_insert_with(|| Lane { waiting: VecDeque::new(), running: 0, last: 0 });
         lane.last += 1;
         lane.waiting.push_back(Waiting { number: lane.last, item, bytes, reply });
-        let starts = lane.running < AT_ONCE;
+        let starts = lane.running < at_once;
         lane.running += usize::from(starts);
         (lane.last, starts)
     }

@@ -1,9 +1,10 @@
 //! Operations that another transaction holds up: the deletion of the first message of a group while a message is put behind it, and a put behind a first
 //! message that is not committed.
 //!
-//! They do not hold up others in turn. A list passes them over, or waits for a moment; then each deletion, and the puts into each group, are tried alone, with
-//! nothing in hand: at first for a moment, which lets those through that were in the list of another, then for a second at a time, of which each needs a
-//! permit. A list that is put as a whole is tried for a moment each second. An attempt that ends without the lock has changed nothing, and its connection is
+//! They do not hold up others in turn. A list passes them over, or waits for a moment; then each deletion, and the puts into each group, are tried alone,
+//! with nothing in hand, once a second. Each attempt needs a permit, except for the first of a put, which most often has only shared the list of another. It
+//! waits for the lock until the next one would begin; for a moment only if no permit is left, so that the turn of each comes soon, however many there
+//! are. A list that is put as a whole is tried for a moment each second. An attempt that ends without the lock has changed nothing, and its connection is
 //! free for others.
 
 use std::future::Future;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::combine::runtime_ended;
 use crate::database::Call;
@@ -19,48 +20,55 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The time for which a list waits for a lock.
-pub(crate) const IN_LIST: Duration = Duration::from_millis(100);
-/// The time for which the first attempt of the puts into a group waits for a lock. There may be as many as groups, and they need no permits.
-const BRIEFLY: Duration = Duration::from_millis(20);
-/// The time for which an attempt waits for a lock alone, and between two attempts of a list.
-const ALONE: Duration = Duration::from_secs(1);
+const IN_LIST: Duration = Duration::from_millis(50);
+/// The time for which an operation waits for a lock alone: longer than a list, which may have the lock for so long.
+const ALONE: Duration = Duration::from_millis(60);
+const _: () = assert!(ALONE.as_millis() > IN_LIST.as_millis(), "a single send outlasts a list");
+/// The time from one attempt to the next.
+const EACH: Duration = Duration::from_secs(1);
 
-/// The limits of locks within operations of this limit, for the setting `lock_timeout`. Beyond half of it the operation would end first, and uncertainly.
-#[derive(Debug, Clone)]
+/// The operations of a store that others hold up.
+#[derive(Debug)]
+pub(crate) struct HeldUp {
+    pub(crate) limits: LockLimits,
+    /// Limit the connections of puts and of deletions, apart from each other.
+    pub(crate) puts: Arc<Semaphore>,
+    pub(crate) deletions: Arc<Semaphore>,
+}
+
+impl HeldUp {
+    /// Returns the state of a store with such limits of its connections and its operations.
+    pub(crate) fn new(max_connections: usize, timeout: Duration) -> Self {
+        let permits = || Arc::new(Semaphore::new((max_connections / 3).max(1)));
+        Self { limits: LockLimits::within(timeout), puts: permits(), deletions: permits() }
+    }
+}
+
+/// The limits of locks within an operation, for the setting `lock_timeout`. Beyond half of its time the operation would end first, and uncertainly.
+#[derive(Debug)]
 pub(crate) struct LockLimits {
     pub(crate) in_list: String,
-    pub(crate) briefly: String,
     pub(crate) alone: String,
+    until_next: String,
     /// That of an operation that waits once.
     pub(crate) longest: String,
 }
 
 impl LockLimits {
-    pub(crate) fn within(limit: Duration) -> Self {
+    fn within(limit: Duration) -> Self {
         let text = |wanted: Duration| format!("{}ms", wanted.min(limit / 2).as_millis().max(1));
-        Self { in_list: text(IN_LIST), briefly: text(BRIEFLY), alone: text(ALONE), longest: text(limit) }
+        Self { in_list: text(IN_LIST), alone: text(ALONE), until_next: text(EACH), longest: text(limit) }
     }
 
-    /// Returns the patience of a deletion.
-    pub(crate) fn for_deletion(&self, end: Instant) -> Patience {
-        let (first, later) = (self.in_list.clone(), self.alone.clone());
-        Patience { first, later, pause: Duration::ZERO, end }
-    }
-
-    /// Returns the patience of a list of puts, whose other groups are free between two attempts.
-    pub(crate) fn for_list(&self, end: Instant) -> Patience {
-        let (first, later) = (self.in_list.clone(), self.in_list.clone());
-        Patience { first, later, pause: ALONE, end }
+    /// Returns the limit of an attempt that has one of these permits.
+    pub(crate) fn with_permit(&self, permits: &Semaphore) -> &str {
+        if permits.available_permits() == 0 { &self.alone } else { &self.until_next }
     }
 }
 
-/// The time for which an operation waits for a lock: in its first attempt, in each later one, between two, and until when.
-#[derive(Debug)]
-pub(crate) struct Patience {
-    pub(crate) first: String,
-    pub(crate) later: String,
-    pub(crate) pause: Duration,
-    pub(crate) end: Instant,
+/// Returns when to try an operation again that is tried now.
+pub(crate) fn next_attempt() -> Instant {
+    Instant::now() + EACH
 }
 
 /// Returns the error of an operation that was held up for as long as it may take. Nothing was changed.
@@ -69,23 +77,31 @@ pub(crate) fn held_up(call: Call<'_>) -> StoreError {
     call.refuse(StoreErrorKind::Timeout).with_detail(detail)
 }
 
-/// Runs an operation alone. An attempt with a limit of the lock returns `None` if it was held up; it goes on if this future is dropped. Only the later ones
-/// need permits: most operations are held up for a moment.
-pub(crate) async fn alone<T, F>(
+/// Tries an operation until `end`. An attempt returns `None` if it was held up; it goes on if this future is dropped. The first one needs a permit if it
+/// is known that the operation `is_held_up`.
+#[allow(clippy::too_many_arguments, reason = "the operation, its limits, and how it is run")]
+pub(crate) async fn repeat<T, F>(
     runtime: &Runtime,
     permits: &Arc<Semaphore>,
     call: Call<'_>,
-    patience: Patience,
-    attempt: impl Fn(String) -> F,
+    end: Instant,
+    mut is_held_up: bool,
+    attempt: impl Fn() -> F,
 ) -> Result<T, StoreError>
 where
     T: Send + 'static,
     F: Future<Output = Option<Result<T, StoreError>>> + Send + 'static,
 {
-    let Patience { first, later, pause, end } = patience;
-    let (mut lock_limit, mut permit) = (first, None);
     while Instant::now() < end {
-        let attempt = attempt(lock_limit);
+        let next = next_attempt().min(end);
+        let permit = match is_held_up {
+            false => None,
+            true => match timeout_at(end, Arc::clone(permits).acquire_owned()).await {
+                Ok(Ok(permit)) => Some(permit),
+                _ => break,
+            },
+        };
+        let attempt = attempt();
         let attempted = runtime.spawn(async move {
             let _permit = permit;
             attempt.await
@@ -95,12 +111,59 @@ where
             Ok(None) => {}
             Err(_) => return Err(runtime_ended(call)),
         }
-        let next = async {
-            sleep(pause).await;
-            Arc::clone(permits).acquire_owned().await
-        };
-        let Ok(Ok(next)) = timeout_at(end, next).await else { break };
-        (lock_limit, permit) = (later.clone(), Some(next));
+        is_held_up = true;
+        sleep_until(next).await;
     }
     Err(held_up(call))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobqueue_storage::Operation;
+    use tokio::task::JoinSet;
+    use tokio::time::sleep;
+
+    /// The time limit of an operation.
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// Tries an operation that is held up until then.
+    async fn held_until(held: Arc<HeldUp>, free: Instant) -> Result<(), StoreError> {
+        let end = Instant::now() + LIMIT;
+        let attempt = || {
+            let held = Arc::clone(&held);
+            async move {
+                let limit = held.limits.with_permit(&held.deletions).strip_suffix("ms").unwrap();
+                let given_up = Instant::now() + Duration::from_millis(limit.parse().unwrap());
+                sleep_until(free.min(given_up)).await;
+                (free <= given_up).then_some(Ok(()))
+            }
+        };
+        let call = Call::new(Operation::Delete, &"jobs");
+        repeat(&Runtime::new(), &held.deletions, call, end, true, attempt).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn operation_that_is_free_again_does_not_wait_for_many_that_are_held_up() {
+        let held = Arc::new(HeldUp::new(10, LIMIT));
+        let (mut others, began) = (JoinSet::new(), Instant::now());
+        for _ in 0..200 {
+            others.spawn(held_until(Arc::clone(&held), began + 2 * LIMIT));
+        }
+        sleep(EACH).await;
+        held_until(Arc::clone(&held), Instant::now() + EACH).await.unwrap();
+        assert!(began.elapsed() < LIMIT / 2, "{:?}", began.elapsed());
+        for other in others.join_all().await {
+            let error = other.unwrap_err();
+            assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
+        }
+        assert!(began.elapsed() < LIMIT + EACH);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn operation_that_is_held_up_alone_goes_on_at_once() {
+        let free = Instant::now() + 5 * EACH / 2;
+        held_until(Arc::new(HeldUp::new(10, LIMIT)), free).await.unwrap();
+        assert_eq!(Instant::now(), free);
+    }
 }

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use crate::arrivals::ArrivalHub;
 use crate::combine::Combiner;
 use crate::database::Database;
+use crate::held::HeldUp;
 use crate::purge::Purge;
 use crate::receipt::Deletion;
 use crate::scans::Scans;
@@ -23,9 +22,7 @@ pub(crate) struct Store {
     pub(crate) runtime: Runtime,
     pub(crate) puts: Arc<Puts>,
     pub(crate) deletions: Arc<Deletions>,
-    /// Limit the connections of puts and of deletions that others hold up, apart from each other.
-    pub(crate) held_puts: Arc<Semaphore>,
-    pub(crate) held_deletions: Arc<Semaphore>,
+    pub(crate) held: Arc<HeldUp>,
     pub(crate) scans: Scans,
     pub(crate) purge: Arc<Purge>,
     /// Shared by all handles of this process.
@@ -66,13 +63,12 @@ impl PutLane {
 
 impl Store {
     pub(crate) fn new(database: Arc<Database>, runtime: Runtime, arrivals: Arc<ArrivalHub>) -> Self {
-        let held_up = || Arc::new(Semaphore::new((database.settings().max_connections / 3).max(1)));
+        let settings = database.settings();
         Self {
             purge: Purge::new(Arc::clone(&database), runtime.clone(), Arc::clone(&arrivals)),
             puts: Combiner::new(runtime.clone(), |message| ROW + message.text.len()),
             deletions: Combiner::new(runtime.clone(), |_| ROW),
-            held_puts: held_up(),
-            held_deletions: held_up(),
+            held: Arc::new(HeldUp::new(settings.max_connections, settings.timeout)),
             database,
             runtime,
             scans: Scans::default(),

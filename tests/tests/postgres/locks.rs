@@ -1,10 +1,14 @@
 //! Locks of groups: the operations that wait for those of open transactions, and of each other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::QueueName;
-use jobqueue::postgres::tokio_postgres::Transaction;
+use jobqueue::postgres::tokio_postgres::{Client, Transaction};
 use jobqueue::storage::{ExpiredReceipt, MessageRef, PutMessage, Storage, StoreErrorKind};
+use jobqueue::{Event, JobError, QueueName, Worker};
+use jobqueue_tests::jobs::{Task, task};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -90,12 +94,14 @@ async fn deletions_do_not_block_a_transaction_that_sends_into_their_groups() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_transaction_delays_only_the_deletion_of_the_first_of_its_group() {
     let (storage, queue, schema) = named().await;
-    let mut open = connect(Postgres::shared()).await;
+    let (mut open, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
     let heads = heads(&storage, &queue, &["a", "b"]).await;
     let transaction = open.transaction().await.unwrap();
     put_row(&transaction, &schema, "a").await;
-    let deleted = storage.queues().delete_all(&queue, heads.clone(), ExpiredReceipt::Refuse);
-    let deleted = within(deleted).await;
+    let deleted = tokio::select! {
+        deleted = storage.queues().delete_all(&queue, heads.clone(), ExpiredReceipt::Refuse) => deleted,
+        () = wait_for_waiting(&client, &schema, 1) => panic!("a list does not wait"),
+    };
     let held = deleted[0].as_ref().unwrap_err();
     assert_eq!((held.kind(), held.is_ambiguous()), (StoreErrorKind::Timeout, false), "{held}");
     assert!(held.is_retryable(), "{held}");
@@ -202,6 +208,96 @@ async fn sends_into_many_groups_that_are_held_up_end_in_time_and_delay_no_others
     }
     transaction.rollback().await.unwrap();
     assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 1);
+}
+
+/// Waits until no more than three sessions of this name wait for a lock, for some looks in a row.
+async fn wait_until_few_wait(client: &Client, name: &str) {
+    let waiting =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = $1";
+    let mut looks = 0;
+    within(async {
+        while looks < 20 {
+            let count: i64 = client.query_one(waiting, &[&name]).await.unwrap().get(0);
+            looks = if count > 3 { 0 } else { looks + 1 };
+        }
+    })
+    .await;
+}
+
+/// An import holds up many groups, and the transaction of an order two others. This one ends, while that one goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sends_that_are_held_up_go_through_when_their_transaction_ends() {
+    let (storage, queue, schema) = named_with_limit(Duration::from_secs(20)).await;
+    let (mut importing, mut ordering) =
+        (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
+    let client = connect(Postgres::shared()).await;
+    let (import, order) = (importing.transaction().await.unwrap(), ordering.transaction().await.unwrap());
+    for group in ["x", "y"] {
+        put_row(&order, &schema, group).await;
+    }
+    let mut held = tokio::task::JoinSet::new();
+    for number in 0..100 {
+        put_row(&import, &schema, &number.to_string()).await;
+        let (storage, queue) = (storage.clone(), queue.clone());
+        held.spawn(async move { storage.queues().put(&queue, of_group("held", &number.to_string())).await });
+    }
+    wait_for_waiting(&client, &schema, 4).await;
+    wait_until_few_wait(&client, &schema).await;
+    let lists = [put_all(&storage, &queue, "x"), put_all(&storage, &queue, "yz")];
+    let single = tokio::spawn({
+        let (storage, queue) = (storage.clone(), queue.clone());
+        async move { storage.queues().put(&queue, of_group("sent", "x")).await }
+    });
+    wait_for_waiting(&client, &schema, 4).await;
+    wait_until_few_wait(&client, &schema).await;
+    order.commit().await.unwrap();
+    for list in lists {
+        list.await.unwrap();
+    }
+    single.await.unwrap().unwrap();
+    import.commit().await.unwrap();
+    for put in within(held.join_all()).await {
+        put.unwrap();
+    }
+}
+
+/// Two keys are held up, one after the other, so that each list with such a completion would keep one of the two requests of the worker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn completions_that_are_held_up_delay_no_others() {
+    let (storage, _, schema) = named().await;
+    let queue = storage.queue::<Task>().await.unwrap();
+    let (mut open, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
+    let (ends, mut ended) = unbounded_channel();
+    let listen = move |event: &Event| {
+        if let Event::Finished { job: Some(job), .. } = event {
+            let _ = ends.send(job.id.to_string());
+        }
+    };
+    let go = Arc::new(Semaphore::new(0));
+    let gate = Arc::clone(&go);
+    let handler = move |_: Task| {
+        let gate = Arc::clone(&gate);
+        async move { gate.acquire().await.map(SemaphorePermit::forget).map_err(JobError::retry) }
+    };
+    let worker = Worker::builder(storage).handle(handler).on_event(listen).build().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(worker.run_until(async { drop(stopped.await) }));
+    let transaction = open.transaction().await.unwrap();
+    for (key, waiting) in [("a", 1), ("b", 2)] {
+        queue.send(&task(key)).in_order().await.unwrap();
+        queue.send(&task(key)).in_order().in_postgres(&transaction).await.unwrap();
+        go.add_permits(1);
+        wait_for_waiting(&client, &schema, waiting).await;
+    }
+    queue.send(&task("free")).id("free").await.unwrap();
+    go.add_permits(3);
+    assert_eq!(within(ended.recv()).await.unwrap(), "free");
+    transaction.commit().await.unwrap();
+    for _ in 0..4 {
+        within(ended.recv()).await.unwrap();
+    }
+    stop.send(()).unwrap();
+    assert_eq!(running.await.unwrap().unwrap().completed, 5);
 }
 
 /// An operator clears a queue with a message that an application holds.

@@ -3,7 +3,7 @@
 use tokio_postgres::types::Type;
 
 use crate::database::Call;
-use crate::held::{LockLimits, held_up};
+use crate::held::held_up;
 use crate::purge::{DELETE_LOCKED_OF_QUEUE, DELETE_OF_QUEUE};
 use crate::store::Store;
 use crate::{error, metadata};
@@ -121,12 +121,11 @@ impl Store {
         let (id, last): (i32, Option<i64>) = (call.get(row, 0)?, call.get(row, 1)?);
         let Some(last) = last else { return Ok(()) };
         let some = [(&id as _, Type::INT4), (&last as _, Type::INT8), (&CLEARED as _, Type::INT8)];
-        let lock_limit = LockLimits::within(self.database.settings().timeout).longest;
         let one = [
             (&id as _, Type::INT4),
             (&last as _, Type::INT8),
             (&1_i64 as _, Type::INT8),
-            (&lock_limit as _, Type::TEXT),
+            (&self.held.limits.longest as _, Type::TEXT),
         ];
         loop {
             let mut removed = 0;

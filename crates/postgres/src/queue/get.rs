@@ -9,7 +9,6 @@ use tokio_postgres::types::Type;
 
 use crate::database::Call;
 use crate::error;
-use crate::held::LockLimits;
 use crate::pace::Work;
 use crate::receipt::{self, Receipt};
 use crate::scans::{Attempt, Scan};
@@ -98,7 +97,6 @@ impl Store {
         let (count, visibility) = (i64::from(options.count), to_millis(options.visibility));
         let (running, since) = attempt.bound.running();
         let ahead = to_millis(if is_far { Duration::MAX } else { NEAR });
-        let lock_limit = LockLimits::within(self.database.settings().timeout).longest;
         let values = [
             (&queue.as_str() as _, Type::TEXT),
             (&count as _, Type::INT8),
@@ -109,7 +107,7 @@ impl Store {
             (&receipts as _, Type::BYTEA_ARRAY),
             (&ahead as _, Type::INT8),
             (&attempt.back as _, Type::INT8),
-            (&lock_limit as _, Type::TEXT),
+            (&self.held.limits.longest as _, Type::TEXT),
         ];
         Found::read(call, &self.database.query_on(client, call, GET, &values, Duration::ZERO).await?)
     }

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::leased;
 use super::put::Put;
 use crate::arrivals::ArrivalHub;
-use crate::combine::runtime_ended;
 use crate::database::{Call, Database};
 use crate::error;
-use crate::held::{self, LockLimits, Patience};
+use crate::held::{self, HeldUp, held_up};
 use crate::receipt::Deletion;
 use crate::store::{PutLane, Store};
 use jobqueue_storage::runtime::Runtime;
@@ -24,8 +22,7 @@ impl Store {
             database: Arc::clone(&self.database),
             arrivals: Arc::clone(&self.arrivals),
             runtime: self.runtime.clone(),
-            held_deletions: Arc::clone(&self.held_deletions),
-            lock_limits: LockLimits::within(self.database.settings().timeout),
+            held: Arc::clone(&self.held),
         }
     }
 }
@@ -36,8 +33,7 @@ pub(super) struct Shared {
     database: Arc<Database>,
     arrivals: Arc<ArrivalHub>,
     runtime: Runtime,
-    held_deletions: Arc<Semaphore>,
-    pub(super) lock_limits: LockLimits,
+    held: Arc<HeldUp>,
 }
 
 impl Shared {
@@ -62,9 +58,8 @@ impl Shared {
         self,
         queue: QueueName,
         messages: Arc<[PutMessage]>,
-        lock_limit: String,
     ) -> Option<Result<Vec<PutOutcome>, StoreError>> {
-        let put = self.put(Operation::PutAll, &queue, &messages, &lock_limit).await;
+        let put = self.put(Operation::PutAll, &queue, &messages, &self.held.limits.in_list).await;
         (!put.as_ref().is_err_and(error::is_lock_timeout)).then_some(put)
     }
 
@@ -75,10 +70,11 @@ impl Shared {
         lane: PutLane,
         messages: Vec<PutMessage>,
     ) -> Vec<Result<Result<PutOutcome, PutMessage>, StoreError>> {
+        let limits = &self.held.limits;
         let lock_limit = match lane {
-            PutLane::WithoutGroup | PutLane::InGroups => &self.lock_limits.in_list,
-            PutLane::InGroup(_) => &self.lock_limits.briefly,
-            PutLane::HeldUp(_) => &self.lock_limits.alone,
+            PutLane::WithoutGroup | PutLane::InGroups => &limits.in_list,
+            PutLane::InGroup(_) => &limits.alone,
+            PutLane::HeldUp(_) => limits.with_permit(&self.held.puts),
         };
         match self.put(Operation::Put, &queue, &messages, lock_limit).await {
             Ok(outcomes) => outcomes.into_iter().map(|outcome| Ok(Ok(outcome))).collect(),
@@ -118,57 +114,37 @@ impl Shared {
         answers.into_iter().zip(deletions).map(answer).collect()
     }
 
-    /// Deletes messages. One that another transaction holds up is waited for alone, and for a moment only: the others have their answers soon.
+    /// Deletes messages. The answer for one that another transaction holds up says so at once.
     pub(super) async fn delete_all(
         self,
         queue: QueueName,
         deletions: Vec<Deletion>,
     ) -> Vec<Result<(), StoreError>> {
         let answers = self.delete_free(Operation::DeleteAll, &queue, &deletions).await;
-        let try_again = |deletion| {
-            let (shared, queue) = (self.clone(), queue.clone());
-            let patience = self.lock_limits.for_deletion(Instant::now() + held::IN_LIST);
-            self.runtime.spawn(async move {
-                shared.delete_alone(Operation::DeleteAll, &queue, deletion, patience).await
-            })
-        };
-        let tried = answers.into_iter().zip(deletions);
-        let tried: Vec<_> =
-            tried.map(|(answer, deletion)| answer.ok_or_else(|| try_again(deletion))).collect();
-        let mut all = Vec::with_capacity(tried.len());
-        for answer in tried {
-            all.push(match answer {
-                Ok(answer) => answer,
-                Err(task) => {
-                    let call = Call::new(Operation::DeleteAll, &queue);
-                    task.await.unwrap_or_else(|_| Err(runtime_ended(call)))
-                }
-            });
-        }
-        all
+        let call = Call::new(Operation::DeleteAll, &queue);
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(held_up(call)))).collect()
     }
 
     /// Deletes a message that another transaction holds up.
     pub(super) async fn delete_alone(
         &self,
-        operation: Operation,
         queue: &QueueName,
         deletion: Deletion,
-        patience: Patience,
+        end: Instant,
     ) -> Result<(), StoreError> {
-        let attempt = |lock_limit: String| {
+        let attempt = || {
             let (shared, queue) = (self.clone(), queue.clone());
             async move {
-                let call = Call::new(operation, &queue);
-                let deleted =
-                    leased::delete_held(&shared.database, call, &queue, deletion, &lock_limit).await;
+                let call = Call::new(Operation::Delete, &queue);
+                let lock_limit = shared.held.limits.with_permit(&shared.held.deletions);
+                let deleted = leased::delete_held(&shared.database, call, &queue, deletion, lock_limit).await;
                 if deleted.advances {
                     shared.arrivals.announce(&shared.database, &shared.runtime, &queue);
                 }
                 deleted.answer
             }
         };
-        let call = Call::new(operation, queue);
-        held::alone(&self.runtime, &self.held_deletions, call, patience, attempt).await
+        let call = Call::new(Operation::Delete, queue);
+        held::repeat(&self.runtime, &self.held.deletions, call, end, true, attempt).await
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::leased;
 use crate::combine::runtime_ended;
 use crate::database::Call;
-use crate::held::{self, held_up};
+use crate::held::{self, held_up, next_attempt};
 use crate::receipt::{Deletion, Presented};
 use crate::store::{PutLane, Store};
 use jobqueue_storage::rules::limits;
@@ -48,16 +48,22 @@ impl QueueStore for Store {
         let (call, end) = (Call::new(Operation::Put, queue), self.end());
         let (mut lane, mut message) = (PutLane::of(&message), message);
         loop {
-            let (shared, name) = (self.shared(), (queue.clone(), lane));
-            let permits = matches!(name.1, PutLane::HeldUp(_)).then(|| Arc::clone(&self.held_puts));
+            let (shared, name, next) = (self.shared(), (queue.clone(), lane), next_attempt().min(end));
+            let permits = matches!(name.1, PutLane::HeldUp(_)).then(|| Arc::clone(&self.held.puts));
             let run = {
                 let (queue, lane) = name.clone();
                 move |messages| shared.clone().put_together(queue.clone(), lane.clone(), messages)
             };
+            let is_held_up = permits.is_some();
             match self.puts.submit(call, &name, message, end, permits, run).await? {
                 Ok(outcome) => return Ok(outcome),
-                Err(_) if Instant::now() >= end => return Err(held_up(call)),
                 Err(held) => message = held,
+            }
+            if is_held_up {
+                sleep_until(next).await;
+            }
+            if Instant::now() >= end {
+                return Err(held_up(call));
             }
             lane = name.1.after(&message);
         }
@@ -102,11 +108,7 @@ impl QueueStore for Store {
         };
         match self.deletions.submit(call, queue, deletion, end, None, run).await? {
             Ok(()) => Ok(()),
-            Err(deletion) => {
-                let shared = self.shared();
-                let patience = shared.lock_limits.for_deletion(end);
-                shared.delete_alone(Operation::Delete, queue, deletion, patience).await
-            }
+            Err(deletion) => self.shared().delete_alone(queue, deletion, end).await,
         }
     }
 
@@ -207,10 +209,8 @@ impl Batches for Store {
             return list.answers(Ok(Vec::new()));
         }
         let (call, shared) = (Call::new(Operation::PutAll, queue), self.shared());
-        let patience = shared.lock_limits.for_list(self.end());
-        let attempt =
-            |lock_limit| shared.clone().put_list(queue.clone(), Arc::clone(&list.wanted), lock_limit);
-        let put = held::alone(&self.runtime, &self.held_puts, call, patience, attempt).await;
+        let attempt = || shared.clone().put_list(queue.clone(), Arc::clone(&list.wanted));
+        let put = held::repeat(&self.runtime, &self.held.puts, call, self.end(), false, attempt).await;
         list.answers(put)
     }
 
