@@ -23,6 +23,7 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 const IN_LIST: Duration = Duration::from_millis(50);
 /// The time for which an operation waits for a lock alone: longer than a list, which may have the lock for so long.
 const ALONE: Duration = Duration::from_millis(60);
+const _: () = assert!(ALONE.as_millis() > IN_LIST.as_millis(), "a single send outlasts a list");
 /// The time from one attempt to the next.
 const EACH: Duration = Duration::from_secs(1);
 

@@ -8,7 +8,7 @@ use jobqueue::storage::{ExpiredReceipt, MessageRef, PutMessage, Storage, StoreEr
 use jobqueue::{Event, JobError, QueueName, Worker};
 use jobqueue_tests::jobs::{Task, task};
 use tokio::sync::mpsc::unbounded_channel;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -277,7 +277,7 @@ async fn completions_that_are_held_up_delay_no_others() {
     let gate = Arc::clone(&go);
     let handler = move |_: Task| {
         let gate = Arc::clone(&gate);
-        async move { gate.acquire().await.map(|permit| permit.forget()).map_err(JobError::retry) }
+        async move { gate.acquire().await.map(SemaphorePermit::forget).map_err(JobError::retry) }
     };
     let worker = Worker::builder(storage).handle(handler).on_event(listen).build().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
