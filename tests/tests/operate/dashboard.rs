@@ -159,7 +159,7 @@ async fn journey(storage: Storage, script: &str) {
 }
 
 /// Runs a script in the browser, with the dashboard nested under another path.
-async fn in_the_browser(dashboard: Dashboard, script: &str, variables: &[(&str, &str)]) {
+pub(crate) async fn in_the_browser(dashboard: Dashboard, script: &str, variables: &[(&str, &str)]) {
     let stop = CancellationToken::new();
     let dashboard = dashboard.refresh(Duration::from_millis(500)).stop_when(stop.clone());
     let router = Router::new().nest_service("/ops/jobs", dashboard.router());

@@ -4,6 +4,7 @@
 
 mod admin;
 mod dashboard;
+mod incidents;
 mod observing;
 mod scale;
 mod telemetry;

@@ -214,7 +214,7 @@ async fn explanation_does_not_read_the_payload() {
 
 #[tokio::test(start_paused = true)]
 async fn explanation_reads_the_batch_of_its_job_alone() {
-    let faulty = Faulty::quiet(&in_memory());
+    let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     for id in ["mosaic", "other", "third"] {
         storage.batch(id).await.unwrap().send(&task(id)).await.unwrap();
@@ -229,7 +229,7 @@ async fn explanation_reads_the_batch_of_its_job_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn many_ids_cost_one_look() {
-    let faulty = Faulty::quiet(&in_memory());
+    let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let mut jobs = vec![JobReference::new("tasks", "never sent")];
     for number in 0..20 {

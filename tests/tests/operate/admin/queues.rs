@@ -229,7 +229,7 @@ async fn job_that_was_delayed_has_waited_since_it_was_due() {
 
 #[tokio::test(start_paused = true)]
 async fn job_that_becomes_due_during_a_look_has_not_waited() {
-    let faulty = Faulty::quiet(&in_memory());
+    let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("later")).delay(Duration::from_secs(3_600)).await.unwrap();
