@@ -63,7 +63,7 @@ fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
     let (kind, ambiguous) = match error {
         ExchangeError::NotConnected(_) => (StoreErrorKind::Unavailable, false),
         // Whoever wrote an answer, the service may have applied the request.
-        ExchangeError::Lost(_) | ExchangeError::Foreign { .. } => {
+        ExchangeError::Lost(_) | ExchangeError::OtherServer { .. } => {
             (StoreErrorKind::Unavailable, call.changes())
         }
         ExchangeError::Late => (StoreErrorKind::Timeout, call.changes()),

@@ -100,6 +100,7 @@ mod tests {
     /// The settings of an answer are those of the time at which it was asked for.
     #[tokio::test(start_paused = true)]
     async fn slow_read_makes_settings_no_younger() {
+        // Quiet: only the planned delay makes the answer late.
         let faulty = Faulty::quiet(&crate::memory::open());
         let (storage, queue) = (faulty.storage(), QueueName::new("work").unwrap());
         storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();

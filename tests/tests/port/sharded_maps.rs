@@ -37,6 +37,7 @@ async fn put(storage: &Storage, count: u32) {
 #[tokio::test(start_paused = true)]
 async fn shard_is_kept_while_a_put_into_it_may_be_under_way() {
     let account = in_memory();
+    // Quiet: only the planned delays decide which request ends first.
     let (slow_puts, slow_deletions) = (Faulty::quiet(&account), Faulty::quiet(&account));
     let (sender, operator) = (open(&slow_puts.storage(), 4), open(&slow_deletions.storage(), 4));
     let storage = create(&sender).await;
@@ -76,6 +77,7 @@ async fn old_map_hides_no_messages_from_counts_and_clear() {
 
 #[tokio::test(start_paused = true)]
 async fn messages_of_a_shard_are_deleted_together() {
+    // Quiet: as many messages as this take long at the distance of Azure.
     let faulty = Faulty::quiet(&in_memory());
     let storage = create(&open(&faulty.storage(), 4)).await;
     let queues = storage.queues();

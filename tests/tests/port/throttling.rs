@@ -145,6 +145,7 @@ async fn wrapped_sharded_storage_throttles_by_shard() {
 #[tokio::test(start_paused = true)]
 async fn throttled_shard_holds_up_no_keys_of_the_others() {
     for fault in [not_applied(PAUSE), Fault::Throttle(PAUSE)] {
+        // Quiet: a throttled change is certainly not applied.
         let faulty = Faulty::quiet(&in_memory());
         let sharded = Sharded::builder().account("a", faulty.storage()).shards("tasks", 8).build().unwrap();
         let storage = Storage::from(sharded.stores());

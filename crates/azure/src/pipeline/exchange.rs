@@ -138,7 +138,7 @@ pub(in super::super) enum ExchangeError {
         limit: u64,
     },
     /// Another server answered: a proxy, a gateway, or whatever a wrong address leads to.
-    Foreign {
+    OtherServer {
         /// The status of its answer.
         status: u16,
     },
@@ -160,7 +160,7 @@ impl fmt::Display for ExchangeError {
             Self::Lost(_) => f.write_str("the connection failed before the answer was complete"),
             Self::Late => f.write_str("nothing came for too long"),
             Self::TooLong { limit } => write!(f, "the answer has more than {limit} bytes"),
-            Self::Foreign { status } => write!(
+            Self::OtherServer { status } => write!(
                 f,
                 "the answer (status {status}) is not the storage's, since it has no x-ms-request-id: a proxy or gateway \
                  answered, or the endpoint is wrong"
@@ -174,7 +174,7 @@ impl std::error::Error for ExchangeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::NotConnected(error) | Self::Lost(error) => Some(error),
-            Self::Late | Self::TooLong { .. } | Self::Foreign { .. } | Self::Unexpected(_) => None,
+            Self::Late | Self::TooLong { .. } | Self::OtherServer { .. } | Self::Unexpected(_) => None,
         }
     }
 }

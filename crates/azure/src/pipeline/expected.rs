@@ -20,11 +20,11 @@ const REQUEST_ID: &str = "x-ms-request-id";
 /// Checks the author of an answer. Comes first: status, headers, length and content of another server's mean nothing.
 ///
 /// # Errors
-/// [`ExchangeError::Foreign`]: another server answered.
+/// [`ExchangeError::OtherServer`]: another server answered.
 pub(super) fn check_author(status: u16, headers: &Headers) -> Result<(), ExchangeError> {
     match headers.get_optional_str(&REQUEST_ID.into()) {
         Some(_) => Ok(()),
-        None => Err(ExchangeError::Foreign { status }),
+        None => Err(ExchangeError::OtherServer { status }),
     }
 }
 
