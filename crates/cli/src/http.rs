@@ -12,8 +12,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// The longest time for which a connection waits for the head of its next request. Otherwise clients that send half of one use up the
-/// descriptors of the process.
-const HEAD: Duration = Duration::from_secs(10);
+/// descriptors of the process. It is longer than the minute for which load balancers and proxies keep an idle connection, by which they may send.
+const HEAD: Duration = Duration::from_secs(75);
 
 /// Serves requests until `stop`, and then ends those that have begun.
 pub(crate) async fn serve(mut listener: TcpListener, router: Router, stop: &CancellationToken) {

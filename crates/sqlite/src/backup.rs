@@ -25,6 +25,9 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// `InvalidInput` when `to` exists, is not the path of a file (`:memory:`, a URI) or is not UTF-8, or when `from` is not a store;
 /// `Full` when the disk has no room.
 ///
+/// # Panics
+/// Outside of a tokio runtime. One that shuts down waits for the copy.
+///
 /// # Cancel safety
 /// If the future is dropped, the copy is finished in the background.
 pub async fn backup(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Result<(), StoreError> {

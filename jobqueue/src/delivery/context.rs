@@ -267,7 +267,8 @@ impl Context {
 
     /// Sets the result of the job for the [`Batch`](crate::batch::Batch) it belongs to. If it is called several times, the
     /// last call before the handler returns `Ok` wins. Without a batch it has no effect. A result of more than 16 KiB is not kept with the
-    /// message: if the end of the job cannot be recorded within a minute, as in an outage of the storage, the handler runs again.
+    /// message: if the end of the job cannot be recorded within a minute, or within seconds while no slot can be freed, as in an outage of the
+    /// storage, the handler runs again.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if the value cannot be written as JSON, [`TooLarge`](ErrorKind::TooLarge) if

@@ -34,6 +34,8 @@ impl LeasedJob {
         let mut copied = Vec::new();
         for reference in self.references() {
             let limit = MAX_COPIED_BYTES.max(checks.max_bytes());
+            // One at a time: each may be large.
+            let _copying = checks.copying.lock().await;
             if checks.load(queue, &reference, limit).await.is_ok() {
                 copied.push(reference);
             }

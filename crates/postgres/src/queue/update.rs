@@ -10,7 +10,8 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{ExpiredReceipt, MessageRef, QueueName, StoreError, UpdateMessage, Updated};
 
 /// Builds a statement that changes the visibility of message $2 to $4 milliseconds from now, and gives it the receipt $5 and the state $6. $8
-/// accepts an expired receipt. What is refused is not locked, since a get would pass it over.
+/// accepts an expired receipt. What is refused is not locked, unless the
+/// statement waited for its lock, since a get would pass it over.
 macro_rules! update {
     ($lock:literal) => {
         concat!(

@@ -63,7 +63,7 @@ impl ShardHealth {
             let own = if error.kind() == StoreErrorKind::Timeout { own.max(UNANSWERED) } else { own };
             state.failures += 1;
             state.is_suspect = error.kind() == StoreErrorKind::Timeout;
-            state.closed_until = Some(Instant::now() + error.retry_after().unwrap_or(own));
+            state.closed_until = Some(Instant::now() + error.retry_after().unwrap_or(own).min(LONGEST));
         });
     }
 
