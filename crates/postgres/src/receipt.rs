@@ -60,9 +60,9 @@ pub(crate) fn parse_id(id: &MessageId) -> i64 {
     if message_id(row) == *id { row } else { 0 }
 }
 
-/// A message to delete.
+/// The use of a receipt, to change or to delete its message.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Deletion {
+pub(crate) struct ReceiptUse {
     pub(crate) presented: Presented,
     pub(crate) expired: ExpiredReceipt,
 }

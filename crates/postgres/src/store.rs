@@ -8,7 +8,7 @@ use crate::combine::Combiner;
 use crate::database::Database;
 use crate::held::HeldUp;
 use crate::purge::Purge;
-use crate::receipt::Deletion;
+use crate::receipt::ReceiptUse;
 use crate::scans::Scans;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{PutMessage, PutOutcome, QueueName, TransactionPlace};
@@ -32,7 +32,7 @@ pub(crate) struct Store {
 /// Joins puts. An answer of `Err` returns a message that another transaction holds up.
 pub(crate) type Puts = Combiner<(QueueName, PutLane), PutMessage, Result<PutOutcome, PutMessage>>;
 /// Joins deletions. An answer of `Err` returns one that another transaction holds up.
-pub(crate) type Deletions = Combiner<QueueName, Deletion, Result<(), Deletion>>;
+pub(crate) type Deletions = Combiner<QueueName, ReceiptUse, Result<(), ReceiptUse>>;
 
 /// The puts of a queue that share statements, so that those that wait for others hold up no more than they must.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@ use super::refusal::{LOOK, Look, reason};
 use super::update::{UPDATE_FREE, Update};
 use crate::database::{Call, Database};
 use crate::error;
-use crate::receipt::{Deletion, Presented};
+use crate::receipt::{Presented, ReceiptUse};
 use crate::store::Store;
 use jobqueue_storage::{
     ExpiredReceipt, MessageRef, Operation, QueueName, StoreError, StoreErrorKind, UpdateMessage, Updated,
@@ -61,7 +61,7 @@ pub(super) async fn delete(
     database: &Database,
     call: Call<'_>,
     queue: &QueueName,
-    deletions: &[Deletion],
+    deletions: &[ReceiptUse],
 ) -> Deleted {
     let (mut gone, advances) = match remove(database, call, queue, deletions, None).await {
         Ok(removed) => removed,
@@ -72,8 +72,8 @@ pub(super) async fn delete(
     };
     // Of two deletions under one receipt, the second is refused.
     let is_done: Vec<bool> = deletions.iter().map(|deletion| gone.remove(&deletion.presented)).collect();
-    let refused: Vec<Presented> =
-        deletions.iter().zip(&is_done).filter(|(_, done)| !**done).map(|(one, _)| one.presented).collect();
+    let refused: Vec<ReceiptUse> =
+        deletions.iter().zip(&is_done).filter(|(_, done)| !**done).map(|(one, _)| *one).collect();
     let mut reasons = reasons(database, call, queue, &refused, None).await.into_iter();
     let answers = is_done.into_iter().map(|done| match done {
         true => Some(Ok(())),
@@ -94,7 +94,7 @@ pub(super) async fn delete_held(
     database: &Database,
     call: Call<'_>,
     queue: &QueueName,
-    deletion: Deletion,
+    deletion: ReceiptUse,
     lock_limit: &str,
 ) -> DeletedAlone {
     match remove(database, call, queue, &[deletion], Some(lock_limit)).await {
@@ -102,7 +102,7 @@ pub(super) async fn delete_held(
             DeletedAlone { answer: Some(Ok(())), advances }
         }
         Ok(_) => {
-            let reason = reasons(database, call, queue, &[deletion.presented], None).await.pop().flatten();
+            let reason = reasons(database, call, queue, &[deletion], None).await.pop().flatten();
             let reason = reason.unwrap_or_else(|| call.refuse(StoreErrorKind::PopReceiptMismatch));
             DeletedAlone { answer: Some(Err(reason)), advances: false }
         }
@@ -116,7 +116,7 @@ async fn remove(
     database: &Database,
     call: Call<'_>,
     queue: &QueueName,
-    deletions: &[Deletion],
+    deletions: &[ReceiptUse],
     lock_limit: Option<&str>,
 ) -> Result<(HashSet<Presented>, bool), StoreError> {
     let ids: Vec<i64> = deletions.iter().map(|deletion| deletion.presented.row).collect();
@@ -153,7 +153,7 @@ pub(super) async fn update(
     if let Some(updated) = update.outcome(call, &rows)? {
         return Ok(updated);
     }
-    let (refused, visibility) = ([update.presented], Some(update.visibility));
+    let (refused, visibility) = ([update.offered], Some(update.visibility));
     let reason = reasons(&store.database, call, queue, &refused, visibility).await.pop().flatten();
     Err(reason.unwrap_or_else(|| {
         let detail = "an open transaction has changed the message; it decides when it ends";
@@ -166,7 +166,7 @@ async fn reasons(
     database: &Database,
     call: Call<'_>,
     queue: &QueueName,
-    refused: &[Presented],
+    refused: &[ReceiptUse],
     visibility: Option<i64>,
 ) -> Vec<Option<StoreError>> {
     if refused.is_empty() {

@@ -4,15 +4,15 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::database::{Call, Parameter};
-use crate::receipt::Presented;
+use crate::receipt::ReceiptUse;
 use crate::time::to_instant;
 use jobqueue_storage::rules::limits::check_before_expiry;
-use jobqueue_storage::{QueueName, StoreError, StoreErrorKind};
+use jobqueue_storage::{ExpiredReceipt, QueueName, StoreError, StoreErrorKind};
 
 /// Looks at the messages of refused receipts, in their order.
-pub(crate) const LOOK: &str = "SELECT q.id IS NOT NULL, m.id IS NOT NULL, m.receipt = w.receipt, m.lease <> 0 AND m.visible_at <= jobqueue.now(),
+pub(crate) const LOOK: &str = "SELECT q.id IS NOT NULL, m.id IS NOT NULL, m.receipt = w.receipt, NOT w.late AND m.lease <> 0 AND m.visible_at <= jobqueue.now(),
         m.expires_at, jobqueue.now()
-    FROM unnest($2::bigint[], $3::bytea[]) WITH ORDINALITY AS w (id, receipt, number)
+    FROM unnest($2::bigint[], $3::bytea[], $4::boolean[]) WITH ORDINALITY AS w (id, receipt, late, number)
     LEFT JOIN jobqueue.queue q ON q.name = $1
     LEFT JOIN jobqueue.message m ON m.id = w.id AND m.queue = q.id AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now())
     ORDER BY w.number";
@@ -22,19 +22,26 @@ pub(crate) struct Look<'p> {
     queue: &'p str,
     ids: Vec<i64>,
     receipts: Vec<&'p [u8]>,
+    late: Vec<bool>,
 }
 
 impl<'p> Look<'p> {
-    pub(crate) fn new(queue: &'p QueueName, refused: &'p [Presented]) -> Self {
+    pub(crate) fn new(queue: &'p QueueName, refused: &'p [ReceiptUse]) -> Self {
         Self {
             queue: queue.as_str(),
-            ids: refused.iter().map(|one| one.row).collect(),
-            receipts: refused.iter().map(Presented::bytes).collect(),
+            ids: refused.iter().map(|one| one.presented.row).collect(),
+            receipts: refused.iter().map(|one| one.presented.bytes()).collect(),
+            late: refused.iter().map(|one| one.expired == ExpiredReceipt::Allow).collect(),
         }
     }
 
-    pub(crate) fn values(&self) -> [Parameter<'_>; 3] {
-        [(&self.queue, Type::TEXT), (&self.ids, Type::INT8_ARRAY), (&self.receipts, Type::BYTEA_ARRAY)]
+    pub(crate) fn values(&self) -> [Parameter<'_>; 4] {
+        [
+            (&self.queue, Type::TEXT),
+            (&self.ids, Type::INT8_ARRAY),
+            (&self.receipts, Type::BYTEA_ARRAY),
+            (&self.late, Type::BOOL_ARRAY),
+        ]
     }
 }
 

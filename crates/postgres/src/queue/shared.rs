@@ -10,7 +10,7 @@ use crate::arrivals::ArrivalHub;
 use crate::database::{Call, Database};
 use crate::error;
 use crate::held::{self, HeldUp, held_up};
-use crate::receipt::Deletion;
+use crate::receipt::ReceiptUse;
 use crate::store::{PutLane, Store};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Operation, PutMessage, PutOutcome, QueueName, StoreError};
@@ -91,7 +91,7 @@ impl Shared {
         &self,
         operation: Operation,
         queue: &QueueName,
-        deletions: &[Deletion],
+        deletions: &[ReceiptUse],
     ) -> Vec<Option<Result<(), StoreError>>> {
         let deleted = leased::delete(&self.database, Call::new(operation, queue), queue, deletions).await;
         if deleted.advances {
@@ -104,8 +104,8 @@ impl Shared {
     pub(super) async fn delete_together(
         self,
         queue: QueueName,
-        deletions: Vec<Deletion>,
-    ) -> Vec<Result<Result<(), Deletion>, StoreError>> {
+        deletions: Vec<ReceiptUse>,
+    ) -> Vec<Result<Result<(), ReceiptUse>, StoreError>> {
         let answers = self.delete_free(Operation::Delete, &queue, &deletions).await;
         let answer = |(answer, deletion): (Option<Result<(), StoreError>>, _)| match answer {
             Some(answer) => answer.map(Ok),
@@ -118,7 +118,7 @@ impl Shared {
     pub(super) async fn delete_all(
         self,
         queue: QueueName,
-        deletions: Vec<Deletion>,
+        deletions: Vec<ReceiptUse>,
     ) -> Vec<Result<(), StoreError>> {
         let answers = self.delete_free(Operation::DeleteAll, &queue, &deletions).await;
         let call = Call::new(Operation::DeleteAll, &queue);
@@ -129,7 +129,7 @@ impl Shared {
     pub(super) async fn delete_alone(
         &self,
         queue: &QueueName,
-        deletion: Deletion,
+        deletion: ReceiptUse,
         end: Instant,
     ) -> Result<(), StoreError> {
         let attempt = || {

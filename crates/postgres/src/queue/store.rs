@@ -9,7 +9,7 @@ use super::leased;
 use crate::combine::runtime_ended;
 use crate::database::Call;
 use crate::held::{self, held_up, next_attempt};
-use crate::receipt::{Deletion, Presented};
+use crate::receipt::{Presented, ReceiptUse};
 use crate::store::{PutLane, Store};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
@@ -100,7 +100,7 @@ impl QueueStore for Store {
         message: &MessageRef,
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
-        let deletion = Deletion { presented: Presented::of(message), expired };
+        let deletion = ReceiptUse { presented: Presented::of(message), expired };
         let (call, end, shared) = (Call::new(Operation::Delete, queue), self.end(), self.shared());
         let run = {
             let queue = queue.clone();
@@ -215,7 +215,7 @@ impl Batches for Store {
         messages: Vec<MessageRef>,
         expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
-        let deletion = |message| Deletion { presented: Presented::of(message), expired };
+        let deletion = |message| ReceiptUse { presented: Presented::of(message), expired };
         let deletions: Vec<_> = messages.iter().map(deletion).collect();
         let (call, count) = (Call::new(Operation::DeleteAll, queue), deletions.len());
         let task = self.runtime.spawn(self.shared().delete_all(queue.clone(), deletions));

@@ -4,7 +4,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::database::{Call, Parameter};
-use crate::receipt::{self, Presented};
+use crate::receipt::{self, Presented, ReceiptUse};
 use crate::time::{to_instant, to_millis};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{ExpiredReceipt, MessageRef, QueueName, StoreError, UpdateMessage, Updated};
@@ -42,7 +42,7 @@ const PUT_BACK: i16 = 2;
 /// The statement that changes a message.
 pub(crate) struct Update<'m> {
     queue: &'m str,
-    pub(crate) presented: Presented,
+    pub(crate) offered: ReceiptUse,
     pub(crate) visibility: i64,
     former: Vec<u8>,
     receipt: Vec<u8>,
@@ -58,12 +58,12 @@ impl<'m> Update<'m> {
         change: &'m UpdateMessage,
         runtime: &Runtime,
     ) -> Self {
-        let presented = Presented::of(message);
+        let offered = ReceiptUse { presented: Presented::of(message), expired: change.expired };
         Self {
             queue: queue.as_str(),
             visibility: to_millis(change.visibility),
-            former: presented.bytes().to_vec(),
-            presented,
+            former: offered.presented.bytes().to_vec(),
+            offered,
             receipt: receipt::random(runtime).to_vec(),
             state: if change.ends_lease { PUT_BACK } else { LEASED },
             text: change.text.as_deref(),
@@ -75,7 +75,7 @@ impl<'m> Update<'m> {
     pub(crate) fn values(&self) -> [Parameter<'_>; 8] {
         [
             (&self.queue, Type::TEXT),
-            (&self.presented.row, Type::INT8),
+            (&self.offered.presented.row, Type::INT8),
             (&self.former, Type::BYTEA),
             (&self.visibility, Type::INT8),
             (&self.receipt, Type::BYTEA),
