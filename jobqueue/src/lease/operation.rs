@@ -79,7 +79,7 @@ impl Lease {
         if self.is_uncertain() {
             return Err(LeaseError::Uncertain(None));
         }
-        if self.find_out().await? {
+        if self.find_out(TransactionState::None).await? {
             return Err(LeaseError::Closed);
         }
         let change = Change::keeping(self.terms.visibility, Some(text));
@@ -238,13 +238,8 @@ impl Lease {
     /// Returns the attempts of a change during the lease: few, because the operations that wait behind it need
     /// time too.
     pub(super) fn few_tries(&self) -> Tries {
-        self.tries_after_refusals(1)
-    }
-
-    /// Returns the same attempts, with at most `refused` of them after failures that certainly changed nothing.
-    pub(super) fn tries_after_refusals(&self, refused: u32) -> Tries {
         let left = self.deadline().saturating_duration_since(Instant::now());
-        Tries::until(self.renewer.runtime(), Instant::now() + left / 4, 1, refused).insisting()
+        Tries::until(self.renewer.runtime(), Instant::now() + left / 4, 1, 1).insisting()
     }
 
     /// Sends an update with the current receipt. "Not found" after a lost answer means that an earlier request was

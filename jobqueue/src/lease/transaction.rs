@@ -6,10 +6,14 @@ use tokio::time::Instant;
 
 use super::operation::{Change, LeaseError};
 use super::owner::{Lease, TransactionState};
-use crate::storage::{MessageRef, StoreError, Updated};
+use crate::storage::{MessageRef, StoreError, Tries, Updated};
 
 /// The time in which the answer to a renewal arrives that was made before the transaction began.
 const ANSWER: Duration = Duration::from_secs(1);
+
+/// The longest time for which the end of an open transaction is awaited. A server ends a commit within seconds; a transaction that was forgotten or is
+/// prepared is left to the next delivery.
+const LONGEST_COMMIT: Duration = Duration::from_secs(10);
 
 /// The pause between two looks whether it has arrived.
 const LOOK: Duration = Duration::from_millis(1);
@@ -95,28 +99,31 @@ impl Lease {
     }
 
     /// Finds out whether the transaction has committed that changed the message, and renews the lease. Waits for the end of one that is open, for a
-    /// part of the lease. After an error it may have committed.
+    /// quarter of the lease and [`LONGEST_COMMIT`] at the longest. After an error it may have committed.
     pub(crate) async fn has_committed(&self) -> Result<bool, LeaseError> {
         let _turn = self.turn.lock().await;
-        let has_committed = self.find_out().await?;
+        let has_committed = self.find_out(TransactionState::Over).await?;
         self.state().transaction = TransactionState::Over;
         Ok(has_committed)
     }
 
-    /// Does the same for an operation that has the turn. One that has committed stays known.
-    pub(super) async fn find_out(&self) -> Result<bool, LeaseError> {
+    /// Does the same for an operation that has the turn. One that has committed stays known; after one that has not, the state is `otherwise`.
+    pub(super) async fn find_out(&self, otherwise: TransactionState) -> Result<bool, LeaseError> {
         if !self.is_in_transaction() {
             return Ok(false);
         }
         let renewal = Change::keeping(self.terms.visibility, None);
         // It is refused until the transaction ends, for instance while the server ends a commit whose answer was lost.
-        let renewed = self.change(&self.store, renewal, self.tries_after_refusals(u32::MAX)).await;
+        let now = Instant::now();
+        let until = now + (self.deadline().saturating_duration_since(now) / 4).min(LONGEST_COMMIT);
+        let tries = Tries::until(self.renewer.runtime(), until, 1, u32::MAX).insisting();
+        let renewed = self.change(&self.store, renewal, tries).await;
         let mut state = self.state();
         self.schedule(&mut state);
         renewed?;
         let has_committed = matches!(state.transaction, TransactionState::Tried);
         if !has_committed {
-            state.transaction = TransactionState::None;
+            state.transaction = otherwise;
         }
         Ok(has_committed)
     }
