@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// The time that the automatic choice waits for a managed identity: outside Azure no server answers.
 const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
+const SLOW: &str = "the managed identity did not answer in time, and the developer tools have no token";
 
 /// The time that a fetch has before the requests that wait for it fail. Less than the adapters have for a whole request, so that those are
 /// known not to have been sent.
@@ -145,7 +146,12 @@ impl TokenCredential for FirstThatWorks {
             Ok(Err(error)) if !is_passing(&error) => {
                 (self.tools.get_token(scopes, options).await?, Some(&self.tools))
             }
-            _ => (self.tools.get_token(scopes, options).await?, None),
+            // Where the tools have no token either, the reason is that of the managed identity: an outage.
+            passing => match (self.tools.get_token(scopes, options).await, passing) {
+                (Ok(token), _) => (token, None),
+                (Err(_), Ok(Err(error))) => return Err(error),
+                (Err(_), _) => return Err(azure_core::Error::with_message(ErrorKind::Io, SLOW)),
+            },
         };
         if let Some(chosen) = chosen {
             self.chosen.get_or_init(|| Arc::clone(chosen));

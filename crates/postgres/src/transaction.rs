@@ -16,7 +16,8 @@ use jobqueue_storage::{
     StoreErrorKind, UpdateMessage, Updated,
 };
 
-const IS_READ_COMMITTED: &str = "SELECT current_setting('transaction_isolation') = 'read committed'";
+const IS_READ_COMMITTED: &str =
+    "SELECT current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')";
 
 /// Adds a message within a transaction of the caller's own on the database of the store. The message exists if and only if the
 /// transaction commits, together with its other writes; workers of all processes are notified then.
@@ -105,7 +106,7 @@ pub async fn update_in(
         let detail = "the message may have changed since the transaction began; repeat the transaction";
         return Err(call.refuse(StoreErrorKind::Unavailable).with_detail(detail));
     }
-    let refused = [update.presented];
+    let refused = [update.offered];
     let rows = query(transaction, call, schema, LOOK, &Look::new(queue, &refused).values()).await?;
     let reason = rows.first().and_then(|row| reason(call, queue, row, Some(update.visibility)));
     Err(reason.unwrap_or_else(|| call.refuse(StoreErrorKind::PopReceiptMismatch)))

@@ -106,7 +106,8 @@ impl Context {
     /// - [`Storage`](crate::ErrorKind::Storage): a serialization failure, a statement of the transaction has failed before, the database has no such queue,
     ///   or the server failed.
     ///
-    /// After an error roll the transaction back.
+    /// After an error roll the transaction back. A handler that returns one of `Storage` is treated as in an outage: the job runs again without the cost of an
+    /// attempt, for a day at the longest.
     ///
     /// # Cancel safety
     /// If the future is dropped, the transaction may contain the end of the job: roll it back.

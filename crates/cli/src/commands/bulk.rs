@@ -127,7 +127,7 @@ pub(super) fn read_plan<P: DeserializeOwned>(path: &Path) -> Result<P, Failure> 
     serde_json::from_slice(&text).map_err(|error| unreadable(&error))
 }
 
-/// The file into which a dry run writes its plan. It has another name until it is written, so that one that is killed leaves none.
+/// The file into which a dry run writes its plan. It has another name until it is written, so that a run that is killed leaves none of this name.
 pub(super) struct PlanFile<'a> {
     path: &'a Path,
     file: NamedTempFile,

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::claim::is_conflict;
@@ -154,10 +155,14 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Returns whether the continuation has run. A former batch of this id may have left its mark, which has another text.
+    /// Returns whether the continuation has run. A former batch of this id may have left its mark, which has another text. An earlier version wrote
+    /// `true`, which is that of any batch.
     pub(super) async fn has_continued(&self) -> Result<bool, Error> {
-        let mark: Option<String> = self.read(&self.id.blob("done")?).await?;
-        Ok(mark.is_some() && mark == self.source().await?)
+        match self.read(&self.id.blob("done")?).await? {
+            Some(Value::Bool(has_continued)) => Ok(has_continued),
+            Some(Value::String(mark)) => Ok(self.source().await?.is_some_and(|source| source == mark)),
+            Some(_) | None => Ok(false),
+        }
     }
 
     /// Records that the continuation has run.

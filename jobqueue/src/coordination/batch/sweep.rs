@@ -1,6 +1,7 @@
 //! Removes the blobs of old batches.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -204,12 +205,12 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
     if let Some(note) = note {
         ledger.replace(swept, &note).await?;
     }
-    let (mut next, mut has_deleted) = (None::<String>, false);
+    let (mut next, has_deleted) = (None::<String>, AtomicBool::new(false));
     loop {
         let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
         // The removal of many blobs takes minutes: its program may have begun again meanwhile.
         if blobs.iter().any(|(name, blob)| is_newer(name, blob)) {
-            if has_deleted {
+            if has_deleted.load(Ordering::Relaxed) {
                 crate::log::warn!(batch = %id, "the batch began again while a sweep removed it: some of its blobs are gone, and it may never end");
             }
             return Ok(0);
@@ -221,10 +222,11 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
                 return Ok(());
             }
             let _permit = deletions.acquire().await;
+            has_deleted.store(true, Ordering::Relaxed);
             ledger.remove(&blob).await
         };
         blobs.try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
-        (next, has_deleted) = (following, true);
+        next = following;
         if next.is_none() {
             for blob in last {
                 ledger.remove(blob).await?;
