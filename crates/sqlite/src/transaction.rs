@@ -128,7 +128,8 @@ fn within<T>(
     subject: &dyn fmt::Display,
     work: impl FnOnce(&mut Batch<'_>) -> Applied<T>,
 ) -> Result<T, StoreError> {
-    schema::require_current(connection).map_err(|cause| cause.error(operation.as_str(), subject))?;
+    schema::require_current(connection, StoreErrorKind::InvalidInput)
+        .map_err(|cause| cause.error(operation.as_str(), subject))?;
     if !holds_write_lock(connection) {
         let cause = Cause::new(StoreErrorKind::InvalidInput, WITHOUT_LOCK);
         return Err(cause.error(operation.as_str(), subject));

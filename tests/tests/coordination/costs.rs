@@ -193,8 +193,7 @@ async fn schedules_and_leaderships_at_rest_cost_what_the_guide_says() {
         let schedules = usize::try_from(schedules).unwrap();
         assert_about(leading.take(Operation::RenewLease), schedules * renewals + several * common);
         assert_about(leading.take(Operation::GetBlob), schedules * reads);
-        // A look on Azure is a read.
-        assert_about(waiting.take(Operation::AcquireLease), looks);
+        assert_about(waiting.take(Operation::BlobProperties), looks);
     }
 
     let mut requests = Requests::to(&in_memory());

@@ -56,7 +56,7 @@ pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> 
 fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Result<(), Cause> {
     let patience = options.busy_timeout;
     if !options.migrates {
-        retry(patience, || schema::require_current(connection))?;
+        retry(patience, || schema::require_current(connection, StoreErrorKind::Configuration))?;
     }
     if retry(patience, || schema::version(connection))? == 0 {
         connection.pragma_update(None, "page_size", PAGE).map_err(from_sql)?;

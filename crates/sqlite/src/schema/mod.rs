@@ -86,8 +86,8 @@ fn refuse_external_objects(connection: &Connection) -> Result<(), Cause> {
     Err(refuse(format!("the {kind} `{name}` uses or replaces a table of jobqueue; drop it")))
 }
 
-/// Checks that the file has the newest schema, for connections that must not migrate it.
-pub(super) fn require_current(connection: &Connection) -> Result<(), Cause> {
+/// Checks that the file has the newest schema, for connections that must not migrate it. Otherwise the error is of `kind`.
+pub(super) fn require_current(connection: &Connection, kind: StoreErrorKind) -> Result<(), Cause> {
     if version(connection)? == MIGRATIONS.len() {
         return Ok(());
     }
@@ -95,7 +95,7 @@ pub(super) fn require_current(connection: &Connection) -> Result<(), Cause> {
         "the file has no jobqueue tables of version {}; a program of this version that opens it with sqlite::Options makes them",
         MIGRATIONS.len()
     );
-    Err(Cause::new(StoreErrorKind::Configuration, advice))
+    Err(Cause::new(kind, advice))
 }
 
 /// Checks that the file still has the schema it had when it was opened: a newer program may migrate it while this one has it open. Whoever
