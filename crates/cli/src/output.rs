@@ -84,7 +84,7 @@ impl Output {
     }
 }
 
-/// Adds what a change has `done` to the failure to print its report, so that nobody makes the change again.
+/// Adds what a change has `done` to the failure to print its report, so that the operator does not make the change again.
 pub(crate) fn made(printed: Result<(), Failure>, done: impl FnOnce() -> String) -> Result<(), Failure> {
     printed.map_err(|failure| match failure {
         Failure::Failed(text) => Failure::Failed(format!(
