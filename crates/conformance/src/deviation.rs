@@ -47,6 +47,8 @@ pub enum Deviation {
     /// A get may return fewer messages than are visible, though not none. Service Bus, from queues that require sessions: each message
     /// is one of another session, and the first does not wait for the others.
     GetMayBeShort,
+    /// A message that is put with a delay gets its position in its group when the delay is over. Service Bus, in queues that require sessions.
+    DelayedJoinsLater,
     /// A receipt whose lease has ended is refused as expired, even if another client has received the message since, or
     /// its time to live has passed. Service Bus: a lost lock or session does not reveal the state of its message.
     EndedLeaseIsExpired,
@@ -92,6 +94,10 @@ impl Deviation {
                 ("receipt::that_expired_updates_if_unclaimed", EXPIRED),
             ],
             Self::ReleaseEndsReceipt => &[RELEASE_ENDS_RECEIPT],
+            Self::DelayedJoinsLater => &[(
+                "groups::wait_for_a_delayed_message",
+                "a message overtook one of its group that is delayed",
+            )],
             Self::EndedLeaseIsExpired => &[
                 // The timeout of the update ends after the message's life; the adapter refuses that before it asks.
                 ("ttl::ends_receipts", "refused with InvalidInput, expected [MessageNotFound]"),

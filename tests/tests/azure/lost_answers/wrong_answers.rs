@@ -123,18 +123,14 @@ async fn a_page_of_html_is_never_an_empty_result() {
     bench.put("x").await.unwrap();
     let container = bench.blob("b").container().clone();
     let (queues, blobs) = (bench.storage.queues(), bench.storage.blobs());
-    bench.queue_proxy.plan("GET", page());
+    bench.queue_proxy.outage(Some(page()));
     assert!(bench.get(&bench.storage).await.unwrap_err().is_ambiguous());
-    bench.queue_proxy.plan("GET", page());
     queues.peek(&bench.queue, 1).await.unwrap_err();
-    bench.queue_proxy.plan("GET", page());
     queues.list_queues("").await.unwrap_err();
-    bench.queue_proxy.plan("GET", page());
     queues.queue_properties(&bench.queue).await.unwrap_err();
-    bench.blob_proxy.plan("GET", page());
+    bench.blob_proxy.outage(Some(page()));
     let error = blobs.list_blobs(&container, "", None).await.unwrap_err();
     assert!(error.to_string().contains("proxy or gateway"), "{error}");
-    bench.blob_proxy.plan("GET", page());
     blobs.get_blob(&bench.blob("b"), 1024).await.unwrap_err();
 }
 
