@@ -73,7 +73,7 @@ def full_names(path, test):
         found = [one for one in found if one.startswith("sqlite::")]
     elif "/src/" in file:
         module = file.split("/src/")[1].removesuffix(".rs").removesuffix("/tests").removesuffix("/mod").replace("/", "::")
-        found = [one for one in found if one.startswith(module)]
+        found = [one for one in found if one.startswith("" if module == "lib" else module)]
     else:
         # The folder is the program; below it, folders and files are modules.
         modules = file.split("/tests/", 1)[1].removesuffix(".rs").removesuffix("/mod").removesuffix("/main").split("/")[1:]
