@@ -72,7 +72,7 @@ def full_names(path, test):
         # Each storage has the promise; the mutants are of this one.
         found = [one for one in found if one.startswith("sqlite::")]
     elif "/src/" in file:
-        module = file.split("/src/")[1].removesuffix(".rs").removesuffix("/tests").removesuffix("/mod").replace("/", "::")
+        module = file.split("/src/")[1].removesuffix(".rs").removesuffix("/tests").removesuffix("_tests").removesuffix("/mod").replace("/", "::")
         found = [one for one in found if one.startswith("" if module == "lib" else module)]
     else:
         # The folder is the program; below it, folders and files are modules.
