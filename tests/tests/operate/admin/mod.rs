@@ -5,6 +5,7 @@ mod azurite;
 mod canary;
 mod cancel;
 mod cancel_many;
+mod cancel_notices;
 mod clocks;
 mod coordination;
 mod dead_letters;

@@ -1,0 +1,154 @@
+use super::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Returns a token that is valid for an hour at the first call; then hangs, and after that fails.
+#[derive(Debug, Default)]
+struct Failing(AtomicU32);
+
+#[async_trait]
+impl TokenCredential for Failing {
+    async fn get_token(
+        &self,
+        _: &[&str],
+        _: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        match self.0.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(AccessToken::new("first", (SystemTime::now() + Duration::from_secs(3_600)).into())),
+            1 => std::future::pending().await,
+            _ => Err(azure_core::Error::with_message(ErrorKind::Io, "down")),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn valid_token_outlives_an_endpoint_that_hangs_or_fails() {
+    let inner = Arc::new(Failing::default());
+    let credential = TokenSource::Custom(Arc::clone(&inner) as _).credential().unwrap();
+    let began = Instant::now();
+    for (pause, asked) in [(PAUSE, 1), (Duration::ZERO, 2), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
+        let token = credential.get_token(&["scope"], None).await.unwrap();
+        assert_eq!(token.token.secret(), "first");
+        assert_eq!(inner.0.load(Ordering::Relaxed), asked);
+        tokio::time::sleep(pause).await;
+    }
+    assert_eq!(began.elapsed(), PAUSE + PATIENCE_FOR_ANOTHER, "only one call waits, and not for long");
+    tokio::time::sleep(PAUSE).await;
+    let token = credential.get_token(&["scope"], None).await.unwrap();
+    assert_eq!((token.token.secret(), inner.0.load(Ordering::Relaxed)), ("first", 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failure_without_a_valid_token_is_told() {
+    let inner = Failing(AtomicU32::new(2));
+    let credential = TokenSource::Custom(Arc::new(inner)).credential().unwrap();
+    let error = credential.get_token(&["scope"], None).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Io) && error.to_string().contains("down"), "{error}");
+}
+
+/// Returns a token after a time.
+#[derive(Debug)]
+struct Slow(Duration);
+
+#[async_trait]
+impl TokenCredential for Slow {
+    async fn get_token(
+        &self,
+        _: &[&str],
+        _: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        tokio::time::sleep(self.0).await;
+        Ok(AccessToken::new("slow", (SystemTime::now() + Duration::from_secs(3_600)).into()))
+    }
+}
+
+/// A container that starts, and a developer's login in its environment.
+#[tokio::test(start_paused = true)]
+async fn slow_managed_identity_is_asked_again() {
+    let managed = Arc::new(SlowAtFirst::default());
+    let credential = FirstThatWorks {
+        managed: Arc::clone(&managed) as _,
+        tools: Arc::new(Failing::default()),
+        chosen: OnceLock::new(),
+    };
+    for (secret, asked) in [("first", 1), ("managed", 2), ("managed", 3)] {
+        let token = credential.get_token(&["scope"], None).await.unwrap();
+        assert_eq!(token.token.secret(), secret);
+        assert_eq!(managed.0.load(Ordering::Relaxed), asked);
+    }
+}
+
+/// Returns a token after ten seconds at the first call, and at once after that.
+#[derive(Debug, Default)]
+struct SlowAtFirst(AtomicU32);
+
+#[async_trait]
+impl TokenCredential for SlowAtFirst {
+    async fn get_token(
+        &self,
+        _: &[&str],
+        _: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        Ok(AccessToken::new("managed", (SystemTime::now() + Duration::from_secs(3_600)).into()))
+    }
+}
+
+/// The renewal of a lease of 30 seconds has three.
+#[tokio::test(start_paused = true)]
+async fn fetch_goes_on_when_its_caller_stops_waiting() {
+    let credential = TokenSource::Custom(Arc::new(Slow(Duration::from_secs(13)))).credential().unwrap();
+    let mut late = 0;
+    for _ in 0..8 {
+        let token = timeout(Duration::from_secs(3), credential.get_token(&["scope"], None)).await;
+        late += u32::from(token.is_err());
+    }
+    assert_eq!(late, 4);
+}
+
+/// The first caller's runtime drives nothing after its call.
+#[test]
+fn fetch_of_a_runtime_that_stands_still_is_followed_by_another() {
+    let credential = TokenSource::Custom(Arc::new(Slow(Duration::from_secs(13)))).credential().unwrap();
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let began = async { timeout(Duration::from_secs(1), credential.get_token(&["scope"], None)).await };
+    assert!(first.block_on(began).is_err());
+    second.block_on(async {
+        tokio::time::sleep(PAUSE + Duration::from_secs(1)).await;
+        credential.get_token(&["scope"], None).await.unwrap();
+    });
+}
+
+/// A caller that began later, behind a lock of the SDK, would be told after the end of its request.
+#[tokio::test(start_paused = true)]
+async fn callers_wait_for_one_fetch_and_fail_together() {
+    let credential = TokenSource::Custom(Arc::new(Slow(Duration::MAX))).credential().unwrap();
+    let began = Instant::now();
+    for _ in 0..3 {
+        let error = credential.get_token(&["scope"], None).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Io), "{error}");
+    }
+    assert_eq!(began.elapsed(), PATIENCE);
+}
+
+#[test]
+fn only_a_failure_that_passes_is_one_of_the_connection() {
+    let answered = |status: u16| {
+        let answer = ErrorKind::HttpResponse { status: status.into(), error_code: None, raw_response: None };
+        let inner = azure_core::Error::with_message(answer, "from Entra");
+        azure_core::Error::with_error(ErrorKind::Credential, inner, "wrapped")
+    };
+    for (error, passes) in [
+        (answered(503), true),
+        (answered(429), true),
+        (answered(400), false),
+        (azure_core::Error::with_message(ErrorKind::Credential, "no identity"), false),
+        (azure_core::Error::with_message(ErrorKind::Io, "refused"), true),
+        (azure_core::Error::with_message(ErrorKind::Connection, "no such host"), true),
+    ] {
+        assert_eq!(is_passing(&error), passes, "{error:?}");
+    }
+}
