@@ -97,8 +97,8 @@ impl Context {
     /// does: repeat it. `serializable` transactions that complete jobs at the same time fail more often than their own rows make them.
     ///
     /// # Errors
-    /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, an earlier transaction has completed it, or the transaction is on another
-    ///   database than the queue; a copy of the database cannot be told from it.
+    /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, an earlier transaction has completed it, or the transaction (`read committed`)
+    ///   is on another database with the same queue; a copy of the database cannot be told from it.
     ///   [`is_lease_uncertain`](Error::is_lease_uncertain): that is not known, because the answer to a renewal was lost.
     /// - [`Invalid`](crate::ErrorKind::Invalid): the storage is not on PostgreSQL, or keeps a blob that this message needs elsewhere.
     /// - [`TooLarge`](crate::ErrorKind::TooLarge): the [result](Context::set_result) has more than 16 KiB, or the event has no room for a record.
