@@ -50,7 +50,7 @@ pub(crate) struct LockLimits {
     pub(crate) in_list: String,
     pub(crate) alone: String,
     until_next: String,
-    /// That of an operation that waits once.
+    /// The limit of an operation that waits once.
     pub(crate) longest: String,
 }
 

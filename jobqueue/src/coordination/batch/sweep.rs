@@ -1,7 +1,6 @@
 //! Removes the blobs of old batches.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -205,27 +204,25 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
     if let Some(note) = note {
         ledger.replace(swept, &note).await?;
     }
-    let (mut next, has_deleted) = (None::<String>, AtomicBool::new(false));
+    let is_kept = |name: &str| name == swept.name() || last.iter().any(|blob| blob.name() == name);
+    let (mut next, mut has_deleted) = (None::<String>, false);
     loop {
         let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
         // The removal of many blobs takes minutes: its program may have begun again meanwhile.
         if blobs.iter().any(|(name, blob)| is_newer(name, blob)) {
-            if has_deleted.load(Ordering::Relaxed) {
+            if has_deleted {
                 crate::log::warn!(batch = %id, "the batch began again while a sweep removed it: some of its blobs are gone, and it may never end");
             }
             return Ok(0);
         }
-        let blobs = stream::iter(blobs.into_iter().map(Ok));
+        let blobs: Vec<_> = blobs.into_iter().filter(|(name, _)| !is_kept(name)).collect();
+        has_deleted |= !blobs.is_empty();
         let delete = async |(name, _): (String, BlobProperties)| {
             let blob = BlobName::new(container()?, name)?;
-            if blob == *swept || last.contains(&&blob) {
-                return Ok(());
-            }
             let _permit = deletions.acquire().await;
-            has_deleted.store(true, Ordering::Relaxed);
             ledger.remove(&blob).await
         };
-        blobs.try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
+        stream::iter(blobs.into_iter().map(Ok)).try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
         next = following;
         if next.is_none() {
             for blob in last {
