@@ -88,6 +88,7 @@ where
 async fn effect_happens_once_although_json_cannot_express_its_result() {
     for is_step in [false, true] {
         assert_eq!(effects_with(is_step, HashMap::from([((1_u8, 2_u8), 3_u8)])).await, 1, "{is_step}");
+        assert_eq!(effects_with(is_step, f64::NAN).await, 1, "{is_step}");
         assert_eq!(effects_with(is_step, Some(f64::NAN)).await, 1, "{is_step}");
     }
 }

@@ -219,6 +219,7 @@ async fn wait_until_few_wait(client: &Client, name: &str) {
         while looks < 20 {
             let count: i64 = client.query_one(waiting, &[&name]).await.unwrap().get(0);
             looks = if count > 3 { 0 } else { looks + 1 };
+            tokio::task::yield_now().await;
         }
     })
     .await;

@@ -9,12 +9,12 @@ use jobqueue::{Context, JobError, Storage, Worker, WorkerBuilder};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::jobs::Task;
+use jobqueue_tests::running::Running;
 use jobqueue_tests::say;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::Place;
-use crate::within;
 
 const JOBS: usize = 300;
 const ROUNDS: usize = 12;
@@ -90,15 +90,11 @@ async fn each_job_has_one_effect_whatever_is_killed_when() {
         let place = place.clone();
         async move { act(&place, &ctx).await }
     };
-    within(async {
-        // The leases of the processes that were killed end after two seconds.
-        while !bench.queue.is_empty().await.unwrap() {
-            drop(
-                worker(bench.storage.clone()).handle(handler.clone()).build().unwrap().run_until_idle().await,
-            );
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    })
-    .await;
+    // The leases of the processes that were killed end after two seconds.
+    let mut last = Running::start(worker(bench.storage.clone()).handle(handler)).await;
+    while !bench.queue.is_empty().await.unwrap() {
+        drop(last.ended().await);
+    }
+    drop(last.stop().await);
     assert_eq!(bench.place.effects().await, ids);
 }

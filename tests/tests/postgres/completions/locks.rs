@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jobqueue::postgres::update_in;
-use jobqueue::storage::{ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind, UpdateMessage};
-use jobqueue::{Context, Event, JobError};
+use jobqueue::storage::{ExpiredReceipt, MessageRef, Operation, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::{Context, Event, JobError, Worker};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_tests::jobs::{Task, task};
 use tokio::sync::{Barrier, Mutex, mpsc};
@@ -216,9 +216,17 @@ async fn open_transactions_hold_up_no_renewal_of_another_lease() {
 async fn job_is_done_although_its_transaction_commits_after_its_handler() {
     let bench = Bench::new().await;
     bench.send("a").await;
-    let place = bench.place.clone();
+    let (asked, asks) = mpsc::unbounded_channel();
+    let storage = bench.storage.clone().on_event(move |event| {
+        if let Event::StorageRequest { operation, error: Some(_), .. } = event
+            && *operation == Operation::Update.as_str()
+        {
+            drop(asked.send(()));
+        }
+    });
+    let (place, asks) = (bench.place.clone(), Arc::new(Mutex::new(asks)));
     let handler = move |_: Task, ctx: Context| {
-        let place = place.clone();
+        let (place, asks) = (place.clone(), Arc::clone(&asks));
         async move {
             let (completed, is_completed) = tokio::sync::oneshot::channel();
             tokio::spawn(async move {
@@ -226,13 +234,14 @@ async fn job_is_done_although_its_transaction_commits_after_its_handler() {
                 let transaction = client.transaction().await.unwrap();
                 ctx.complete_in_postgres(&transaction).await.unwrap();
                 completed.send(()).unwrap();
-                // Nothing tells that the worker has asked twice.
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                for _ in 0..2 {
+                    within(asks.lock().await.recv()).await.unwrap();
+                }
                 transaction.commit().await.unwrap();
             });
             is_completed.await.map_err(JobError::retry)
         }
     };
-    let report = bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    let report = Worker::builder(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((report.completed, report.retried), (1, 0));
 }
