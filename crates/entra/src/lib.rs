@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// The time that the automatic choice waits for a managed identity: outside Azure no server answers.
 const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
-const SLOW: &str = "the managed identity did not answer in time, and the developer tools have no token";
+const SLOW: &str = "the managed identity did not answer in time";
 
 /// The time that a fetch has before the requests that wait for it fail. Less than the adapters have for a whole request, so that those are
 /// known not to have been sent.
@@ -146,11 +146,19 @@ impl TokenCredential for FirstThatWorks {
             Ok(Err(error)) if !is_passing(&error) => {
                 (self.tools.get_token(scopes, options).await?, Some(&self.tools))
             }
-            // Where the tools have no token either, the reason is that of the managed identity: an outage.
-            passing => match (self.tools.get_token(scopes, options).await, passing) {
-                (Ok(token), _) => (token, None),
-                (Err(_), Ok(Err(error))) => return Err(error),
-                (Err(_), _) => return Err(azure_core::Error::with_message(ErrorKind::Io, SLOW)),
+            // Where the tools have no token either, it is an outage: the managed identity may come back.
+            passing => match self.tools.get_token(scopes, options).await {
+                Ok(token) => (token, None),
+                Err(tools) => {
+                    let managed = match passing {
+                        Ok(Err(error)) => error.to_string(),
+                        _ => SLOW.to_owned(),
+                    };
+                    return Err(azure_core::Error::with_message(
+                        ErrorKind::Io,
+                        format!("{managed}; the developer tools: {tools}"),
+                    ));
+                }
             },
         };
         if let Some(chosen) = chosen {

@@ -77,6 +77,18 @@ async fn slow_managed_identity_is_asked_again() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn failures_of_a_slow_identity_and_of_the_tools_are_told_both() {
+    let credential = FirstThatWorks {
+        managed: Arc::new(Slow(Duration::from_secs(10))),
+        tools: Arc::new(Failing(AtomicU32::new(2))),
+        chosen: OnceLock::new(),
+    };
+    let error = credential.get_token(&["scope"], None).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Io), "{error}");
+    assert!(error.to_string().contains("managed identity") && error.to_string().contains("down"), "{error}");
+}
+
 /// Returns a token after ten seconds at the first call, and at once after that.
 #[derive(Debug, Default)]
 struct SlowAtFirst(AtomicU32);
