@@ -31,7 +31,7 @@ const MAX_COPY_WAITS: u32 = 24;
 const OVERDUE_GRACE: Duration = Duration::from_secs(2);
 /// The minimum time for which deliveries mark an overdue message before they skip it, in addition to the queue's visibility
 /// timeout.
-const OVERDUE_TIMEOUT: Duration = Duration::from_secs(120);
+pub(super) const OVERDUE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The addition to this time for each message in the queue: roughly the time to deliver one.
 const OVERDUE_TIMEOUT_PER_MESSAGE: Duration = Duration::from_millis(50);
 

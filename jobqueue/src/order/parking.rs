@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::hook::OVERDUE_TIMEOUT;
 use crate::delivery::LONGEST_UNRECORDED;
-use crate::group_log::{GRACE, Progress};
+use crate::group_log::Progress;
 
 /// The maximum number of waiting deliveries of one worker.
 const MAX_PARKED: usize = 1_024;
@@ -66,16 +67,16 @@ pub(super) fn longest_wait(run_time: Duration, until_idle: bool) -> Duration {
 /// Returns the delay of a message that is put back with `ahead` entries before it at its `delivery`-th delivery. The
 /// message comes back shortly before its turn if the group moves, and not much later if it does not.
 pub(super) fn put_back(ahead: usize, delivery: u32) -> Duration {
-    let near = for_each(FOR_EACH, ahead).min(GRACE);
+    let near = for_each(FOR_EACH, ahead).min(OVERDUE_TIMEOUT);
     let doubled = near.max(PUT_BACK.0).saturating_mul(1 << delivery.saturating_sub(1).min(2));
     doubled.min(PUT_BACK.1.max(near))
 }
 
 /// Returns the least delay of a message that is put back with `ahead` entries before it in a group that makes this progress: half of the time
 /// that these take at its pace, or for which it has stood still. It is found that the group goes on within half of that time. The delay needs no
-/// note in the log: the jobs behind it wait for a missing message at least twice as long, and for one that has become the first as long.
+/// note in the log: the jobs behind it wait longer for a missing message, however short the queue is.
 pub(super) fn put_back_meanwhile(progress: Progress, ahead: usize) -> Duration {
-    let longest = LONGEST_UNRECORDED.saturating_add(for_each(2 * FOR_EACH, ahead)).min(GRACE);
+    let longest = LONGEST_UNRECORDED.saturating_add(for_each(2 * FOR_EACH, ahead)).min(OVERDUE_TIMEOUT);
     (for_each(progress.pace, ahead).max(progress.stands_still) / 2).min(longest)
 }
 
@@ -92,10 +93,10 @@ mod tests {
         let waits =
             [put_back(1, 1), put_back(1, 100), put_back(400, 1), put_back(400, 3), put_back(20_000, 9)];
         assert_eq!(waits.map(|wait| wait.as_millis()), [250, 1_000, 2_000, 8_000, 100_000]);
-        assert_eq!(put_back(1_000_000, 1), GRACE);
+        assert_eq!(put_back(1_000_000, 1), OVERDUE_TIMEOUT);
         let slow = Progress { stands_still: Duration::ZERO, pace: Duration::from_secs(10) };
         let meanwhile = [1, 1_000, 10_000, 100_000].map(|ahead| put_back_meanwhile(slow, ahead).as_secs());
-        assert_eq!(meanwhile, [5, 69, 159, 300]);
+        assert_eq!(meanwhile, [5, 69, 120, 120]);
         assert!(longest_wait(Duration::from_secs(60), false) < Duration::from_secs(10));
         assert_eq!(longest_wait(Duration::from_secs(86_400), false), LONGEST_WAIT);
     }
