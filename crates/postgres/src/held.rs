@@ -1,5 +1,5 @@
 //! Operations that another transaction holds up: the deletion of the first message of a group while a message is put behind it, and a put behind a first
-//! message that is not committed.
+//! message that is not committed, and the deletion of a message that a transaction has changed.
 //!
 //! They do not hold up others in turn. A list passes them over, or waits for a moment; then each deletion, and the puts into each group, are tried alone,
 //! with nothing in hand, once a second. Each attempt needs a permit, except for the first of a put, which most often has only shared the list of another. It
@@ -73,7 +73,7 @@ pub(crate) fn next_attempt() -> Instant {
 
 /// Returns the error of an operation that was held up for as long as it may take. Nothing was changed.
 pub(crate) fn held_up(call: Call<'_>) -> StoreError {
-    let detail = "an open transaction holds up the group of the message; commit soon after a send in order";
+    let detail = "an open transaction holds up the message or its group; commit soon after a send in order or a completion";
     call.refuse(StoreErrorKind::Timeout).with_detail(detail)
 }
 

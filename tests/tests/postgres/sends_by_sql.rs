@@ -126,6 +126,19 @@ async fn delayed_job_is_hidden_and_begins_no_earlier() {
     assert_eq!(bench.queue.approximate_len().await.unwrap(), 1);
 }
 
+/// What the event says is what the time to live is compared with.
+#[tokio::test]
+async fn delay_of_a_year_is_as_long_in_the_event_as_in_the_rules() {
+    let bench = Bench::new().await;
+    bench.execute("SELECT jobqueue.put('tasks', 'task', '1', delay => '1 year')").await;
+    bench
+        .execute(
+            "DO $$ BEGIN ASSERT (SELECT (text::json->>'notbefore')::timestamptz - (text::json->>'time')::timestamptz
+            = interval '365.25 days' FROM jobqueue.message); END $$",
+        )
+        .await;
+}
+
 #[tokio::test]
 async fn wrong_arguments_are_refused_with_a_reason() {
     let bench = Bench::new().await;

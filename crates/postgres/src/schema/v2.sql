@@ -30,7 +30,7 @@ BEGIN
         WHEN put.in_order AND its_key IS NULL THEN 'a job in order needs a key'
         WHEN put.in_order AND life IS NOT NULL THEN
             'a job that is sent in order cannot have a time to live: the jobs behind it would wait for it'
-        WHEN wait IS NULL OR wait < 0 OR put.delay > interval '10 years' THEN 'a delay is 0 to 10 years'
+        WHEN wait IS NULL OR wait < 0 OR wait > 316224000000 THEN 'a delay is 0 to 10 years'
         WHEN life < 1000 OR life <= wait THEN 'the time to live must be at least 1 second and longer than the delay'
     END;
     IF wrong IS NULL THEN
@@ -38,7 +38,7 @@ BEGIN
             'specversion', '1.0', 'id', job, 'source', sender, 'type', put.kind, 'datacontenttype', 'application/json',
             'schemaversion', put.version, 'time', to_char(now, form), 'key', its_key,
             'inorder', CASE WHEN put.in_order THEN 'true' END,
-            'notbefore', CASE WHEN wait > longest_hidden THEN to_char(now + put.delay, form) END
+            'notbefore', CASE WHEN wait > longest_hidden THEN to_char(now + make_interval(secs => wait / 1000.0), form) END
         ))::text;
         -- XML, in which some storages carry texts, has no place for these two characters.
         event := replace(replace(left(attributes, -1) || ',"data":' || coalesce(put.body, 'null')::text || '}',

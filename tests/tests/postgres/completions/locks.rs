@@ -221,7 +221,7 @@ async fn job_is_done_although_its_transaction_commits_after_its_handler() {
         if let Event::StorageRequest { operation, error: Some(_), .. } = event
             && *operation == Operation::Update.as_str()
         {
-            drop(asked.send(()));
+            let _ = asked.send(());
         }
     });
     let (place, asks) = (bench.place.clone(), Arc::new(Mutex::new(asks)));
