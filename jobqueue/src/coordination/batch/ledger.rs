@@ -155,11 +155,10 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Returns whether the continuation has run. A former batch of this id may have left its mark, which has another text. An earlier version wrote
-    /// `true`, which is that of any batch.
+    /// Returns whether the continuation has run. A former batch of this id may have left its mark, which has another text, or none: an earlier
+    /// version wrote `true`.
     pub(super) async fn has_continued(&self) -> Result<bool, Error> {
         match self.read(&self.id.blob("done")?).await? {
-            Some(Value::Bool(has_continued)) => Ok(has_continued),
             Some(Value::String(mark)) => Ok(self.source().await?.is_some_and(|source| source == mark)),
             Some(_) | None => Ok(false),
         }
