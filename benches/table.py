@@ -97,7 +97,7 @@ def circumstances(figures) -> str:
     ]
     for name, system in ordered(figures["systems"]).items():
         versions = ", ".join(f"{what} {version}" for what, version in system["versions"].items())
-        syncs = figures["syncs_per_send"].get(name)
+        syncs = figures.get("syncs_per_send", {}).get(name)
         counted = "–" if syncs is None else f"{syncs:.2f}"
         lines.append(f"| {name} | {versions} | {system['durability']} | {counted} | {system['settings']} |")
     return "\n".join(lines)

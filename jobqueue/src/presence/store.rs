@@ -24,7 +24,7 @@ const RECENT: Duration = Duration::from_secs(3_600);
 /// The number of older records that are read: those of workers that write rarely, and of some that are gone.
 const MAX_OLDER: usize = 100;
 /// The most records that are shown.
-const MAX_READ: usize = 2_000;
+const MAX_SHOWN: usize = 2_000;
 /// The number of records that are read at the same time.
 const READS_AT_ONCE: usize = 32;
 
@@ -85,7 +85,7 @@ impl Records {
     /// a record for a day, it reads some only. Costs a listing, and a request for each record.
     pub async fn all(&self) -> Result<(Vec<FoundWorker>, Option<SystemTime>), Error> {
         let mut listed = self.recent().await?;
-        listed.blobs.truncate(MAX_READ);
+        listed.blobs.truncate(MAX_SHOWN);
         let reads = listed.blobs.into_iter().map(|(blob, properties)| async move {
             let read = readable(self.document(blob).read().await)?.flatten();
             Ok::<_, StoreError>(read.map(|found| {

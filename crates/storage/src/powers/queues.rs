@@ -93,7 +93,7 @@ pub trait Batches: fmt::Debug + Send + Sync + 'static {
 /// # Contract
 /// In a queue for which [`orders_groups`](Self::orders_groups) returns true, the storage delivers one message of a group at a
 /// time, and the next one only after that message was deleted, has expired, or was dead-lettered. A message that is given back
-/// stays the first of its group, whatever its delay and however its receiver ends; so does one that was put with a delay, except on Service Bus. A peek
+/// stays the first of its group, whatever its delay and however its receiver ends; so does one that was put with a delay, unless the storage gives it its position when the delay is over. A peek
 /// may show messages that wait for others of their group, after those that are visible. Without this power the framework
 /// keeps the order by a log in the blobs.
 #[async_trait]

@@ -113,6 +113,7 @@ mod tests {
         assert!(is_shard(&name("orders-s3v12")) && is_shard(&name("orders-s3v12-poison")));
         assert!(!is_shard(&name("orders-small")) && !is_shard(&name("orders-sv1")));
     }
+
     #[test]
     fn each_shard_has_a_dead_letter_queue_however_long_the_name() {
         let shard = Shard { generation: 99_999, number: 255, account: "a".to_owned() };

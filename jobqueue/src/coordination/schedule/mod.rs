@@ -62,7 +62,7 @@ pub enum CatchUp {
 /// # Summer time
 /// An expression that names hours and minutes, by lists and ranges too (`30 2,14 * * *`), fires once a day at each of its times. A time
 /// that is skipped in spring fires at the first instant after the gap, once for all times in it; a time that occurs twice in autumn fires
-/// the first time. An expression that steps through hours or minutes (`*/15 * * * *`), or names more than 1,440 times of day, follows
+/// the first time. An expression that steps through hours, minutes or seconds (`*/15 * * * *`), or names more than 1,440 times of day, follows
 /// real time: times in the gap do not exist, and times that occur twice fire twice.
 ///
 /// # Clocks
