@@ -2,8 +2,11 @@
 
 use std::process::Command;
 
-/// A part of the tests that plants each kind of fault, ends links in each way, moves the clock and looks at links.
-const SAMPLE: [&str; 4] = ["faults::", "dead_letters::", "push::credit_ends", "session_losses::a_"];
+/// The shortest of the tests that plant each kind of fault, end links in each way, move the clock and look at links.
+const SAMPLE: [&str; 4] = ["faults::", "dead_letters::a_lost_answer", "push::credit_ends", "session_losses::a_session_"];
+
+/// What they do not run: a namespace is not asked for, and a life of tokens takes its true time.
+const SKIPPED: [&str; 4] = ["--skip", "namespace::", "--skip", "token"];
 
 #[test]
 fn faults_strike_through_the_gateway_as_on_the_emulator() {
@@ -14,7 +17,7 @@ fn faults_strike_through_the_gateway_as_on_the_emulator() {
     let mut tests = Command::new(std::env::current_exe().unwrap());
     let output = tests
         .args(SAMPLE)
-        .args(["--skip", "namespace::"])
+        .args(SKIPPED)
         .env("JOBQUEUE_TEST_SERVICEBUS", "emulator")
         .output();
     let output = output.unwrap();
