@@ -1,7 +1,7 @@
 //! A job that exists if and only if a row of yours does, in one transaction of sqlx.
 //!
 //! ```text
-//! cargo run --manifest-path examples/sqlx/Cargo.toml
+//! cargo run --manifest-path examples/drivers/Cargo.toml
 //! ```
 //!
 //! Teaches to join a transaction that another library has begun: sqlx lends the handle of its connection, and `in_transaction`
