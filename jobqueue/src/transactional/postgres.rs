@@ -18,6 +18,9 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// Sends at once, within a transaction of the caller's own on the PostgreSQL database of the storage: the message exists if and only if the transaction
     /// commits. Workers of all processes are notified of the commit.
     ///
+    /// A transaction of `tokio-postgres` is passed by reference, as here; [the guide](crate::guide::postgres#the-driver-of-your-transaction) shows those of
+    /// sqlx and diesel-async.
+    ///
     /// ```no_run
     /// # use jobqueue::{Queue, QueueMessage}; use serde::{Deserialize, Serialize};
     /// # #[derive(Serialize, Deserialize, QueueMessage)]
