@@ -3,4 +3,7 @@
 //! It is the crate [`jobqueue_postgres`], whose page has its promises and limits. [The guide](crate::guide::postgres) says how to run it.
 
 #[doc(inline)]
-pub use jobqueue_postgres::{Options, create_blob_in, put_in, tokio_postgres, update_in};
+pub use jobqueue_postgres::{
+    Numbers, OpenTransaction, Options, StatementError, Value, create_blob_in, put_in, tokio_postgres,
+    update_in,
+};

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// PostgreSQL takes less than 8,000 bytes.
 const MOST_BYTES: usize = 7_000;
 
-pub(crate) const NOTIFY: &str = "SELECT pg_notify($1, $2)";
+pub(crate) const NOTIFY: &str = "SELECT 1::bigint FROM pg_notify($1, $2)";
 
 /// The sender of notifications that every process takes.
 pub(crate) const ANYBODY: &str = "-";

@@ -16,6 +16,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Connection, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::driver::{self, Numbers, StatementError};
 use crate::error::{self, Verdict};
 use crate::settings::Settings;
 use crate::tls;
@@ -253,8 +254,9 @@ impl<'c> Call<'c> {
     }
 
     /// Returns the error of a statement that failed.
-    pub(crate) fn failed(self, failure: tokio_postgres::Error) -> StoreError {
-        self.of(error::of_statement(&failure)).with_source(error::source(failure))
+    pub(crate) fn failed(self, failure: impl Into<StatementError>) -> StoreError {
+        let StatementError { verdict, source } = failure.into();
+        self.of(verdict).with_source(source)
     }
 
     /// Returns the error of a failure that was judged.
@@ -268,9 +270,43 @@ impl<'c> Call<'c> {
     /// # Errors
     /// `Protocol` if it has another type. The statement was executed.
     pub(crate) fn get<'r, T: FromSql<'r>>(self, row: &'r Row, column: usize) -> Result<T, StoreError> {
-        row.try_get(column).map_err(|error| {
-            self.refuse(StoreErrorKind::Protocol).with_ambiguous(self.is_change).with_source(error)
-        })
+        row.try_get(column).map_err(|error| self.unreadable().with_source(error))
+    }
+
+    /// Reads the rows of an answer that has numbers only.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn numbers(self, rows: &[Row]) -> Result<Vec<Numbers>, StoreError> {
+        driver::numbers(rows).map_err(|error| self.unreadable().with_source(error))
+    }
+
+    /// Reads a number of a row.
+    ///
+    /// # Errors
+    /// `Protocol` if there is none.
+    pub(crate) fn number(self, row: &Numbers, column: usize) -> Result<i64, StoreError> {
+        self.number_or_null(row, column)?.ok_or_else(|| self.unreadable())
+    }
+
+    /// Reads a number of a row that is 0 or 1.
+    ///
+    /// # Errors
+    /// As [`number`](Self::number).
+    pub(crate) fn flag(self, row: &Numbers, column: usize) -> Result<bool, StoreError> {
+        Ok(self.number(row, column)? != 0)
+    }
+
+    /// Reads a number of a row that may be `NULL`.
+    ///
+    /// # Errors
+    /// `Protocol` if the row has no such column.
+    pub(crate) fn number_or_null(self, row: &Numbers, column: usize) -> Result<Option<i64>, StoreError> {
+        row.get(column).copied().ok_or_else(|| self.unreadable())
+    }
+
+    fn unreadable(self) -> StoreError {
+        self.refuse(StoreErrorKind::Protocol).with_ambiguous(self.is_change)
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    const fn certain(kind: Kind, detail: &'static str) -> Self {
+    pub(crate) const fn certain(kind: Kind, detail: &'static str) -> Self {
         Self { kind, detail, is_uncertain: false, ends_connection: false }
     }
 
@@ -59,12 +59,14 @@ impl std::error::Error for ServerError {}
 /// Returns the cause to show with an error.
 pub(crate) fn source(error: tokio_postgres::Error) -> Box<dyn std::error::Error + Send + Sync> {
     match error.as_db_error() {
-        Some(answer) => Box::new(ServerError {
-            code: answer.code().code().to_owned(),
-            message: answer.message().to_owned(),
-        }),
+        Some(answer) => server_error(answer.code().code(), answer.message()),
         None => Box::new(error),
     }
+}
+
+/// Returns the server's own words as a cause.
+pub(crate) fn server_error(code: &str, message: &str) -> Box<dyn std::error::Error + Send + Sync> {
+    Box::new(ServerError { code: code.to_owned(), message: message.to_owned() })
 }
 
 /// Returns whether a statement ended because it had waited for a lock for as long as it may.
@@ -118,7 +120,8 @@ fn of_answer(answer: &DbError) -> Verdict {
     }
 }
 
-fn of_code(code: &SqlState) -> Verdict {
+/// Judges an error by its code.
+pub(crate) fn of_code(code: &SqlState) -> Verdict {
     let of = Verdict::certain;
     match code.code().get(..2).unwrap_or_default() {
         "57" if *code == SqlState::QUERY_CANCELED => of(Kind::Timeout, "the statement was cancelled"),
@@ -145,6 +148,11 @@ fn of_code(code: &SqlState) -> Verdict {
         "25" if *code == SqlState::IN_FAILED_SQL_TRANSACTION => {
             of(Kind::InvalidInput, "an earlier statement of the transaction has failed; roll it back")
         }
+        "25" if *code == SqlState::NO_ACTIVE_SQL_TRANSACTION => {
+            of(Kind::InvalidInput, "no transaction is open on the connection")
+        }
+        // After 25P03 and 25P04 the session is over. A driver that passes on the severity does not ask here.
+        "25" if code.code().starts_with("25P") => of(Kind::Unavailable, "the server ended the session"),
         "25" => of(Kind::Configuration, ISOLATION),
         "53" if *code == SqlState::DISK_FULL => of(Kind::Full, "nothing was written"),
         "53" => of(Kind::Throttled, "the server has no more connections or memory"),

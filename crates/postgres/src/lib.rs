@@ -51,6 +51,7 @@ mod blob;
 mod combine;
 mod connection_string;
 mod database;
+mod driver;
 mod error;
 #[cfg(test)]
 mod fake_server;
@@ -72,8 +73,9 @@ mod time;
 mod tls;
 mod transaction;
 
-/// The `tokio-postgres` whose transactions this crate accepts.
+/// The `tokio-postgres` whose transactions this crate accepts as they are.
 pub use tokio_postgres;
 
+pub use driver::{Numbers, OpenTransaction, StatementError, Value};
 pub use options::Options;
 pub use transaction::{create_blob_in, put_in, update_in};

@@ -67,6 +67,13 @@ pub(crate) struct ReceiptUse {
     pub(crate) expired: ExpiredReceipt,
 }
 
+impl ReceiptUse {
+    /// Returns whether an expired receipt is accepted.
+    pub(crate) fn is_late(&self) -> bool {
+        self.expired == ExpiredReceipt::Allow
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

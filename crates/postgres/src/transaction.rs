@@ -1,14 +1,13 @@
 //! Puts, changes and writes within the caller's own transaction.
 
 use bytes::Bytes;
-use tokio_postgres::types::Type;
-use tokio_postgres::{Row, Transaction};
 
 use crate::arrivals::{ANYBODY, NOTIFY, channel};
 use crate::blob::{CREATE, CREATE_CONTAINER, check_put};
-use crate::database::{Call, Parameter, check_schema, in_schema};
+use crate::database::{Call, check_schema, in_schema};
+use crate::driver::{Numbers, OpenTransaction, Value};
 use crate::metadata;
-use crate::queue::{LOOK, Look, Put, UPDATE, Update, reason};
+use crate::queue::{LOOK_AT_ONE, PUT_ONE, Put, UPDATE, Update, look_at_one, reason};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
@@ -16,8 +15,7 @@ use jobqueue_storage::{
     StoreErrorKind, UpdateMessage, Updated,
 };
 
-const IS_READ_COMMITTED: &str =
-    "SELECT current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')";
+const IS_READ_COMMITTED: &str = "SELECT (current_setting('transaction_isolation') IN ('read committed', 'read uncommitted'))::int::bigint";
 
 /// Adds a message within a transaction of the caller's own on the database of the store. The message exists if and only if the
 /// transaction commits, together with its other writes; workers of all processes are notified then.
@@ -54,7 +52,7 @@ const IS_READ_COMMITTED: &str =
 /// # Cancel safety
 /// If the future is dropped, the transaction may contain the message: roll it back.
 pub async fn put_in(
-    transaction: &Transaction<'_>,
+    mut transaction: impl OpenTransaction,
     schema: &str,
     queue: &QueueName,
     message: PutMessage,
@@ -62,9 +60,9 @@ pub async fn put_in(
     limits::check_put(queue, &message)?;
     let (call, messages) = (Call::new(Operation::Put, queue), [message]);
     let put = Put::new(queue, &messages, &Runtime::new());
-    let rows = query(transaction, call, schema, put.sql(), &put.values()).await?;
+    let rows = query(&mut transaction, call, schema, PUT_ONE, &put.values_of_one()).await?;
     let outcome = put.outcomes(call, &rows)?.pop().ok_or_else(|| call.refuse(StoreErrorKind::Protocol))?;
-    notify(transaction, call, schema, queue).await?;
+    notify(&mut transaction, call, schema, queue).await?;
     Ok(outcome)
 }
 
@@ -85,7 +83,7 @@ pub async fn put_in(
 /// # Cancel safety
 /// If the future is dropped, the transaction may contain the change: roll it back.
 pub async fn update_in(
-    transaction: &Transaction<'_>,
+    mut transaction: impl OpenTransaction,
     schema: &str,
     queue: &QueueName,
     message: &MessageRef,
@@ -94,20 +92,20 @@ pub async fn update_in(
     limits::check_update(queue, change)?;
     let call = Call::new(Operation::Update, queue);
     let update = Update::new(queue, message, change, &Runtime::new());
-    let rows = query(transaction, call, schema, UPDATE, &update.values()).await?;
+    let rows = query(&mut transaction, call, schema, UPDATE, &update.values()).await?;
     if let Some((updated, is_earlier)) = update.outcome(call, &rows)? {
         if is_earlier {
-            notify(transaction, call, schema, queue).await?;
+            notify(&mut transaction, call, schema, queue).await?;
         }
         return Ok(updated);
     }
-    let rows = query(transaction, call, schema, IS_READ_COMMITTED, &[]).await?;
-    if !rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
+    let rows = query(&mut transaction, call, schema, IS_READ_COMMITTED, &[]).await?;
+    if !rows.first().is_some_and(|row| call.flag(row, 0).unwrap_or(false)) {
         let detail = "the message may have changed since the transaction began; repeat the transaction";
         return Err(call.refuse(StoreErrorKind::Unavailable).with_detail(detail));
     }
-    let refused = [update.offered];
-    let rows = query(transaction, call, schema, LOOK, &Look::new(queue, &refused).values()).await?;
+    let rows =
+        query(&mut transaction, call, schema, LOOK_AT_ONE, &look_at_one(queue, &update.offered)).await?;
     let reason = rows.first().and_then(|row| reason(call, queue, row, Some(update.visibility)));
     Err(reason.unwrap_or_else(|| call.refuse(StoreErrorKind::PopReceiptMismatch)))
 }
@@ -121,7 +119,7 @@ pub async fn update_in(
 /// # Cancel safety
 /// As for [`put_in`].
 pub async fn create_blob_in(
-    transaction: &Transaction<'_>,
+    mut transaction: impl OpenTransaction,
     schema: &str,
     blob: &BlobName,
     data: Bytes,
@@ -134,36 +132,40 @@ pub async fn create_blob_in(
         return Err(call.refuse(StoreErrorKind::InvalidInput).with_detail(detail));
     }
     let (container, name) = (blob.container().as_str(), blob.name());
-    let (metadata, content) = (metadata::to_text(&options.metadata), &data[..]);
-    let values: [Parameter<'_>; 4] =
-        [(&container, Type::TEXT), (&name, Type::TEXT), (&metadata, Type::TEXT), (&content, Type::BYTEA)];
-    query(transaction, call, schema, CREATE_CONTAINER, &values[..1]).await?;
-    let rows = query(transaction, call, schema, CREATE, &values).await?;
+    let metadata = metadata::to_text(&options.metadata);
+    let values = [
+        Value::Text(Some(container)),
+        Value::Text(Some(name)),
+        Value::Text(Some(&metadata)),
+        Value::Bytes(Some(&data)),
+    ];
+    query(&mut transaction, call, schema, CREATE_CONTAINER, &values[..1]).await?;
+    let rows = query(&mut transaction, call, schema, CREATE, &values).await?;
     rows.first().map(drop).ok_or_else(|| call.refuse(StoreErrorKind::BlobAlreadyExists))
 }
 
 /// Notifies the workers of all processes when the transaction commits.
 async fn notify(
-    transaction: &Transaction<'_>,
+    transaction: &mut impl OpenTransaction,
     call: Call<'_>,
     schema: &str,
     queue: &QueueName,
 ) -> Result<(), StoreError> {
     let (channel, payload) = (channel(schema), format!("{ANYBODY} {queue}"));
-    let values = [(&channel as _, Type::TEXT), (&payload as _, Type::TEXT)];
+    let values = [Value::Text(Some(&channel)), Value::Text(Some(&payload))];
     query(transaction, call, schema, NOTIFY, &values).await.map(drop)
 }
 
 /// Runs a statement in the schema, whose name comes from the caller.
 async fn query(
-    transaction: &Transaction<'_>,
+    transaction: &mut impl OpenTransaction,
     call: Call<'_>,
     schema: &str,
     text: &str,
-    values: &[Parameter<'_>],
-) -> Result<Vec<Row>, StoreError> {
+    values: &[Value<'_>],
+) -> Result<Vec<Numbers>, StoreError> {
     check_schema(schema).map_err(|detail| call.refuse(StoreErrorKind::InvalidInput).with_detail(detail))?;
-    let rows = transaction.query_typed(&in_schema(text, schema), values).await;
+    let rows = transaction.query(&in_schema(text, schema), values).await;
     // Whatever has happened to it, the transaction is not committed.
     rows.map_err(|error| call.failed(error).with_ambiguous(false))
 }

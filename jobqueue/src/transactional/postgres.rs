@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use jobqueue_postgres::tokio_postgres::Transaction;
-use jobqueue_postgres::{create_blob_in, put_in, update_in};
+use jobqueue_postgres::{OpenTransaction, create_blob_in, put_in, update_in};
 use tokio::time::{Instant, sleep};
 
 use super::{invalid, refuse_announced};
@@ -18,6 +17,9 @@ use crate::storage::{StoreErrorKind, TransactionPlace};
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// Sends at once, within a transaction of the caller's own on the PostgreSQL database of the storage: the message exists if and only if the transaction
     /// commits. Workers of all processes are notified of the commit.
+    ///
+    /// A transaction of `tokio-postgres` is passed by reference, as here; [the guide](crate::guide::postgres#the-driver-of-your-transaction) shows those of
+    /// sqlx and diesel-async.
     ///
     /// ```no_run
     /// # use jobqueue::{Queue, QueueMessage}; use serde::{Deserialize, Serialize};
@@ -51,7 +53,7 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     ///
     /// # Cancel safety
     /// If the future is dropped, the transaction may contain the message: roll it back.
-    pub async fn in_postgres(self, transaction: &Transaction<'_>) -> Result<Sent, Error> {
+    pub async fn in_postgres(self, transaction: impl OpenTransaction) -> Result<Sent, Error> {
         let (queue, message, options, below) = self.into_parts();
         let core = queue.core();
         if below.is_some() {
@@ -111,15 +113,16 @@ impl Context {
     ///
     /// # Cancel safety
     /// If the future is dropped, the transaction may contain the end of the job: roll it back.
-    pub async fn complete_in_postgres(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
+    pub async fn complete_in_postgres(&self, mut transaction: impl OpenTransaction) -> Result<(), Error> {
         let core = &self.leased_job().core;
         let schema = TransactionSchema::of(core)?;
         let mut end = self.end_in_transaction()?;
         for (name, data, put) in std::mem::take(&mut end.blobs) {
-            create_blob_in(transaction, schema.for_blob()?, &name, data, put).await?;
+            create_blob_in(&mut transaction, schema.for_blob()?, &name, data, put).await?;
         }
         loop {
-            let answer = update_in(transaction, &schema.name, &core.name, end.message(), &end.change).await;
+            let answer =
+                update_in(&mut transaction, &schema.name, &core.name, end.message(), &end.change).await;
             match end.answered(answer)? {
                 Some(pause) => sleep(pause).await,
                 None => return Ok(()),
@@ -149,7 +152,11 @@ impl Context {
     ///
     /// # Cancel safety
     /// If the future is dropped, the transaction may contain the record: roll it back.
-    pub async fn once_in_postgres(&self, transaction: &Transaction<'_>, key: &str) -> Result<bool, Error> {
+    pub async fn once_in_postgres(
+        &self,
+        transaction: impl OpenTransaction,
+        key: &str,
+    ) -> Result<bool, Error> {
         let schema = TransactionSchema::of(&self.leased_job().core)?;
         let (name, put) = self.record_in_transaction(key)?;
         let record = Bytes::from_static(b"true");
@@ -163,7 +170,7 @@ impl Context {
 /// Stores a message: its payload's blob, then the message.
 async fn send(
     core: &QueueCore,
-    transaction: &Transaction<'_>,
+    mut transaction: impl OpenTransaction,
     mut prepared: send::Prepared,
 ) -> Result<Sent, Error> {
     let started = Instant::now();
@@ -171,7 +178,7 @@ async fn send(
     refuse_announced(&prepared)?;
     if let Some((reference, data)) = prepared.blob.as_deref() {
         let (name, put) = core.claim_checks.blob(reference, prepared.expires)?;
-        create_blob_in(transaction, schema.for_blob()?, &name, data.clone(), put).await?;
+        create_blob_in(&mut transaction, schema.for_blob()?, &name, data.clone(), put).await?;
     }
     let outcome = put_in(transaction, &schema.name, &core.name, prepared.take_put()).await?;
     Ok(send::sent_in_transaction(core, prepared, started, outcome.message))

@@ -7,6 +7,7 @@ use tokio_postgres::types::Type;
 use super::refusal::{LOOK, Look, reason};
 use super::update::{UPDATE_FREE, Update};
 use crate::database::{Call, Database};
+use crate::driver::Value;
 use crate::error;
 use crate::receipt::{Presented, ReceiptUse};
 use crate::store::Store;
@@ -149,8 +150,9 @@ pub(super) async fn update(
 ) -> Result<(Updated, bool), StoreError> {
     let call = Call::new(Operation::Update, queue);
     let update = Update::new(queue, message, change, &store.runtime);
-    let rows = store.database.query(call, UPDATE_FREE, &update.values()).await?;
-    if let Some(updated) = update.outcome(call, &rows)? {
+    let values = update.values();
+    let rows = store.database.query(call, UPDATE_FREE, &values.each_ref().map(Value::parameter)).await?;
+    if let Some(updated) = update.outcome(call, &call.numbers(&rows)?)? {
         return Ok(updated);
     }
     let (refused, visibility) = ([update.offered], Some(update.visibility));
@@ -173,7 +175,8 @@ async fn reasons(
         return Vec::new();
     }
     let look = Look::new(queue, refused);
-    match database.query(call, LOOK, &look.values()).await {
+    let rows = database.query(call, LOOK, &look.values()).await;
+    match rows.and_then(|rows| call.numbers(&rows)) {
         Ok(rows) => rows.iter().map(|row| reason(call, queue, row, visibility)).collect(),
         // Nothing was changed: the failure of this look is certain.
         Err(error) => error.with_ambiguous(false).for_each(refused.len()).map(Some).collect(),

@@ -11,6 +11,6 @@ mod shared;
 mod store;
 mod update;
 
-pub(crate) use put::Put;
-pub(crate) use refusal::{LOOK, Look, reason};
+pub(crate) use put::{PUT_ONE, Put};
+pub(crate) use refusal::{LOOK_AT_ONE, look_at_one, reason};
 pub(crate) use update::{UPDATE, Update};

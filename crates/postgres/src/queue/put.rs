@@ -1,10 +1,10 @@
 //! Adds messages.
 
 use sha2::{Digest, Sha256};
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::database::{Call, Database, Parameter};
+use crate::driver::{Numbers, Value};
 use crate::receipt;
 use crate::time::{to_instant, to_millis};
 use jobqueue_storage::runtime::Runtime;
@@ -28,6 +28,10 @@ const PUT_IN_GROUPS: &str = "WITH at AS MATERIALIZED (
                 WITH ORDINALITY AS m (receipt, delay, ttl, text, group_hash, number) ORDER BY group_hash NULLS FIRST, number) AS m,
             LATERAL jobqueue.put_row(at.id, m.group_hash, m.receipt, m.delay, m.ttl, m.text) AS p
     ) SELECT message_id, message_time FROM put ORDER BY number";
+
+/// Adds the only message of a list, and waits for a transaction that holds up its group.
+pub(crate) const PUT_ONE: &str = "SELECT p.message_id, p.message_time
+    FROM jobqueue.queue q, LATERAL jobqueue.put_row(q.id, $2, $3, $4, $5, $6) AS p WHERE q.name = $1";
 
 /// The statement that adds a list of messages.
 pub(crate) struct Put<'m> {
@@ -58,13 +62,26 @@ impl<'m> Put<'m> {
         Self { lock_limit: Some(lock_limit), ..self }
     }
 
+    /// Returns the values of [`PUT_ONE`].
+    pub(crate) fn values_of_one(&self) -> [Value<'_>; 6] {
+        let group = self.groups.first().and_then(Option::as_deref);
+        [
+            Value::Text(Some(self.queue)),
+            Value::Bytes(group),
+            Value::Bytes(self.receipts.first().map(Vec::as_slice)),
+            Value::Number(self.delays.first().copied()),
+            Value::Number(self.ttls.first().copied().flatten()),
+            Value::Text(self.texts.first().copied()),
+        ]
+    }
+
     /// Returns the statement, which adds all messages or none.
-    pub(crate) fn sql(&self) -> &'static str {
+    fn sql(&self) -> &'static str {
         if self.has_groups() { PUT_IN_GROUPS } else { PUT }
     }
 
     /// Returns the values of the statement.
-    pub(crate) fn values(&self) -> Vec<Parameter<'_>> {
+    fn values(&self) -> Vec<Parameter<'_>> {
         let mut values: Vec<Parameter<'_>> = vec![
             (&self.queue, Type::TEXT),
             (&self.receipts, Type::BYTEA_ARRAY),
@@ -83,15 +100,15 @@ impl<'m> Put<'m> {
     ///
     /// # Errors
     /// `QueueNotFound` if there is no such queue.
-    pub(crate) fn outcomes(&self, call: Call<'_>, rows: &[Row]) -> Result<Vec<PutOutcome>, StoreError> {
+    pub(crate) fn outcomes(&self, call: Call<'_>, rows: &[Numbers]) -> Result<Vec<PutOutcome>, StoreError> {
         if rows.is_empty() {
             return Err(call.refuse(StoreErrorKind::QueueNotFound));
         }
         if rows.len() != self.receipts.len() {
             return Err(call.refuse(StoreErrorKind::Protocol).with_ambiguous(true));
         }
-        let outcome = |(row, number): (&Row, usize)| {
-            let (id, at): (i64, i64) = (call.get(row, 0)?, call.get(row, 1)?);
+        let outcome = |(row, number): (&Numbers, usize)| {
+            let (id, at) = (call.number(row, 0)?, call.number(row, 1)?);
             let message = receipt::message_ref(id, &self.receipts[number]);
             let outcome = PutOutcome::new(message, to_instant(at), to_instant(at + self.delays[number]));
             Ok(outcome.with_expires(self.ttls[number].map(|ttl| to_instant(at + ttl))))
@@ -104,7 +121,8 @@ impl<'m> Put<'m> {
         database: &Database,
         call: Call<'_>,
     ) -> Result<Vec<PutOutcome>, StoreError> {
-        self.outcomes(call, &database.query(call, self.sql(), &self.values()).await?)
+        let rows = database.query(call, self.sql(), &self.values()).await?;
+        self.outcomes(call, &call.numbers(&rows)?)
     }
 
     fn has_groups(&self) -> bool {

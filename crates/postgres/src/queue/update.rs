@@ -1,13 +1,11 @@
 //! Changes a leased message.
 
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
-
-use crate::database::{Call, Parameter};
+use crate::database::Call;
+use crate::driver::{Numbers, Value};
 use crate::receipt::{self, Presented, ReceiptUse};
 use crate::time::{to_instant, to_millis};
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{ExpiredReceipt, MessageRef, QueueName, StoreError, UpdateMessage, Updated};
+use jobqueue_storage::{MessageRef, QueueName, StoreError, UpdateMessage, Updated};
 
 /// Builds a statement that changes the visibility of message $2 to $4 milliseconds from now, and gives it the receipt $5 and the state $6. $8
 /// accepts an expired receipt. What is refused is not locked, unless the
@@ -24,7 +22,7 @@ macro_rules! update {
             ") UPDATE jobqueue.message m
                 SET visible_at = jobqueue.writing() + $4, receipt = $5, lease = $6, text = coalesce($7, m.text)
                 FROM held w WHERE m.id = w.id
-                RETURNING m.visible_at, m.visible_at < w.visible_at OR $4 = 0"
+                RETURNING m.visible_at, (m.visible_at < w.visible_at OR $4 = 0)::int::bigint"
         )
     };
 }
@@ -36,8 +34,8 @@ pub(crate) const UPDATE_FREE: &str = update!(" SKIP LOCKED");
 pub(crate) const UPDATE: &str = update!("");
 
 /// The values of `lease` for a message whose lease goes on, and for one that its holder has put back.
-const LEASED: i16 = 1;
-const PUT_BACK: i16 = 2;
+const LEASED: i64 = 1;
+const PUT_BACK: i64 = 2;
 
 /// The statement that changes a message.
 pub(crate) struct Update<'m> {
@@ -46,9 +44,8 @@ pub(crate) struct Update<'m> {
     pub(crate) visibility: i64,
     former: Vec<u8>,
     receipt: Vec<u8>,
-    state: i16,
+    state: i64,
     text: Option<&'m str>,
-    is_late: bool,
 }
 
 impl<'m> Update<'m> {
@@ -67,21 +64,20 @@ impl<'m> Update<'m> {
             receipt: receipt::random(runtime).to_vec(),
             state: if change.ends_lease { PUT_BACK } else { LEASED },
             text: change.text.as_deref(),
-            is_late: change.expired == ExpiredReceipt::Allow,
         }
     }
 
     /// Returns the values of the statement.
-    pub(crate) fn values(&self) -> [Parameter<'_>; 8] {
+    pub(crate) fn values(&self) -> [Value<'_>; 8] {
         [
-            (&self.queue, Type::TEXT),
-            (&self.offered.presented.row, Type::INT8),
-            (&self.former, Type::BYTEA),
-            (&self.visibility, Type::INT8),
-            (&self.receipt, Type::BYTEA),
-            (&self.state, Type::INT2),
-            (&self.text, Type::TEXT),
-            (&self.is_late, Type::BOOL),
+            Value::Text(Some(self.queue)),
+            Value::Number(Some(self.offered.presented.row)),
+            Value::Bytes(Some(&self.former)),
+            Value::Number(Some(self.visibility)),
+            Value::Bytes(Some(&self.receipt)),
+            Value::Number(Some(self.state)),
+            Value::Text(self.text),
+            Value::Flag(self.offered.is_late()),
         ]
     }
 
@@ -89,10 +85,10 @@ impl<'m> Update<'m> {
     pub(crate) fn outcome(
         &self,
         call: Call<'_>,
-        rows: &[Row],
+        rows: &[Numbers],
     ) -> Result<Option<(Updated, bool)>, StoreError> {
         let Some(row) = rows.first() else { return Ok(None) };
-        let updated = Updated::new(receipt::expose(&self.receipt), to_instant(call.get(row, 0)?));
-        Ok(Some((updated, call.get(row, 1)?)))
+        let updated = Updated::new(receipt::expose(&self.receipt), to_instant(call.number(row, 0)?));
+        Ok(Some((updated, call.flag(row, 1)?)))
     }
 }

@@ -13,7 +13,7 @@ const MOST_FILES: usize = 5;
 const FLOORS: &[&[&str]] = &[
     &["jobqueue-derive", "jobqueue-entra", "jobqueue-storage"],
     &["jobqueue-azure", "jobqueue-message", "jobqueue-postgres", "jobqueue-servicebus", "jobqueue-sqlite"],
-    &["jobqueue"],
+    &["jobqueue", "jobqueue-postgres-drivers"],
     &["jobqueue-admin", "jobqueue-conformance", "jobqueue-opentelemetry", "jobqueue-testing"],
     &["jobqueue-dashboard"],
     &["jobqueue-cli"],

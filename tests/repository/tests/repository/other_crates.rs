@@ -74,16 +74,16 @@ fn all_databases_of_one_program_resolve_together() {
 
 /// The example is a workspace of its own, since sqlx bounds the version of SQLite.
 #[test]
-fn transaction_of_sqlx_takes_a_job() {
-    let folder = crate::root().join("examples/sqlx");
+fn transaction_of_sqlx_takes_a_job_and_its_end() {
+    let folder = crate::root().join("examples/drivers");
     let run = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--locked"])
         .current_dir(&folder)
-        .env("CARGO_TARGET_DIR", crate::root().join("target/sqlx"))
+        .env("CARGO_TARGET_DIR", crate::root().join("target"))
         .output()
         .unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let source = crate::read("examples/sqlx/src/main.rs");
+    let source = crate::read("examples/drivers/src/bin/sqlite.rs");
     let promised = source.split("//! ```text\n").nth(2).unwrap().split("//! ```").next().unwrap();
     assert_eq!(String::from_utf8(run.stdout).unwrap(), promised.replace("//! ", ""));
 }
