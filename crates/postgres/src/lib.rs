@@ -49,8 +49,11 @@ mod advice;
 mod arrivals;
 mod blob;
 mod combine;
+mod connect;
 mod connection_string;
 mod database;
+#[cfg(feature = "entra")]
+mod entra;
 mod error;
 #[cfg(test)]
 mod fake_server;

@@ -8,6 +8,7 @@ mod arrivals;
 mod blobs;
 mod completions;
 mod crashes;
+mod entra;
 mod failures;
 mod groups;
 mod locks;
