@@ -23,6 +23,7 @@ impl Storage {
     /// | `QueueEndpoint=…;BlobEndpoint=…;SharedAccessSignature=…` | an Azure Storage account, by SAS | `azure` |
     /// | `https://ACCOUNT.queue.core.windows.net` | an Azure Storage account, by Entra ID | `azure` |
     /// | `postgres://USER:PASSWORD@HOST:PORT/DATABASE` | a PostgreSQL database, shared by any number of machines; its tables are created if missing | `postgres` |
+    /// | `postgres://USER@HOST/DATABASE?sslmode=verify-full&credential=entra` | the same, by Entra ID | `postgres-entra` |
     /// | `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…;Blobs=STRING` | queues of Azure Service Bus, with the blobs of the storage that `STRING` names; `Blobs` is the last setting | `servicebus` |
     /// | `Endpoint=sb://NAMESPACE.servicebus.windows.net;Blobs=STRING` | the same, by Entra ID | `servicebus` |
     ///

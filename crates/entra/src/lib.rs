@@ -1,8 +1,8 @@
 //! The sources of Entra ID tokens, for the adapters of `jobqueue` to services of Azure.
 //!
 //! The crate knows credentials and tokens. It knows nothing of storages: an adapter asks a [`TokenSource`] for a credential, and
-//! sends the token in its own way. Applications use the options of the adapters, `jobqueue::azure::Options` and
-//! `jobqueue::servicebus::Options`.
+//! sends the token in its own way. Applications use the options of the adapters: those of `jobqueue::azure`,
+//! `jobqueue::servicebus` and `jobqueue::postgres`.
 
 #![forbid(unsafe_code)]
 

@@ -18,11 +18,19 @@ const DEFAULTS: &str = "keepalives_idle=60&keepalives_interval=10&keepalives_ret
 const MALFORMED: &str = "the connection string is malformed, or has a setting or a value that is not supported; characters such as `@`, `/`, `?` \
     and `#` in a password are written `%40`, `%2F`, `%3F` and `%23`";
 
+/// The settings of a connection string.
+pub(crate) struct Parsed {
+    pub(crate) config: Config,
+    pub(crate) tls: Tls,
+    /// True if passwords are tokens of Entra ID.
+    pub(crate) uses_entra: bool,
+}
+
 /// Parses a connection string. What it lacks is taken from the variables.
 ///
 /// # Errors
 /// A sentence that names a setting, and never has a value.
-pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<(Config, Tls), String> {
+pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, String> {
     let is_url = text.starts_with("postgres://") || text.starts_with("postgresql://");
     if !is_url {
         return Err("the connection string does not begin with `postgres://`".to_owned());
@@ -54,7 +62,7 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<(Config, Tls)
         }
     };
     config.ssl_mode(mode);
-    Ok((config, tls))
+    Ok(Parsed { config, tls, uses_entra: own.uses_entra })
 }
 
 /// Returns whether a character of a password was not encoded: `tokio-postgres` takes all up to the first `@` for the role and its password, and
@@ -70,6 +78,7 @@ struct Own {
     mode: Option<String>,
     root: Option<String>,
     has_attributes: bool,
+    uses_entra: bool,
 }
 
 /// Takes these settings out of a connection string, and adds the defaults of others.
@@ -83,6 +92,8 @@ fn split(text: &str) -> Result<(String, Own), String> {
             Some(("sslrootcert", value)) => {
                 own.root = Some(decode(value).ok_or("`sslrootcert` is malformed")?)
             }
+            Some(("credential", "entra")) => own.uses_entra = true,
+            Some(("credential", _)) => return Err("`credential` is not entra".to_owned()),
             Some(("sslcert" | "sslkey" | "sslpassword", _)) => {
                 return Err("certificates of clients (`sslcert`, `sslkey`) are not supported".to_owned());
             }
@@ -228,6 +239,10 @@ mod tests {
         None
     }
 
+    fn refused(text: &str) -> String {
+        parse(text, &none).err().expect("it is refused")
+    }
+
     #[test]
     fn sslmode_means_what_it_does_in_libpq() {
         let root = Some(PathBuf::from("/a b.pem"));
@@ -247,11 +262,12 @@ mod tests {
                 Tls::Full(root),
             ),
         ] {
-            let (config, found) = parse(&format!("postgres://u@h/d{query}"), &none).unwrap();
+            let Parsed { config, tls: found, .. } =
+                parse(&format!("postgres://u@h/d{query}"), &none).unwrap();
             assert_eq!((config.get_ssl_mode(), found), (mode, tls), "{query}");
             assert_eq!(config.get_dbname(), Some("d"));
         }
-        assert!(parse("postgres://u@h/d?sslmode=full", &none).unwrap_err().contains("sslmode"));
+        assert!(refused("postgres://u@h/d?sslmode=full").contains("sslmode"));
     }
 
     #[test]
@@ -266,14 +282,15 @@ mod tests {
             "PGOPTIONS" => Some("-c statement_timeout=7".to_owned()),
             _ => None,
         };
-        let (config, tls) = parse("postgres://", &variable).unwrap();
+        let Parsed { config, tls, .. } = parse("postgres://", &variable).unwrap();
         assert_eq!(config.get_hosts(), [Host::Tcp("db".to_owned())]);
         assert_eq!(config.get_ports(), [6432]);
         assert_eq!((config.get_user(), config.get_dbname()), (Some("app"), Some("shop")));
         assert_eq!(config.get_password(), Some(&b"secret"[..]));
         assert_eq!(tls, Tls::Full(None));
         assert_eq!(config.get_options(), Some("-c statement_timeout=7"));
-        let (config, _) = parse("postgres://other:p@host:1/d?options=-c%20a%3Db", &variable).unwrap();
+        let Parsed { config, .. } =
+            parse("postgres://other:p@host:1/d?options=-c%20a%3Db", &variable).unwrap();
         assert_eq!(config.get_options(), Some("-c a=b"));
         assert_eq!((config.get_user(), config.get_ports()), (Some("other"), &[1][..]));
         assert_eq!(config.get_password(), Some(&b"p"[..]));
@@ -282,18 +299,20 @@ mod tests {
     /// Load balancers forget a connection that is idle for some minutes without a word.
     #[test]
     fn dead_connections_are_noticed_unless_the_string_says_otherwise() {
-        let (config, _) = parse("postgres://h/d", &none).unwrap();
+        let Parsed { config, .. } = parse("postgres://h/d", &none).unwrap();
         assert_eq!(config.get_keepalives_idle(), Duration::from_secs(60));
         assert!(config.get_tcp_user_timeout().is_some_and(|limit| *limit <= Duration::from_secs(10)));
-        let (config, _) = parse("postgres://h/d?tcp_user_timeout=90&keepalives_idle=7200", &none).unwrap();
+        let Parsed { config, .. } =
+            parse("postgres://h/d?tcp_user_timeout=90&keepalives_idle=7200", &none).unwrap();
         assert_eq!(config.get_keepalives_idle(), Duration::from_secs(7200));
         assert_eq!(config.get_tcp_user_timeout(), Some(&Duration::from_secs(90)));
     }
 
     #[test]
     fn of_several_hosts_the_one_that_can_be_written_is_used() {
-        let attributes =
-            |text: &str, variable: Variables<'_>| parse(text, variable).unwrap().0.get_target_session_attrs();
+        let attributes = |text: &str, variable: Variables<'_>| {
+            parse(text, variable).unwrap().config.get_target_session_attrs()
+        };
         let any = |name: &str| (name == "PGTARGETSESSIONATTRS").then(|| "any".to_owned());
         let primary = |name: &str| (name == "PGTARGETSESSIONATTRS").then(|| "primary".to_owned());
         assert_eq!(attributes("postgres://h/d", &none), TargetSessionAttrs::Any);
@@ -317,14 +336,15 @@ mod tests {
             "postgres://u:pass?hunter2@h/d",
             "postgres://h/d?application_name=hunter2@b",
         ] {
-            let error = parse(wrong, &none).unwrap_err();
+            let error = refused(wrong);
             assert!(!error.contains("hunter2") && !error.contains("word@"), "{error}");
         }
     }
 
     #[test]
     fn encoded_characters_are_taken_as_they_are() {
-        let (config, _) = parse("postgres://u%40x:p%40ss@h/d%40b?application_name=a@b", &none).unwrap();
+        let Parsed { config, .. } =
+            parse("postgres://u%40x:p%40ss@h/d%40b?application_name=a@b", &none).unwrap();
         assert_eq!(config.get_user(), Some("u@x"));
         assert_eq!(config.get_password(), Some(&b"p@ss"[..]));
         assert_eq!(config.get_dbname(), Some("d@b"));
@@ -344,10 +364,10 @@ mod tests {
             let variable = |name: &str| (name == variable_name).then(|| place.to_str().unwrap().to_owned());
             for (mode, expected) in [(0o600, Some(&b"secret"[..])), (0o640, None), (0o604, None)] {
                 std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-                let (config, _) = parse("postgres://u@h/d", &variable).unwrap();
+                let Parsed { config, .. } = parse("postgres://u@h/d", &variable).unwrap();
                 assert_eq!(config.get_password(), expected, "{variable_name} {mode:o}");
             }
-            let (config, _) = parse("postgres://u:own@h/d", &variable).unwrap();
+            let Parsed { config, .. } = parse("postgres://u:own@h/d", &variable).unwrap();
             assert_eq!(config.get_password(), Some(&b"own"[..]));
         }
     }

@@ -8,14 +8,16 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime as PoolRuntime};
+use deadpool::Runtime as PoolRuntime;
+use deadpool::managed::PoolError;
 use scopeguard::{ScopeGuard, guard};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
+use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type};
-use tokio_postgres::{Client, Connection, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::connect::{ConnectError, Connector, Object, Pool};
 use crate::driver::{self, Numbers, StatementError};
 use crate::error::{self, Verdict};
 use crate::settings::Settings;
@@ -35,7 +37,6 @@ pub(crate) type Parameter<'v> = (&'v (dyn ToSql + Sync), Type);
 /// The database of a store.
 pub(crate) struct Database {
     pool: Pool,
-    tls: MakeRustlsConnect,
     settings: Settings,
     runtime: Runtime,
 }
@@ -56,13 +57,12 @@ impl Database {
     /// `Configuration`, which is not expected: this handle uses the same settings.
     pub(crate) fn again(&self, max_connections: usize) -> Result<Self, StoreError> {
         let settings = Settings { max_connections, ..self.settings.clone() };
-        Self::with_tls(settings, self.tls.clone(), self.runtime.clone())
+        Self::with_tls(settings, self.connector().tls.clone(), self.runtime.clone())
     }
 
     fn with_tls(settings: Settings, tls: MakeRustlsConnect, runtime: Runtime) -> Result<Self, StoreError> {
-        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(settings.config.clone(), tls.clone(), config);
-        let pool = Pool::builder(manager)
+        let connector = Connector::new(&settings, tls, runtime.clone());
+        let pool = Pool::builder(connector)
             .max_size(settings.max_connections)
             .wait_timeout(Some(settings.timeout))
             .create_timeout(Some(settings.timeout))
@@ -72,7 +72,7 @@ impl Database {
                 StoreError::new(StoreErrorKind::Configuration, "open storage", &settings.description)
                     .with_source(error)
             })?;
-        Ok(Self { pool, tls, settings, runtime })
+        Ok(Self { pool, settings, runtime })
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -88,11 +88,23 @@ impl Database {
         in_schema(text, &self.settings.schema)
     }
 
-    /// Opens a connection that does not belong to the pool.
-    pub(crate) async fn connect(
-        &self,
-    ) -> Result<(Client, Connection<Socket, tls::Stream>), tokio_postgres::Error> {
-        self.settings.config.connect(self.tls.clone()).await
+    /// Returns what opens connections, also such that do not belong to the pool.
+    pub(crate) fn connector(&self) -> &Connector {
+        self.pool.manager()
+    }
+
+    /// Returns the error of a connection that could not be opened.
+    pub(crate) fn not_connected(&self, call: Call<'_>, failure: ConnectError) -> StoreError {
+        match failure {
+            ConnectError::Password(cause) => {
+                let detail = "there is no password for a new connection";
+                call.refuse(cause.kind()).with_detail(detail).with_source(cause)
+            }
+            ConnectError::Server(failure) => {
+                let verdict = error::of_connection(&failure, self.settings.sends_tokens);
+                call.of(verdict).with_source(error::source(failure))
+            }
+        }
     }
 
     /// Returns a connection of the pool. Unless it is [given back](give_back), it is closed when it is dropped: its statement has no answer, and
@@ -101,12 +113,9 @@ impl Database {
         &self,
         call: Call<'_>,
     ) -> Result<ScopeGuard<Object, impl FnOnce(Object) + '_>, StoreError> {
-        let client = self.pool.get().await.map_err(|failure| {
-            let error = call.of(error::of_pool(&failure));
-            match failure {
-                deadpool_postgres::PoolError::Backend(cause) => error.with_source(error::source(cause)),
-                _ => error,
-            }
+        let client = self.pool.get().await.map_err(|failure| match failure {
+            PoolError::Backend(failure) => self.not_connected(call, failure),
+            failure => call.of(error::of_pool(&failure)),
         })?;
         Ok(guard(client, |client| self.abandon(client)))
     }
@@ -117,7 +126,7 @@ impl Database {
         if client.is_closed() {
             return;
         }
-        let (token, tls) = (client.cancel_token(), self.tls.clone());
+        let (token, tls) = (client.cancel_token(), self.connector().tls.clone());
         if let Ok(handle) = Handle::try_current() {
             self.runtime.spawn_on(&handle, async move {
                 // Without it the statement goes on, as its result says: it may have been executed.

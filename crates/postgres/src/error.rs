@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use deadpool_postgres::{PoolError, TimeoutType};
+use deadpool::managed::{PoolError, TimeoutType};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
@@ -15,6 +15,10 @@ use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
 pub(crate) const ISOLATION: &str = "transactions of the role are not `read committed`, which the order of groups needs; \
     `ALTER ROLE … SET default_transaction_isolation = 'read committed'`, or append \
     `options=-c%20default_transaction_isolation%3Dread%5C%20committed` to the connection string";
+
+/// The advice where a token is refused.
+const TOKEN_REFUSED: &str = "the server refused the token of Entra ID: it must accept them, and the role in the connection string must be one that \
+    was made for this identity, by `pgaadauth_create_principal`";
 
 /// The judgement of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,22 +95,24 @@ pub(crate) fn of_statement(error: &tokio_postgres::Error) -> Verdict {
     }
 }
 
-/// Judges the failure to get a connection. Nothing was sent.
-pub(crate) fn of_pool(error: &PoolError) -> Verdict {
+/// Judges the failure to get a connection, but for an attempt to open one that has failed. Nothing was sent.
+pub(crate) fn of_pool<E>(error: &PoolError<E>) -> Verdict {
     match error {
         PoolError::Timeout(TimeoutType::Wait) => Verdict::certain(
             Kind::Timeout,
             "all connections were in use; allow more by `Options::max_connections`",
         ),
-        PoolError::Timeout(_) => Verdict::certain(Kind::Timeout, "the server cannot be reached in time"),
-        PoolError::Backend(error) => of_connection(error),
+        PoolError::Timeout(_) => Verdict::certain(Kind::Timeout, "no connection could be opened in time"),
         _ => Verdict::certain(Kind::Unavailable, "no connection to the server"),
     }
 }
 
-/// Judges the failure to open a connection.
-pub(crate) fn of_connection(error: &tokio_postgres::Error) -> Verdict {
+/// Judges the failure to open a connection, whose password may have been a token.
+pub(crate) fn of_connection(error: &tokio_postgres::Error, sends_tokens: bool) -> Verdict {
     match error.as_db_error() {
+        Some(answer) if sends_tokens && answer.code().code().starts_with("28") => {
+            Verdict::certain(Kind::Unauthorized, TOKEN_REFUSED)
+        }
         // No statement was sent.
         Some(answer) => Verdict { is_uncertain: false, ..of_code(answer.code()) },
         None => Verdict::certain(Kind::Unavailable, "the server cannot be reached"),

@@ -56,6 +56,8 @@ impl FakeServer {
         Settings {
             config: text.parse().unwrap(),
             tls: Tls::Unchecked,
+            passwords: None,
+            sends_tokens: false,
             schema: "jobqueue".to_owned(),
             max_connections: 1,
             timeout: std::time::Duration::from_secs(10),

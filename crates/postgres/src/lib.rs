@@ -49,9 +49,12 @@ mod advice;
 mod arrivals;
 mod blob;
 mod combine;
+mod connect;
 mod connection_string;
 mod database;
 mod driver;
+#[cfg(feature = "entra")]
+mod entra;
 mod error;
 #[cfg(test)]
 mod fake_server;

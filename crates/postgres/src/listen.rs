@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, Client};
 
 use crate::arrivals::ArrivalHub;
+use crate::connect::ConnectError;
 use crate::database::{Call, Database};
-use crate::error;
 use jobqueue_storage::log::{debug, warn};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Backoff, StoreError, StoreErrorKind};
@@ -101,15 +101,15 @@ impl Listener {
     async fn connect(&self) -> Result<Line, StoreError> {
         let call = Call::internal("listen for messages", &self.database);
         match timeout(self.database.settings().timeout, self.try_connect()).await {
-            Ok(line) => {
-                line.map_err(|error| call.of(error::of_connection(&error)).with_source(error::source(error)))
+            Ok(line) => line.map_err(|failure| self.database.not_connected(call, failure)),
+            Err(_) => {
+                Err(call.refuse(StoreErrorKind::Timeout).with_detail("no connection could be opened in time"))
             }
-            Err(_) => Err(call.refuse(StoreErrorKind::Timeout).with_detail("the server does not answer")),
         }
     }
 
-    async fn try_connect(&self) -> Result<Line, tokio_postgres::Error> {
-        let (client, mut connection) = self.database.connect().await?;
+    async fn try_connect(&self) -> Result<Line, ConnectError> {
+        let (client, mut connection) = self.database.connector().connect().await?;
         let (received, messages) = unbounded_channel();
         // It ends with the client, or when the connection is lost.
         self.runtime.spawn(async move {

@@ -22,6 +22,7 @@ impl OpenStores for Options {
     /// # Cancel safety
     /// If the future is dropped, the tables are as before or migrated, and no connection stays open.
     async fn open(self) -> Result<Stores, StoreError> {
+        self.check_tokens()?;
         let Self { settings, notifications, migrates, runtime } = self;
         let description = settings.description.clone();
         let (arrivals, closed) = ArrivalHub::new(&settings.schema, &runtime);

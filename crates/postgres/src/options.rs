@@ -2,11 +2,14 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::connection_string;
+use crate::connection_string::{self, Parsed};
 use crate::database::check_schema;
-use crate::settings::Settings;
+use crate::settings::{Settings, Tls};
+#[cfg(feature = "entra")]
+use jobqueue_entra::{TokenSource, credential_methods};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
@@ -36,7 +39,13 @@ impl Options {
     ///
     /// Settings that it lacks are taken from the variables of libpq: `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`, `PGDATABASE`, `PGSSLMODE`,
     /// `PGSSLROOTCERT`, `PGAPPNAME`, `PGOPTIONS`, `PGCONNECT_TIMEOUT` and `PGTARGETSESSIONATTRS`; the password also from the file that `PGPASSFILE` names, or
-    /// `~/.pgpass`, where it is looked up by the first host. It is read here and not again: one that is rotated, or a token that ends, needs new options.
+    /// `~/.pgpass`, where it is looked up by the first host. It is read here and not again; [`password_from`](Self::password_from) takes one that is
+    /// rotated.
+    ///
+    /// With `credential=entra` (feature `entra`) each new connection gets a token of Entra ID as its password, as Azure Database for PostgreSQL takes it. The
+    /// credential is chosen on first use: workload identity if its environment variables are set, else managed identity if there is one, else the
+    /// developer's `az` or `azd` login. The methods of the credentials fix the choice. A token is sent only to a server whose
+    /// certificate is checked: set `sslmode=verify-full`.
     ///
     /// `sslmode` means what it does in libpq: only `verify-ca` and `verify-full` check who the server is. The authorities are those in `sslrootcert`, or else
     /// those of this machine, never those of `~/.postgresql/root.crt`; with those of the machine `verify-ca` checks the name of the host too. The default is
@@ -56,17 +65,67 @@ impl Options {
         };
         let parsed = connection_string::parse(text, &variable);
         // It does not count as unset: the connection would go to another place, or without the check of the server.
-        let (config, tls) = unreadable.take().map_or(parsed, Err).map_err(misconfigured)?;
+        let Parsed { config, tls, uses_entra } =
+            unreadable.take().map_or(parsed, Err).map_err(misconfigured)?;
         let mut settings = Settings {
             config,
             tls,
+            passwords: None,
+            sends_tokens: false,
             schema: "jobqueue".to_owned(),
             max_connections: 10,
             timeout: Duration::from_secs(30),
             description: String::new(),
         };
         settings.describe();
-        Ok(Self { settings, notifications: true, migrates: true, runtime: Runtime::new() })
+        let options = Self { settings, notifications: true, migrates: true, runtime: Runtime::new() };
+        if uses_entra { options.automatic() } else { Ok(options) }
+    }
+
+    #[cfg(feature = "entra")]
+    fn automatic(self) -> Result<Self, StoreError> {
+        Ok(self.token(TokenSource::Automatic))
+    }
+
+    #[cfg(not(feature = "entra"))]
+    fn automatic(self) -> Result<Self, StoreError> {
+        Err(misconfigured("this program was built without the feature `postgres-entra` of jobqueue"))
+    }
+
+    #[cfg(feature = "entra")]
+    credential_methods!();
+
+    #[cfg(feature = "entra")]
+    fn token(mut self, source: TokenSource) -> Self {
+        self.settings.passwords = Some(crate::entra::tokens(source));
+        self.settings.sends_tokens = true;
+        self
+    }
+
+    /// Sets the source of passwords, which each new connection asks for its own: for passwords that are rotated, and tokens that end. Connections
+    /// that are open stay open. The time that it takes is a part of the [time limit](Self::timeout) of a connection. Operations fail with the kind of its
+    /// error: `Unavailable` for an outage, `Unauthorized` for a refusal. That error, as all others, must not have the password in its text.
+    pub fn password_from<F, R>(mut self, source: F) -> Self
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = Result<String, StoreError>> + Send + 'static,
+    {
+        self.settings.passwords = Some(Arc::new(move || Box::pin(source())));
+        self.settings.sends_tokens = false;
+        self
+    }
+
+    /// Checks that tokens go to nobody else: other servers would accept them too.
+    ///
+    /// # Errors
+    /// `Configuration` if the identity of the server is not checked.
+    pub(crate) fn check_tokens(&self) -> Result<(), StoreError> {
+        if self.settings.sends_tokens && self.settings.tls == Tls::Unchecked {
+            return Err(misconfigured(
+                "tokens of Entra ID are sent only to a server whose certificate is checked; add `sslmode=verify-full`",
+            ));
+        }
+        Ok(())
     }
 
     /// Sets the schema that holds the tables, by default `jobqueue`. It is created if it is missing. Several programs with schemas of their

@@ -1,16 +1,28 @@
 //! The settings of the connections to a database.
 
 use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
+
+use jobqueue_storage::StoreError;
+
+/// Returns the password of a connection that is to be opened.
+pub(crate) type Passwords =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<String, StoreError>> + Send>> + Send + Sync>;
 
 /// The settings of the connections.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) config: Config,
     pub(crate) tls: Tls,
+    /// The source of passwords, in place of the one in `config`.
+    pub(crate) passwords: Option<Passwords>,
+    /// True if the passwords are tokens of Entra ID, which other servers would accept too.
+    pub(crate) sends_tokens: bool,
     pub(crate) schema: String,
     pub(crate) max_connections: usize,
     pub(crate) timeout: Duration,

@@ -3,7 +3,8 @@
 use std::process::Command;
 
 /// The shortest of the tests that plant each kind of fault, end links in each way, move the clock and look at links.
-const SAMPLE: [&str; 4] = ["faults::", "dead_letters::a_lost_answer", "push::credit_ends", "session_losses::a_session_"];
+const SAMPLE: [&str; 4] =
+    ["faults::", "dead_letters::a_lost_answer", "push::credit_ends", "session_losses::a_session_"];
 
 /// What they do not run: a namespace is not asked for, and a life of tokens takes its true time.
 const SKIPPED: [&str; 4] = ["--skip", "namespace::", "--skip", "token"];
@@ -15,11 +16,7 @@ fn faults_strike_through_the_gateway_as_on_the_emulator() {
         return;
     }
     let mut tests = Command::new(std::env::current_exe().unwrap());
-    let output = tests
-        .args(SAMPLE)
-        .args(SKIPPED)
-        .env("JOBQUEUE_TEST_SERVICEBUS", "emulator")
-        .output();
+    let output = tests.args(SAMPLE).args(SKIPPED).env("JOBQUEUE_TEST_SERVICEBUS", "emulator").output();
     let output = output.unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));

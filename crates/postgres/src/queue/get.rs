@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::Object;
 use scopeguard::ScopeGuard;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::connect::Object;
 use crate::database::Call;
 use crate::error;
 use crate::pace::Work;

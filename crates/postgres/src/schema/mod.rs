@@ -4,7 +4,7 @@
 //! tables afterwards. So a deployment may run programs of two versions side by side: the newer one migrates, and the older one goes on. Where
 //! an older program cannot go on, the migration also renames the tables that it uses, so that its next statement fails and says why.
 
-use deadpool_postgres::Transaction;
+use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
 
 use crate::database::{Call, Database, give_back, quoted};
