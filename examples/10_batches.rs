@@ -11,7 +11,7 @@
 
 #![allow(clippy::print_stdout, reason = "a program for people to look at")]
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jobqueue::{Context, JobError, QueueMessage, Worker};
 use jobqueue_examples::{Failure, open_storage};
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "sums", kind = "sum")]
 struct Sum {
+    report: String,
     up_to: u64,
     parts: u64,
 }
@@ -38,8 +39,9 @@ struct Total {}
 async fn fan_out(job: Sum, ctx: Context) -> Result<(), JobError> {
     let size = job.up_to / job.parts;
     let part = |number| Part { from: number * size, to: (number + 1) * size };
-    // The job's id names the batch, so that a second attempt continues the same batch.
-    let mut batch = ctx.batch(&ctx.info().id.clone()).await?;
+    // The message names the batch, so that a second attempt continues the same batch. The id of a job may have characters that
+    // the id of a batch may not, such as the slashes in that of a schedule's job.
+    let mut batch = ctx.batch(&job.report).await?;
     if ctx.info().attempt == 1 {
         println!("{} numbers in {} parts", job.up_to, job.parts);
         batch.send_all((0..job.parts / 2).map(part)).await?;
@@ -64,7 +66,8 @@ async fn total(_: Total, ctx: Context) -> Result<(), JobError> {
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let storage = open_storage(None, "batches").await?;
-    storage.queue::<Sum>().await?.send(&Sum { up_to: 1_000, parts: 10 }).await?;
+    let report = format!("sum-{}", SystemTime::UNIX_EPOCH.elapsed()?.as_millis());
+    storage.queue::<Sum>().await?.send(&Sum { report, up_to: 1_000, parts: 10 }).await?;
     let worker = Worker::builder(storage).handle(fan_out).handle(part).handle(total);
     let _ = worker.build()?.run_until_idle().await?;
     Ok(())

@@ -22,7 +22,7 @@ pub(crate) const CONTAINERS: &[SweptContainer] = &[
 ///
 /// # Errors
 /// [`Storage`](crate::ErrorKind::Storage) if a listing or the count of a queue fails. Blobs that were already removed
-/// stay removed. A single blob that cannot be removed is only counted.
+/// stay removed, and the error has their number. A single blob that cannot be removed is only counted.
 ///
 /// # Cancel safety
 /// If the future is dropped, the sweep stops; another can be started at any time. Dead letters that it held stay invisible for up to 10

@@ -11,7 +11,7 @@ use super::dead_letters::{DeadLetterFilter, selecting};
 use super::errors::ErrorCounts;
 use super::event::{Changes, Deed};
 use super::report::{BulkProgress, BulkReport};
-use super::{Action, Admin, DeadLetterPlan, PlannedLetter, plan};
+use super::{Action, Admin, DeadLetterPlan, PlannedLetter};
 
 /// The dead letters that a redrive or a purge may take.
 #[derive(Debug)]
@@ -30,8 +30,6 @@ pub struct Bulk<'a> {
     pub(super) limit: Option<u64>,
     /// The letters that the canary has handled.
     seen: Option<SeenLetters>,
-    /// Those that were deleted as copies.
-    pub(super) copies: Vec<PlannedLetter>,
     per_second: Option<u32>,
     canary: Option<u64>,
     /// The number of dead letters of the canary, and of all that it may meet, for the progress.
@@ -63,7 +61,6 @@ impl Admin {
             selection: Selection::Filter(DeadLetterFilter::new()),
             limit: None,
             seen: None,
-            copies: Vec::new(),
             per_second: None,
             canary: None,
             done_before: 0,
@@ -216,32 +213,30 @@ impl<'a> Bulk<'a> {
         let seen = self.seen.get_or_insert_with(|| letters.none_seen());
         let listeners = PassListeners { of_letters: &mut tell, of_copies: &mut tell_copy };
         let report = letters.pass_telling_copies(seen, &options, action, listeners).await?;
-        let copies = plan::beside(&told, copies);
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
         let mut report = BulkReport::of(self.queue.clone(), report, told, self.dry_run, stopped);
         (report.errors, report.ungrouped) = errors.finish();
-        self.complete(&mut report, copies.len() as u64);
+        self.complete(&mut report, &copies);
         if self.dry_run {
             report.letters.extend(copies);
-        } else {
-            self.copies.extend(copies);
         }
         Ok(report)
     }
 
-    /// Sets what of the plan was not met, and whether all was. `copies` are the letters of the plan that were deleted as copies.
-    fn complete(&self, report: &mut BulkReport, copies: u64) {
-        let planned = match &self.selection {
-            Selection::Plan(plan) => Some(plan.letters.len() as u64),
+    /// Takes what was dealt with out of the plan, `copies` included, and sets what of it was not met, and whether all was.
+    fn complete(&mut self, report: &mut BulkReport, copies: &[PlannedLetter]) {
+        let skipped = report.skipped.len() as u64;
+        let rest = match &mut self.selection {
+            Selection::Plan(plan) => {
+                plan.remove(report.letters.iter().chain(copies));
+                Some((plan.letters.len() as u64).saturating_sub(skipped))
+            }
             Selection::Filter(_) => None,
         };
-        let met = report.count + report.skipped.len() as u64;
-        let is_full = self.limit.is_some_and(|limit| met >= limit);
+        let is_full = self.limit.is_some_and(|limit| report.count + skipped >= limit);
         // A limit ends it before it has looked for all.
-        let looked_for = planned.filter(|all| report.stopped.is_none() && (!is_full || met + copies >= *all));
-        report.missing = looked_for.map(|all| all.saturating_sub(met + copies));
-        let has_met_all =
-            report.unseen == Some(0) || is_full || planned.is_some_and(|planned| met + copies >= planned);
+        report.missing = rest.filter(|rest| report.stopped.is_none() && (!is_full || *rest == 0));
+        let has_met_all = report.unseen == Some(0) || is_full || rest == Some(0);
         report.complete = has_met_all && report.stopped.is_none();
     }
 

@@ -7,7 +7,7 @@ use jobqueue_storage::text::chain;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::bulk::{Bulk, Selection};
+use super::bulk::Bulk;
 use super::outcome::LookFor;
 use super::report::{BulkProgress, BulkReport};
 use super::{Admin, DeadLetterPlan, PlanOutcome};
@@ -35,9 +35,6 @@ impl Bulk<'_> {
         (self.progress)(BulkProgress { done: first.count, total: self.total, waits: true });
         let rest = match self.admin.wait_for_canary(&first.plan(), &self.stop).await {
             Ok(()) => {
-                if let Selection::Plan(plan) = &mut self.selection {
-                    plan.remove(first.letters.iter().chain(&self.copies));
-                }
                 self.limit = limit.map(|limit| limit - first.count);
                 self.done_before = first.count;
                 // A job that died meanwhile was not meant.

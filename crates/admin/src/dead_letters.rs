@@ -215,6 +215,8 @@ pub struct DeadLetterPage {
     pub looked_at: u64,
     /// True if all dead letters were looked at. False also if others hold some, or if some came meanwhile.
     pub complete: bool,
+    /// The cause, if a search ended before it had looked at all.
+    pub stopped: Option<String>,
 }
 
 impl Admin {
@@ -275,7 +277,8 @@ impl Admin {
             Memberships::default().prove(&self.storage, &mut found.letters, None).await?;
             let looked_at = found.matching + report.copies + report.left;
             let is_over = report.stopped.is_some() || self.stop.is_cancelled();
-            Ok(found.page(looked_at, report.unseen == Some(0) && !is_over))
+            let page = found.page(looked_at, report.unseen == Some(0) && !is_over);
+            Ok(DeadLetterPage { stopped: report.stopped, ..page })
         };
         let summary = |page: &DeadLetterPage| format!("looked at {} dead letters", page.looked_at);
         let subject = format!("dead letters of {queue}");
@@ -344,6 +347,7 @@ impl<'q> Found<'q> {
             ungrouped,
             looked_at,
             complete,
+            stopped: None,
         }
     }
 }

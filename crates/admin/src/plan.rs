@@ -2,7 +2,7 @@
 //!
 //! It knows jobs and the messages that died; it knows nothing of access, queues or requests.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use jobqueue::dead_letters::DeadLetter;
@@ -104,7 +104,7 @@ impl DeadLetterPlan {
         &self.queue
     }
 
-    /// Returns the dead letters.
+    /// Returns the dead letters. A copy of one equals it.
     pub fn letters(&self) -> &[PlannedLetter] {
         &self.letters
     }
@@ -126,7 +126,7 @@ impl DeadLetterPlan {
         }
     }
 
-    /// Removes the letters that were dealt with.
+    /// Removes the letters that were dealt with: one for each, because a copy of a letter equals it.
     pub(super) fn remove<'l>(&mut self, done: impl Iterator<Item = &'l PlannedLetter>) {
         let mut by_id = HashMap::<&str, Vec<&PlannedLetter>>::new();
         for letter in done {
@@ -140,20 +140,10 @@ impl DeadLetterPlan {
                     done.message.as_deref(),
                 )
             };
-            !by_id.get(planned.job.id.as_str()).is_some_and(|of_id| of_id.iter().any(is))
+            let Some(of_id) = by_id.get_mut(planned.job.id.as_str()) else { return true };
+            of_id.iter().position(is).map(|at| of_id.swap_remove(at)).is_none()
         });
     }
-}
-
-/// Returns the letters among `copies` that are not copies of those in `shown`, but of their jobs in other messages.
-pub(super) fn beside(shown: &[PlannedLetter], mut copies: Vec<PlannedLetter>) -> Vec<PlannedLetter> {
-    copies.sort_unstable();
-    copies.dedup();
-    if !copies.is_empty() {
-        let shown: HashSet<_> = shown.iter().collect();
-        copies.retain(|copy| !shown.contains(copy));
-    }
-    copies
 }
 
 fn time_option<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTime>, D::Error> {

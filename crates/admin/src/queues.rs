@@ -7,7 +7,7 @@ use futures_util::{StreamExt, join, stream};
 use jobqueue::__internals::{QueueReading, oldest_age};
 use jobqueue::settings::{Metadata, QueueSettings};
 use jobqueue::storage::{StateCounts, StoreError, StoreErrorKind};
-use jobqueue::{Error, ErrorKind, QueueName};
+use jobqueue::{Error, ErrorKind, QueueName, Storage};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
 
@@ -116,16 +116,27 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the queue may or may not be created.
     pub async fn create_queue(&self, queue: &str) -> Result<bool, Error> {
+        self.create_queue_in(queue, async { Ok(self.storage.clone()) }).await
+    }
+
+    /// Does the same in another storage, which `open` may create or migrate: it is polled once the action is allowed and recorded.
+    #[doc(hidden)]
+    pub async fn create_queue_in(
+        &self,
+        queue: &str,
+        open: impl Future<Output = Result<Storage, Error>>,
+    ) -> Result<bool, Error> {
         let work = async {
             let name = QueueName::new(queue)?;
             // Its dead-letter queue needs a name too.
             name.dead_letter()?;
-            match self.storage.queues().queue_metadata(&name).await {
+            let storage = open.await?;
+            match storage.queues().queue_metadata(&name).await {
                 Ok(_) => return Ok(false),
                 Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {}
                 Err(e) => return Err(e.into()),
             }
-            match self.storage.queues().create_queue(&name, &Metadata::new()).await {
+            match storage.queues().create_queue(&name, &Metadata::new()).await {
                 Ok(_) => Ok(true),
                 Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => Ok(false),
                 Err(e) => Err(e.into()),

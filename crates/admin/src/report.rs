@@ -85,8 +85,8 @@ pub struct SkippedJob {
 }
 
 impl BulkReport {
-    /// Returns the plan that takes exactly these dead letters, and what a redrive deletes as copies of them. After an empty dry run it takes
-    /// nothing.
+    /// Returns the plan that takes exactly these dead letters, after a dry run also those that would be deleted as copies. After an empty dry run it
+    /// takes nothing.
     pub fn plan(&self) -> DeadLetterPlan {
         DeadLetterPlan { queue: self.queue.clone(), before: self.before, letters: self.letters.clone() }
     }

@@ -30,7 +30,7 @@ pub struct RawSend {
 }
 
 impl RawSend {
-    /// Returns a job of a kind, with a payload of JSON and version 1.
+    /// Returns a job of a kind, with a payload of JSON. Without a [version](Self::version) it is read as the newest that fits.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a payload that is not JSON, or an empty kind.
@@ -42,7 +42,7 @@ impl RawSend {
         Ok(job)
     }
 
-    /// Returns a job of a kind, with a payload of another media type and version 1.
+    /// Returns a job of a kind, with a payload of another media type. Without a [version](Self::version) it is read as the newest that fits.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for an empty kind.
@@ -56,7 +56,8 @@ impl RawSend {
         if kind.is_empty() || kind.len() > MAX_ID_BYTES {
             return Err(Error::new(ErrorKind::Invalid, "a kind has 1 to 1,024 bytes"));
         }
-        let envelope = Envelope::new("", "/jobqueue/admin", kind, payload);
+        let mut envelope = Envelope::new("", "/jobqueue/admin", kind, payload);
+        envelope.version = None;
         Ok(Self { envelope, options: SendOptions::new(), copied: None })
     }
 

@@ -7,6 +7,7 @@ use jobqueue::storage::StoreErrorKind;
 use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
+use super::event::Deed;
 use super::queues::not_found;
 use super::{Action, Admin, pause, resolve};
 
@@ -140,8 +141,9 @@ impl Admin {
             Some(value) => format!("{}={value}", change.name),
             None => format!("{} removed", change.name),
         };
-        let summary = |(): &()| plan.changes.iter().map(change).collect::<Vec<_>>().join(", ");
-        self.act(Action::ChangeSettings, format!("queue {}", plan.queue), work, summary).await
+        let changes = plan.changes.iter().map(change).collect::<Vec<_>>().join(", ");
+        let deed = Deed { selection: changes.clone(), ..format!("queue {}", plan.queue).into() };
+        self.act(Action::ChangeSettings, deed, work, |(): &()| changes).await
     }
 
     pub(super) async fn metadata(&self, name: &QueueName) -> Result<Metadata, Error> {

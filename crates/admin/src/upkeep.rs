@@ -9,6 +9,7 @@ use jobqueue::storage::{BlobName, ContainerName, PutBlob};
 use jobqueue_storage::put_creating;
 use serde::Serialize;
 
+use super::event::Deed;
 use super::text::seconds;
 use super::{Action, Admin};
 
@@ -42,12 +43,13 @@ impl Admin {
             return sweep(&self.storage, options).await;
         }
         let (action, would) = if dry { (Action::Inspect, "would be ") } else { (Action::Sweep, "") };
+        let deed = Deed { selection: options.to_string(), ..Deed::from("storage") };
         let work = sweep(&self.storage, options);
         let summary = |report: &SweepReport| {
             let SweepReport { seen, removed, bytes, failed, .. } = report;
             format!("{removed} of {seen} blobs {would}removed ({bytes} bytes), {failed} failed")
         };
-        self.act(action, "storage", work, summary).await
+        self.act(action, deed, work, summary).await
     }
 
     /// Measures the difference between the clock of this process and that of the storage: writes a small blob beside the records of workers,

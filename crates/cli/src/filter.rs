@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use jobqueue_admin::DeadLetterFilter;
 
 use crate::args::Given;
@@ -18,7 +19,7 @@ pub(crate) struct Filter {
     #[arg(long)]
     reason: Option<String>,
     /// Only those with this text in their id, key, error or payload
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     text: Option<String>,
     /// Only those of this group of `dead stats`
     #[arg(long, value_name = "FINGERPRINT")]

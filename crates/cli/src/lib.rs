@@ -1,17 +1,7 @@
 //! The command line of jobqueue, as the binary `jobqueue`: a thin layer over [`jobqueue_admin`] that parses and prints.
 //!
-//! `jobqueue help` lists the commands. The guide describes them on its page "operating". The forms of `--output json` and
+//! `jobqueue help` lists the commands and the exit codes. The guide describes them on its page "operating". The forms of `--output json` and
 //! `--output ndjson` are in `schema/output.schema.json` of this package; fields may be added within a major version.
-//!
-//! | exit code | meaning |
-//! |--:|---|
-//! | 0 | The command succeeded. |
-//! | 1 | The command failed. |
-//! | 2 | The arguments or the configuration are wrong. |
-//! | 3 | Nothing matched: there is no such queue or job. |
-//! | 4 | The change was refused: the access does not allow it, or the change was not confirmed. |
-//! | 5 | Settings differ from the wanted ones (`queue settings plan --check`). |
-//! | 130 | The command was interrupted. |
 #![forbid(unsafe_code)]
 
 mod args;

@@ -1,7 +1,7 @@
 //! The storage of a command, and its access to it.
 
 use jobqueue::__internals::connect_existing;
-use jobqueue::Storage;
+use jobqueue::{Error, Storage};
 use jobqueue_admin::{AccessLevel, Action, Admin};
 
 use crate::args::Global;
@@ -22,14 +22,15 @@ pub(crate) enum Need {
     Inspect,
     /// The command changes something.
     Change,
-    /// The command changes something, and creates the SQLite file or the tables if they are missing.
+    /// The command may create the SQLite file or the tables, or migrate them, by [`Session::create`]: once it is confirmed, allowed and recorded.
     Create,
 }
 
 /// The chosen storage, and the command's access to it.
 pub(crate) struct Session {
-    /// The operator's view.
+    /// The operator's view. With [`Need::Create`] its storage is an empty one in memory.
     pub(crate) admin: Admin,
+    storage: String,
     /// The name of a production context: changes are to be confirmed.
     pub(crate) production: Option<String>,
     /// The path of the SQLite file, if the storage is one.
@@ -57,7 +58,7 @@ impl Session {
         }
         let file = choice.storage.trim().strip_prefix("sqlite:").map(str::to_owned);
         let storage = match need {
-            Need::Create => Storage::connect(&choice.storage).await?,
+            Need::Create => Storage::memory(),
             // Nothing is made at a mistyped place, nor migrated by a newer command line.
             _ => connect_existing(&choice.storage).await?,
         };
@@ -73,7 +74,13 @@ impl Session {
             admin = admin.audit(move |event| Ok(audit.append(event)?));
         }
         let is_billed = file.is_none() && !is_postgres(choice.storage.trim());
-        Ok(Self { admin: admin.build(), production: choice.production, file, is_billed })
+        let (admin, storage) = (admin.build(), choice.storage);
+        Ok(Self { admin, storage, production: choice.production, file, is_billed })
+    }
+
+    /// Opens the storage, and creates or migrates it if necessary.
+    pub(crate) async fn create(&self) -> Result<Storage, Error> {
+        Storage::connect(&self.storage).await
     }
 }
 

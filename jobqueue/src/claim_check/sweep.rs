@@ -150,6 +150,20 @@ impl SweepOptions {
     }
 }
 
+/// The options that say what is removed, as an audit names them.
+impl fmt::Display for SweepOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "grace {:?}", self.grace)?;
+        if self.drained_queues {
+            f.write_str(", drained queues")?;
+        }
+        match self.limit {
+            Some(limit) => write!(f, ", at most {limit}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl fmt::Debug for SweepOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SweepOptions")
@@ -184,11 +198,16 @@ pub(crate) async fn sweep_containers(
 ) -> Result<SweepReport, Error> {
     let mut sweep = Sweep { storage, now: storage.runtime().now(), drained: HashMap::new(), options };
     let mut swept = SweepReport::default();
-    for container in containers {
-        sweep.container(*container, &mut swept).await?;
+    match sweep.all(containers, &mut swept).await {
+        Ok(()) => Ok(swept),
+        Err(error) if swept.removed == 0 || sweep.options.dry_run => Err(error),
+        Err(error) => {
+            let SweepReport { seen, removed, bytes, .. } = swept;
+            let text =
+                format!("the sweep ended early: {removed} of {seen} blobs were removed ({bytes} bytes)");
+            Err(Error::new(error.kind(), text).with_retryable(error.is_retryable()).with_source(error))
+        }
     }
-    sweep.leftovers(&mut swept).await?;
-    Ok(swept)
 }
 
 struct Sweep<'a> {
@@ -202,6 +221,13 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
+    async fn all(&mut self, containers: &[SweptContainer], swept: &mut SweepReport) -> Result<(), Error> {
+        for container in containers {
+            self.container(*container, swept).await?;
+        }
+        self.leftovers(swept).await
+    }
+
     async fn container(
         &mut self,
         swept_container: SweptContainer,

@@ -1,12 +1,15 @@
 //! `backup`: a copy of a SQLite storage.
 
 use std::path::PathBuf;
+use std::pin::pin;
 
 use clap::Args;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;
 use crate::exit::Failure;
+use crate::output::say;
 use crate::session::{Need, Session};
 
 #[derive(Args)]
@@ -21,15 +24,51 @@ struct Copied {
     bytes: u64,
 }
 
-pub(crate) async fn run(global: &Global, arguments: BackupArguments) -> Result<(), Failure> {
+pub(crate) async fn run(
+    global: &Global,
+    arguments: BackupArguments,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let Some(from) = session.file else {
         let text = "only a SQLite storage can be copied; for PostgreSQL use its own tools, and on Azure the service keeps several copies itself";
         return Err(Failure::Usage(text.to_owned()));
     };
-    let copied = jobqueue::sqlite::backup(from, &arguments.file).await;
+    let mut copying = pin!(jobqueue::sqlite::backup(from, arguments.file.clone()));
+    let copied = tokio::select! {
+        biased;
+        copied = &mut copying => copied,
+        () = stop.cancelled() => {
+            let file = arguments.file.display();
+            say(&format!("the copy is finished first; a second signal leaves its part so far as {file}.*.part"));
+            copying.await
+        }
+    };
     copied.map_err(|error| Failure::Failed(format!("{:?}", jobqueue::Error::from(error))))?;
     let bytes = std::fs::metadata(&arguments.file)?.len();
     let copied = Copied { file: arguments.file, bytes };
     global.output.value(&copied, || format!("{} bytes in {}", copied.bytes, copied.file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use jobqueue::Storage;
+
+    use super::*;
+    use crate::commands::{self, Cli};
+
+    #[tokio::test]
+    async fn backup_that_is_interrupted_leaves_a_whole_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("jobs.db"), folder.path().join("copy.db"));
+        let storage = format!("sqlite:{}", from.display());
+        drop(Storage::connect(&storage).await.unwrap());
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let arguments = ["jobqueue", "--storage", &storage, "backup", to.to_str().unwrap()];
+        let ended = commands::run(Cli::parse_from(arguments), &stop).await;
+        assert!(ended.is_ok(), "{ended:?}");
+        assert!(to.exists());
+    }
 }

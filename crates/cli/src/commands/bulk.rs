@@ -92,7 +92,9 @@ pub(crate) async fn run(
         .await;
     bar.finish_and_clear();
     let report = report?;
-    let written = plan_file.map_or(Ok(()), |file| file.write(&report.plan()));
+    // A part of a plan would keep the same command from being run again.
+    let ended = plan_file.filter(|_| report.stopped.is_none());
+    let written = ended.map_or(Ok(()), |file| file.write(&report.plan()));
     let printed = match arguments.dry_run {
         true => global.output.value(&report, || text(&report, purges)),
         false => global.output.change(&report, || text(&report, purges)),
@@ -270,7 +272,12 @@ fn verdict(report: &BulkReport, purges: bool, stop: &CancellationToken) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use jobqueue::Storage;
+    use jobqueue_admin::{AccessLevel, Admin};
+
     use super::*;
+    use crate::commands::{self, Cli};
 
     #[test]
     fn dry_run_that_was_killed_leaves_no_plan() {
@@ -282,5 +289,22 @@ mod tests {
         file.write(&[7]).unwrap();
         assert!(colleagues.write(&[8]).is_err() && PlanFile::create(&path).is_err());
         assert_eq!(read_plan::<[u32; 1]>(&path).unwrap(), [7]);
+    }
+
+    #[tokio::test]
+    async fn dry_run_that_was_stopped_leaves_no_plan() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = format!("sqlite:{}", folder.path().join("jobs.db").display());
+        let admin = Admin::builder(Storage::connect(&storage).await.unwrap()).access(AccessLevel::Operate);
+        admin.build().create_queue("mails").await.unwrap();
+        let plan = folder.path().join("plan.json");
+        let path = plan.to_str().unwrap();
+        let redrive = ["dead", "redrive", "mails", "--all", "--dry-run", "--plan", path];
+        let cli = Cli::parse_from([&["jobqueue", "--storage", &storage], &redrive[..]].concat());
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let stopped = commands::run(cli, &stop).await;
+        assert!(matches!(stopped, Err(Failure::Interrupted(_))), "{stopped:?}");
+        assert!(!plan.exists(), "the same command again would be refused");
     }
 }

@@ -130,30 +130,24 @@ pub(crate) async fn run(
 async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let ListArguments { queue, filter, deep, limit } = arguments;
     let (_, page) = look(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
-    global.output.page(&page, &page.letters, "dead letters", || overview(&page.letters))?;
+    let printed = global.output.page(&page, &page.letters, "dead letters", || overview(&page.letters));
     if page.matching > page.letters.len() as u64 {
         say(&format!("{} dead letters match; add --limit to list more", page.matching));
     }
-    if !page.complete {
-        say(&format!("looked at {} dead letters only{}", page.looked_at, rest(deep)));
-    }
-    Ok(())
+    require_end(&page, deep).and(printed)
 }
 
 async fn stats(global: &Global, arguments: StatsArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let StatsArguments { queue, filter } = arguments;
     let (_, page) = look(global, &queue, &filter.selection(), Some(0), stop).await?;
-    global.output.page(&page, &page.errors, "dead letters", || groups(&page.errors))?;
+    let printed = global.output.page(&page, &page.errors, "dead letters", || groups(&page.errors));
     if page.ungrouped > 0 {
         say(&format!("{} more dead letters have other errors", page.ungrouped));
-    }
-    if !page.complete {
-        say(&format!("looked at {} dead letters only{}", page.looked_at, rest(true)));
     }
     if !page.errors.is_empty() && global.output == Output::Table {
         say("`dead list`, `dead redrive` and `dead purge` take one group by --error FINGERPRINT");
     }
-    Ok(())
+    require_end(&page, true).and(printed)
 }
 
 async fn outcome(
@@ -278,7 +272,7 @@ async fn one(
         let text = format!("none of {} dead letters of `{queue}` has the id `{id}`", page.looked_at);
         return Err(match page.complete {
             true => Failure::NothingMatched(text),
-            false => Failure::Failed(text + rest(*deep)),
+            false => Failure::Failed(text + &rest(&page, *deep)),
         });
     }
     let sources: BTreeSet<_> = page.letters.iter().map(|letter| clean(&letter.source)).collect();
@@ -297,11 +291,24 @@ async fn one(
     Ok((session, page.letters.swap_remove(0)))
 }
 
+/// Says that there are dead letters that were not looked at. Fails if they could not be.
+fn require_end(page: &DeadLetterPage, deep: bool) -> Result<(), Failure> {
+    let text = format!("looked at {} dead letters only{}", page.looked_at, rest(page, deep));
+    if page.stopped.is_some() {
+        return Err(Failure::Failed(text));
+    }
+    if !page.complete {
+        say(&text);
+    }
+    Ok(())
+}
+
 /// Returns what became of the dead letters that were not looked at.
-fn rest(deep: bool) -> &'static str {
-    match deep {
-        true => "; others hold the rest for up to 10 minutes, or it came meanwhile",
-        false => "; add --deep for all",
+fn rest(page: &DeadLetterPage, deep: bool) -> String {
+    match (&page.stopped, deep) {
+        (Some(why), _) => format!("; {why}"),
+        (None, true) => "; others hold the rest for up to 10 minutes, or it came meanwhile".to_owned(),
+        (None, false) => "; add --deep for all".to_owned(),
     }
 }
 
@@ -381,5 +388,19 @@ fn payload_text(payload: &RawPayload) -> String {
         RawPayload::Text(text) => clean(text),
         RawPayload::Bytes(bytes) => std::str::from_utf8(bytes).map_or_else(|_| hidden(), clean),
         _ => hidden(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn look_that_ended_early_is_a_failure_with_its_cause() {
+        let mut page = DeadLetterPage::default();
+        assert!(require_end(&page, true).is_ok(), "others hold some, or some came meanwhile");
+        page.stopped = Some("a part of the queue did not answer".to_owned());
+        let ended = require_end(&page, true);
+        assert!(matches!(&ended, Err(Failure::Failed(why)) if why.contains("did not answer")), "{ended:?}");
     }
 }

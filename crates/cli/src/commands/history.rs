@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use comfy_table::Table;
 use jobqueue_admin::{HistoryFilter, HistoryRecord};
 
@@ -30,7 +31,7 @@ pub(crate) struct HistoryArguments {
     #[arg(long, value_parser = ["completed", "completed_uncertain", "dead_lettered"])]
     outcome: Option<String>,
     /// Only jobs whose error contains this text
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     error: Option<String>,
     /// Only jobs that ended less than this long ago
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -94,10 +94,15 @@ pub(crate) enum Command {
 
 pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failure> {
     let Cli { global, command } = cli;
-    // These hold messages, are in the middle of many changes, or have requests to answer: they end by themselves once `stop` fires.
+    // These hold messages, are in the middle of many changes, write a file, or have requests to answer: they end by themselves once `stop` fires.
     let ends_by_itself = matches!(
         command,
-        Command::Peek(_) | Command::Send(_) | Command::Dead(_) | Command::Sweep(_) | Command::Serve(_)
+        Command::Peek(_)
+            | Command::Send(_)
+            | Command::Dead(_)
+            | Command::Sweep(_)
+            | Command::Backup(_)
+            | Command::Serve(_)
     );
     let interrupted = match command {
         Command::Queue(_) | Command::Schedules(_) | Command::Cancel(_) | Command::RunNow(_) => {
@@ -127,7 +132,7 @@ async fn execute(global: &Global, command: Command, stop: &CancellationToken) ->
         Command::RunNow(arguments) => run_now::run(global, arguments, stop).await,
         Command::Doctor(arguments) => doctor::run(global, arguments).await,
         Command::Sweep(arguments) => sweep::run(global, arguments, stop).await,
-        Command::Backup(arguments) => backup::run(global, arguments).await,
+        Command::Backup(arguments) => backup::run(global, arguments, stop).await,
         Command::Serve(arguments) => serve::run(global, arguments, stop).await,
         Command::Completions(arguments) => documents::completions(&arguments),
         Command::Man(arguments) => documents::man(&arguments),

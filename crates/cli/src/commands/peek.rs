@@ -1,5 +1,6 @@
 //! `peek`: the next jobs of a queue, or those of one state.
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use comfy_table::Table;
 use jobqueue_admin::{JobFilter, JobState, RawJob};
@@ -38,7 +39,7 @@ struct Selection {
     #[arg(long, requires = "state")]
     kind: Option<String>,
     /// Lists only jobs whose last error contains this text
-    #[arg(long, requires = "state")]
+    #[arg(long, requires = "state", value_parser = NonEmptyStringValueParser::new())]
     text: Option<String>,
     /// Goes on where an earlier list ended
     #[arg(long, value_name = "MARK", requires = "state")]

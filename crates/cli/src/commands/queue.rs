@@ -67,7 +67,7 @@ pub(crate) async fn run(
         QueueCommand::Create(Name { queue }) => {
             let change = format!("create the queue `{queue}`");
             let session = confirm::change(global, Need::Create, &change, stop).await?;
-            let changed = session.admin.create_queue(&queue).await?;
+            let changed = session.admin.create_queue_in(&queue, session.create()).await?;
             global.output.changed("queue", &queue, changed, ["was created", "exists already"])
         }
         QueueCommand::Pause(PauseArguments { queue, until, r#for: length, replace, note }) => {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use comfy_table::Table;
 use futures_util::future::join_all;
 use jobqueue::SendOptions;
@@ -36,7 +37,7 @@ pub(crate) struct SendArguments {
     /// The media type of a payload that is not JSON
     #[arg(long, value_name = "TYPE", requires = "kind", conflicts_with = "ndjson")]
     content_type: Option<String>,
-    /// The version of the payload's form
+    /// The version of the payload's form [default: the newest as which the worker can read it]
     #[arg(long, value_name = "NUMBER", requires = "kind")]
     version: Option<u32>,
     /// Only checks the input
@@ -55,7 +56,7 @@ struct Options {
     #[arg(long)]
     source: Option<String>,
     /// The key
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// The time before which the job does not run
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -95,8 +96,9 @@ pub(crate) async fn run(
     let mut sent = Vec::new();
     let result = send_all(&session, &arguments, &mut sent, stop).await;
     if arguments.dry_run {
+        result?;
         say("the input is valid as far as it can be checked without the types; nothing was sent");
-        return result;
+        return Ok(());
     }
     let printed = global.output.list(&sent, "jobs", || overview(&sent));
     result.and(made(printed, || ids(&sent)))

@@ -220,3 +220,20 @@ fn no_plan_is_left_where_nothing_matched() {
         assert!(!plan.exists(), "{arguments:?}");
     }
 }
+
+// That of a variable of the shell that is not set.
+#[test]
+fn empty_text_is_refused_where_it_would_be_no_condition() {
+    let place = Place::with_mails(1, 1);
+    for arguments in [
+        &["dead", "purge", "mails", "--kind", "mail", "--yes", "--text", ""][..],
+        &["dead", "list", "mails", "--text="],
+        &["peek", "mails", "--state", "waiting", "--text", ""],
+        &["history", "--error", ""],
+        &["send", "mails", "--kind", "mail", "--key", ""],
+    ] {
+        let output = place.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", error_text(&output));
+    }
+    assert_eq!(place.counts(), (1, 1));
+}

@@ -1,8 +1,11 @@
 //! Questions on a pseudo-terminal, which Python's standard library opens.
 
+use std::fs::OpenOptions;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
 use std::process::Command;
 
-use crate::support::Place;
+use crate::support::{Place, error_text};
 
 /// Runs the program on a terminal, waits for a question, and answers it. Prints what the terminal shows; ends as the program does.
 const TERMINAL: &str = r#"
@@ -85,4 +88,37 @@ fn colour_is_only_on_terminals_that_want_it() {
     assert!(shown.contains("\u{1b}[1;31merror:"), "{shown:?}");
     let output = place.run(&["dead", "purge", "mails", "--all"]);
     assert!(!output.stderr.contains(&0x1b));
+}
+
+/// Returns the version of the schema in a SQLite file, from its header.
+fn schema_of(file: &Path) -> Vec<u8> {
+    std::fs::read(file).unwrap()[60..64].to_vec()
+}
+
+#[test]
+fn creation_that_is_refused_makes_and_migrates_nothing() {
+    let place = Place::new();
+    let (file, audit) = (place.path("jobs.db"), place.path("audit.ndjson"));
+    let storage = &place.storage;
+    place.configure(&format!(
+        "[contexts.live]\nstorage = '{storage}'\nproduction = true\naccess = 'read_only'\n"
+    ));
+    let create = ["queue", "create", "mails", "--context", "live", "--audit-file", audit.to_str().unwrap()];
+    let refused = |confirmed: &[&str]| {
+        let output = place.without_storage(&[&create, confirmed].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(4), "{}", error_text(&output));
+    };
+    for confirmed in [&[][..], &["--yes"]] {
+        refused(confirmed);
+        assert!(!file.exists(), "{confirmed:?}");
+    }
+    let recorded = std::fs::read_to_string(&audit).unwrap();
+    assert!(recorded.contains(r#""result":"refused""#), "{recorded}");
+    place.ok(&["queue", "create", "mails"]);
+    let mut older = OpenOptions::new().write(true).open(&file).unwrap();
+    older.seek(SeekFrom::Start(60)).and_then(|_| older.write_all(&[0, 0, 0, 4])).unwrap();
+    for confirmed in [&[][..], &["--yes"]] {
+        refused(confirmed);
+        assert_eq!(schema_of(&file), [0, 0, 0, 4], "{confirmed:?}");
+    }
 }

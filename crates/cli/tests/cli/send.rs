@@ -43,6 +43,7 @@ fn lines_are_sent_until_one_is_wrong() {
     let lines = "{\"to\":\"a\"}\n\n{\"to\":\"b\"}\nsecret-text\n{\"to\":\"c\"}\n";
     let checked = send(&place, &["--kind", "mail", "--ndjson", "--dry-run"], lines);
     assert_eq!(checked.status.code(), Some(2));
+    assert!(!error_text(&checked).contains("is valid"), "{}", error_text(&checked));
     assert_eq!(place.counts().0, 0);
     let output = send(&place, &["--kind", "mail", "--ndjson"], lines);
     let error = error_text(&output);

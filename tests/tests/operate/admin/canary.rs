@@ -237,6 +237,21 @@ async fn copy_of_a_letter_is_no_death_of_the_canary() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn copy_of_a_letter_of_the_canary_is_taken_with_the_rest_of_its_plan() {
+    let storage = in_memory();
+    let admin = dead(&storage, 2).await;
+    let letters = storage.queues().peek(&QueueName::new("tasks-poison").unwrap(), 1).await.unwrap();
+    put_dead(&storage, [letters[0].text.clone().unwrap()]).await;
+    let preview = admin.redrive("tasks").filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
+    let bulk = admin.redrive("tasks").plan(preview.plan()).canary(1);
+    let (report, completed) = tokio::join!(bulk.run(), run(&storage, |_| Ok(()), 300));
+    let report = report.unwrap();
+    assert_eq!((report.count, report.copies, completed), (2, 1, 2), "{report:?}");
+    assert_eq!((report.missing, report.complete), (Some(0), true), "{report:?}");
+    assert_eq!(admin.queue("tasks").await.unwrap().dead_letters, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn letter_that_was_deleted_as_a_copy_has_no_outcome_of_its_own() {
     let storage = in_memory();
     let queue = storage.queue::<Task>().await.unwrap();

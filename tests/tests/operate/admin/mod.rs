@@ -13,6 +13,7 @@ mod explain;
 mod history;
 mod jobs;
 mod killed;
+mod outages;
 mod peek;
 mod plan;
 mod presence;

@@ -1,13 +1,15 @@
 //! Jobs as raw data, and jobs that are sent without their type.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::storage::{Operation, PutMessage};
-use jobqueue::{ErrorKind, JobError, SendOptions};
+use jobqueue::{ErrorKind, JobError, QueueMessage, SendOptions, Storage, Worker};
 use jobqueue_admin::{DeadLetterFilter, JobState, RawPayload, RawSend};
 use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::{Task, in_memory, worker};
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::support::{operator, send, storages};
@@ -192,4 +194,45 @@ async fn copy_keeps_the_attributes_of_its_sender_and_their_types() {
     );
     assert!(sent.get("batchid").is_none() && sent.get("batchindex").is_none(), "{sent}");
     assert_eq!((&sent["source"], &sent["key"]), (&"/shop".into(), &"ada".into()));
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "notes", kind = "note")]
+struct NoteV1 {
+    to: String,
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "notes", kind = "note", version = 2, upgrade_from = NoteV1)]
+struct Note {
+    to: String,
+    cc: Option<String>,
+}
+
+impl From<NoteV1> for Note {
+    fn from(old: NoteV1) -> Self {
+        Self { to: old.to, cc: None }
+    }
+}
+
+#[tokio::test]
+async fn job_without_a_version_is_read_as_the_newest_that_fits() {
+    let storage = Storage::memory();
+    let admin = operator(&storage);
+    send(&admin, "notes", []).await;
+    let note = || RawSend::json("note", r#"{"to":"ada","cc":"bob"}"#).unwrap();
+    let bytes = RawSend::bytes("note", "application/json", r#"{"to":"ada","cc":"eve"}"#).unwrap();
+    for job in [note(), bytes, note().version(1)] {
+        let _ = admin.send("notes", job).await.unwrap();
+    }
+    let seen = Arc::<Mutex<Vec<_>>>::default();
+    let copies = Arc::clone(&seen);
+    let handler = move |note: Note| {
+        copies.lock().unwrap().push(note.cc);
+        async { Ok::<(), JobError>(()) }
+    };
+    let worker = Worker::builder(storage).concurrency(1).handle(handler).build().unwrap();
+    assert_eq!(worker.run_until_idle().await.unwrap().completed, 3);
+    let seen = seen.lock().unwrap().clone();
+    assert_eq!(seen, [Some("bob".to_owned()), Some("eve".to_owned()), None]);
 }

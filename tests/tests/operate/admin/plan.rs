@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use jobqueue::storage::Operation;
+use jobqueue::storage::{Operation, PutMessage, QueueName};
 use jobqueue::{ErrorKind, JobError, Storage, Worker};
 use jobqueue_admin::{Admin, DeadLetterFilter, DeadLetterPlan, JobReference, RawSend};
 use jobqueue_testing::faults::Faulty;
@@ -143,4 +143,24 @@ async fn a_limit_leaves_open_what_of_a_plan_is_missing() {
     assert_eq!((first.count, first.missing), (1, None));
     let rest = admin.redrive(QUEUE).plan(plan).run().await.unwrap();
     assert_eq!((rest.count, rest.missing), (1, Some(2)));
+}
+
+// A worker died between storing a letter and deleting its message.
+#[tokio::test]
+async fn a_plan_takes_the_copies_that_its_preview_counted() {
+    for (storage, _folder) in storages().await {
+        for purges in [true, false] {
+            let admin = die(&storage, numbered(0..2)).await;
+            let letters = QueueName::new("tasks-poison").unwrap();
+            let first = storage.queues().peek(&letters, 1).await.unwrap().remove(0);
+            let _ = storage.queues().put(&letters, PutMessage::new(first.text.unwrap())).await.unwrap();
+            let bulk = || if purges { admin.purge(QUEUE) } else { admin.redrive(QUEUE) };
+            let preview = bulk().filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
+            assert_eq!((preview.count, preview.copies), (2, 1), "{preview:?}");
+            let report = bulk().plan(preview.plan()).run().await.unwrap();
+            assert_eq!((report.count, report.copies), (2, 1), "{report:?}");
+            assert_eq!((report.missing, report.complete), (Some(0), true), "{report:?}");
+            assert_eq!(dead(&admin).await, 0);
+        }
+    }
 }
