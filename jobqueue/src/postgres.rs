@@ -3,4 +3,4 @@
 //! It is the crate [`jobqueue_postgres`], whose page has its promises and limits. [The guide](crate::guide::postgres) says how to run it.
 
 #[doc(inline)]
-pub use jobqueue_postgres::{Options, create_blob_in, put_in, tokio_postgres, update_in};
+pub use jobqueue_postgres::{Options, create_blob_in, put_in, tokio_postgres};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jobqueue::postgres::update_in;
 use jobqueue::storage::{ExpiredReceipt, MessageRef, Operation, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue::{Context, Event, JobError, Worker};
+use jobqueue_postgres::update_in;
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_tests::jobs::{Task, task};
 use tokio::sync::{Barrier, Mutex, mpsc};
