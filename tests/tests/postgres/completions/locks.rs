@@ -13,7 +13,9 @@ use tokio::sync::{Barrier, Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::Bench;
-use crate::{LONG, connect, get, named, named_with_limit, put, texts, wait_for_waiting, within};
+use crate::{
+    LONG, connect, get, named, named_with_limit, options, put, texts, wait_for_waiting, with_queue, within,
+};
 
 /// The leases of these tests.
 const LEASE: Duration = Duration::from_secs(5);
@@ -49,6 +51,23 @@ async fn receipt_of_a_change_is_good_if_its_transaction_commits() {
         }
     }
     assert_eq!(texts(&get(&storage, &queue, 1).await), ["changed"]);
+}
+
+/// Also one that hides the message for less time than before, as the completion of a job does that expires soon.
+#[tokio::test]
+async fn transaction_of_a_change_that_keeps_the_lease_can_be_prepared() {
+    let server = Postgres::start(&["max_prepared_transactions=1"]);
+    let (storage, queue) = with_queue(options(&server)).await;
+    put(&storage, &queue, "text").await;
+    let message = get(&storage, &queue, 1).await.remove(0).message;
+    let mut client = connect(&server).await;
+    let transaction = client.transaction().await.unwrap();
+    update_in(&transaction, "jobqueue", &queue, &message, &UpdateMessage::new(LONG / 2)).await.unwrap();
+    transaction.batch_execute("PREPARE TRANSACTION 'change'").await.unwrap();
+    drop(transaction);
+    client.batch_execute("COMMIT PREPARED 'change'").await.unwrap();
+    let former = storage.queues().delete(&queue, &message, ExpiredReceipt::Refuse).await.unwrap_err();
+    assert_eq!(former.kind(), StoreErrorKind::PopReceiptMismatch, "{former}");
 }
 
 /// A wait for the transaction would take a connection that the renewals of other leases need.
