@@ -11,7 +11,8 @@ use jobqueue::storage::{
     Detach, ETag, LeaseId, Metadata, PutBlob, StoreError,
 };
 
-use crate::{Mistake, Wrong};
+use crate::Wrong;
+use crate::mistakes::Mistake;
 
 #[async_trait]
 impl BlobStore for Wrong {
