@@ -47,6 +47,8 @@ pub(crate) enum Mistake {
     PutsAllWithoutGroups,
     /// Claims to order groups, and does not know them.
     ForgetsGroups,
+    /// Claims to order groups, and orders them in no queue.
+    OrdersInNoQueue,
     CountsDelayedAsWaiting,
     /// Replaces metadata whatever it is.
     ReplacesAnyMetadata,
@@ -146,6 +148,8 @@ pub(crate) const MISTAKES: &[(Mistake, &str)] = &[
     (Mistake::ForgetsGroups, "groups::wait_for_a_message_that_is_given_back"),
     (Mistake::ForgetsGroups, "groups::wait_for_a_message_whose_lease_has_ended"),
     (Mistake::ForgetsGroups, "groups::wait_for_a_delayed_message"),
+    (Mistake::OrdersInNoQueue, "groups::are_delivered_in_order"),
+    (Mistake::OrdersInNoQueue, "groups::wait_for_a_delayed_message"),
     (Mistake::CountsDelayedAsWaiting, "counts::are_those_of_each_state"),
     (Mistake::ReplacesAnyMetadata, "metadata::is_replaced_on_condition"),
     (Mistake::CountsReleasesOnly, "get::counts_after_a_timeout"),

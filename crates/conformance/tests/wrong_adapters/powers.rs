@@ -47,7 +47,7 @@ impl StateCounter for Wrong {
 #[async_trait]
 impl OrderedGroups for Wrong {
     async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        self.below.queues().orders_groups(queue).await
+        Ok(!self.has(Mistake::OrdersInNoQueue) && self.below.queues().orders_groups(queue).await?)
     }
 }
 
