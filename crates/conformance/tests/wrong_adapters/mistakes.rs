@@ -49,6 +49,13 @@ pub(crate) enum Mistake {
     ForgetsGroups,
     /// Claims to order groups, and orders them in no queue.
     OrdersInNoQueue,
+    /// A message that has expired stays the first of its group.
+    HoldsGroupsOfExpired,
+    /// A letter is written, and the message is not deleted.
+    LeavesDeadMessages,
+    /// A letter is written before the receipt is looked at.
+    WritesStaleLetters,
+    MovesFormerTexts,
     CountsDelayedAsWaiting,
     /// Replaces metadata whatever it is.
     ReplacesAnyMetadata,
@@ -150,6 +157,10 @@ pub(crate) const MISTAKES: &[(Mistake, &str)] = &[
     (Mistake::ForgetsGroups, "groups::wait_for_a_delayed_message"),
     (Mistake::OrdersInNoQueue, "groups::are_delivered_in_order"),
     (Mistake::OrdersInNoQueue, "groups::wait_for_a_delayed_message"),
+    (Mistake::HoldsGroupsOfExpired, "groups::go_on_after_an_expired_message"),
+    (Mistake::LeavesDeadMessages, "dead_letters::are_moved_in_one_step"),
+    (Mistake::WritesStaleLetters, "dead_letters::are_moved_in_one_step"),
+    (Mistake::MovesFormerTexts, "dead_letters::are_moved_in_one_step"),
     (Mistake::CountsDelayedAsWaiting, "counts::are_those_of_each_state"),
     (Mistake::ReplacesAnyMetadata, "metadata::is_replaced_on_condition"),
     (Mistake::CountsReleasesOnly, "get::counts_after_a_timeout"),

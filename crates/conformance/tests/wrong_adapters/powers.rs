@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jobqueue::storage::{
-    Arrivals, Batches, ExpiredReceipt, MessageId, MessageIndex, MessagePage, MessageRef, MessageState,
-    Metadata, MetadataStore, OrderedGroups, PutMessage, PutOutcome, QueueName, QueueStore, StateCounter,
-    StateCounts, StoreError, StoreErrorKind, Subscription,
+    Arrivals, Batches, DeadLetterMessage, ExpiredReceipt, MessageId, MessageIndex, MessagePage, MessageRef,
+    MessageState, Metadata, MetadataStore, NativeDeadLetters, OrderedGroups, PutMessage, PutOutcome,
+    QueueName, QueueStore, StateCounter, StateCounts, StoreError, StoreErrorKind, Subscription,
 };
 
 use crate::Wrong;
@@ -48,6 +48,29 @@ impl StateCounter for Wrong {
 impl OrderedGroups for Wrong {
     async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
         Ok(!self.has(Mistake::OrdersInNoQueue) && self.below.queues().orders_groups(queue).await?)
+    }
+}
+
+#[async_trait]
+impl NativeDeadLetters for Wrong {
+    async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        let dead = queue.dead_letter().map_err(|_| refusal(StoreErrorKind::InvalidInput))?;
+        let text = if self.has(Mistake::MovesFormerTexts) { "text".to_owned() } else { letter.text };
+        self.queues().create_queue(&dead, &Metadata::new()).await?;
+        let write = || self.store(&dead, PutMessage::new(text.clone()));
+        if self.has(Mistake::WritesStaleLetters) {
+            write().await?;
+            return self.queues().delete(queue, message, ExpiredReceipt::Refuse).await;
+        }
+        if !self.has(Mistake::LeavesDeadMessages) {
+            self.queues().delete(queue, message, ExpiredReceipt::Refuse).await?;
+        }
+        write().await.map(drop)
     }
 }
 

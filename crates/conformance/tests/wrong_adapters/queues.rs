@@ -29,6 +29,9 @@ impl Wrong {
     ) -> Result<PutOutcome, StoreError> {
         match self.mistake {
             Mistake::ForgetsGroups => message.group = None,
+            Mistake::HoldsGroupsOfExpired if message.group.is_some() && message.ttl.is_some() => {
+                (message.ttl, message.visibility_delay) = (None, LONG);
+            }
             Mistake::PutsWithoutDelay => message.visibility_delay = Duration::ZERO,
             Mistake::PutsForEver => message.ttl = None,
             Mistake::PutsTwice => drop(self.queues().put(queue, message.clone()).await?),
@@ -211,6 +214,7 @@ impl QueueStore for Wrong {
             groups: Some(Arc::clone(&self) as _),
             index: Some(Arc::clone(&self) as _),
             arrivals: Some(Arc::clone(&self) as _),
+            dead_letters: Some(Arc::clone(&self) as _),
             batches: Some(self),
             ..QueuePowers::default()
         }
