@@ -5,5 +5,4 @@
 #[doc(inline)]
 pub use jobqueue_postgres::{
     Numbers, OpenTransaction, Options, StatementError, Value, create_blob_in, put_in, tokio_postgres,
-    update_in,
 };

@@ -185,7 +185,8 @@ fn service_bus() -> impl Iterator<Item = Trial> {
                         })
                     },
                 );
-                let subject = subject.deviating(OF_SERVICE_BUS).deviating([Deviation::ReleaseEndsReceipt]);
+                let own = [Deviation::ReleaseEndsReceipt, Deviation::UnorderedQueues];
+                let subject = subject.deviating(OF_SERVICE_BUS).deviating(own);
                 keeps(promise, &subject).await
             })
         })

@@ -159,7 +159,7 @@ pub struct RawJob {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RawDeferral {
-    /// The code of the cause, such as `unknown_kind` or `payload_missing`.
+    /// The code of the cause, such as `payload_missing` or `slow_preparation`.
     pub cause: String,
     /// The time at which the wait began.
     pub since: String,

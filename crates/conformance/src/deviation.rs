@@ -49,6 +49,9 @@ pub enum Deviation {
     GetMayBeShort,
     /// A message that is put with a delay gets its position in its group when the delay is over. Service Bus, in queues that require sessions.
     DelayedJoinsLater,
+    /// The storage keeps the order of groups, and not in a queue that is created like any other. Service Bus, whose queues keep it only if they
+    /// require sessions.
+    UnorderedQueues,
     /// A receipt whose lease has ended is refused as expired, even if another client has received the message since, or
     /// its time to live has passed. Service Bus: a lost lock or session does not reveal the state of its message.
     EndedLeaseIsExpired,
@@ -98,6 +101,13 @@ impl Deviation {
                 "groups::wait_for_a_delayed_message",
                 "a message overtook one of its group that is delayed",
             )],
+            Self::UnorderedQueues => &[
+                ("groups::are_delivered_in_order", UNORDERED),
+                ("groups::wait_for_a_message_that_is_given_back", UNORDERED),
+                ("groups::wait_for_a_message_whose_lease_has_ended", UNORDERED),
+                ("groups::wait_for_a_delayed_message", UNORDERED),
+                ("groups::go_on_after_an_expired_message", UNORDERED),
+            ],
             Self::EndedLeaseIsExpired => &[
                 // The timeout of the update ends after the message's life; the adapter refuses that before it asks.
                 ("ttl::ends_receipts", "refused with InvalidInput, expected [MessageNotFound]"),
@@ -112,6 +122,8 @@ impl Deviation {
     }
 }
 
+/// The failure of a queue without order, of a storage with ordered groups.
+pub(super) const UNORDERED: &str = "the storage has ordered groups, and keeps no order in this queue";
 /// The refusal of a receipt whose lease is over.
 const EXPIRED: &str = "the storage refused: LeaseExpired";
 /// The refusal of a receipt that is good for no message.

@@ -29,9 +29,9 @@ impl JobTracer {
     }
 
     /// Starts a span, or only its measurement if no spans are made.
-    fn span(&self, operation: &'static str, queue: &QueueName, shape: Shape) -> JobSpan {
-        let Shape { kind, parent, links, id, messages, more } = shape;
+    fn span(&self, operation: &'static str, queue: &QueueName, shape: impl FnOnce() -> Shape) -> JobSpan {
         let context = self.shared.tracer.as_ref().map(|tracer| {
+            let Shape { kind, parent, links, id, messages, more } = shape();
             let mut attributes = Vec::with_capacity(8);
             attributes.push(KeyValue::new(names::SYSTEM, self.system));
             attributes.push(destination(queue));
@@ -62,7 +62,7 @@ impl JobTracer {
     ) -> JobSpan {
         // The context of a single message's span goes into the message; others have their own, which are linked.
         let kind = if id.is_some() { SpanKind::Producer } else { SpanKind::Client };
-        let shape = Shape { id: id.map(plain), messages, links: links(created), ..Shape::of(kind) };
+        let shape = || Shape { id: id.map(plain), messages, links: links(created), ..Shape::of(kind) };
         self.span(names::SEND, queue, shape).measuring(Measured::Operation)
     }
 
@@ -76,24 +76,24 @@ impl JobTracer {
         sender: Option<(TraceContext, Option<&str>)>,
         is_first: bool,
     ) -> JobSpan {
-        let sender = sender.filter(|_| self.shared.tracer.is_some());
-        let sender = sender.map(|(context, state)| span_context(context, state, true));
-        let is_child = is_first && !self.shared.options.always_linked;
-        // The worker's own context, if it was started in a span, is not the job's.
-        let (parent, links) = match sender {
-            Some(sender) if is_child => (Context::new().with_remote_span_context(sender), Vec::new()),
-            Some(sender) => (Context::new(), vec![Link::with_context(sender)]),
-            None => (Context::new(), Vec::new()),
-        };
         let cell = self.shared.cells.own(&job.queue, &job.kind);
-        let [_, kind] = cell.attributes();
-        let more = [Some(kind.clone()), Some(KeyValue::new(names::ATTEMPT, i64::from(job.attempt)))];
-        let shape = Shape {
-            parent: Some(parent),
-            links,
-            id: Some(plain_shared(&job.id)),
-            more,
-            ..Shape::of(SpanKind::Consumer)
+        let shape = || {
+            let sender = sender.map(|(context, state)| span_context(context, state, true));
+            let is_child = is_first && !self.shared.options.always_linked;
+            // The worker's own context, if it was started in a span, is not the job's.
+            let (parent, links) = match sender {
+                Some(sender) if is_child => (Context::new().with_remote_span_context(sender), Vec::new()),
+                Some(sender) => (Context::new(), vec![Link::with_context(sender)]),
+                None => (Context::new(), Vec::new()),
+            };
+            let [_, kind] = cell.attributes();
+            Shape {
+                parent: Some(parent),
+                links,
+                id: Some(plain_shared(&job.id)),
+                more: [Some(kind.clone()), Some(KeyValue::new(names::ATTEMPT, i64::from(job.attempt)))],
+                ..Shape::of(SpanKind::Consumer)
+            }
         };
         let span = self.span(names::PROCESS, &job.queue, shape).measuring(Measured::Process);
         span.holding(InFlight::enter(cell))
@@ -139,7 +139,7 @@ impl Tracer for JobTracer {
     fn start(&self, step: &Step<'_>) -> Option<Box<dyn Span>> {
         let span = match *step {
             Step::Create { queue, id } => {
-                let shape = Shape { id: Some(plain(id)), ..Shape::of(SpanKind::Producer) };
+                let shape = || Shape { id: Some(plain(id)), ..Shape::of(SpanKind::Producer) };
                 self.span(names::CREATE, queue, shape)
             }
             Step::Send { queue, id, messages, created } => self.send(queue, id, messages, created),
@@ -148,7 +148,7 @@ impl Tracer for JobTracer {
                 self.process(job, sender.map(|sender| (sender, tracestate)), is_first)
             }
             Step::Settle { queue, id, messages, process, messages_of } => {
-                let shape = settled(id, messages, process, messages_of);
+                let shape = || settled(id, messages, process, messages_of);
                 self.span(names::SETTLE, queue, shape).measuring(Measured::Operation)
             }
             _ => return None,

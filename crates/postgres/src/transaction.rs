@@ -72,6 +72,8 @@ pub async fn put_in(
 /// The message is locked until the transaction ends, also beyond its lease: no get returns it, and other changes of it are refused as a retryable
 /// `Timeout`. A renewal under way is waited for.
 ///
+/// Only a change that ends the lease notifies the workers: after another one, such as that of a completion, the transaction can be prepared.
+///
 /// The transaction may have any level of isolation. Unless it is `read committed`, its snapshot may be older than the receipt: then the change fails with
 /// a serialization failure, and so does every other refusal of the receipt, as a retryable `Unavailable`. Repeat the transaction.
 ///
@@ -94,7 +96,7 @@ pub async fn update_in(
     let update = Update::new(queue, message, change, &Runtime::new());
     let rows = query(&mut transaction, call, schema, UPDATE, &update.values()).await?;
     if let Some((updated, is_earlier)) = update.outcome(call, &rows)? {
-        if is_earlier {
+        if is_earlier && change.ends_lease {
             notify(&mut transaction, call, schema, queue).await?;
         }
         return Ok(updated);

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 pub(crate) use payload_error::PayloadError;
@@ -48,7 +49,7 @@ pub(crate) struct ClaimChecks {
     container: ContainerName,
     max_bytes: u64,
     /// Locked while a blob is copied that is larger than `max_bytes`, so that the memory for one of them is enough.
-    pub(crate) copying: Arc<tokio::sync::Mutex<()>>,
+    copying: Arc<Mutex<()>>,
 }
 
 impl ClaimChecks {
@@ -183,6 +184,19 @@ impl ClaimChecks {
             return Err(PayloadError::Corrupt);
         }
         Ok(blob.data)
+    }
+
+    /// Reads the blob of `reference` for a copy of its message, of at most `limit` bytes or as many as payloads may have. Keep the guard as long as the
+    /// data: the memory for one blob that is larger than payloads may be is enough.
+    pub(crate) async fn load_for_copy(
+        &self,
+        queue: &QueueName,
+        reference: &StoredReference,
+        limit: u64,
+    ) -> Result<(Bytes, Option<MutexGuard<'_, ()>>), PayloadError> {
+        let copying = if reference.size > self.max_bytes { Some(self.copying.lock().await) } else { None };
+        let data = self.load(queue, reference, limit.max(self.max_bytes)).await?;
+        Ok((data, copying))
     }
 
     /// Deletes the blob of `reference`, for a message of `queue`; a throttled request is sent again for some time. A missing blob is not

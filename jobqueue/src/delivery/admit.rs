@@ -248,12 +248,13 @@ impl Executor {
 }
 
 /// Returns the disposition of a message whose handler may not begin: what it did could not be settled, and the job runs again elsewhere. One
-/// that is still held took too long to prepare, as a payload does that comes slowly.
+/// that is still held took too long to prepare, for example because its payload came slowly.
 pub(super) fn too_late(leased_job: &LeasedJob) -> Disposition {
     match leased_job.lease.loss() {
         Some(Loss::MaxRunTime) => {
-            let detail = "the job could not begin: its payload and its turn took too long".to_owned();
-            Disposition::Defer { cause: Cause::PayloadUnreadable, detail }
+            let detail =
+                "the job could not begin: its payload, its turn and its hooks took too long".to_owned();
+            Disposition::Defer { cause: Cause::SlowPreparation, detail }
         }
         _ => Disposition::Abandon,
     }

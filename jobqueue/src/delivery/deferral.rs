@@ -42,11 +42,13 @@ pub(crate) enum Cause {
     BrokenHook,
     /// The handler failed because the storage did.
     Outage,
+    /// The payload, the turn and the hooks together took longer than a preparation may.
+    SlowPreparation,
 }
 
 impl Cause {
-    /// Returns the code that is kept with the message. Causes with the same code share one wait.
-    fn code(self) -> &'static str {
+    /// Returns the code that is kept with the message and shown to operators. Causes with the same code share one wait.
+    pub(super) fn code(self) -> &'static str {
         match self {
             Self::UnknownKind | Self::NewerVersion => "unknown",
             Self::PayloadUnreadable => "payload_unreadable",
@@ -54,6 +56,7 @@ impl Cause {
             Self::Hook => "hook",
             Self::BrokenHook => "broken_hook",
             Self::Outage => "outage",
+            Self::SlowPreparation => "slow_preparation",
         }
     }
 
@@ -64,30 +67,22 @@ impl Cause {
             // Short: a worker with a handler for the message may start at any time, and other old ones may be first
             // again.
             Self::UnknownKind | Self::NewerVersion => seconds(1, 30),
-            Self::PayloadUnreadable | Self::PayloadMissing | Self::Outage => seconds(1, 60),
+            Self::PayloadUnreadable | Self::PayloadMissing | Self::Outage | Self::SlowPreparation => {
+                seconds(1, 60)
+            }
             Self::Hook | Self::BrokenHook => seconds(5, 300),
         }
     }
 
-    /// Returns the maximum duration of the wait; `None` for no limit.
-    fn limit(self, settings: &QueueSettings) -> Option<Duration> {
+    /// Returns the maximum duration of the wait, and the reason for dead-lettering after it; `None` for no limit.
+    fn limit(self, settings: &QueueSettings) -> Option<(Duration, Reason)> {
         match self {
-            Self::UnknownKind | Self::NewerVersion => Some(settings.unknown_kind_timeout),
-            Self::PayloadMissing => Some(MISSING_GRACE),
-            Self::BrokenHook => Some(HOOK_GRACE),
-            Self::Outage => Some(OUTAGE_LIMIT),
-            Self::PayloadUnreadable | Self::Hook => None,
-        }
-    }
-
-    /// Returns the reason for dead-lettering after the wait.
-    pub(crate) fn reason(self) -> Reason {
-        match self {
-            Self::UnknownKind => Reason::UNKNOWN_KIND,
-            Self::NewerVersion => Reason::NEWER_VERSION,
-            Self::PayloadUnreadable | Self::PayloadMissing => Reason::PAYLOAD_MISSING,
-            Self::Hook | Self::BrokenHook => Reason::COORDINATION_FAILED,
-            Self::Outage => Reason::ATTEMPTS_EXHAUSTED,
+            Self::UnknownKind => Some((settings.unknown_kind_timeout, Reason::UNKNOWN_KIND)),
+            Self::NewerVersion => Some((settings.unknown_kind_timeout, Reason::NEWER_VERSION)),
+            Self::PayloadMissing => Some((MISSING_GRACE, Reason::PAYLOAD_MISSING)),
+            Self::BrokenHook => Some((HOOK_GRACE, Reason::COORDINATION_FAILED)),
+            Self::Outage => Some((OUTAGE_LIMIT, Reason::ATTEMPTS_EXHAUSTED)),
+            Self::PayloadUnreadable | Self::Hook | Self::SlowPreparation => None,
         }
     }
 
@@ -113,9 +108,9 @@ pub(super) fn note_known(job: &LeasedJob) {
     }
 }
 
-/// Returns whether the last download of the payload or checkpoint has failed.
+/// Returns whether the last download of the payload or checkpoint has failed, or may have taken too long.
 pub(super) fn waits_for_payload(job: &LeasedJob) -> bool {
-    waits_for(job, &[Cause::PayloadUnreadable, Cause::PayloadMissing])
+    waits_for(job, &[Cause::PayloadUnreadable, Cause::PayloadMissing, Cause::SlowPreparation])
 }
 
 fn waits_for(job: &LeasedJob, causes: &[Cause]) -> bool {
@@ -135,10 +130,10 @@ pub(crate) async fn defer(
         Some(former) => former,
         None => (first(cause, job.received_at())?, Duration::ZERO),
     };
-    if has_ended(job, cause, &deferral, waited) {
+    if let Some(reason) = reason_to_end(job, cause, &deferral, waited) {
         let tries = deferral.count;
         let detail = format!("{detail}; waited {waited:.0?}, in {tries} deliveries");
-        return Ok(Err(Rejection::new(cause.reason(), detail)));
+        return Ok(Err(Rejection::new(reason, detail)));
     }
     deferral.count = deferral.count.saturating_add(1);
     let wait = cause.wait(deferral.count, job.core.runtime());
@@ -148,12 +143,13 @@ pub(crate) async fn defer(
 
 /// Returns whether the message may be put back because of `cause`: it has not waited for that long enough.
 pub(super) fn may_defer(job: &LeasedJob, cause: Cause) -> bool {
-    former(job, cause).is_none_or(|(deferral, waited)| !has_ended(job, cause, &deferral, waited))
+    former(job, cause).is_none_or(|(deferral, waited)| reason_to_end(job, cause, &deferral, waited).is_none())
 }
 
-fn has_ended(job: &LeasedJob, cause: Cause, deferral: &Deferral, waited: Duration) -> bool {
-    let limit = cause.limit(&job.settings);
-    deferral.count >= LEAST_TRIES && limit.is_some_and(|limit| waited >= limit)
+/// Returns the reason for dead-lettering a message that has waited for long enough.
+fn reason_to_end(job: &LeasedJob, cause: Cause, deferral: &Deferral, waited: Duration) -> Option<Reason> {
+    let (limit, reason) = cause.limit(&job.settings)?;
+    (deferral.count >= LEAST_TRIES && waited >= limit).then_some(reason)
 }
 
 /// Returns the wait of an earlier delivery for the same cause, and its duration.

@@ -33,10 +33,7 @@ impl LeasedJob {
         let (checks, queue) = (&self.core.claim_checks, &self.core.name);
         let mut copied = Vec::new();
         for reference in self.references() {
-            let limit = MAX_COPIED_BYTES.max(checks.max_bytes());
-            // One at a time: each may be large.
-            let _copying = checks.copying.lock().await;
-            if checks.load(queue, &reference, limit).await.is_ok() {
+            if checks.load_for_copy(queue, &reference, MAX_COPIED_BYTES).await.is_ok() {
                 copied.push(reference);
             }
         }

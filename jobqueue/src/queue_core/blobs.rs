@@ -59,12 +59,8 @@ async fn copy_blob(
     limit: u64,
 ) -> Result<Result<StoredReference, PayloadError>, Error> {
     let checks = &core.claim_checks;
-    let _copying = match old.size > checks.max_bytes() {
-        true => Some(checks.copying.lock().await),
-        false => None,
-    };
-    let data = match checks.load(queue, old, limit.max(checks.max_bytes())).await {
-        Ok(data) => data,
+    let (data, _copying) = match checks.load_for_copy(queue, old, limit).await {
+        Ok(loaded) => loaded,
         Err(PayloadError::Unreadable(error)) => return Err(error.into()),
         Err(never) => return Ok(Err(never)),
     };

@@ -55,7 +55,7 @@ async fn success_within_the_grace_after_the_run_time_completes_the_job() {
 
 // review 6, R1b
 #[tokio::test(start_paused = true)]
-async fn job_whose_download_takes_too_long_is_seen_to_wait_for_its_payload() {
+async fn job_whose_preparation_takes_too_long_says_so_while_it_waits() {
     let storage = in_memory();
     let faulty = Faulty::new(&storage);
     let queue = faulty.storage().queue::<Task>().await.unwrap();
@@ -71,7 +71,7 @@ async fn job_whose_download_takes_too_long_is_seen_to_wait_for_its_payload() {
     assert_eq!((report.completed, report.dead_lettered), (0, 0), "{report:?}");
     after(60).await;
     let text = storage.queues().peek(queue.name(), 1).await.unwrap().remove(0).text.unwrap();
-    assert!(text.contains("payload_unreadable"), "{text}");
+    assert!(text.contains("slow_preparation"), "{text}");
     faulty.heal();
     assert_eq!(run(600).await.completed, 1);
 }

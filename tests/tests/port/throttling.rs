@@ -121,7 +121,7 @@ fn not_applied(retry_after: Duration) -> Fault {
 /// no send to the others.
 // F86
 #[tokio::test(start_paused = true)]
-async fn wrapped_sharded_storage_throttles_by_shard() {
+async fn throttled_deletion_in_a_wrapped_shard_delays_no_send() {
     let faulty = Faulty::new(&Storage::memory());
     let sharded = Sharded::builder().account("a", faulty.storage()).shards("busy", 2).build().unwrap();
     let sharded = Storage::from(sharded.stores());

@@ -10,7 +10,9 @@ use jobqueue_test_support::postgres::Postgres;
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
 
-use crate::{connect, own_schema};
+use crate::{connect, connect_to, own_schema};
+
+const GUIDE: &str = include_str!("../../../jobqueue/src/docs/postgres.md");
 
 /// A queue of tasks, and a session of another program.
 struct Bench {
@@ -154,6 +156,9 @@ async fn wrong_arguments_are_refused_with_a_reason() {
         ("'tasks', 'task', '1', in_order => true, key => 'a', ttl => '1 h'", "cannot have a time to live"),
         ("'tasks', 'task', '1', delay => '-1 s'", "a delay is"),
         ("'tasks', 'task', '1', delay => '11 years'", "a delay is"),
+        ("'tasks', 'task', '1', delay => 'infinity'", "a delay is"),
+        ("'tasks', 'task', '1', ttl => 'infinity'", "a time to live is finite"),
+        ("'tasks', 'task', '1', ttl => '-infinity'", "a time to live is finite"),
         ("'tasks', 'task', '1', ttl => '500 ms'", "at least 1 second"),
         ("'tasks', 'task', '1', ttl => '5 s', delay => '5 s'", "longer than the delay"),
         ("'tasks', 'task', to_jsonb(repeat('x', 65536))", "the body is too large"),
@@ -168,4 +173,31 @@ async fn wrong_arguments_are_refused_with_a_reason() {
         assert!(error.message().contains(reason), "{arguments}: {error}");
     }
     assert!(bench.queue.is_empty().await.unwrap());
+}
+
+#[tokio::test]
+async fn role_with_the_rights_that_the_guide_names_sends() {
+    let bench = Bench::new().await;
+    let named = GUIDE.split_once("needs the rights of a sender: ").unwrap().1.split("\n\n").next().unwrap();
+    let words: Vec<_> = named.split('`').skip(1).step_by(2).collect();
+    let [usage, select, queue, message, insert, update, changed] = words[..] else { panic!("{words:?}") };
+    let (schema, role) = (&bench.schema, format!("sender_{}", bench.schema));
+    let grants = [
+        format!("{usage} ON SCHEMA {schema}"),
+        format!("{usage} ON ALL SEQUENCES IN SCHEMA {schema}"),
+        format!("{select} ON {schema}.{queue}, {schema}.{message}"),
+        format!("{insert}, {update} ON {schema}.{changed}"),
+    ];
+    bench.execute(&format!("CREATE ROLE {role} LOGIN")).await;
+    for grant in grants {
+        bench.execute(&format!("GRANT {grant} TO {role}")).await;
+    }
+    let address = Postgres::shared().connection_string().replace("//postgres@", &format!("//{role}@"));
+    let client = connect_to(&address).await;
+    // The second waits for the first.
+    for in_order in [true, true, false] {
+        let put = format!("SELECT {schema}.put('tasks', 'task', '1', key => 'k', in_order => {in_order})");
+        client.batch_execute(&put).await.unwrap();
+    }
+    assert_eq!(bench.queue.approximate_len().await.unwrap(), 3);
 }

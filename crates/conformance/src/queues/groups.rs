@@ -1,21 +1,25 @@
 //! Promises of storages that keep the order of groups.
 
+use crate::deviation::UNORDERED;
 use crate::prelude::*;
 
-/// Returns a queue with two messages of a group, of which `change` has changed the first; none if the storage keeps no order in this queue.
+async fn ordered(subject: &Subject) -> Result<TestQueue, Broken> {
+    let queue = subject.queue().await?;
+    ensure!(queue.store.orders_groups(&queue.name).await?, "{UNORDERED}");
+    Ok(queue)
+}
+
+/// Returns a queue with two messages of a group, of which `change` has changed the first.
 async fn two_of_a_group(
     subject: &Subject,
     change: impl FnOnce(PutMessage) -> PutMessage,
-) -> Result<Option<TestQueue>, Broken> {
-    let queue = subject.queue().await?;
-    if !queue.store.orders_groups(&queue.name).await? {
-        return Ok(None);
-    }
+) -> Result<TestQueue, Broken> {
+    let queue = ordered(subject).await?;
     let [first, second] =
         ["first", "second"].map(|text| PutMessage::new(text).with_group("group".to_owned()));
     queue.put_with(change(first)).await?;
     queue.put_with(second).await?;
-    Ok(Some(queue))
+    Ok(queue)
 }
 
 async fn next_is(queue: &TestQueue, expected: &str) -> Result<MessageRef, Broken> {
@@ -29,10 +33,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
     /// A storage that keeps the order of groups delivers a message only after those before it in its group are deleted.
     async fn are_delivered_in_order(subject) {
         for together in [false, true] {
-            let queue = subject.queue().await?;
-            if !queue.store.orders_groups(&queue.name).await? {
-                return Ok(());
-            }
+            let queue = ordered(subject).await?;
             let grouped = |(text, group): (&str, &str)| PutMessage::new(text).with_group(group.to_owned());
             let messages = [("a1", "a"), ("a2", "a"), ("b1", "b")].map(grouped);
             if together {
@@ -58,7 +59,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
 
     /// A message that is given back with a delay holds its group back.
     async fn wait_for_a_message_that_is_given_back(subject) {
-        let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+        let queue = two_of_a_group(subject, |first| first).await?;
         let first = next_is(&queue, "first").await?;
         queue.update_with(&first, UpdateMessage::new(LONG).ending_lease()).await?;
         ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that backs off");
@@ -66,7 +67,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
 
     /// A message whose lease has ended is received again before those behind it in its group.
     async fn wait_for_a_message_whose_lease_has_ended(subject) {
-        let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+        let queue = two_of_a_group(subject, |first| first).await?;
         let leased = queue.get(1, secs(1)).await?;
         ensure_eq!(leased.len(), 1, "the messages that were received");
         ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that is leased");
@@ -79,14 +80,14 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
     /// A message that was put with a delay holds its group back.
     async fn wait_for_a_delayed_message(subject) {
         let delayed = |first: PutMessage| first.with_visibility_delay(LONG);
-        let Some(queue) = two_of_a_group(subject, delayed).await? else { return Ok(()) };
+        let queue = two_of_a_group(subject, delayed).await?;
         ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that is delayed");
     }
 
     /// A message that has expired holds its group back for seconds at most.
     @slow async fn go_on_after_an_expired_message(subject) {
         let short = |first: PutMessage| first.with_ttl(secs(1));
-        let Some(queue) = two_of_a_group(subject, short).await? else { return Ok(()) };
+        let queue = two_of_a_group(subject, short).await?;
         let mut next = Vec::new();
         for _ in 0..10 {
             if next.is_empty() {

@@ -11,8 +11,9 @@ DECLARE
     job text := coalesce(put.id, gen_random_uuid()::text);
     sender text := coalesce(put.source, 'postgres:/' || current_database());
     its_key text := nullif(put.key, '');
-    wait bigint := ceil(extract(epoch FROM put.delay) * 1000);
-    life bigint := ceil(extract(epoch FROM put.ttl) * 1000);
+    -- None for 'infinity', which is an interval since PostgreSQL 17.
+    wait bigint := CASE WHEN isfinite(put.delay) THEN ceil(extract(epoch FROM put.delay) * 1000) END;
+    life bigint := CASE WHEN isfinite(put.ttl) THEN ceil(extract(epoch FROM put.ttl) * 1000) END;
     now timestamp := clock_timestamp() AT TIME ZONE 'UTC';
     form CONSTANT text := 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"';
     queue_number integer;
@@ -31,6 +32,7 @@ BEGIN
         WHEN put.in_order AND life IS NOT NULL THEN
             'a job that is sent in order cannot have a time to live: the jobs behind it would wait for it'
         WHEN wait IS NULL OR wait < 0 OR wait > 316224000000 THEN 'a delay is 0 to 10 years'
+        WHEN NOT isfinite(put.ttl) THEN 'a time to live is finite; without one a job does not expire'
         WHEN life < 1000 OR life <= wait THEN 'the time to live must be at least 1 second and longer than the delay'
     END;
     IF wrong IS NULL THEN

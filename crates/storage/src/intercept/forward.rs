@@ -97,7 +97,7 @@ forward! {
             dead_letters: dead_letters.map(|dead_letters| self.around(dead_letters) as _),
             permissions: permissions.map(|permissions| self.around(permissions) as _),
             detach: detach.map(|detach| self.around(detach) as _),
-            // These have no operations of their own to observe.
+            // These are not observed: whether a queue orders groups is asked when it is opened, and upkeep is rare.
             guarantees,
             peek_reach,
             groups,

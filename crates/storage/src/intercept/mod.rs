@@ -1,7 +1,7 @@
 //! Wraps a store so that something happens around each of its operations.
 //!
 //! This is the only place that forwards the port by hand. A wrapper implements [`Interceptor`], which sees the operations of
-//! the store and of its powers alike, and [`Intercepted`] does the rest. A new power does not compile before it is forwarded
+//! the store and of most powers, and [`Intercepted`] does the rest. A new power does not compile before it is forwarded
 //! here.
 
 mod forward;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 use super::{BlobPowers, BlobStore, ExpiredReceipt, Operation, QueuePowers, QueueStore, StoreError};
 use crate::name::QueueName;
 
-/// The behaviour around the operations of a store. By default all operations pass unchanged.
+/// The behaviour around the operations of a store and of its powers. By default all operations pass unchanged. Requests of
+/// [`OrderedGroups`](crate::OrderedGroups), [`LeaseLinks`](crate::LeaseLinks) and [`Upkeep`](crate::Upkeep) pass unseen.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -68,6 +68,33 @@ fn due_slots_of_a_list_of_hours_are_those_that_come() {
 }
 
 #[test]
+fn due_slots_are_those_that_come_one_after_the_other() {
+    for expression in [
+        "30 2,14 * * *",
+        "0,30 0-23 * * *",
+        "0 1-4 * * *",
+        "*/20 * * * *",
+        "0 * * * *",
+        "30 2 * * *",
+        "0 2-23/21 * * *",
+    ] {
+        let table = Timetable::cron(expression, "Europe/Berlin").unwrap();
+        for (done, now) in [
+            ("2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z"),
+            ("2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z"),
+        ] {
+            let next = |moment: &Timestamp| table.next_after(*moment);
+            let all = std::iter::successors(Some(at(done)), next).skip(1).take_while(|slot| *slot <= at(now));
+            assert_eq!(
+                table.due(at(done), at(now), usize::MAX),
+                all.collect::<Vec<_>>(),
+                "{expression} after {done}"
+            );
+        }
+    }
+}
+
+#[test]
 fn due_slots_are_the_newest_in_order_and_bounded() {
     let table = Timetable::every(Duration::from_secs(60)).unwrap();
     let due = table.due(at("2026-01-01T00:00:00Z"), at("2026-01-01T01:00:30Z"), 2);

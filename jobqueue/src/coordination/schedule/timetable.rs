@@ -1,12 +1,14 @@
 //! Computes the slots of a schedule. Pure: no clock, no storage.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
 use croner::Cron;
 use croner::errors::CronError;
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 
 /// The greatest number of times of day that an expression may name by lists and ranges: each minute of a day.
 const MAX_TIMES: usize = 1_440;
@@ -69,11 +71,21 @@ impl Timetable {
     }
 
     pub(super) fn last_until(&self, moment: Timestamp) -> Option<Timestamp> {
+        self.parts().filter_map(|part| self.last_of(part, moment)).max()
+    }
+
+    /// Returns the numbers of the expressions, or that of the interval.
+    fn parts(&self) -> Range<usize> {
+        0..if let Self::Cron { crons, .. } = self { crons.len() } else { 1 }
+    }
+
+    fn last_of(&self, part: usize, moment: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Cron { crons, zone } => {
-                let from = moment.to_zoned(zone.clone());
-                let last = |cron: &Cron| cron.find_previous_occurrence(&from, true).ok();
-                crons.iter().filter_map(last).map(|slot| slot.timestamp()).max()
+                // At the end of summer time a search that begins within a second finds a slot at the end of this second.
+                let second = Timestamp::from_second(moment.as_second()).ok()?.to_zoned(zone.clone());
+                let last = crons[part].find_previous_occurrence(&second, true);
+                Some(last.ok()?.timestamp())
             }
             Self::Every { millis } => {
                 let slot = moment.as_millisecond().div_euclid(*millis) * millis;
@@ -84,17 +96,21 @@ impl Timetable {
 
     /// Returns the latest slots after `done` and up to `now`, at most `most` of them, the oldest first.
     pub(super) fn due(&self, done: Timestamp, now: Timestamp, most: usize) -> Vec<Timestamp> {
-        let Some(first) = self.next_after(done).filter(|first| *first <= now) else { return Vec::new() };
+        let last = |part, moment| {
+            let slot = self.last_of(part, moment).filter(|slot| *slot > done)?;
+            Some((slot, part))
+        };
+        let mut latest: BTreeSet<_> = self.parts().filter_map(|part| last(part, now)).collect();
         let mut due = Vec::new();
-        let mut until = now;
-        while due.len() < most {
-            let Some(slot) = self.last_until(until).filter(|slot| *slot > first) else { break };
-            due.push(slot);
-            let Ok(before) = slot.checked_sub(jiff::SignedDuration::from_millis(1)) else { break };
-            until = before;
-        }
-        if due.len() < most {
-            due.push(first);
+        while due.len() < most
+            && let Some((slot, part)) = latest.pop_last()
+        {
+            if due.last() != Some(&slot) {
+                due.push(slot);
+            }
+            // The others are found already.
+            let before = slot.checked_sub(SignedDuration::from_millis(1)).ok();
+            latest.extend(before.and_then(|before| last(part, before)));
         }
         due.reverse();
         due

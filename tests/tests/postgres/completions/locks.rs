@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jobqueue::postgres::update_in;
 use jobqueue::storage::{ExpiredReceipt, MessageRef, Operation, PutMessage, StoreErrorKind, UpdateMessage};
-use jobqueue::{Context, Event, JobError, Worker};
+use jobqueue::{Context, Event, JobError, QueueMessage, Worker};
+use jobqueue_postgres::update_in;
 use jobqueue_test_support::postgres::Postgres;
-use jobqueue_tests::jobs::{Task, task};
+use jobqueue_tests::jobs::Task;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Barrier, Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::Bench;
-use crate::{LONG, connect, get, named, named_with_limit, put, texts, wait_for_waiting, within};
+use crate::{
+    LONG, connect, get, named, named_with_limit, options, put, texts, wait_for_waiting, with_queue, within,
+};
 
 /// The leases of these tests.
 const LEASE: Duration = Duration::from_secs(5);
@@ -49,6 +52,23 @@ async fn receipt_of_a_change_is_good_if_its_transaction_commits() {
         }
     }
     assert_eq!(texts(&get(&storage, &queue, 1).await), ["changed"]);
+}
+
+/// Also one that hides the message for less time than before, as the completion of a job does that expires soon.
+#[tokio::test]
+async fn transaction_of_a_change_that_keeps_the_lease_can_be_prepared() {
+    let server = Postgres::start(&["max_prepared_transactions=1"]);
+    let (storage, queue) = with_queue(options(&server)).await;
+    put(&storage, &queue, "text").await;
+    let message = get(&storage, &queue, 1).await.remove(0).message;
+    let mut client = connect(&server).await;
+    let transaction = client.transaction().await.unwrap();
+    update_in(&transaction, "jobqueue", &queue, &message, &UpdateMessage::new(LONG / 2)).await.unwrap();
+    transaction.batch_execute("PREPARE TRANSACTION 'change'").await.unwrap();
+    drop(transaction);
+    client.batch_execute("COMMIT PREPARED 'change'").await.unwrap();
+    let former = storage.queues().delete(&queue, &message, ExpiredReceipt::Refuse).await.unwrap_err();
+    assert_eq!(former.kind(), StoreErrorKind::PopReceiptMismatch, "{former}");
 }
 
 /// A wait for the transaction would take a connection that the renewals of other leases need.
@@ -163,52 +183,81 @@ async fn lease_is_renewed_after_the_transaction() {
     assert_eq!((report.completed, report.retried), (1, 0));
 }
 
-/// More handlers than the renewer has connections complete their jobs and leave their transactions open. Then another job begins.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "held", kind = "held", lease = "8s")]
+struct Held {}
+
+/// Its lease ends before renewals of the other kind are given up.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "others", kind = "other", lease = "2s")]
+struct Other {}
+
+/// More handlers than the renewer has connections complete their jobs and leave their transactions open, until another lease was renewed after
+/// a renewal of each of theirs was refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_transactions_hold_up_no_renewal_of_another_lease() {
     const HELD: usize = 12;
     let bench = Bench::new().await;
-    for number in 1..=HELD {
-        bench.send(&number.to_string()).await;
-    }
+    let (held, others) =
+        (bench.storage.queue::<Held>().await.unwrap(), bench.storage.queue::<Other>().await.unwrap());
     let (tell, told) = mpsc::unbounded_channel();
     let told = Arc::new(Mutex::new(told));
     let listener = move |event: &Event| {
-        if matches!(event, Event::Renewed { .. }) {
-            let _ = tell.send(());
-        }
+        let _ = match event {
+            Event::NotRenewed { queue, .. } if queue.as_str() == "held" => tell.send(Renewal::Refused),
+            Event::Renewed { queue } if queue.as_str() == "others" => tell.send(Renewal::Succeeded),
+            _ => return,
+        };
     };
     let (begun, ends) = (Arc::new(Barrier::new(HELD)), CancellationToken::new());
-    let is_renewed = Arc::new(AtomicBool::new(false));
-    let (place, queue, noted) = (bench.place.clone(), bench.queue.clone(), Arc::clone(&is_renewed));
-    let handler = move |name: Task, ctx: Context| {
-        let (place, queue, ends) = (place.clone(), queue.clone(), ends.clone());
-        let (told, begun, noted) = (Arc::clone(&told), Arc::clone(&begun), Arc::clone(&noted));
+    let (place, ended) = (bench.place.clone(), ends.clone());
+    let hold = move |_: Held, ctx: Context| {
+        let (place, ends, begun, others) = (place.clone(), ends.clone(), Arc::clone(&begun), others.clone());
         async move {
-            if name.name == "other" {
-                // The leases of the others cannot be renewed now.
-                let mut told = told.lock().await;
-                while told.try_recv().is_ok() {}
-                tokio::select! {
-                    _ = told.recv() => noted.store(true, Ordering::Relaxed),
-                    () = ctx.token().cancelled() => {}
-                }
-                ends.cancel();
-                return Ok::<_, JobError>(());
-            }
             let mut client = place.connect().await;
             let transaction = client.transaction().await.unwrap();
             ctx.complete_in_postgres(&transaction).await?;
             if begun.wait().await.is_leader() {
-                queue.send(&task("other")).await?;
+                others.send(&Other {}).await?;
             }
             ends.cancelled().await;
             transaction.commit().await.map_err(JobError::retry)
         }
     };
-    let worker = bench.worker_with(LEASE).concurrency(HELD + 1).on_event(listener).handle(handler);
-    drop(worker.build().unwrap().run_until_idle().await.unwrap());
+    let is_renewed = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&is_renewed);
+    let run = move |_: Other, ctx: Context| {
+        let (told, noted, ended) = (Arc::clone(&told), Arc::clone(&noted), ended.clone());
+        async move {
+            let renewed = ctx.token().run_until_cancelled(renewed_after(told, HELD)).await;
+            noted.store(renewed.is_some(), Ordering::Relaxed);
+            ended.cancel();
+            Ok::<_, JobError>(())
+        }
+    };
+    for _ in 0..HELD {
+        held.send(&Held {}).await.unwrap();
+    }
+    let worker = bench.worker().concurrency(HELD + 1).on_event(listener);
+    drop(worker.handle(hold).handle(run).build().unwrap().run_until_idle().await.unwrap());
     assert!(is_renewed.load(Ordering::Relaxed), "the lease of the other job was lost");
+}
+
+#[derive(PartialEq)]
+enum Renewal {
+    Refused,
+    Succeeded,
+}
+
+/// Waits for a renewal that succeeded after so many were refused.
+async fn renewed_after(told: Arc<Mutex<mpsc::UnboundedReceiver<Renewal>>>, mut refused: usize) {
+    let mut told = told.lock().await;
+    while let Some(renewal) = told.recv().await {
+        if refused == 0 && renewal == Renewal::Succeeded {
+            return;
+        }
+        refused = refused.saturating_sub(usize::from(renewal == Renewal::Refused));
+    }
 }
 
 /// A task of the handler ends the transaction while the worker asks whether it has committed.
