@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
 use crate::send::{self, One, Purpose, SendRequest, Sent};
-use crate::storage::{StoreErrorKind, TransactionPlace};
+use crate::storage::{BlobName, StoreErrorKind, TransactionPlace};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// Sends at once, within a transaction of the caller's own on the PostgreSQL database of the storage: the message exists if and only if the transaction
@@ -116,7 +116,7 @@ impl Context {
         let schema = TransactionSchema::of(core)?;
         let mut end = self.end_in_transaction()?;
         for (name, data, put) in std::mem::take(&mut end.blobs) {
-            create_blob_in(transaction, schema.for_blob()?, &name, data, put).await?;
+            create_blob_in(transaction, schema.for_blob(core, &name).await?, &name, data, put).await?;
         }
         loop {
             let answer = update_in(transaction, &schema.name, &core.name, end.message(), &end.change).await;
@@ -150,10 +150,11 @@ impl Context {
     /// # Cancel safety
     /// If the future is dropped, the transaction may contain the record: roll it back.
     pub async fn once_in_postgres(&self, transaction: &Transaction<'_>, key: &str) -> Result<bool, Error> {
-        let schema = TransactionSchema::of(&self.leased_job().core)?;
+        let core = &self.leased_job().core;
+        let schema = TransactionSchema::of(core)?;
         let (name, put) = self.record_in_transaction(key)?;
         let record = Bytes::from_static(b"true");
-        match create_blob_in(transaction, schema.for_blob()?, &name, record, put).await {
+        match create_blob_in(transaction, schema.for_blob(core, &name).await?, &name, record, put).await {
             Err(error) if error.kind() == StoreErrorKind::BlobAlreadyExists => Ok(false),
             created => Ok(created.map(|()| true)?),
         }
@@ -171,7 +172,7 @@ async fn send(
     refuse_announced(&prepared)?;
     if let Some((reference, data)) = prepared.blob.as_deref() {
         let (name, put) = core.claim_checks.blob(reference, prepared.expires)?;
-        create_blob_in(transaction, schema.for_blob()?, &name, data.clone(), put).await?;
+        create_blob_in(transaction, schema.for_blob(core, &name).await?, &name, data.clone(), put).await?;
     }
     let outcome = put_in(transaction, &schema.name, &core.name, prepared.take_put()).await?;
     Ok(send::sent_in_transaction(core, prepared, started, outcome.message))
@@ -196,9 +197,13 @@ impl TransactionSchema {
         Ok(Self { name: Arc::clone(name), has_blobs })
     }
 
-    /// Returns the schema for a blob.
-    fn for_blob(&self) -> Result<&str, Error> {
-        let elsewhere = "the storage keeps its blobs elsewhere: large payloads and records of effects cannot be written in this transaction";
-        if self.has_blobs { Ok(&self.name) } else { Err(invalid(elsewhere)) }
+    /// Returns the schema for a blob, whose container it creates outside of the transaction: whoever needs the same one would wait for the transaction.
+    async fn for_blob(&self, core: &QueueCore, blob: &BlobName) -> Result<&str, Error> {
+        if !self.has_blobs {
+            let elsewhere = "the storage keeps its blobs elsewhere: large payloads and records of effects cannot be written in this transaction";
+            return Err(invalid(elsewhere));
+        }
+        core.storage.blobs().create_container(blob.container()).await?;
+        Ok(&self.name)
     }
 }
