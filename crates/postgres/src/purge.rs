@@ -34,8 +34,16 @@ macro_rules! delete_expired {
     };
 }
 
+/// Ends the expired first messages of groups behind which open transactions put others.
+const PASS_ON_EXPIRED: &str = "SELECT q.name FROM (
+        SELECT id, queue FROM jobqueue.message
+        WHERE expires_at <= (SELECT jobqueue.now()) AND NOT waiting AND group_hash IS NOT NULL
+        ORDER BY expires_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED) m
+    LEFT JOIN jobqueue.queue q ON q.id = m.queue WHERE jobqueue.pass_on(m.id)";
+
 /// Those that wait for another of their group come first, so that none of them becomes the first of its group.
-const DELETE_EXPIRED: [&str; 2] = [delete_expired!("waiting"), delete_expired!("NOT waiting")];
+const REMOVE_EXPIRED: [&str; 3] =
+    [delete_expired!("waiting"), delete_expired!("NOT waiting"), PASS_ON_EXPIRED];
 
 /// Builds a statement that removes up to $3 messages of queue $1, with numbers up to $2.
 ///
@@ -125,7 +133,7 @@ impl Purge {
     async fn expired(&self) -> Result<bool, StoreError> {
         let call = Call::of_database(Operation::Clear, &self.database);
         let mut has_more = false;
-        for sql in DELETE_EXPIRED {
+        for sql in REMOVE_EXPIRED {
             for number in 1..=STATEMENTS {
                 let rows = self.database.query(call, sql, &[(&MESSAGES, Type::INT8)]).await?;
                 let mut advanced = BTreeSet::new();
