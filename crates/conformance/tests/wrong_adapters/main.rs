@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jobqueue::clock::ManualClock;
-use jobqueue::storage::{MessageId, MessageRef, Notifier, QueueStore};
+use jobqueue::storage::{MessageId, MessageRef, Notifier, QueueName, QueueStore};
 use jobqueue::{Storage, memory};
 use jobqueue_conformance::{Broken, Deviation, Subject, exercise, promises};
 
@@ -94,6 +94,14 @@ enum Mistake {
     RenewsForAll,
     RenewsNothing,
     ReleasesNothing,
+    SubtractsExpiredTwice,
+    PutsListsOneByOne,
+    /// The metadata is compared, and written later.
+    ReplacesInTwoSteps,
+    HidesWhatIsDeletedTogether,
+    NotifiesOfNoDeletion,
+    /// `WHERE group_name = ?`, without the queue.
+    MixesGroupsOfQueues,
 }
 
 /// A storage in memory behind an adapter with a mistake.
@@ -107,6 +115,8 @@ struct Wrong {
     counted: Mutex<HashMap<MessageId, (u32, bool)>>,
     /// The messages that were received.
     leased: Mutex<HashSet<MessageId>>,
+    /// The queue in which a group was seen first.
+    groups: Mutex<HashMap<String, QueueName>>,
     arrivals: Notifier,
 }
 
@@ -144,8 +154,15 @@ impl Wrong {
 fn subject(mistake: Mistake) -> Subject {
     let clock = Arc::new(ManualClock::new());
     let below = memory::open_with_clock(clock.clone());
-    let (newest, counted, leased) = (Mutex::default(), Mutex::default(), Mutex::default());
-    let wrong = Arc::new(Wrong { mistake, below, newest, counted, leased, arrivals: Notifier::new() });
+    let wrong = Arc::new(Wrong {
+        mistake,
+        below,
+        newest: Mutex::default(),
+        counted: Mutex::default(),
+        leased: Mutex::default(),
+        groups: Mutex::default(),
+        arrivals: Notifier::new(),
+    });
     Subject::virtual_time(Storage::new(wrong.clone(), wrong, "wrong"), clock)
 }
 
@@ -291,4 +308,12 @@ const MISTAKES: &[(Mistake, &str)] = &[
     (Mistake::RenewsForAll, "expiry::lets_nobody_else_renew"),
     (Mistake::RenewsNothing, "expiry::is_put_off_by_renewal"),
     (Mistake::ReleasesNothing, "hold::ends_with_a_release"),
+    (Mistake::SubtractsExpiredTwice, "metadata::counts_a_message_among_expired_ones"),
+    (Mistake::PutsListsOneByOne, "put::all_is_whole_after_a_dropped_future"),
+    (Mistake::ReplacesInTwoSteps, "metadata::is_replaced_by_one_of_many"),
+    (Mistake::HidesWhatIsDeletedTogether, "groups::go_on_after_deletions_together"),
+    (Mistake::NotifiesOfNoDeletion, "groups::notify_of_the_next"),
+    (Mistake::MixesGroupsOfQueues, "groups::belong_to_their_queue"),
+    (Mistake::IgnoresDeletions, "groups::lose_a_waiting_message_that_its_sender_deletes"),
+    (Mistake::ForgetsGroups, "groups::go_on_while_others_are_put"),
 ];

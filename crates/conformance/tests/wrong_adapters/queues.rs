@@ -25,6 +25,12 @@ impl Wrong {
     async fn store(&self, queue: &QueueName, mut message: PutMessage) -> Result<PutOutcome, StoreError> {
         match self.mistake {
             Mistake::ForgetsGroups => message.group = None,
+            Mistake::MixesGroupsOfQueues => {
+                let group = message.group.clone().unwrap_or_default();
+                if locked(&self.groups).entry(group).or_insert_with(|| queue.clone()) != queue {
+                    message.visibility_delay = LONG;
+                }
+            }
             Mistake::PutsWithoutDelay => message.visibility_delay = Duration::ZERO,
             Mistake::PutsForEver => message.ttl = None,
             Mistake::PutsTwice => drop(self.queues().put(queue, message.clone()).await?),
@@ -82,6 +88,9 @@ impl QueueStore for Wrong {
         let mut properties = self.queues().queue_properties(queue).await?;
         if self.has(Mistake::CountsVisibleOnly) {
             properties.approximate_count = self.queues().peek(queue, 32).await?.len() as u64;
+        }
+        if self.has(Mistake::SubtractsExpiredTwice) {
+            properties.approximate_count = properties.approximate_count.saturating_sub(40);
         }
         if self.has(Mistake::TellsTimesOf1970) {
             properties.now = Some(SystemTime::UNIX_EPOCH + LONG);
@@ -189,6 +198,7 @@ impl QueueStore for Wrong {
             }
             _ => self.queues().delete(queue, message, expired).await,
         };
+        self.notify_unless(Mistake::NotifiesOfNoDeletion);
         if self.has(Mistake::DeletesWhatIsGone) { Ok(()) } else { deleted }
     }
 
@@ -226,6 +236,10 @@ impl MetadataStore for Wrong {
         metadata: &Metadata,
     ) -> Result<(), StoreError> {
         if self.has(Mistake::ReplacesAnyMetadata) {
+            return self.set_queue_metadata(queue, metadata).await;
+        }
+        if self.has(Mistake::ReplacesInTwoSteps) && self.queue_metadata(queue).await? == *before {
+            tokio::task::yield_now().await;
             return self.set_queue_metadata(queue, metadata).await;
         }
         self.below.queues().replace_queue_metadata(queue, before, metadata).await
@@ -303,6 +317,9 @@ impl Batches for Wrong {
                 _ => {}
             }
             answers.push(self.store(queue, message).await);
+            if self.has(Mistake::PutsListsOneByOne) {
+                tokio::task::yield_now().await;
+            }
         }
         self.notify_unless(Mistake::NotifiesOfNoBatch);
         answers
@@ -320,12 +337,16 @@ impl Batches for Wrong {
                 Mistake::DeletesAllById => {
                     self.queues().delete(queue, &self.by_id(message), ExpiredReceipt::Allow).await
                 }
+                Mistake::HidesWhatIsDeletedTogether => {
+                    self.queues().update(queue, message, UpdateMessage::new(LONG)).await.map(drop)
+                }
                 Mistake::DeletesAllExpired => {
                     self.queues().delete(queue, message, ExpiredReceipt::Allow).await
                 }
                 _ => self.queues().delete(queue, message, expired).await,
             });
         }
+        self.notify_unless(Mistake::NotifiesOfNoDeletion);
         answers
     }
 }
