@@ -34,8 +34,8 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// }
     /// ```
     ///
-    /// A message [in order](SendRequest::in_order) takes its position at the send, and holds up the completion of the first job of its key until
-    /// the transaction ends: commit soon. The time until the message is visible, and its time to live, count from the send.
+    /// A message [in order](SendRequest::in_order) takes its position at the send, and holds up the completion of the last job of its key that
+    /// others can see until the transaction ends: commit soon. The time until the message is visible, and its time to live, count from the send.
     ///
     /// That the transaction is on the database of the storage is not checked: another one with the same schema and queue takes the job. With an
     /// isolation level above `read committed` a send in order can fail with a serialization failure, a retryable error: repeat the transaction.
