@@ -9,7 +9,7 @@ fn subscription(queue: &TestQueue) -> Result<Subscription, Broken> {
     queue.store.subscribe(&queue.name).ok_or_else(|| Broken::new("the storage announces no messages"))
 }
 
-async fn arrives(subscription: &mut Subscription) -> Result<(), Broken> {
+pub(crate) async fn arrives(subscription: &mut Subscription) -> Result<(), Broken> {
     // The limit is generous, because another process may notify; a good notifier takes microseconds.
     let wait = tokio::time::timeout(Duration::from_secs(10), subscription.wait()).await;
     wait.map_err(|_| Broken::new("no notification came"))
@@ -25,7 +25,7 @@ async fn quiet_subscription(queue: &TestQueue) -> Result<Subscription, Broken> {
     Ok(subscription)
 }
 
-async fn drain(subscription: &mut Subscription) {
+pub(crate) async fn drain(subscription: &mut Subscription) {
     while tokio::time::timeout(Duration::from_millis(200), subscription.wait()).await.is_ok() {}
 }
 

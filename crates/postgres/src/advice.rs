@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 use crate::database::{Call, quoted};
 use crate::schema;
 use crate::store::Store;
-use jobqueue_storage::{Advice, QueueName, StoreError, SweepLeftovers, SweptLeftovers, Upkeep};
+use jobqueue_storage::{Advice, StoreError, Upkeep};
 
 const SETTINGS: &str = "SELECT name, setting FROM pg_settings
     WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum') AND setting = 'off' ORDER BY name";
@@ -40,15 +40,6 @@ const LATE: i32 = 1_000_000;
 
 #[async_trait]
 impl Upkeep for Store {
-    /// There is nothing to sweep: gets remove what deleted queues and containers leave behind.
-    async fn sweep(&self, _: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
-        Ok(SweptLeftovers::default())
-    }
-
-    async fn advice(&self, _: &QueueName) -> Result<Vec<Advice>, StoreError> {
-        Ok(Vec::new())
-    }
-
     async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
         let (database, call) = (&self.database, Call::internal("read statistics", &self.database));
         let mut all = Vec::new();

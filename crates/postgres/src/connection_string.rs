@@ -131,9 +131,11 @@ fn fill(config: &mut Config, variable: Variables<'_>) -> Result<(), String> {
         }
     }
     if config.get_ports().is_empty()
-        && let Some(port) = number(variable, "PGPORT")?
+        && let Some(ports) = variable("PGPORT")
     {
-        config.port(port);
+        for port in ports.split(',') {
+            config.port(if port.is_empty() { 5_432 } else { to_number(port, "PGPORT")? });
+        }
     }
     if config.get_user().is_none()
         && let Some(user) = variable("PGUSER")
@@ -155,8 +157,11 @@ fn fill(config: &mut Config, variable: Variables<'_>) -> Result<(), String> {
 }
 
 fn number(variable: Variables<'_>, name: &str) -> Result<Option<u16>, String> {
-    let number = variable(name).map(|text| text.parse());
-    number.transpose().map_err(|_| format!("the variable `{name}` is not a number"))
+    variable(name).map(|text| to_number(&text, name)).transpose()
+}
+
+fn to_number(text: &str, name: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| format!("the variable `{name}` is not a number"))
 }
 
 /// Takes the settings of sessions from the variables.
@@ -294,6 +299,19 @@ mod tests {
         assert_eq!(config.get_options(), Some("-c a=b"));
         assert_eq!((config.get_user(), config.get_ports()), (Some("other"), &[1][..]));
         assert_eq!(config.get_password(), Some(&b"p"[..]));
+    }
+
+    #[test]
+    fn each_host_of_the_variables_has_its_port() {
+        let variable = |name: &str| match name {
+            "PGHOST" => Some("a,b,c".to_owned()),
+            "PGPORT" => Some("6432,,6434".to_owned()),
+            _ => None,
+        };
+        let (config, _) = parse("postgres://", &variable).unwrap();
+        assert_eq!((config.get_hosts().len(), config.get_ports()), (3, &[6432, 5432, 6434][..]));
+        let wrong = |name: &str| (name == "PGPORT").then(|| "6432,x".to_owned());
+        assert!(parse("postgres://", &wrong).unwrap_err().contains("PGPORT"));
     }
 
     /// Load balancers forget a connection that is idle for some minutes without a word.

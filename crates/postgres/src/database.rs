@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::pin::pin;
 use std::time::Duration;
 
 use deadpool::Runtime as PoolRuntime;
@@ -30,6 +31,8 @@ const SCHEMA: &str = "jobqueue";
 
 /// The time limit of a request to cancel a statement.
 const CANCELLING: Duration = Duration::from_secs(10);
+/// The time in which the server cancels a statement that has taken too long, if it can be reached.
+const CANCELLED: Duration = Duration::from_secs(2);
 
 /// A value of a statement, and its type in SQL.
 pub(crate) type Parameter<'v> = (&'v (dyn ToSql + Sync), Type);
@@ -170,12 +173,28 @@ impl Database {
         further: Duration,
     ) -> Result<Vec<Row>, StoreError> {
         let text = self.sql(text);
-        match timeout(self.settings.timeout + further, client.query_typed(&text, parameters)).await {
-            Ok(Ok(rows)) => {
+        let in_time = {
+            let mut answer = pin!(client.query_typed(&text, parameters));
+            match timeout(self.settings.timeout + further, &mut answer).await {
+                Ok(answer) => Some(answer),
+                Err(_) => {
+                    let cancel = client.cancel_token();
+                    let cancelled = async {
+                        drop(cancel.cancel_query(self.tls.clone()).await);
+                        answer.as_mut().await
+                    };
+                    // A server that has cancelled the statement has changed nothing. Rows can also come from a commit that it has not replicated yet.
+                    let is_certain = |answer: &Result<_, _>| answer.as_ref().is_err_and(error::was_cancelled);
+                    timeout(CANCELLED, cancelled).await.ok().filter(is_certain)
+                }
+            }
+        };
+        match in_time {
+            Some(Ok(rows)) => {
                 give_back(client);
                 Ok(rows)
             }
-            Ok(Err(failure)) => {
+            Some(Err(failure)) => {
                 // Nothing is left to cancel.
                 let client = ScopeGuard::into_inner(client);
                 if error::of_statement(&failure).ends_connection {
@@ -183,7 +202,7 @@ impl Database {
                 }
                 Err(call.failed(failure))
             }
-            Err(_) => {
+            None => {
                 let detail = "no answer in time; `Options::timeout` sets the time";
                 Err(call.refuse(StoreErrorKind::Timeout).with_detail(detail).with_ambiguous(call.is_change))
             }

@@ -79,6 +79,11 @@ pub(crate) fn is_lock_timeout(error: &StoreError) -> bool {
     cause.is_some_and(|cause| cause.code == SqlState::LOCK_NOT_AVAILABLE.code())
 }
 
+/// Returns whether the server has cancelled a statement.
+pub(crate) fn was_cancelled(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::QUERY_CANCELED)
+}
+
 /// Returns whether a statement was broken off because it took too long, and did not wait for a lock.
 pub(crate) fn ran_out_of_time(error: &StoreError) -> bool {
     error.kind() == Kind::Timeout && !is_lock_timeout(error)
@@ -130,7 +135,9 @@ fn of_answer(answer: &DbError) -> Verdict {
 pub(crate) fn of_code(code: &SqlState) -> Verdict {
     let of = Verdict::certain;
     match code.code().get(..2).unwrap_or_default() {
-        "57" if *code == SqlState::QUERY_CANCELED => of(Kind::Timeout, "the statement was cancelled"),
+        "57" if *code == SqlState::QUERY_CANCELED => {
+            of(Kind::Timeout, "the statement was cancelled, perhaps after `Options::timeout`")
+        }
         "57" => of(Kind::Unavailable, "the server is starting or stopping"),
         "08" => of(Kind::Unavailable, "the connection failed").uncertain(),
         "40" if *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => {

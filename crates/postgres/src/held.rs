@@ -1,13 +1,15 @@
 //! Operations that another transaction holds up: the deletion of the first message of a group while a message is put behind it, and a put behind a first
 //! message that is not committed, and the deletion of a message that a transaction has changed.
 //!
-//! They do not hold up others in turn. A list passes them over, or waits for a moment; then each deletion, and the puts into each group, are tried alone,
+//! They do not hold up others in turn. A list passes them over, or waits for a moment. Then the deletions are tried again together, more and more
+//! rarely, at last once a second, and none of them waits for a lock that others of the list would wait for. The puts into each group are tried alone,
 //! with nothing in hand, once a second. Each attempt needs a permit, except for the first of a put, which most often has only shared the list of another. It
 //! waits for the lock until the next one would begin; for a moment only if no permit is left, so that the turn of each comes soon, however many there
 //! are. A list that is put as a whole is tried for a moment each second. An attempt that ends without the lock has changed nothing, and its connection is
 //! free for others.
 
 use std::future::Future;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +26,8 @@ const IN_LIST: Duration = Duration::from_millis(50);
 /// The time for which an operation waits for a lock alone: longer than a list, which may have the lock for so long.
 const ALONE: Duration = Duration::from_millis(60);
 const _: () = assert!(ALONE.as_millis() > IN_LIST.as_millis(), "a single send outlasts a list");
+/// The time until a deletion is tried again, at first.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The time from one attempt to the next.
 const EACH: Duration = Duration::from_secs(1);
 
@@ -31,16 +35,15 @@ const EACH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct HeldUp {
     pub(crate) limits: LockLimits,
-    /// Limit the connections of puts and of deletions, apart from each other.
+    /// Limit the connections of puts.
     pub(crate) puts: Arc<Semaphore>,
-    pub(crate) deletions: Arc<Semaphore>,
 }
 
 impl HeldUp {
     /// Returns the state of a store with such limits of its connections and its operations.
     pub(crate) fn new(max_connections: usize, timeout: Duration) -> Self {
-        let permits = || Arc::new(Semaphore::new((max_connections / 3).max(1)));
-        Self { limits: LockLimits::within(timeout), puts: permits(), deletions: permits() }
+        let puts = Arc::new(Semaphore::new((max_connections / 3).max(1)));
+        Self { limits: LockLimits::within(timeout), puts }
     }
 }
 
@@ -71,27 +74,31 @@ pub(crate) fn next_attempt() -> Instant {
     Instant::now() + EACH
 }
 
+/// Returns the times after which a deletion is tried again.
+pub(crate) fn pauses() -> impl Iterator<Item = Duration> {
+    iter::successors(Some(FIRST_PAUSE), |pause| Some((*pause * 2).min(EACH)))
+}
+
 /// Returns the error of an operation that was held up for as long as it may take. Nothing was changed.
 pub(crate) fn held_up(call: Call<'_>) -> StoreError {
     let detail = "an open transaction holds up the message or its group; commit soon after a send in order or a completion";
     call.refuse(StoreErrorKind::Timeout).with_detail(detail)
 }
 
-/// Tries an operation until `end`. An attempt returns `None` if it was held up; it goes on if this future is dropped. The first one needs a permit if it
-/// is known that the operation `is_held_up`.
-#[allow(clippy::too_many_arguments, reason = "the operation, its limits, and how it is run")]
+/// Tries an operation until `end`. An attempt returns `None` if it was held up; it goes on if this future is dropped. The first one needs
+/// no permit.
 pub(crate) async fn repeat<T, F>(
     runtime: &Runtime,
     permits: &Arc<Semaphore>,
     call: Call<'_>,
     end: Instant,
-    mut is_held_up: bool,
     attempt: impl Fn() -> F,
 ) -> Result<T, StoreError>
 where
     T: Send + 'static,
     F: Future<Output = Option<Result<T, StoreError>>> + Send + 'static,
 {
+    let mut is_held_up = false;
     while Instant::now() < end {
         let next = next_attempt().min(end);
         let permit = match is_held_up {
@@ -133,14 +140,14 @@ mod tests {
         let attempt = || {
             let held = Arc::clone(&held);
             async move {
-                let limit = held.limits.with_permit(&held.deletions).strip_suffix("ms").unwrap();
+                let limit = held.limits.with_permit(&held.puts).strip_suffix("ms").unwrap();
                 let given_up = Instant::now() + Duration::from_millis(limit.parse().unwrap());
                 sleep_until(free.min(given_up)).await;
                 (free <= given_up).then_some(Ok(()))
             }
         };
-        let call = Call::new(Operation::Delete, &"jobs");
-        repeat(&Runtime::new(), &held.deletions, call, end, true, attempt).await
+        let call = Call::new(Operation::PutAll, &"jobs");
+        repeat(&Runtime::new(), &held.puts, call, end, attempt).await
     }
 
     #[tokio::test(start_paused = true)]
@@ -151,7 +158,7 @@ mod tests {
             others.spawn(held_until(Arc::clone(&held), began + 2 * LIMIT));
         }
         sleep(EACH).await;
-        held_until(Arc::clone(&held), Instant::now() + EACH).await.unwrap();
+        held_until(Arc::clone(&held), Instant::now() + 2 * EACH).await.unwrap();
         assert!(began.elapsed() < LIMIT / 2, "{:?}", began.elapsed());
         for other in others.join_all().await {
             let error = other.unwrap_err();

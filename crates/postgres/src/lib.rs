@@ -25,7 +25,7 @@
 //! - The server is PostgreSQL 13 or newer, its database encoded in UTF-8, and its transactions `read committed`, as
 //!   they are by default. The tests run on 18; the statements were also tried on 13 to 17, and behind PgBouncer in transaction mode.
 //! - A transaction that has put a message of a [group](jobqueue_storage::PutMessage::group), and is still open, holds up the deletion of the
-//!   first message of this group; if the group was empty, also other puts into it. An operation that is held up for its whole time limit fails, and has changed
+//!   first message of this group, unless another one that is committed follows it; if the group was empty, also other puts into it. An operation that is held up for its whole time limit fails, and has changed
 //!   nothing, except that `clear` has removed the others. Other groups are not held up, except in a list with one that is: it is put as a whole.
 //! - A transaction that has [changed](update_in) a message, and is still open, keeps it, also beyond its lease. If it is rolled back after that, the message is
 //!   found by the next scan of the whole queue.

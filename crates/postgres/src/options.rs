@@ -149,7 +149,8 @@ impl Options {
     }
 
     /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, and of each statement. After
-    /// it the operation fails with `Timeout`, and the server is asked to cancel the statement; a change may have been made. A statement with a blob may take a
+    /// it the server is asked to cancel the statement, and the operation fails with `Timeout`: a change was not made if the server says so within 2 seconds, and may
+    /// have been made otherwise. A statement with a blob may take a
     /// second more for each mebibyte.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;

@@ -58,6 +58,11 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// Notes that there is more to do: no interval has to pass.
+    pub(crate) fn is_unfinished(&mut self) {
+        self.least = Duration::ZERO;
+    }
+
     /// Counts the time until now as that of something else.
     pub(crate) fn forget_time(&mut self) {
         self.began = Instant::now();
@@ -86,6 +91,20 @@ mod tests {
         assert!(pace.begin().is_none());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(pace.begin().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unfinished_work_goes_on_in_its_part_of_the_time() {
+        let pace = Pace::new(Duration::from_secs(10));
+        let mut work = pace.begin().unwrap();
+        tokio::time::advance(Duration::from_millis(10)).await;
+        work.is_unfinished();
+        drop(work);
+        tokio::time::advance(Duration::from_millis(199)).await;
+        assert!(pace.begin().is_none());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        drop(pace.begin().unwrap());
+        assert!(pace.begin().is_none(), "the next time the interval counts");
     }
 
     #[tokio::test(start_paused = true)]

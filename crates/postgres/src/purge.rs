@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::arrivals::ArrivalHub;
 use crate::database::{Call, Database, Parameter};
-use crate::pace::Pace;
+use crate::pace::{Pace, Work};
 use jobqueue_storage::log::warn;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Operation, QueueName, StoreError};
@@ -17,7 +17,7 @@ const MESSAGES: i64 = 500;
 const BLOBS: i64 = 16;
 /// The statements of a kind in a pass.
 const STATEMENTS: usize = 4;
-/// The time between two passes: for expired messages, which can hold up their groups, and for garbage.
+/// The time between two passes that find little: for expired messages, which can hold up their groups, and for garbage.
 const EXPIRED: Duration = Duration::from_secs(1);
 const GARBAGE: Duration = Duration::from_secs(10);
 
@@ -34,8 +34,16 @@ macro_rules! delete_expired {
     };
 }
 
+/// Ends the expired first messages of groups behind which open transactions put others.
+const PASS_ON_EXPIRED: &str = "SELECT q.name FROM (
+        SELECT id, queue FROM jobqueue.message
+        WHERE expires_at <= (SELECT jobqueue.now()) AND NOT waiting AND group_hash IS NOT NULL
+        ORDER BY expires_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED) m
+    LEFT JOIN jobqueue.queue q ON q.id = m.queue WHERE jobqueue.pass_on(m.id)";
+
 /// Those that wait for another of their group come first, so that none of them becomes the first of its group.
-const DELETE_EXPIRED: [&str; 2] = [delete_expired!("waiting"), delete_expired!("NOT waiting")];
+const REMOVE_EXPIRED: [&str; 3] =
+    [delete_expired!("waiting"), delete_expired!("NOT waiting"), PASS_ON_EXPIRED];
 
 /// Builds a statement that removes up to $3 messages of queue $1, with numbers up to $2.
 ///
@@ -113,25 +121,20 @@ impl Purge {
     pub(crate) fn start(self: &Arc<Self>) {
         if let Some(work) = self.expired.begin() {
             let purge = Arc::clone(self);
-            self.runtime.spawn(async move {
-                log_failure(purge.expired().await);
-                drop(work);
-            });
+            self.runtime.spawn(async move { end(work, purge.expired().await) });
         }
         if let Some(work) = self.garbage.begin() {
             let purge = Arc::clone(self);
-            self.runtime.spawn(async move {
-                log_failure(purge.garbage().await);
-                drop(work);
-            });
+            self.runtime.spawn(async move { end(work, purge.garbage().await) });
         }
     }
 
-    /// Removes expired messages, and announces those that are the first of their groups now.
-    async fn expired(&self) -> Result<(), StoreError> {
+    /// Removes expired messages, and announces those that are the first of their groups now. Returns whether there may be more.
+    async fn expired(&self) -> Result<bool, StoreError> {
         let call = Call::of_database(Operation::Clear, &self.database);
-        for sql in DELETE_EXPIRED {
-            for _ in 0..STATEMENTS {
+        let mut has_more = false;
+        for sql in REMOVE_EXPIRED {
+            for number in 1..=STATEMENTS {
                 let rows = self.database.query(call, sql, &[(&MESSAGES, Type::INT8)]).await?;
                 let mut advanced = BTreeSet::new();
                 for row in &rows {
@@ -144,50 +147,56 @@ impl Purge {
                 if rows.len() < MESSAGES as usize {
                     break;
                 }
+                has_more |= number == STATEMENTS;
             }
         }
-        Ok(())
+        Ok(has_more)
     }
 
-    async fn garbage(&self) -> Result<(), StoreError> {
+    /// Removes what was in queues and containers that are gone. Returns whether there may be more.
+    async fn garbage(&self) -> Result<bool, StoreError> {
         let call = Call::of_database(Operation::Clear, &self.database);
+        let mut has_more = false;
         for row in self.database.query(call, FIND_GARBAGE, &[]).await? {
             let (kind, owner): (&str, i32) = (call.get(&row, 0)?, call.get(&row, 1)?);
             let owned: Parameter<'_> = (&owner, Type::INT4);
             if kind == "queue" {
                 for sql in DELETE_OF_QUEUE {
                     let values = [owned.clone(), (&i64::MAX, Type::INT8), (&MESSAGES, Type::INT8)];
-                    self.repeat(call, sql, &values, MESSAGES).await?;
+                    has_more |= self.repeat(call, sql, &values, MESSAGES).await?;
                 }
             } else {
                 let values = [owned, (&BLOBS, Type::INT8)];
-                self.repeat(call, DELETE_OF_CONTAINER, &values, BLOBS).await?;
+                has_more |= self.repeat(call, DELETE_OF_CONTAINER, &values, BLOBS).await?;
             }
             let values = [(&kind as _, Type::TEXT), (&owner as _, Type::INT4)];
             self.database.query(call, FORGET, &values).await?;
         }
-        Ok(())
+        Ok(has_more)
     }
 
-    /// Runs a statement that removes up to `most` rows, as long as it does, up to a number of times.
+    /// Runs a statement that removes up to `most` rows, as long as it does, up to a number of times. Returns whether there may be more.
     async fn repeat(
         &self,
         call: Call<'_>,
         sql: &str,
         values: &[Parameter<'_>],
         most: i64,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         for _ in 0..STATEMENTS {
             if self.database.query(call, sql, values).await?.len() < most as usize {
-                break;
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 
-fn log_failure(done: Result<(), StoreError>) {
-    if let Err(error) = done {
-        warn!(%error, "unreachable rows were not removed");
+/// Ends a pass. If it has found as much as it could remove, the next one need not wait.
+fn end(mut work: Work, done: Result<bool, StoreError>) {
+    match done {
+        Ok(true) => work.is_unfinished(),
+        Ok(false) => {}
+        Err(error) => warn!(%error, "unreachable rows were not removed"),
     }
 }

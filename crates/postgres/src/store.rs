@@ -32,7 +32,14 @@ pub(crate) struct Store {
 /// Joins puts. An answer of `Err` returns a message that another transaction holds up.
 pub(crate) type Puts = Combiner<(QueueName, PutLane), PutMessage, Result<PutOutcome, PutMessage>>;
 /// Joins deletions. An answer of `Err` returns one that another transaction holds up.
-pub(crate) type Deletions = Combiner<QueueName, ReceiptUse, Result<(), ReceiptUse>>;
+pub(crate) type Deletions = Combiner<DeleteLane, ReceiptUse, Result<(), ReceiptUse>>;
+
+/// The deletions of a queue that share statements: those that were held up do not delay the others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct DeleteLane {
+    pub(crate) queue: QueueName,
+    pub(crate) is_held_up: bool,
+}
 
 /// The puts of a queue that share statements, so that those that wait for others hold up no more than they must.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

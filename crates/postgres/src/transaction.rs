@@ -23,7 +23,7 @@ const IS_READ_COMMITTED: &str = "SELECT (current_setting('transaction_isolation'
 /// `schema` is that of the [`Options`](crate::Options), by default `jobqueue`. The tables must exist.
 ///
 /// Commit soon. A message becomes visible with the commit, and one of a [group](PutMessage::group) holds up the deletion of the first of its
-/// group until then. The notification takes a lock of the whole database at the commit, which commits with notifications wait for in turn. After it
+/// group until then, unless another message follows that. The notification takes a lock of the whole database at the commit, which commits with notifications wait for in turn. After it
 /// PostgreSQL refuses `PREPARE TRANSACTION`.
 ///
 /// The transaction may have any level of isolation. Unless it is `read committed`, a message of a group can fail with a serialization failure

@@ -7,7 +7,7 @@
 //! up for by running slower.
 //!
 //! A step of the wall clock ahead by more than ten seconds is ignored for a minute, in which time follows the monotonic
-//! clock: a clock that is wrong for a moment expires no message. When it is accepted, leases are moved with it, since their owners count how long
+//! clock: a clock that is wrong for a moment expires no message. When a step is accepted, leases are moved with it, since their owners count how long
 //! they last; delays and times to live follow the wall clock. A process that has just started has nothing to compare
 //! with, and believes its clock at once.
 
@@ -53,6 +53,9 @@ const STEP: i64 = 10_000;
 const DOUBT: Duration = Duration::from_secs(60);
 /// The least step ahead that pays back an earlier step back, in milliseconds; what is less may be rounding.
 const LEAST_STEP: i64 = 100;
+/// The least step ahead with which leases are moved, in milliseconds: less than the time between the renewal of a lease of four seconds and its end. What is
+/// less may be the time that passed between the readings of the two clocks, and moving leases reads all of them.
+const LEAST_LEAP: i64 = 1_000;
 /// While this clock is ahead, it falls back by a millisecond in this time: leases are longer by one in a hundred then, never shorter.
 const SLOWED: Duration = Duration::from_millis(100);
 
@@ -93,6 +96,9 @@ impl State {
     fn believe(&mut self, wall: i64, expected: i64, present: Instant) -> i64 {
         if wall <= expected.saturating_add(STEP) {
             self.doubted_since = None;
+            if wall - expected >= LEAST_LEAP {
+                self.leap += wall - expected;
+            }
             return wall;
         }
         let since = *self.doubted_since.get_or_insert_with(|| {
@@ -262,6 +268,16 @@ mod tests {
         assert_eq!(now(ahead, 67), 1_067_000);
         assert_eq!(now(ahead, 68), ahead, "it has stayed so for a minute");
         assert_eq!(state.leap, ahead - 1_068_000);
+    }
+
+    #[test]
+    fn a_step_that_is_believed_at_once_moves_leases_too() {
+        let start = Instant::now();
+        let mut state = State { last: 1_000_000, at: Some(start), ..State::default() };
+        let mut now = |wall, second| state.now(wall, 0, Some(start + Duration::from_secs(second)));
+        assert_eq!(now(1_001_900, 1), 1_001_900, "rounding");
+        assert_eq!(now(1_010_900, 2), 1_010_900, "a step of eight seconds");
+        assert_eq!(state.leap, 8_000);
     }
 
     #[test]

@@ -69,6 +69,11 @@ impl Inbox {
         self.heavy.borrow_mut().extract_if(.., is_meant).collect()
     }
 
+    /// Notes that the lock was free: what waits has missed it for no longer than from its next try.
+    pub(super) fn lock_was_free(&self) {
+        self.heavy.borrow_mut().iter_mut().for_each(|task| task.lock_was_free());
+    }
+
     /// Adds an operation to `tasks`, or sets it aside if it is heavy. Returns the weight that was added.
     fn add(&self, task: Box<dyn Work>, tasks: &mut Tasks) -> usize {
         match task.weight() {

@@ -27,7 +27,7 @@ mod tests {
     fn pages_of_operators_scan_no_messages_and_sort_nothing() {
         for (sql, index) in [
             (BY_TIME, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
-            (EXPIRED, "COVERING INDEX jobqueue_message_expiry (expires_at<?)"),
+            (EXPIRED, "INDEX jobqueue_message_expiry (expires_at<?)"),
             (HIDDEN, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>? AND visible_at<?)"),
             (HIDDEN_EXPIRED, "INDEX jobqueue_message_expiry (expires_at<?)"),
             (RUNNING, "SEARCH l USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),

@@ -26,8 +26,11 @@ pub(super) trait Work: Send {
 
     fn fail(self: Box<Self>, cause: &Cause);
 
-    /// Returns for how long another process or transaction has kept the work waiting, at `now`: since the first call.
+    /// Returns for how long another process or transaction has kept the work waiting, at `now`: since the first call, or the
+    /// first one after the lock was free.
     fn kept_waiting(&mut self, now: Instant) -> Duration;
+
+    fn lock_was_free(&mut self);
 
     /// Returns the approximate number of bytes that the work writes.
     fn weight(&self) -> usize;
@@ -39,7 +42,7 @@ pub(super) struct Task<S, T, F> {
     operation: Operation,
     subject: S,
     weight: usize,
-    /// The time at which it was first noticed that another process or transaction holds the lock.
+    /// The time at which it was first noticed that another process or transaction holds the lock, which was not free since.
     waits_since: Option<Instant>,
     work: F,
     is_unmet: bool,
@@ -108,6 +111,10 @@ where
         now.saturating_duration_since(*self.waits_since.get_or_insert(now))
     }
 
+    fn lock_was_free(&mut self) {
+        self.waits_since = None;
+    }
+
     fn weight(&self) -> usize {
         self.weight
     }
@@ -129,5 +136,7 @@ mod tests {
         let tried = Instant::now() + Duration::from_secs(10);
         assert_eq!(task.kept_waiting(tried), Duration::ZERO);
         assert_eq!(task.kept_waiting(tried + Duration::from_secs(3)), Duration::from_secs(3));
+        task.lock_was_free();
+        assert_eq!(task.kept_waiting(tried + Duration::from_secs(9)), Duration::ZERO);
     }
 }

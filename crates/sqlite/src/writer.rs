@@ -126,6 +126,7 @@ impl Writer {
             }
             match self.transact(tasks, joining) {
                 Ok(Finished { arrived, known, moved, .. }) => {
+                    self.inbox.lock_was_free();
                     self.known = known;
                     self.clock.leases_were_moved(moved);
                     self.notifiers.notify(&arrived);

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
 use crate::send::{self, One, Purpose, SendRequest, Sent};
-use crate::storage::{StoreErrorKind, TransactionPlace};
+use crate::storage::{BlobName, StoreErrorKind, TransactionPlace};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// Sends at once, within a transaction of the caller's own on the PostgreSQL database of the storage: the message exists if and only if the transaction
@@ -36,8 +36,8 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// }
     /// ```
     ///
-    /// A message [in order](SendRequest::in_order) takes its position at the send, and holds up the completion of the first job of its key until
-    /// the transaction ends: commit soon. The time until the message is visible, and its time to live, count from the send.
+    /// A message [in order](SendRequest::in_order) takes its position at the send, and holds up the completion of the last job of its key that
+    /// others can see until the transaction ends: commit soon. The time until the message is visible, and its time to live, count from the send.
     ///
     /// That the transaction is on the database of the storage is not checked: another one with the same schema and queue takes the job. With an
     /// isolation level above `read committed` a send in order can fail with a serialization failure, a retryable error: repeat the transaction.
@@ -118,7 +118,7 @@ impl Context {
         let schema = TransactionSchema::of(core)?;
         let mut end = self.end_in_transaction()?;
         for (name, data, put) in std::mem::take(&mut end.blobs) {
-            create_blob_in(&mut transaction, schema.for_blob()?, &name, data, put).await?;
+            create_blob_in(&mut transaction, schema.for_blob(core, &name).await?, &name, data, put).await?;
         }
         loop {
             let answer =
@@ -157,10 +157,12 @@ impl Context {
         transaction: impl OpenTransaction,
         key: &str,
     ) -> Result<bool, Error> {
-        let schema = TransactionSchema::of(&self.leased_job().core)?;
+        let core = &self.leased_job().core;
+        let schema = TransactionSchema::of(core)?;
         let (name, put) = self.record_in_transaction(key)?;
         let record = Bytes::from_static(b"true");
-        match create_blob_in(transaction, schema.for_blob()?, &name, record, put).await {
+        match create_blob_in(&mut transaction, schema.for_blob(core, &name).await?, &name, record, put).await
+        {
             Err(error) if error.kind() == StoreErrorKind::BlobAlreadyExists => Ok(false),
             created => Ok(created.map(|()| true)?),
         }
@@ -178,7 +180,8 @@ async fn send(
     refuse_announced(&prepared)?;
     if let Some((reference, data)) = prepared.blob.as_deref() {
         let (name, put) = core.claim_checks.blob(reference, prepared.expires)?;
-        create_blob_in(&mut transaction, schema.for_blob()?, &name, data.clone(), put).await?;
+        create_blob_in(&mut transaction, schema.for_blob(core, &name).await?, &name, data.clone(), put)
+            .await?;
     }
     let outcome = put_in(transaction, &schema.name, &core.name, prepared.take_put()).await?;
     Ok(send::sent_in_transaction(core, prepared, started, outcome.message))
@@ -203,9 +206,13 @@ impl TransactionSchema {
         Ok(Self { name: Arc::clone(name), has_blobs })
     }
 
-    /// Returns the schema for a blob.
-    fn for_blob(&self) -> Result<&str, Error> {
-        let elsewhere = "the storage keeps its blobs elsewhere: large payloads and records of effects cannot be written in this transaction";
-        if self.has_blobs { Ok(&self.name) } else { Err(invalid(elsewhere)) }
+    /// Returns the schema for a blob, whose container it creates outside of the transaction: whoever needs the same one would wait for the transaction.
+    async fn for_blob(&self, core: &QueueCore, blob: &BlobName) -> Result<&str, Error> {
+        if !self.has_blobs {
+            let elsewhere = "the storage keeps its blobs elsewhere: large payloads and records of effects cannot be written in this transaction";
+            return Err(invalid(elsewhere));
+        }
+        core.storage.blobs().create_container(blob.container()).await?;
+        Ok(&self.name)
     }
 }

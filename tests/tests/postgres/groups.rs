@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use jobqueue::QueueName;
-use jobqueue::storage::{ExpiredReceipt, Storage};
+use jobqueue::storage::{ExpiredReceipt, Storage, StoreErrorKind};
 
-use crate::{connect, get, named, of_group, own_schema, texts, wait_for_waiting, with_queue, within};
+use crate::{connect, get, named, of_group, own_schema, texts, with_queue, within};
 use jobqueue_test_support::postgres::Postgres;
 
 const PRODUCERS: usize = 4;
@@ -68,17 +68,20 @@ async fn group_loses_nothing_and_runs_one_at_a_time() {
 async fn message_of_an_open_transaction_follows_the_first_of_its_group() {
     let (storage, queue, schema) = named().await;
     storage.queues().put(&queue, of_group("first", "a")).await.unwrap();
-    let (mut client, watching) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
+    let mut client = connect(Postgres::shared()).await;
     let transaction = client.transaction().await.unwrap();
     let put = format!("SELECT {schema}.put_row(1, substr(sha256('a'), 1, 16), '\\x00', 0, NULL, 'second')");
     transaction.batch_execute(&put).await.unwrap();
     let first = get(&storage, &queue, 32).await;
     assert_eq!(texts(&first), ["first"], "a claim does not wait for the transaction");
+    let first = first[0].message.clone();
+    let held =
+        storage.queues().delete_all(&queue, vec![first.clone()], ExpiredReceipt::Refuse).await.remove(0);
+    assert_eq!(held.unwrap_err().kind(), StoreErrorKind::Timeout);
     let deletion = tokio::spawn({
         let (storage, queue) = (storage.clone(), queue.clone());
-        async move { storage.queues().delete(&queue, &first[0].message, ExpiredReceipt::Refuse).await }
+        async move { storage.queues().delete(&queue, &first, ExpiredReceipt::Refuse).await }
     });
-    wait_for_waiting(&watching, &schema, 1).await;
     transaction.commit().await.unwrap();
     deletion.await.unwrap().unwrap();
     assert_eq!(texts(&get(&storage, &queue, 32).await), ["second"]);

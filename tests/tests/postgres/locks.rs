@@ -24,10 +24,12 @@ async fn finished<T>(task: &JoinHandle<T>) {
 }
 
 /// Puts a message into a group within a transaction that stays open.
-async fn put_row(transaction: &Transaction<'_>, schema: &str, group: &str) {
-    let put =
-        format!("SELECT {schema}.put_row(1, substr(sha256('{group}'), 1, 16), '\\x00', 0, NULL, 'open')");
-    transaction.batch_execute(&put).await.unwrap();
+pub(crate) async fn put_row(transaction: &Transaction<'_>, schema: &str, group: &str) {
+    transaction.batch_execute(&put_row_of(schema, group)).await.unwrap();
+}
+
+pub(crate) fn put_row_of(schema: &str, group: &str) -> String {
+    format!("SELECT {schema}.put_row(1, substr(sha256('{group}'), 1, 16), '\\x00', 0, NULL, 'open')")
 }
 
 fn put_all(storage: &Storage, queue: &QueueName, groups: &str) -> JoinHandle<usize> {
@@ -41,7 +43,7 @@ fn put_all(storage: &Storage, queue: &QueueName, groups: &str) -> JoinHandle<usi
 }
 
 /// Puts the first message of each group, and receives it.
-async fn heads(storage: &Storage, queue: &QueueName, groups: &[&str]) -> Vec<MessageRef> {
+pub(crate) async fn heads(storage: &Storage, queue: &QueueName, groups: &[&str]) -> Vec<MessageRef> {
     let mut heads = Vec::new();
     for group in groups {
         storage.queues().put(queue, of_group(*group, group)).await.unwrap();
@@ -265,9 +267,9 @@ async fn sends_that_are_held_up_go_through_when_their_transaction_ends() {
 /// Two keys are held up, one after the other, so that each list with such a completion would keep one of the two requests of the worker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn completions_that_are_held_up_delay_no_others() {
-    let (storage, _, schema) = named().await;
+    let storage = named().await.0;
     let queue = storage.queue::<Task>().await.unwrap();
-    let (mut open, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
+    let mut open = connect(Postgres::shared()).await;
     let (ends, mut ended) = unbounded_channel();
     let listen = move |event: &Event| {
         if let Event::Finished { job: Some(job), .. } = event {
@@ -275,20 +277,23 @@ async fn completions_that_are_held_up_delay_no_others() {
         }
     };
     let go = Arc::new(Semaphore::new(0));
-    let gate = Arc::clone(&go);
+    let (gate, (runs, mut run)) = (Arc::clone(&go), unbounded_channel());
     let handler = move |_: Task| {
-        let gate = Arc::clone(&gate);
-        async move { gate.acquire().await.map(SemaphorePermit::forget).map_err(JobError::retry) }
+        let (gate, runs) = (Arc::clone(&gate), runs.clone());
+        async move {
+            gate.acquire().await.map(SemaphorePermit::forget).map_err(JobError::retry)?;
+            runs.send(()).map_err(JobError::retry)
+        }
     };
     let worker = Worker::builder(storage).handle(handler).on_event(listen).build().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(worker.run_until(async { drop(stopped.await) }));
     let transaction = open.transaction().await.unwrap();
-    for (key, waiting) in [("a", 1), ("b", 2)] {
+    for key in ["a", "b"] {
         queue.send(&task(key)).in_order().await.unwrap();
         queue.send(&task(key)).in_order().in_postgres(&transaction).await.unwrap();
         go.add_permits(1);
-        wait_for_waiting(&client, &schema, waiting).await;
+        within(run.recv()).await.unwrap();
     }
     queue.send(&task("free")).id("free").await.unwrap();
     go.add_permits(3);

@@ -15,6 +15,7 @@ mod groups;
 mod locks;
 mod long_transactions;
 mod opening;
+mod overlapping_sends;
 mod permissions;
 mod plans;
 mod purge;

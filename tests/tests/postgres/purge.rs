@@ -6,6 +6,7 @@ use bytes::Bytes;
 use jobqueue::storage::{ExpiredReceipt, Metadata, PutBlob, PutMessage, Storage};
 use jobqueue::{QueueName, postgres::tokio_postgres::Client};
 
+use crate::locks::put_row;
 use crate::{connect, get, of_group, options, own_schema, with_queue, within};
 use jobqueue_test_support::postgres::Postgres;
 
@@ -46,6 +47,20 @@ async fn expired_first_message_makes_room_in_a_busy_queue() {
         }
     })
     .await;
+}
+
+/// It cannot be deleted while sends of its group are open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn expired_first_message_makes_room_while_a_send_of_its_group_is_open() {
+    let (options, schema) = own_schema();
+    let (storage, queue) = with_queue(options).await;
+    storage.queues().put(&queue, of_group("short", "a").with_ttl(Duration::from_millis(1))).await.unwrap();
+    storage.queues().put(&queue, of_group("next", "a")).await.unwrap();
+    let mut open = connect(Postgres::shared()).await;
+    let transaction = open.transaction().await.unwrap();
+    put_row(&transaction, &schema, "a").await;
+    let next = format!("{schema}.message WHERE text = 'next' AND NOT waiting");
+    until(&schema, &queue, async |client| count(client, &next).await == 1).await;
 }
 
 /// It was deleted while no worker had time to remove its messages for days.

@@ -9,7 +9,7 @@ use jobqueue::{ErrorKind, Queue};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_tests::jobs::{Task, task};
 
-use crate::{connect, get, own_schema, texts, with_queue};
+use crate::{connect, get, own_schema, texts, with_queue, within};
 
 async fn tasks() -> (Storage, Queue<Task>) {
     let (options, _) = own_schema();
@@ -51,6 +51,18 @@ async fn job_rolls_back_with_the_transaction() {
     let container = "jobqueue-payloads".parse().unwrap();
     let listed = storage.blobs().list_blobs(&container, "", None).await;
     assert!(listed.is_err() || listed.unwrap().blobs.is_empty(), "the payload is gone too");
+}
+
+/// The schema has no container for payloads yet. The transaction creates its blob, and stays open.
+#[tokio::test]
+async fn first_large_payload_in_a_transaction_holds_up_no_others() {
+    let (_storage, queue) = tasks().await;
+    let mut client = connect(Postgres::shared()).await;
+    let transaction = client.transaction().await.unwrap();
+    queue.send(&large()).in_postgres(&transaction).await.unwrap();
+    within(queue.send(&large()).into_future()).await.unwrap();
+    transaction.rollback().await.unwrap();
+    assert_eq!(queue.approximate_len().await.unwrap(), 1);
 }
 
 #[tokio::test]

@@ -1,7 +1,10 @@
 //! Promises of storages that keep the order of groups.
 
+use std::time::Duration;
+
 use crate::deviation::UNORDERED;
 use crate::prelude::*;
+use crate::subscribe::{arrives, drain};
 
 async fn ordered(subject: &Subject) -> Result<TestQueue, Broken> {
     let queue = subject.queue().await?;
@@ -97,5 +100,90 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         }
         let text = next.first().map(|leased| leased.text.as_deref());
         ensure_eq!(text, Some(Ok("second")), "the message after one that has expired");
+    }
+
+    /// After a list of deletions each group goes on.
+    async fn go_on_after_deletions_together(subject) {
+        let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+        let first = next_is(&queue, "first").await?;
+        for deleted in queue.store.delete_all(&queue.name, vec![first], ExpiredReceipt::Refuse).await {
+            deleted?;
+        }
+        next_is(&queue, "second").await?;
+    }
+
+    /// The deletion of the first of a group notifies those that wait for its next.
+    async fn notify_of_the_next(subject) {
+        for in_a_list in [false, true] {
+            let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+            let Some(mut subscription) = queue.store.subscribe(&queue.name) else { return Ok(()) };
+            let first = next_is(&queue, "first").await?;
+            drain(&mut subscription).await;
+            if in_a_list {
+                queue.store.delete_all(&queue.name, vec![first], ExpiredReceipt::Refuse).await;
+            } else {
+                queue.delete(&first).await?;
+            }
+            arrives(&mut subscription).await?;
+        }
+    }
+
+    /// Groups of one name in two queues have nothing to do with each other.
+    async fn belong_to_their_queue(subject) {
+        let queues = [
+            two_of_a_group(subject, |first| first).await?,
+            two_of_a_group(subject, |first| first).await?,
+        ];
+        for queue in queues.iter().flatten() {
+            next_is(queue, "first").await?;
+        }
+    }
+
+    /// A message that waits behind the first of its group is deleted by the receipt of its put, and those behind it go on.
+    async fn lose_a_waiting_message_that_its_sender_deletes(subject) {
+        if subject.deviates(Deviation::PutReceiptCancelsDelayOnly) {
+            return Ok(());
+        }
+        let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+        let grouped = |text: &str| PutMessage::new(text).with_group("group".to_owned());
+        let third = queue.put_with(grouped("third")).await?.message;
+        queue.put_with(grouped("fourth")).await?;
+        queue.delete(&third).await?;
+        for expected in ["first", "second", "fourth"] {
+            let message = next_is(&queue, expected).await?;
+            queue.delete(&message).await?;
+        }
+    }
+
+    /// While messages are put into a group, those before them are received one by one, in their order, and none is lost.
+    async fn go_on_while_others_are_put(subject) {
+        const COUNT: usize = 30;
+        let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+        let put = async {
+            for number in 0..COUNT {
+                let message = PutMessage::new(number.to_string()).with_group("group".to_owned());
+                queue.put_with(message).await?;
+            }
+            Ok::<_, Broken>(())
+        };
+        let receive = async {
+            let mut texts = Vec::new();
+            while texts.len() < COUNT + 2 {
+                let leased = queue.get(32, LONG).await?;
+                ensure!(leased.len() <= 1, "two messages of a group are leased");
+                for message in leased {
+                    queue.delete(&message.message).await?;
+                    texts.push(message.text.unwrap_or_default());
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let expected = ["first", "second"].map(str::to_owned).into_iter();
+            ensure_eq!(texts, expected.chain((0..COUNT).map(|number| number.to_string())).collect::<Vec<_>>(), "texts");
+            Ok(())
+        };
+        let limited = tokio::time::timeout(secs(60), async { futures_util::join!(put, receive) });
+        let (put, received) = limited.await.map_err(|_| Broken::new("a message of the group did not come"))?;
+        put?;
+        received?;
     }
 }

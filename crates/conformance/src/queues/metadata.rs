@@ -35,6 +35,26 @@ promises! { "metadata";
         ensure_eq!(queue.store.queue_metadata(&queue.name).await?, third, "metadata");
     }
 
+    /// Of many that replace the same metadata at once, one succeeds.
+    async fn is_replaced_by_one_of_many(subject, queue) {
+        if queue.store.powers().metadata.is_none() {
+            return Ok(());
+        }
+        let before = Metadata::new();
+        let wanted: Vec<_> = (0..10).map(|number| Metadata::new().with("a", number.to_string())).collect();
+        let replace = |metadata| queue.store.replace_queue_metadata(&queue.name, &before, metadata);
+        let replaced = join_all(wanted.iter().map(replace)).await;
+        let found = queue.store.queue_metadata(&queue.name).await?;
+        for (answer, metadata) in replaced.into_iter().zip(&wanted) {
+            if found == *metadata {
+                answer?;
+            } else {
+                refused(answer, &[K::ConditionNotMet])?;
+            }
+        }
+        ensure!(wanted.contains(&found), "metadata: {found:?}");
+    }
+
     /// Setting no metadata removes it.
     async fn can_be_removed(subject, queue) {
         queue.store.set_queue_metadata(&queue.name, &Metadata::new().with("a", "1")).await?;
@@ -107,5 +127,18 @@ promises! { "metadata";
         subject.advance(secs(2)).await;
         let count = queue.count().await?;
         ensure_eq!(count, u64::from(subject.deviates(Deviation::CountKeepsExpired)), "messages");
+    }
+
+    /// The length is never zero while there is a message, however many others have expired.
+    async fn counts_a_message_among_expired_ones(subject, queue) {
+        let short = vec![PutMessage::new("short").with_ttl(Some(secs(1))); 40];
+        for put in queue.store.put_all(&queue.name, short.into()).await {
+            put?;
+        }
+        queue.put("text").await?;
+        subject.advance(secs(2)).await;
+        let count = queue.count().await?;
+        ensure!(count > 0, "nothing is counted");
+        ensure!(count == 1 || subject.deviates(Deviation::CountKeepsExpired), "{count} messages");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use futures_util::FutureExt;
+
 use crate::prelude::*;
 
 promises! { "put";
@@ -150,6 +152,26 @@ promises! { "put";
         let fine: Vec<_> = puts.iter().map(Result::is_ok).collect();
         ensure_eq!(fine, [true, false, true], "answers");
         ensure_eq!(queue.count().await?, 2, "messages");
+    }
+
+    /// Where lists are put as a whole, one whose put is given up is there or not, never half.
+    async fn all_is_whole_after_a_dropped_future(subject, queue) {
+        if !queue.store.guarantees().puts_lists_whole {
+            return Ok(());
+        }
+        for polls in 1..=5 {
+            let messages = vec![PutMessage::new("text"); 20];
+            let mut put = Box::pin(queue.store.put_all(&queue.name, messages.into()));
+            for _ in 0..polls {
+                if put.as_mut().now_or_never().is_some() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            drop(put);
+            let count = queue.count().await?;
+            ensure!(count % 20 == 0, "{count} messages of lists of 20");
+        }
     }
 
     /// Putting no messages does nothing.

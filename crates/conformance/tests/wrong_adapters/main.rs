@@ -27,6 +27,8 @@ struct Wrong {
     counted: Mutex<HashMap<MessageId, (u32, bool)>>,
     /// The messages that were received.
     leased: Mutex<HashSet<MessageId>>,
+    /// The queue in which a group was seen first.
+    groups: Mutex<HashMap<String, QueueName>>,
     arrivals: Notifier,
 }
 
@@ -73,8 +75,15 @@ impl Wrong {
 fn subject(mistake: Mistake) -> Subject {
     let clock = Arc::new(ManualClock::new());
     let below = memory::open_with_clock(clock.clone());
-    let (newest, counted, leased) = (Mutex::default(), Mutex::default(), Mutex::default());
-    let wrong = Arc::new(Wrong { mistake, below, newest, counted, leased, arrivals: Notifier::new() });
+    let wrong = Arc::new(Wrong {
+        mistake,
+        below,
+        newest: Mutex::default(),
+        counted: Mutex::default(),
+        leased: Mutex::default(),
+        groups: Mutex::default(),
+        arrivals: Notifier::new(),
+    });
     Subject::virtual_time(Storage::new(wrong.clone(), wrong, "wrong"), clock)
 }
 

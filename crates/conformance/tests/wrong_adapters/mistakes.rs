@@ -120,6 +120,14 @@ pub(crate) enum Mistake {
     ReadsNoLeased,
     EndsLeasesByWrites,
     IgnoresLeasesOfMissing,
+    SubtractsExpiredTwice,
+    PutsListsOneByOne,
+    /// The metadata is compared, and written later.
+    ReplacesInTwoSteps,
+    HidesWhatIsDeletedTogether,
+    NotifiesOfNoDeletion,
+    /// `WHERE group_name = ?`, without the queue.
+    MixesGroupsOfQueues,
 }
 
 pub(crate) const MISTAKES: &[(Mistake, &str)] = &[
@@ -306,4 +314,12 @@ pub(crate) const MISTAKES: &[(Mistake, &str)] = &[
     (Mistake::ReleasesNothing, "expiry::lets_the_holder_release"),
     (Mistake::RenewsForAll, "hold::begins_with_an_acquisition"),
     (Mistake::RenewsNothing, "hold::needs_a_blob"),
+    (Mistake::SubtractsExpiredTwice, "metadata::counts_a_message_among_expired_ones"),
+    (Mistake::PutsListsOneByOne, "put::all_is_whole_after_a_dropped_future"),
+    (Mistake::ReplacesInTwoSteps, "metadata::is_replaced_by_one_of_many"),
+    (Mistake::HidesWhatIsDeletedTogether, "groups::go_on_after_deletions_together"),
+    (Mistake::NotifiesOfNoDeletion, "groups::notify_of_the_next"),
+    (Mistake::MixesGroupsOfQueues, "groups::belong_to_their_queue"),
+    (Mistake::IgnoresDeletions, "groups::lose_a_waiting_message_that_its_sender_deletes"),
+    (Mistake::ForgetsGroups, "groups::go_on_while_others_are_put"),
 ];

@@ -9,11 +9,12 @@ use jobqueue::storage::{
     Arrivals, Batches, DeadLetterMessage, Detach, ExpiredReceipt, MessageId, MessageIndex, MessagePage,
     MessageRef, MessageState, Metadata, MetadataStore, NativeDeadLetters, OrderedGroups, PutMessage,
     PutOutcome, QueueName, QueueStore, StateCounter, StateCounts, StoreError, StoreErrorKind, Subscription,
+    UpdateMessage,
 };
 
 use crate::Wrong;
 use crate::mistakes::Mistake;
-use crate::queues::refusal;
+use crate::queues::{LONG, refusal};
 
 #[async_trait]
 impl MetadataStore for Wrong {
@@ -28,6 +29,10 @@ impl MetadataStore for Wrong {
         metadata: &Metadata,
     ) -> Result<(), StoreError> {
         if self.has(Mistake::ReplacesAnyMetadata) {
+            return self.set_queue_metadata(queue, metadata).await;
+        }
+        if self.has(Mistake::ReplacesInTwoSteps) && self.queue_metadata(queue).await? == *before {
+            tokio::task::yield_now().await;
             return self.set_queue_metadata(queue, metadata).await;
         }
         self.below.queues().replace_queue_metadata(queue, before, metadata).await
@@ -137,6 +142,9 @@ impl Batches for Wrong {
                 _ => {}
             }
             answers.push(self.store(queue, message).await);
+            if self.has(Mistake::PutsListsOneByOne) {
+                tokio::task::yield_now().await;
+            }
         }
         self.notify_unless(Mistake::NotifiesOfNoBatch);
         if self.has(Mistake::AnswersBackwards) {
@@ -157,12 +165,16 @@ impl Batches for Wrong {
                 Mistake::DeletesAllById => {
                     self.queues().delete(queue, &self.by_id(message), ExpiredReceipt::Allow).await
                 }
+                Mistake::HidesWhatIsDeletedTogether => {
+                    self.queues().update(queue, message, UpdateMessage::new(LONG)).await.map(drop)
+                }
                 Mistake::DeletesAllExpired => {
                     self.queues().delete(queue, message, ExpiredReceipt::Allow).await
                 }
                 _ => self.queues().delete(queue, message, expired).await,
             });
         }
+        self.notify_unless(Mistake::NotifiesOfNoDeletion);
         if self.has(Mistake::AnswersBackwards) {
             answers.reverse();
         }

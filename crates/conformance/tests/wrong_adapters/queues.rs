@@ -14,7 +14,7 @@ use crate::mistakes::Mistake;
 use crate::{Wrong, locked};
 
 /// A delay and a lease that are longer than a promise waits.
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 pub(crate) fn refusal(kind: StoreErrorKind) -> StoreError {
@@ -32,6 +32,12 @@ impl Wrong {
             Mistake::ForgetsGroups => message.group = None,
             Mistake::HoldsGroupsOfExpired if message.group.is_some() && message.ttl.is_some() => {
                 (message.ttl, message.visibility_delay) = (None, LONG);
+            }
+            Mistake::MixesGroupsOfQueues => {
+                let group = message.group.clone().unwrap_or_default();
+                if locked(&self.groups).entry(group).or_insert_with(|| queue.clone()) != queue {
+                    message.visibility_delay = LONG;
+                }
             }
             Mistake::PutsWithoutDelay => message.visibility_delay = Duration::ZERO,
             Mistake::PutsForEver => message.ttl = None,
@@ -104,6 +110,9 @@ impl QueueStore for Wrong {
         let mut properties = self.queues().queue_properties(queue).await?;
         if self.has(Mistake::CountsVisibleOnly) {
             properties.approximate_count = self.queues().peek(queue, 32).await?.len() as u64;
+        }
+        if self.has(Mistake::SubtractsExpiredTwice) {
+            properties.approximate_count = properties.approximate_count.saturating_sub(40);
         }
         if self.has(Mistake::TellsTimesOf1970) {
             properties.now = Some(SystemTime::UNIX_EPOCH + LONG);
@@ -239,6 +248,7 @@ impl QueueStore for Wrong {
             }
             _ => self.queues().delete(queue, message, expired).await,
         };
+        self.notify_unless(Mistake::NotifiesOfNoDeletion);
         if self.has(Mistake::DeletesWhatIsGone) { Ok(()) } else { deleted }
     }
 

@@ -22,32 +22,41 @@ macro_rules! is_deletable {
     };
 }
 
-/// Builds a statement that deletes messages whose receipts are good. $4 accepts expired ones. Each lock is waited for no longer than $5
-/// says. The clock is read again when the locks are held. What is refused is not locked, since a get would pass it over.
+/// Builds a statement that ends messages whose receipts are good. $4 accepts expired ones. Those that another transaction has locked are passed over,
+/// and each lock of the next of a group is waited for no longer than $5 says. What is refused is not locked, since a get would pass it over.
 ///
 /// The queue is compared so that the planner has no other index than the one by number: that by queue has an entry for each message that is done
 /// while a transaction may still look at it.
-macro_rules! delete {
-    ($which:literal, $lock:literal) => {
+macro_rules! end {
+    ($which:literal, $lock:literal, $end:expr) => {
         concat!(
             "WITH at AS MATERIALIZED (
-                SELECT id, set_config('lock_timeout', coalesce($5, current_setting('lock_timeout')), true) FROM jobqueue.queue WHERE name = $1
+                SELECT id, set_config('lock_timeout', $5, true) FROM jobqueue.queue WHERE name = $1
             ), held AS MATERIALIZED (
                 SELECT m.id, w.receipt, w.late FROM at, unnest($2::bigint[], $3::bytea[], $4::boolean[]) AS w (id, receipt, late),
                     jobqueue.message m
                 WHERE m.id = w.id AND m.receipt = w.receipt AND m.queue + 0 = at.id AND ",
-            is_deletable!(), $which, " FOR UPDATE OF m", $lock,
-            ") DELETE FROM jobqueue.message m USING held w WHERE m.id = w.id AND m.receipt = w.receipt AND ",
-            is_deletable!(), " RETURNING m.id, m.receipt, m.group_hash IS NOT NULL"
+            is_deletable!(), $which, $lock, " OF m SKIP LOCKED) ", $end
         )
     };
 }
 
-/// Deletes those that no other transaction holds up. The deletion of the first of a group waits for whoever changes the next one; so a message that
-/// waits in its group is not deleted together with others: two such statements could wait for each other.
-const DELETE_FREE: &str = delete!(" AND NOT m.waiting", " SKIP LOCKED");
-/// Deletes one message, for which it waits with nothing in hand.
-const DELETE_HELD: &str = delete!("", "");
+/// Deletes messages. The clock is read again when the locks are held.
+const DELETE: &str = end!(
+    "",
+    " FOR UPDATE",
+    concat!(
+        "DELETE FROM jobqueue.message m USING held w WHERE m.id = w.id AND m.receipt = w.receipt AND ",
+        is_deletable!(),
+        " RETURNING m.id, m.receipt, m.group_hash IS NOT NULL"
+    )
+);
+/// Ends the first messages of groups behind which open transactions put others.
+const PASS_ON: &str = end!(
+    " AND m.group_hash IS NOT NULL AND NOT m.waiting",
+    " FOR NO KEY UPDATE",
+    "SELECT id, receipt, true FROM held WHERE jobqueue.pass_on(id)"
+);
 
 /// The answers to deletions, in their order.
 pub(super) struct Deleted {
@@ -57,68 +66,74 @@ pub(super) struct Deleted {
     pub(super) advances: bool,
 }
 
-/// Deletes the messages of a queue that no other transaction holds up, in one statement.
+/// Deletes the messages of a queue that no other transaction holds up. If the next of a group is locked, it deletes each half of the list by itself.
 pub(super) async fn delete(
     database: &Database,
     call: Call<'_>,
     queue: &QueueName,
     deletions: &[ReceiptUse],
-) -> Deleted {
-    let (mut gone, advances) = match remove(database, call, queue, deletions, None).await {
-        Ok(removed) => removed,
-        Err(error) => {
-            let answers = error.for_each(deletions.len()).map(|error| Some(Err(error))).collect();
-            return Deleted { answers, advances: true };
-        }
-    };
-    // Of two deletions under one receipt, the second is refused.
-    let is_done: Vec<bool> = deletions.iter().map(|deletion| gone.remove(&deletion.presented)).collect();
-    let refused: Vec<ReceiptUse> =
-        deletions.iter().zip(&is_done).filter(|(_, done)| !**done).map(|(one, _)| *one).collect();
-    let mut reasons = reasons(database, call, queue, &refused, None).await.into_iter();
-    let answers = is_done.into_iter().map(|done| match done {
-        true => Some(Ok(())),
-        // No reason: it is held up.
-        false => reasons.next().flatten().map(Err),
-    });
-    Deleted { answers: answers.collect(), advances }
-}
-
-/// The answer to the deletion of one message: `None` if another transaction still holds it up.
-pub(super) struct DeletedAlone {
-    pub(super) answer: Option<Result<(), StoreError>>,
-    pub(super) advances: bool,
-}
-
-/// Deletes a message that another transaction holds up, if that ends in time.
-pub(super) async fn delete_held(
-    database: &Database,
-    call: Call<'_>,
-    queue: &QueueName,
-    deletion: ReceiptUse,
     lock_limit: &str,
-) -> DeletedAlone {
-    match remove(database, call, queue, &[deletion], Some(lock_limit)).await {
-        Ok((gone, advances)) if gone.contains(&deletion.presented) => {
-            DeletedAlone { answer: Some(Ok(())), advances }
+) -> Deleted {
+    let run = |sql, deletions| end_messages(database, call, queue, deletions, (sql, lock_limit));
+    let ended = run(DELETE, deletions).await;
+    if deletions.len() > 1 && ended.as_ref().is_err_and(error::is_lock_timeout) {
+        let (first, second) = deletions.split_at(deletions.len() / 2);
+        let mut deleted = Box::pin(delete(database, call, queue, first, lock_limit)).await;
+        let others = Box::pin(delete(database, call, queue, second, lock_limit)).await;
+        deleted.answers.extend(others.answers);
+        deleted.advances |= others.advances;
+        return deleted;
+    }
+    let mut deleted = Deleted { answers: deletions.iter().map(|_| None).collect(), advances: false };
+    deleted.note(deletions, ended);
+    let left = deleted.left(deletions);
+    if !left.is_empty() {
+        deleted.note(deletions, run(PASS_ON, &left).await);
+    }
+    // Without a reason, another transaction holds it up.
+    let reasons = reasons(database, call, queue, &deleted.left(deletions), None).await;
+    let open = deleted.answers.iter_mut().filter(|answer| answer.is_none());
+    for (answer, reason) in open.zip(reasons) {
+        *answer = reason.map(Err);
+    }
+    deleted
+}
+
+impl Deleted {
+    /// Returns the deletions without an answer.
+    fn left(&self, deletions: &[ReceiptUse]) -> Vec<ReceiptUse> {
+        let left = self.answers.iter().zip(deletions).filter(|(answer, _)| answer.is_none());
+        left.map(|(_, deletion)| *deletion).collect()
+    }
+
+    /// Notes what a statement has ended. Of two deletions under one receipt, the second has no answer. One that gave up a lock has changed nothing.
+    fn note(&mut self, deletions: &[ReceiptUse], ended: Result<(HashSet<Presented>, bool), StoreError>) {
+        let open = self.answers.iter_mut().zip(deletions).filter(|(answer, _)| answer.is_none());
+        match ended {
+            Ok((mut gone, advances)) => {
+                self.advances |= advances;
+                for (answer, deletion) in open {
+                    *answer = gone.remove(&deletion.presented).then_some(Ok(()));
+                }
+            }
+            Err(error) if error::is_lock_timeout(&error) => {}
+            Err(error) => {
+                self.advances = true;
+                for ((answer, _), error) in open.zip(error.for_each(deletions.len())) {
+                    *answer = Some(Err(error));
+                }
+            }
         }
-        Ok(_) => {
-            let reason = reasons(database, call, queue, &[deletion], None).await.pop().flatten();
-            let reason = reason.unwrap_or_else(|| call.refuse(StoreErrorKind::PopReceiptMismatch));
-            DeletedAlone { answer: Some(Err(reason)), advances: false }
-        }
-        Err(error) if error::is_lock_timeout(&error) => DeletedAlone { answer: None, advances: false },
-        Err(error) => DeletedAlone { answer: Some(Err(error)), advances: true },
     }
 }
 
-/// Deletes messages, and returns which. With a limit it waits for locks for so long, otherwise it passes locked ones over.
-async fn remove(
+/// Ends messages by a statement with a limit of its waits for locks. Returns which it has ended, and whether a group advances.
+async fn end_messages(
     database: &Database,
     call: Call<'_>,
     queue: &QueueName,
     deletions: &[ReceiptUse],
-    lock_limit: Option<&str>,
+    (sql, lock_limit): (&'static str, &str),
 ) -> Result<(HashSet<Presented>, bool), StoreError> {
     let ids: Vec<i64> = deletions.iter().map(|deletion| deletion.presented.row).collect();
     let receipts: Vec<&[u8]> = deletions.iter().map(|deletion| deletion.presented.bytes()).collect();
@@ -131,7 +146,6 @@ async fn remove(
         (&late as _, Type::BOOL_ARRAY),
         (&lock_limit as _, Type::TEXT),
     ];
-    let sql = if lock_limit.is_some() { DELETE_HELD } else { DELETE_FREE };
     let rows = database.query(call, sql, &values).await?;
     let (mut gone, mut advances) = (HashSet::with_capacity(rows.len()), false);
     for row in &rows {

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use super::leased;
 use super::put::Put;
 use crate::arrivals::ArrivalHub;
 use crate::database::{Call, Database};
 use crate::error;
-use crate::held::{self, HeldUp, held_up};
+use crate::held::{HeldUp, held_up};
 use crate::receipt::ReceiptUse;
 use crate::store::{PutLane, Store};
 use jobqueue_storage::runtime::Runtime;
@@ -93,7 +91,8 @@ impl Shared {
         queue: &QueueName,
         deletions: &[ReceiptUse],
     ) -> Vec<Option<Result<(), StoreError>>> {
-        let deleted = leased::delete(&self.database, Call::new(operation, queue), queue, deletions).await;
+        let call = Call::new(operation, queue);
+        let deleted = leased::delete(&self.database, call, queue, deletions, &self.held.limits.in_list).await;
         if deleted.advances {
             self.arrivals.announce(&self.database, &self.runtime, queue);
         }
@@ -123,28 +122,5 @@ impl Shared {
         let answers = self.delete_free(Operation::DeleteAll, &queue, &deletions).await;
         let call = Call::new(Operation::DeleteAll, &queue);
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(held_up(call)))).collect()
-    }
-
-    /// Deletes a message that another transaction holds up.
-    pub(super) async fn delete_alone(
-        &self,
-        queue: &QueueName,
-        deletion: ReceiptUse,
-        end: Instant,
-    ) -> Result<(), StoreError> {
-        let attempt = || {
-            let (shared, queue) = (self.clone(), queue.clone());
-            async move {
-                let call = Call::new(Operation::Delete, &queue);
-                let lock_limit = shared.held.limits.with_permit(&shared.held.deletions);
-                let deleted = leased::delete_held(&shared.database, call, &queue, deletion, lock_limit).await;
-                if deleted.advances {
-                    shared.arrivals.announce(&shared.database, &shared.runtime, &queue);
-                }
-                deleted.answer
-            }
-        };
-        let call = Call::new(Operation::Delete, queue);
-        held::repeat(&self.runtime, &self.held.deletions, call, end, true, attempt).await
     }
 }

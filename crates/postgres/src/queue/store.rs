@@ -10,7 +10,7 @@ use crate::combine::runtime_ended;
 use crate::database::Call;
 use crate::held::{self, held_up, next_attempt};
 use crate::receipt::{Presented, ReceiptUse};
-use crate::store::{PutLane, Store};
+use crate::store::{DeleteLane, PutLane, Store};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
     Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
@@ -100,15 +100,22 @@ impl QueueStore for Store {
         message: &MessageRef,
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
-        let deletion = ReceiptUse { presented: Presented::of(message), expired };
-        let (call, end, shared) = (Call::new(Operation::Delete, queue), self.end(), self.shared());
-        let run = {
-            let queue = queue.clone();
-            move |deletions| shared.clone().delete_together(queue.clone(), deletions)
-        };
-        match self.deletions.submit(call, queue, deletion, end, None, run).await? {
-            Ok(()) => Ok(()),
-            Err(deletion) => self.shared().delete_alone(queue, deletion, end).await,
+        let mut deletion = ReceiptUse { presented: Presented::of(message), expired };
+        let (call, end, mut pauses) = (Call::new(Operation::Delete, queue), self.end(), held::pauses());
+        let mut lane = DeleteLane { queue: queue.clone(), is_held_up: false };
+        loop {
+            let (shared, name) = (self.shared(), queue.clone());
+            let run = move |deletions| shared.clone().delete_together(name.clone(), deletions);
+            match self.deletions.submit(call, &lane, deletion, end, None, run).await? {
+                Ok(()) => return Ok(()),
+                Err(held) => deletion = held,
+            }
+            let next = Instant::now() + pauses.next().unwrap_or_default();
+            if next >= end {
+                return Err(held_up(call));
+            }
+            sleep_until(next).await;
+            lane.is_held_up = true;
         }
     }
 
@@ -205,7 +212,7 @@ impl Batches for Store {
         }
         let (call, shared) = (Call::new(Operation::PutAll, queue), self.shared());
         let attempt = || shared.clone().put_list(queue.clone(), Arc::clone(&list.wanted));
-        let put = held::repeat(&self.runtime, &self.held.puts, call, self.end(), false, attempt).await;
+        let put = held::repeat(&self.runtime, &self.held.puts, call, self.end(), attempt).await;
         list.answers(put)
     }
 

@@ -14,8 +14,8 @@ CREATE TABLE jobqueue.queue (
 );
 
 -- `lease` is 0 for the receipt of a put, which does not expire, 1 while the message is leased, and 2 after its holder has put it back.
--- `waiting` is true for a message behind the first of its group, and `turn` its place there. It is no `id`: by that the planner could look for
--- the next of a group in the whole table. A group is known by the first half of the SHA-256 of its name: a name
+-- `waiting` is true for a message behind the first of its group, and `turn` its place there; a former first without a `turn` is left by `pass_on`.
+-- The place is no `id`: by that the planner could look for the next of a group in the whole table. A group is known by the first half of the SHA-256 of its name: a name
 -- has any length and any characters.
 CREATE TABLE jobqueue.message (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -152,6 +152,28 @@ BEGIN
 END
 $$;
 
+-- Ends the first message of a group and makes the next one the first, while open transactions put further ones behind it. The caller has locked it
+-- against changes. Returns false, and changes nothing, without a next one that is committed and not locked.
+--
+-- A deletion would wait until no such transaction is open, which sends of one key that overlap put off for ever: row locks are not fair. So the row
+-- stays, expired, as long as one of them may have put behind it; the last message of the group is not deleted before.
+CREATE FUNCTION jobqueue.pass_on(first_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    next_id bigint;
+BEGIN
+    SELECT m.id INTO next_id FROM jobqueue.message m WHERE m.waiting AND m.id = (
+        SELECT w.id FROM jobqueue.message f JOIN jobqueue.message w ON w.queue = f.queue AND w.group_hash = f.group_hash
+        WHERE f.id = first_id AND w.waiting AND w.turn IS NOT NULL ORDER BY w.turn LIMIT 1) FOR NO KEY UPDATE SKIP LOCKED;
+    IF next_id IS NULL THEN
+        RETURN false;
+    END IF;
+    UPDATE jobqueue.message SET waiting = true, turn = NULL, expires_at = 0, text = '' WHERE id = first_id;
+    UPDATE jobqueue.message SET waiting = false, visible_at = greatest(visible_at, jobqueue.writing()) WHERE id = next_id;
+    RETURN true;
+END
+$$;
+
 -- Makes the next of a group its first, whoever has deleted the former first.
 CREATE FUNCTION jobqueue.advance_group() RETURNS trigger LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -163,9 +185,11 @@ BEGIN
     LOOP
         UPDATE jobqueue.message SET waiting = false, visible_at = greatest(visible_at, jobqueue.writing())
             WHERE waiting AND id = (SELECT id FROM jobqueue.message
-                WHERE queue = OLD.queue AND group_hash = OLD.group_hash AND waiting ORDER BY turn LIMIT 1);
+                WHERE queue = OLD.queue AND group_hash = OLD.group_hash AND waiting AND turn IS NOT NULL ORDER BY turn LIMIT 1);
         EXIT WHEN FOUND;
-        -- It was deleted at this moment by its sender, or there is none.
+        -- This waits for the transactions that have found a former first: what they have put is the next.
+        DELETE FROM jobqueue.message WHERE queue = OLD.queue AND group_hash = OLD.group_hash AND waiting AND turn IS NULL;
+        -- There is one now, or it was deleted at this moment by its sender, or there is none.
         PERFORM FROM jobqueue.message WHERE queue = OLD.queue AND group_hash = OLD.group_hash AND waiting;
         EXIT WHEN NOT FOUND;
     END LOOP;

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use rusqlite::{params, params_from_iter};
+use rusqlite::params_from_iter;
 
 use super::admin::{Found, find};
 use crate::clock::{LEASED_TIME, to_instant};
@@ -20,9 +20,10 @@ pub(crate) const BY_TIME: &str = "SELECT count(*) FROM jobqueue_message
 /// Those that wait for another of their group.
 pub(crate) const WAITING: &str =
     "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL";
-/// Those that have expired. Without statistics SQLite would take the index of the queue, and read every message.
-pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
-    WHERE expires_at <= ?2 AND queue = ?1";
+/// Those of these three, and of the leased ones, that have expired. Without statistics SQLite would take the index of the queue, and read every message.
+pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message m INDEXED BY jobqueue_message_expiry
+    WHERE m.expires_at <= ?2 AND m.queue = ?1
+        AND (m.visible_at IS NOT NULL OR EXISTS (SELECT 1 FROM jobqueue_lease l WHERE l.id = m.id))";
 /// The hidden messages of the index of times: never received, leased by the receipt of a put, and put back.
 pub(crate) const HIDDEN: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
@@ -39,11 +40,27 @@ pub(crate) const RUNNING: &str =
     "SELECT count(*) FROM jobqueue_lease l CROSS JOIN jobqueue_message m ON m.id = l.id
     WHERE l.id >= ?1 AND l.id < ?2 AND l.until > ?3 AND (m.expires_at IS NULL OR m.expires_at > ?3)";
 
-/// Reads the first rows of a range: their number, the number of messages that are received by their numbers, and the last row.
-const FIRST_ROWS: &str = "SELECT count(*), coalesce(sum(by_number), 0), coalesce(max(id), 0) FROM
-    (SELECT m.id AS id, m.visible_at IS NULL AND l.id IS NULL AS by_number
-     FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id
-     WHERE m.id >= ?1 AND m.id < ?2 ORDER BY m.id LIMIT ?3)";
+/// The condition that a message is received by its number, and has not expired.
+macro_rules! is_by_number {
+    () => {
+        "m.visible_at IS NULL AND l.id IS NULL AND (m.expires_at IS NULL OR m.expires_at > ?3)"
+    };
+}
+
+/// Reads the first rows of a range: their number, the number of messages that are received by their numbers, and the last row. An expired message
+/// is a row that does not count: an exact number of them, subtracted from an estimate, could leave nothing of the others.
+const FIRST_ROWS: &str = concat!(
+    "SELECT count(*), coalesce(sum(by_number), 0), coalesce(max(id), 0) FROM (SELECT m.id AS id, ",
+    is_by_number!(),
+    " AS by_number FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id
+     WHERE m.id >= ?1 AND m.id < ?2 ORDER BY m.id LIMIT ?4)"
+);
+/// Looks for one message that is received by its number.
+const ANY: &str = concat!(
+    "SELECT EXISTS (SELECT 1 FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id WHERE m.id >= ?1 AND m.id < ?2 AND ",
+    is_by_number!(),
+    ")"
+);
 
 /// The number of rows up to which the count is exact.
 const EXACT: i64 = 65_536;
@@ -105,7 +122,7 @@ fn count(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Result<i64> {
     statement.query_row(params_from_iter(values), |row| row.get(0))
 }
 
-/// Counts the messages that are received by their numbers; estimates them if they are many.
+/// Counts the messages that are received by their numbers; estimates them if they are many. It returns 0 only if there are none.
 ///
 /// Numbers belong to all queues of the file, so that the rows of one may be far apart, or stand in heaps. So the rows behind the first ones
 /// are counted in windows of one width. What is found in a window must not decide where it ends, or heaps would count for more than gaps.
@@ -130,7 +147,14 @@ fn by_number(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
         left -= sample.rows;
         count += sample.by_number as f64 * times;
     }
-    Ok(exact.by_number + count as i64)
+    match exact.by_number + count as i64 {
+        // The windows may have missed the few that there are.
+        0 => {
+            let mut any = view.connection.prepare_cached(ANY)?;
+            any.query_row([rows.start, rows.end, view.now], |row| row.get(0))
+        }
+        about => Ok(about),
+    }
 }
 
 /// A window of a part of a range, which is so many times as wide.
@@ -163,7 +187,7 @@ impl Sample {
     /// Reads the first rows of a range.
     fn read(view: &View<'_>, range: &Range<i64>, limit: i64) -> rusqlite::Result<Self> {
         let mut statement = view.connection.prepare_cached(FIRST_ROWS)?;
-        statement.query_row(params![range.start, range.end, limit], |row| {
+        statement.query_row([range.start, range.end, view.now, limit], |row| {
             Ok(Self { rows: row.get(0)?, by_number: row.get(1)?, last: row.get(2)? })
         })
     }
@@ -247,6 +271,19 @@ mod tests {
             (300, 1_024, 2_048),
         ] {
             assert_about(&lists(count, length, distance), count * length);
+        }
+    }
+
+    /// Hundreds of thousands have expired at once, and a few jobs without an end wait behind them.
+    #[test]
+    fn few_messages_among_many_expired_ones_are_counted() {
+        for (count, length, distance) in [(3_000, 100, 30_000), (20_000, 10, 1_000)] {
+            let mut connection = filled(&lists(count, length, distance));
+            let kept = "UPDATE jobqueue_message SET expires_at = 1 WHERE id < (SELECT max(id) FROM jobqueue_message)";
+            connection.execute(kept, []).unwrap();
+            let view = View { connection: connection.transaction().unwrap(), now: 1 };
+            let counted = all(&view, &Found { id: 1, metadata: String::new(), head: 0 }).unwrap();
+            assert!((1..=10).contains(&counted), "{counted} instead of 1");
         }
     }
 

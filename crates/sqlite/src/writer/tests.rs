@@ -129,7 +129,10 @@ async fn light_operations_overtake_heavy_ones() {
 }
 
 /// An operation that waits for the lock until it may stop, as many that come one after the other.
+#[derive(Default)]
 struct Waits {
+    weight: usize,
+    was_free: Arc<AtomicBool>,
     tries: u32,
     may_stop: Arc<AtomicBool>,
     has_failed: Arc<AtomicBool>,
@@ -160,8 +163,12 @@ impl Work for Waits {
         if stops { Duration::MAX } else { Duration::ZERO }
     }
 
+    fn lock_was_free(&mut self) {
+        self.was_free.store(true, Ordering::SeqCst);
+    }
+
     fn weight(&self) -> usize {
-        1
+        self.weight
     }
 
     fn is_abandoned(&self) -> bool {
@@ -179,12 +186,29 @@ async fn heavy_operation_fails_in_time_while_light_ones_wait_for_the_lock() {
     let other = Connection::open(&file).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let (may_stop, has_failed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let light = Waits { tries: 0, may_stop: Arc::clone(&may_stop), has_failed: Arc::clone(&has_failed) };
+    let light =
+        Waits { may_stop: Arc::clone(&may_stop), has_failed: Arc::clone(&has_failed), ..Waits::default() };
     assert!(store.request(Box::new(light)));
     let heavy = store.write(Operation::PutBlob, &"", 40 << 20, |_, _| Ok(())).await;
     assert_eq!(heavy.unwrap_err().kind(), StoreErrorKind::Timeout);
     assert!(!has_failed.load(Ordering::SeqCst), "the light one was first");
     may_stop.store(true, Ordering::SeqCst);
+}
+
+/// A large payload that missed the lock once, and later again, did not miss it in between.
+#[tokio::test]
+async fn heavy_operation_begins_to_wait_anew_after_a_transaction() {
+    let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
+    let (held, first) = Held::new(mark);
+    let mut first = pin!(write(&store, first));
+    assert!(first.as_mut().now_or_never().is_none());
+    held.running.recv().unwrap();
+    let was_free = Arc::new(AtomicBool::new(false));
+    let heavy = Waits { weight: 40 << 20, was_free: Arc::clone(&was_free), ..Waits::default() };
+    assert!(store.request(Box::new(heavy)));
+    held.go_on.send(()).unwrap();
+    first.await.unwrap();
+    assert!(was_free.load(Ordering::SeqCst));
 }
 
 /// A get that found nothing is served by a put, or by the end of a job that held up its group, in the same transaction.

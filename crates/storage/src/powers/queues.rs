@@ -161,17 +161,21 @@ pub trait LeaseLinks: fmt::Debug + Send + Sync + 'static {
 /// message needs any more. Advice changes nothing. Without this power there is nothing to sweep and nothing to advise.
 #[async_trait]
 pub trait Upkeep: fmt::Debug + Send + Sync + 'static {
-    /// Removes leftovers of crashes.
+    /// Removes leftovers of crashes: by default nothing.
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`](crate::QueueStore). What was removed before stays removed.
-    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError>;
+    async fn sweep(&self, _leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
+        Ok(SweptLeftovers::default())
+    }
 
-    /// Returns advice about the storage's own settings of a queue.
+    /// Returns advice about the storage's own settings of a queue: by default none.
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`](crate::QueueStore).
-    async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError>;
+    async fn advice(&self, _queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
+        Ok(Vec::new())
+    }
 
     /// Returns advice about the storage as a whole: by default none.
     ///
