@@ -180,7 +180,7 @@ impl Database {
                 Err(_) => {
                     let cancel = client.cancel_token();
                     let cancelled = async {
-                        drop(cancel.cancel_query(self.tls.clone()).await);
+                        drop(cancel.cancel_query(self.connector().tls.clone()).await);
                         answer.as_mut().await
                     };
                     // A server that has cancelled the statement has changed nothing. Rows can also come from a commit that it has not replicated yet.
