@@ -47,8 +47,10 @@ pub(super) enum Phase {
 /// A transaction that has changed the message.
 #[derive(Debug)]
 pub(super) enum TransactionState {
-    /// There is none, or it was rolled back.
+    /// There was none.
     None,
+    /// It was rolled back, and has not completed the job. Another may.
+    RolledBack,
     /// It has not ended, as far as is known. The receipt is that of the message if it commits.
     Open(PopReceipt),
     /// The former receipt was refused, so that the lease uses the one of the transaction: it has committed if that one is good.

@@ -124,6 +124,27 @@ async fn job_whose_transaction_does_not_commit_runs_again() {
     assert_eq!((bench.effects(), worker.stop().await.completed), (vec!["a".to_owned()], 1));
 }
 
+// R9-5
+#[tokio::test(flavor = "multi_thread")]
+async fn checkpoint_after_a_rollback_does_not_complete_the_job() {
+    let bench = Bench::new().await;
+    let _ = bench.queue.send(&task("a")).id("a").await.unwrap();
+    let path = bench.path.clone();
+    let handler = move |_: Task, ctx: Context| {
+        let path = path.clone();
+        async move {
+            act(&path, &ctx, End::Rollback)?;
+            ctx.checkpoint(&"after").await?;
+            Ok::<_, JobError>(())
+        }
+    };
+    let mut worker = Running::start(bench.worker().handle(handler)).await;
+    let ended = worker.ended().await;
+    assert_eq!(ended.name(), "retried");
+    assert!(ended.error.unwrap().contains("did not commit"));
+    let _ = worker.stop().await;
+}
+
 // Busy databases make transactions fail, which are tried again.
 #[tokio::test(flavor = "multi_thread")]
 async fn transaction_can_be_tried_again_until_one_has_committed() {
