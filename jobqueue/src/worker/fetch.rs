@@ -20,6 +20,8 @@ pub(super) struct Fetched {
     pub(super) next_visible_in: Option<Duration>,
     /// True if messages may be visible that did not come.
     pub(super) is_uncertain: bool,
+    /// True if a part of the queue was not asked, or did not answer.
+    pub(super) is_partial: bool,
     /// The error of one request while others succeeded.
     pub(super) failed: Option<StoreError>,
 }
@@ -39,6 +41,7 @@ pub(super) async fn fetch(
         messages: Vec::with_capacity(count as usize),
         next_visible_in: None,
         is_uncertain: false,
+        is_partial: false,
         failed: None,
     };
     let (mut succeeded, mut failed) = (false, None);
@@ -48,6 +51,7 @@ pub(super) async fn fetch(
                 succeeded = true;
                 fetched.messages.extend(received.messages.into_iter().map(|message| (message, requested)));
                 fetched.is_uncertain |= received.is_uncertain;
+                fetched.is_partial |= received.is_partial;
                 fetched.next_visible_in = received.next_visible_in.or(fetched.next_visible_in);
             }
             Err(error) => failed = Some(error),

@@ -174,7 +174,10 @@ impl Poller {
                 if let Some(error) = &fetched.failed {
                     pacing.request_failed(error, settings.timeout);
                 }
-                if fetched.messages.is_empty() && fetched.is_uncertain && self.until_idle {
+                if fetched.messages.is_empty() && fetched.is_partial && self.until_idle {
+                    drop(slots);
+                    self.unless_stopped(pace.idle.nap()).await;
+                } else if fetched.messages.is_empty() && fetched.is_uncertain && self.until_idle {
                     drop(slots);
                     self.unless_stopped(tokio::time::sleep(UNCERTAIN)).await;
                 } else if fetched.messages.is_empty() {
