@@ -99,7 +99,7 @@ impl DeliveryState {
             }
             tokio::select! {
                 biased;
-                () = leased_job.lease.lost().cancelled() => break,
+                () = leased_job.lease.stop_token().cancelled() => break,
                 () = self.cancel.cancelled() => break,
                 () = sleep_until(again) => {}
             }

@@ -155,7 +155,7 @@ pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner
             }
         }
     };
-    match job.lease.lost().run_until_cancelled(note).await {
+    match job.lease.stop_token().run_until_cancelled(note).await {
         Some(Ok(delay)) => delay,
         Some(Err(error)) => {
             crate::log::warn!(queue = %job.core.name, error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");

@@ -257,7 +257,7 @@ impl Executor {
         mut handler: Pin<&mut impl Future<Output = Returned>>,
     ) -> Result<(), HandlerEnd> {
         // In blocks, so that no token is made for a handler that does not wait.
-        let lost = async { leased_job.lease.lost().cancelled().await };
+        let lost = async { leased_job.lease.stop_token().cancelled().await };
         let cancelled = async {
             match record {
                 Some(record) => record.cancelled().await,

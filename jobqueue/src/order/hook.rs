@@ -144,7 +144,7 @@ impl Delivery<'_> {
             }
             tokio::select! {
                 biased;
-                () = self.leased_job.lease.lost().cancelled() => return self.interrupted(),
+                () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted(),
                 () = self.waiting.stop.cancelled() => return self.interrupted(),
                 () = first => {}
                 () = self.log.watch() => {}
@@ -242,7 +242,7 @@ impl Delivery<'_> {
         let longest_wait = longest_wait(self.leased_job.lease.max_run_time(), self.waiting.until_idle);
         tokio::select! {
             biased;
-            () = self.leased_job.lease.lost().cancelled() => false,
+            () = self.leased_job.lease.stop_token().cancelled() => false,
             () = self.waiting.stop.cancelled() => false,
             () = self.waiting.take_slot() => true,
             () = tokio::time::sleep(longest_wait) => false,

@@ -52,7 +52,7 @@ impl<M> Delivery<M> {
     pub(crate) fn new(message: M, info: JobInfo, leased_job: LeasedJob) -> Self {
         // If the lease has ended meanwhile, the token has fired.
         leased_job.lease.begin_run();
-        let token = leased_job.lease.lost().clone();
+        let token = leased_job.lease.stop_token().clone();
         Self { message, info, token, leased_job: Some(leased_job) }
     }
 
