@@ -264,12 +264,13 @@ impl Lease {
         grace.min(last.saturating_duration_since(Instant::now()))
     }
 
-    /// Goes on renewing for the grace of a handler whose token has fired, also beyond the maximum run time: the end of the attempt is still
-    /// to be recorded. A handler that blocks its thread has no grace.
-    pub(crate) fn renew_for(&self, grace: Duration) {
+    /// Goes on renewing for the grace of a handler whose token has fired, or for what follows its end, also beyond the maximum run time: the
+    /// end of the attempt is still to be recorded. A handler that blocks its thread has no grace. Returns when renewals end.
+    pub(crate) fn renew_for(&self, grace: Duration) -> Instant {
         let mut state = self.state();
         state.renewed_until = state.renewed_until.max(Instant::now() + grace);
         self.schedule(&mut state);
+        state.renewed_until
     }
 
     /// Returns the time before which no other worker can lease the message.

@@ -249,12 +249,11 @@ impl Delivery<'_> {
         }
     }
 
-    /// Decides about a waiting delivery whose lease was lost, or whose worker is stopping or has no slot.
+    /// Decides about a waiting delivery whose lease was lost, that has waited for too long, or whose worker is stopping or has no slot.
     fn interrupted(&self) -> Result<Option<Disposition>, Error> {
-        if self.leased_job.lease.loss().is_some() {
-            Err(superseded())
-        } else {
-            Ok(Some(Disposition::Release(Duration::ZERO)))
+        match self.leased_job.lease.check_not_ended() {
+            Ok(()) => Ok(Some(Disposition::Release(Duration::ZERO))),
+            Err(_) => Err(superseded()),
         }
     }
 }

@@ -66,8 +66,8 @@ impl<M> Delivery<M> {
         &self.info
     }
 
-    /// Returns a token that fires when the lease is lost, before another worker can have the message. Stop working on
-    /// it then.
+    /// Returns a token that fires when the lease is lost, before another worker can have the message, or when the maximum run time is over.
+    /// Stop working on it then.
     pub fn token(&self) -> &CancellationToken {
         &self.token
     }
