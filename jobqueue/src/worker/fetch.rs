@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::queue_core::QueueCore;
 use crate::settings::QueueSettings;
-use crate::storage::{LeasedMessage, StoreError};
+use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError};
 
 pub(super) const MAX_REQUESTS: u32 = 8;
 
@@ -22,27 +22,23 @@ pub(super) struct Fetched {
     pub(super) is_uncertain: bool,
     /// True if a part of the queue was not asked, or did not answer.
     pub(super) is_partial: bool,
-    /// The error of one request while others succeeded.
-    pub(super) failed: Option<StoreError>,
 }
 
-/// Leases up to `count` messages, up to `at_most` by one request. Returns an error only if every request failed,
-/// because messages that other requests leased must be handled.
+/// Leases up to `count` messages. Returns an error only if every request failed, because messages that other requests leased must be
+/// handled.
 pub(super) async fn fetch(
     core: Arc<QueueCore>,
     count: u32,
-    at_most: u32,
     settings: Arc<QueueSettings>,
 ) -> Result<Fetched, StoreError> {
-    let full = (0..count / at_most).map(|_| at_most).take(MAX_REQUESTS as usize);
-    let rest = Some(count % at_most).filter(|rest| *rest > 0);
+    let full = (0..count / MAX_MESSAGES).map(|_| MAX_MESSAGES).take(MAX_REQUESTS as usize);
+    let rest = Some(count % MAX_MESSAGES).filter(|rest| *rest > 0);
     let answers = join_all(full.chain(rest).map(|count| core.get(count, &settings))).await;
     let mut fetched = Fetched {
         messages: Vec::with_capacity(count as usize),
         next_visible_in: None,
         is_uncertain: false,
         is_partial: false,
-        failed: None,
     };
     let (mut succeeded, mut failed) = (false, None);
     for answer in answers {
@@ -61,7 +57,7 @@ pub(super) async fn fetch(
         Some(error) if !succeeded => Err(error),
         Some(error) => {
             crate::log::debug!(queue = %core.name, %error, "one of several requests failed");
-            Ok(Fetched { failed: Some(error), ..fetched })
+            Ok(fetched)
         }
         None => Ok(fetched),
     }
