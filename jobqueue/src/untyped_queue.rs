@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::clock::parse_rfc3339;
 use crate::dead_letters::DeadLetterQueue;
+use crate::dead_letters::pass::UNANSWERED;
 use crate::delivery::{Incoming, Kinds, LeasedJob, lease_only};
 use crate::envelope::{Envelope, MAX_ID_BYTES, StoredReference};
 use crate::error::{Error, ErrorKind};
@@ -79,6 +80,9 @@ impl UntypedQueue {
 
     /// Receives up to `limit` visible messages and calls `look` once for each. Puts them back at its end, which comes early once `stop`
     /// fires or a request fails.
+    ///
+    /// # Errors
+    /// The queue, or a part of it, could not be read: `look` may not have been called for all messages.
     pub async fn inspect(
         &self,
         limit: usize,
@@ -87,7 +91,7 @@ impl UntypedQueue {
     ) -> Result<(), Error> {
         let settings = self.core.settings();
         let (mut held, mut seen) = (Vec::<LeasedJob>::new(), HashSet::new());
-        let mut ended = Ok(());
+        let (mut ended, mut pauses) = (Ok(()), UNANSWERED.iter());
         while seen.len() < limit && !stop.is_cancelled() {
             let count = u32::try_from(limit - seen.len()).unwrap_or(u32::MAX).min(MAX_MESSAGES);
             let (received, requested) = match self.core.get(count, &settings).await {
@@ -98,8 +102,19 @@ impl UntypedQueue {
                 }
             };
             if received.messages.is_empty() {
-                break;
+                if !received.is_uncertain && !received.is_partial {
+                    break;
+                }
+                // An end that is not certain is no end.
+                let Some(seconds) = pauses.next() else {
+                    let text = "a part of the queue did not answer, so there may be more messages; try again when the storage is well";
+                    ended = Err(Error::new(ErrorKind::Storage, text).with_retryable(true));
+                    break;
+                };
+                let _ = stop.run_until_cancelled(tokio::time::sleep(Duration::from_secs(*seconds))).await;
+                continue;
             }
+            pauses = UNANSWERED.iter();
             for leased in received.messages {
                 if seen.insert(leased.message.id.clone()) {
                     look(&leased);

@@ -28,8 +28,8 @@ const HOLD: Duration = Duration::from_secs(600);
 /// works.
 const MAX_NEW_PAGES: u64 = 3;
 
-/// The seconds before a look is repeated that found no more letters while a part of the queue did not answer.
-const UNANSWERED: [u64; 5] = [1, 2, 4, 4, 4];
+/// The seconds before a look is repeated that found no more messages while a part of the queue did not answer.
+pub(crate) const UNANSWERED: [u64; 5] = [1, 2, 4, 4, 4];
 
 /// The cause of the end of a pass that could not look everywhere.
 const UNCERTAIN_END: &str = "a part of the queue did not answer, so there may be more dead letters; try again when the storage is well";

@@ -61,7 +61,7 @@ impl Executor {
             Inspected::Stored(payload) => {
                 // Boxed, because most payloads are inside their messages.
                 let fetched = Box::pin(self.fetch_in_turn(leased_job, payload, &mut info, waiting));
-                let fetched = leased_job.lease.lost().run_until_cancelled(fetched).await;
+                let fetched = leased_job.lease.stop_token().run_until_cancelled(fetched).await;
                 fetched.unwrap_or_else(|| Err(Box::new(too_late(leased_job))))
             }
             Inspected::Done(decoded) => self.read_and_ask(leased_job, decoded, &mut info, waiting).await,

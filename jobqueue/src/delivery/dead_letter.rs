@@ -94,9 +94,21 @@ pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejectio
 /// the deletion was lost, the message may be in both queues.
 pub(crate) async fn dead_letter(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
     let _saving = job.saving.lock().await;
-    if job.core.store().powers().dead_letters.is_some() {
-        return move_in_one_step(job, rejection).await;
+    let moved = match job.core.store().powers().dead_letters {
+        Some(_) => move_in_one_step(job, rejection).await,
+        None => copy_and_delete(job, rejection).await,
+    };
+    if moved.is_ok() {
+        job.core.observers().tell(|| Event::DeadLettered {
+            job: job.info().map(Arc::new),
+            queue: job.core.name.clone(),
+            reason: rejection.reason.clone(),
+        });
     }
+    moved
+}
+
+async fn copy_and_delete(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
     let dead_letter_queue = job.core.name.dead_letter()?;
     let envelope = dead_envelope(job, rejection, u32::from(rejection.attempted))?;
     let obsolete = match copy_among(job, &dead_letter_queue, &envelope).await {
@@ -108,25 +120,12 @@ pub(crate) async fn dead_letter(job: &LeasedJob, rejection: &Rejection) -> Resul
     };
     match job.lease.delete().await {
         Ok(()) => {
-            tell_dead(job, rejection);
             remove_blobs(&job.core, &job.core.name, obsolete).await;
             Ok(Certainty::Applied)
         }
-        Err(LeaseError::Uncertain(_)) => {
-            tell_dead(job, rejection);
-            Ok(Certainty::Unknown)
-        }
+        Err(LeaseError::Uncertain(_)) => Ok(Certainty::Unknown),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Tells the observers of a stored dead letter.
-fn tell_dead(job: &LeasedJob, rejection: &Rejection) {
-    job.core.observers().tell(|| Event::DeadLettered {
-        job: job.info().map(Arc::new),
-        queue: job.core.name.clone(),
-        reason: rejection.reason.clone(),
-    });
 }
 
 /// Returns the copy of this message that an earlier delivery has made, if it is among the first messages that a

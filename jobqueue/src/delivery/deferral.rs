@@ -138,7 +138,7 @@ pub(crate) async fn defer(
     deferral.count = deferral.count.saturating_add(1);
     let wait = cause.wait(deferral.count, job.core.runtime());
     before(wait);
-    Ok(Ok(job.release_deferred(wait, deferral).await?))
+    Ok(Ok(job.release_waiting(wait, Some(deferral)).await?))
 }
 
 /// Returns whether the message may be put back because of `cause`: it has not waited for that long enough.

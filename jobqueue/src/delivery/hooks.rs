@@ -92,6 +92,7 @@ impl DeliveryState {
         repeated_for: Duration,
     ) -> Result<(), Box<Disposition>> {
         let give_up = Instant::now() + repeated_for;
+        leased_job.lease.renew_for(repeated_for);
         for tries in 1.. {
             let again = Instant::now() + BACKOFF.ceiling(tries);
             if again > give_up || !is_passing(&failed) {
@@ -99,7 +100,7 @@ impl DeliveryState {
             }
             tokio::select! {
                 biased;
-                () = leased_job.lease.lost().cancelled() => break,
+                () = leased_job.lease.ended() => break,
                 () = self.cancel.cancelled() => break,
                 () = sleep_until(again) => {}
             }

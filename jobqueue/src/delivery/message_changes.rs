@@ -65,23 +65,18 @@ impl LeasedJob {
         self.put_back(delay, false, uncounted).await.map(drop)
     }
 
-    /// Puts the message back for `delay` because it waits for something, without counting an attempt; for less if its group log cannot be
-    /// changed. Returns the time.
-    pub(super) async fn release_deferred(
+    /// Does the same for a message that waits for something, which `deferral` records, or that its receiver leaves to others: for less if
+    /// its group log cannot be changed. Returns the time.
+    pub(crate) async fn release_waiting(
         &self,
         delay: Duration,
-        deferral: Deferral,
+        deferral: Option<Deferral>,
     ) -> Result<Duration, Error> {
         self.put_back(delay, true, |envelope| {
             uncounted(envelope);
-            envelope.history.deferral = Some(deferral);
+            envelope.history.deferral = deferral.or(envelope.history.deferral.take());
         })
         .await
-    }
-
-    /// Does the same for a message that its receiver leaves to others: for less if its group log cannot be changed now.
-    pub(crate) async fn release_unread(&self, delay: Duration) -> Result<(), Error> {
-        self.put_back(delay, true, uncounted).await.map(drop)
     }
 
     /// Records that the handler has finished, with its output (JSON), so that a later delivery does not run the

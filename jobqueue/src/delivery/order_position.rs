@@ -18,6 +18,9 @@ use crate::runtime::Runtime;
 /// The longest put-back of the first of a group that is not recorded in the log. It is shorter than the jobs behind it wait at least.
 pub(crate) const LONGEST_UNRECORDED: Duration = Duration::from_secs(59);
 
+/// The time for which a put-back that cannot be noted is tried again at least.
+const LONGEST_NOTE: Duration = Duration::from_secs(15 * 60);
+
 /// The pause before a put-back is noted, or a turn confirmed, again.
 const NOTE_PAUSE: Duration = Duration::from_secs(5);
 
@@ -155,12 +158,18 @@ pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner
             }
         }
     };
-    match job.lease.lost().run_until_cancelled(note).await {
-        Some(Ok(delay)) => delay,
-        Some(Err(error)) => {
-            crate::log::warn!(queue = %job.core.name, error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");
-            delay
-        }
-        None => delay,
-    }
+    // Also a job that has exceeded its maximum run time still has its lease.
+    let until = job.lease.renew_for(LONGEST_NOTE);
+    let noted = tokio::select! {
+        biased;
+        () = job.lease.ended() => None,
+        noted = timeout_at(until, note) => noted.ok(),
+    };
+    let error = match noted {
+        Some(Ok(delay)) => return delay,
+        Some(Err(error)) => chain(&error),
+        None => "it could not be changed in time".to_owned(),
+    };
+    crate::log::warn!(queue = %job.core.name, %error, "the group log does not show that the message is delayed; it may lose its position");
+    delay
 }

@@ -119,7 +119,8 @@ impl Executor {
             return Disposition::TakenOver;
         }
         // A message whose lease has expired must be deleted before the slot is free: this worker might receive it again.
-        let is_slot_free = ended.is_ok() && leased_job.lease.loss().is_none() && slot.handler_is_done();
+        let is_slot_free =
+            ended.is_ok() && leased_job.lease.check_not_ended().is_ok() && slot.handler_is_done();
         let mut ended = ended.map(|()| std::mem::take(&mut *context.left()));
         if leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
@@ -257,7 +258,7 @@ impl Executor {
         mut handler: Pin<&mut impl Future<Output = Returned>>,
     ) -> Result<(), HandlerEnd> {
         // In blocks, so that no token is made for a handler that does not wait.
-        let lost = async { leased_job.lease.lost().cancelled().await };
+        let must_stop = async { leased_job.lease.stop_token().cancelled().await };
         let cancelled = async {
             match record {
                 Some(record) => record.cancelled().await,
@@ -274,7 +275,7 @@ impl Executor {
                     Some(interruption) => interrupted(leased_job, interruption, Some(returned)),
                 };
             }
-            () = lost => interruption(leased_job).unwrap_or(HandlerEnd::LeaseLost),
+            () = must_stop => interruption(leased_job).unwrap_or(HandlerEnd::LeaseLost),
             () = self.state.cancel.cancelled() => HandlerEnd::Shutdown,
             () = cancelled => HandlerEnd::Cancelled(None),
         };

@@ -79,7 +79,7 @@ impl Lease {
         if self.is_uncertain() {
             return Err(LeaseError::Uncertain(None));
         }
-        if self.find_out(TransactionState::None).await? {
+        if self.find_out().await? {
             return Err(LeaseError::Closed);
         }
         let change = Change::keeping(self.terms.visibility, Some(text));

@@ -24,7 +24,7 @@ const LONGEST_PREPARATION: Duration = Duration::from_secs(15 * 60);
 /// A shorter lease has no time to wait for a connection when it is renewed.
 const SHORT: Duration = Duration::from_secs(20);
 
-/// The reason why a lease is lost.
+/// The reason why the work on a message must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The storage says that another worker has the message, or that it is gone.
@@ -47,8 +47,10 @@ pub(super) enum Phase {
 /// A transaction that has changed the message.
 #[derive(Debug)]
 pub(super) enum TransactionState {
-    /// There is none, or it was rolled back.
+    /// There was none.
     None,
+    /// It was rolled back, and has not completed the job. Another may.
+    RolledBack,
     /// It has not ended, as far as is known. The receipt is that of the message if it commits.
     Open(PopReceipt),
     /// The former receipt was refused, so that the lease uses the one of the transaction: it has committed if that one is good.
@@ -68,7 +70,7 @@ pub(super) struct ReceiptState {
     pub(super) unanswered_until: Option<Instant>,
     pub(super) phase: Phase,
     pub(super) transaction: TransactionState,
-    /// True if the job has exceeded its maximum run time: the token has fired.
+    /// True if the job has exceeded its maximum run time: the token has fired, and the lease is held.
     overrun: bool,
     /// The end of the maximum run time; until the run begins, that of its preparation.
     run_until: Instant,
@@ -93,7 +95,7 @@ pub(crate) struct Lease {
     state: Mutex<ReceiptState>,
     /// The time at which the message expires; a storage refuses to hide it for longer.
     expires: Option<Instant>,
-    lost: StopToken,
+    stop: StopToken,
     /// Waits for the end of the lease, where the storage reports it.
     watch: OnceLock<AbortOnDropHandle<()>>,
     this: Weak<Lease>,
@@ -138,7 +140,7 @@ impl Lease {
                 renewed_until: run_until,
                 slot: None,
             }),
-            lost: StopToken::default(),
+            stop: StopToken::default(),
             watch: OnceLock::new(),
             this: this.clone(),
         });
@@ -173,21 +175,22 @@ impl Lease {
         self.terms.max_run_time
     }
 
-    /// Returns the token that fires when the lease is lost, before another worker can have the message.
-    pub(crate) fn lost(&self) -> &CancellationToken {
-        self.lost.get()
+    /// Returns the token that fires when the work on the message must stop: the lease is lost, before another worker can have the message, or
+    /// the job exceeds its maximum run time, although this process still has the message. For the loss alone, see [`ended`](Self::ended).
+    pub(crate) fn stop_token(&self) -> &CancellationToken {
+        self.stop.get()
     }
 
     /// Waits until the lease is lost. A job that exceeds its maximum run time still has it.
     pub(crate) async fn ended(&self) {
-        self.lost().cancelled().await;
+        self.stop_token().cancelled().await;
         while self.check_not_ended().is_ok() {
             let give_up = self.give_up_at(&self.state());
             tokio::time::sleep_until(give_up).await;
         }
     }
 
-    /// Returns the reason why the lease is lost; `None` while it is held. Looks at the clock, because the renewer may be late.
+    /// Returns the reason why the work must stop: a loss of the lease, or the maximum run time. Looks at the clock, because the renewer may be late.
     pub(crate) fn loss(&self) -> Option<Loss> {
         let state = self.state_by_clock();
         match state.phase {
@@ -261,12 +264,13 @@ impl Lease {
         grace.min(last.saturating_duration_since(Instant::now()))
     }
 
-    /// Goes on renewing for the grace of a handler whose token has fired, also beyond the maximum run time: the end of the attempt is still
-    /// to be recorded. A handler that blocks its thread has no grace.
-    pub(crate) fn renew_for(&self, grace: Duration) {
+    /// Goes on renewing for the grace of a handler whose token has fired, or for what follows its end, also beyond the maximum run time: the
+    /// end of the attempt is still to be recorded. A handler that blocks its thread has no grace. Returns when renewals end.
+    pub(crate) fn renew_for(&self, grace: Duration) -> Instant {
         let mut state = self.state();
         state.renewed_until = state.renewed_until.max(Instant::now() + grace);
         self.schedule(&mut state);
+        state.renewed_until
     }
 
     /// Returns the time before which no other worker can lease the message.
@@ -352,7 +356,7 @@ impl Lease {
                 if now >= state.run_until {
                     // Cut off while this process still owns the message, so that the failed attempt can be counted.
                     state.overrun = true;
-                    self.lost.fire();
+                    self.stop.fire();
                 }
                 phase == Phase::Held && self.is_renewed(&state, now)
             }
@@ -363,7 +367,7 @@ impl Lease {
         self.unschedule(state);
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
             state.phase = Phase::Lost(loss);
-            self.lost.fire();
+            self.stop.fire();
             crate::log::debug!(queue = %self.queue, message = %self.id, ?loss, "lease lost");
             let cause = if loss == Loss::Taken { LossCause::Taken } else { LossCause::Expired };
             self.observers.tell(|| Event::LeaseLost { queue: self.queue.clone(), cause });
@@ -379,7 +383,7 @@ impl Lease {
     pub(crate) fn abandon(&self) {
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
-            self.lost.fire();
+            self.stop.fire();
         }
         self.close(&mut state);
     }

@@ -67,7 +67,7 @@ async fn lease_is_renewed_until_settled() {
     let (storage, queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
     assert_eq!(renewer.watched(), 1);
     tokio::time::sleep(10 * TERM).await;
-    assert!(!lease.lost().is_cancelled());
+    assert!(!lease.stop_token().is_cancelled());
     assert!(lease.deadline() > Instant::now());
     lease.delete().await.unwrap();
     assert_eq!(renewer.watched(), 0);
@@ -87,7 +87,7 @@ async fn renewals_end_with_the_run_time() {
     let started = Instant::now();
     let (_storage, _queue, _renewer, lease) = leased(2 * TERM).await;
     assert!(lease.begin_run());
-    lease.lost().cancelled().await;
+    lease.stop_token().cancelled().await;
     assert_eq!(lease.loss(), Some(Loss::MaxRunTime));
     assert!(lease.deadline() > Instant::now());
     let deadline = lease.deadline();
@@ -104,7 +104,7 @@ async fn run_time_counts_from_the_begin_of_the_run() {
         tokio::time::sleep(Duration::from_secs(prepared)).await;
         assert!(lease.begin_run(), "renewed for {prepared} s before the run");
         let began = Instant::now();
-        lease.lost().cancelled().await;
+        lease.stop_token().cancelled().await;
         assert_eq!((began.elapsed(), lease.loss()), (max_run_time, Some(Loss::MaxRunTime)));
     }
 }
@@ -112,7 +112,7 @@ async fn run_time_counts_from_the_begin_of_the_run() {
 #[tokio::test(start_paused = true)]
 async fn run_that_is_not_begun_for_long_does_not_begin() {
     let (_storage, _queue, _renewer, lease) = leased(TERM).await;
-    lease.lost().cancelled().await;
+    lease.stop_token().cancelled().await;
     assert!(!lease.begin_run());
     lease.release(Duration::ZERO, None).await.unwrap();
 }
@@ -121,7 +121,7 @@ async fn run_that_is_not_begun_for_long_does_not_begin() {
 async fn renewals_go_on_for_the_grace_after_the_run_time() {
     let (_storage, _queue, _renewer, lease) = leased(2 * TERM).await;
     assert!(lease.begin_run());
-    lease.lost().cancelled().await;
+    lease.stop_token().cancelled().await;
     lease.renew_for(3 * TERM);
     tokio::time::sleep(3 * TERM).await;
     assert_eq!(lease.loss(), Some(Loss::MaxRunTime));
@@ -134,7 +134,7 @@ async fn lease_beyond_the_life_of_its_message_ends_with_it() {
     let (_storage, _queue, lease) = leased_with_life(TERM / 2, TERM).await;
     let expires = Instant::now() + TERM / 2;
     lease.save("progress".to_owned()).await.unwrap();
-    lease.lost().cancelled().await;
+    lease.stop_token().cancelled().await;
     assert!(Instant::now() < expires);
 }
 
@@ -144,7 +144,7 @@ async fn change_in_the_last_second_of_a_message_does_not_show_it() {
     let (storage, queue, lease) = leased_with_life(life, life).await;
     tokio::time::sleep(life - Duration::from_millis(500)).await;
     assert!(matches!(lease.save("new".to_owned()).await, Err(LeaseError::Lost)));
-    assert!(lease.lost().is_cancelled());
+    assert!(lease.stop_token().is_cancelled());
     let visible = storage.queues().get(&queue, GetMessages::new(1, TERM)).await.unwrap();
     assert!(visible.messages.is_empty());
 }
@@ -191,7 +191,7 @@ async fn expired_owner_deletes_only_if_configured() {
             let (storage, queue, _renewer, lease) =
                 leased_since(requested, Duration::from_secs(86_400), expired).await;
             if renewer_has_seen_it {
-                lease.lost().cancelled().await;
+                lease.stop_token().cancelled().await;
             }
             let deleted = lease.delete().await;
             let left = storage.queues().queue_properties(&queue).await.unwrap().approximate_count;
@@ -201,7 +201,7 @@ async fn expired_owner_deletes_only_if_configured() {
             }
             let lost = renewer_has_seen_it || expired == ExpiredReceipt::Refuse;
             assert_eq!(
-                (lease.lost().is_cancelled(), lease.loss() == Some(Loss::Expired)),
+                (lease.stop_token().is_cancelled(), lease.loss() == Some(Loss::Expired)),
                 (lost, expired == ExpiredReceipt::Refuse)
             );
         }
@@ -214,12 +214,12 @@ async fn missing_message_is_a_lost_lease() {
     storage.queues().clear(&queue).await.unwrap();
     assert!(matches!(lease.save("new".to_owned()).await, Err(LeaseError::Lost)));
     assert_eq!(lease.loss(), Some(Loss::Taken));
-    assert!(lease.lost().is_cancelled());
+    assert!(lease.stop_token().is_cancelled());
     let (storage, queue, _renewer, lease) = leased(Duration::from_secs(86_400)).await;
     storage.queues().clear(&queue).await.unwrap();
     assert!(matches!(lease.delete().await, Err(LeaseError::Lost)));
     assert_eq!(lease.loss(), Some(Loss::Taken));
-    assert!(lease.lost().is_cancelled());
+    assert!(lease.stop_token().is_cancelled());
 }
 
 #[tokio::test(start_paused = true)]

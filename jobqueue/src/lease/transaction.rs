@@ -61,10 +61,9 @@ impl TransactionChange<'_> {
             let is_uncertain = self.lease.is_uncertain();
             match (awaits_answer, &self.lease.state().transaction) {
                 (true, _) => {}
-                (false, TransactionState::None) if is_uncertain => {
-                    return Err(LeaseError::Uncertain(None));
+                (false, TransactionState::None | TransactionState::RolledBack) => {
+                    return Err(if is_uncertain { LeaseError::Uncertain(None) } else { LeaseError::Lost });
                 }
-                (false, TransactionState::None) => return Err(LeaseError::Lost),
                 (false, _) => return Err(LeaseError::Closed),
             }
         }
@@ -92,23 +91,24 @@ impl Lease {
     /// Lets no further transaction change the message: one may still run in a thread that the handler has left. Returns whether one has.
     pub(crate) fn end_transactions(&self) -> bool {
         let transaction = &mut self.state().transaction;
-        if matches!(transaction, TransactionState::None) {
+        let has_changed = !matches!(transaction, TransactionState::None | TransactionState::Over);
+        if matches!(transaction, TransactionState::None | TransactionState::RolledBack) {
             *transaction = TransactionState::Over;
         }
-        !matches!(transaction, TransactionState::Over)
+        has_changed
     }
 
     /// Finds out whether the transaction has committed that changed the message, and renews the lease. Waits for the end of one that is open, for a
     /// quarter of the lease and [`LONGEST_COMMIT`] at the longest. After an error it may have committed.
     pub(crate) async fn has_committed(&self) -> Result<bool, LeaseError> {
         let _turn = self.turn.lock().await;
-        let has_committed = self.find_out(TransactionState::Over).await?;
+        let has_committed = self.find_out().await?;
         self.state().transaction = TransactionState::Over;
         Ok(has_committed)
     }
 
-    /// Does the same for an operation that has the turn. One that has committed stays known; after one that has not, the state is `otherwise`.
-    pub(super) async fn find_out(&self, otherwise: TransactionState) -> Result<bool, LeaseError> {
+    /// Does the same for an operation that has the turn. How the transaction has ended stays known.
+    pub(super) async fn find_out(&self) -> Result<bool, LeaseError> {
         if !self.is_in_transaction() {
             return Ok(false);
         }
@@ -123,7 +123,7 @@ impl Lease {
         renewed?;
         let has_committed = matches!(state.transaction, TransactionState::Tried);
         if !has_committed {
-            state.transaction = otherwise;
+            state.transaction = TransactionState::RolledBack;
         }
         Ok(has_committed)
     }

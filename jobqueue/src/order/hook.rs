@@ -144,7 +144,7 @@ impl Delivery<'_> {
             }
             tokio::select! {
                 biased;
-                () = self.leased_job.lease.lost().cancelled() => return self.interrupted(),
+                () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted(),
                 () = self.waiting.stop.cancelled() => return self.interrupted(),
                 () = first => {}
                 () = self.log.watch() => {}
@@ -242,19 +242,18 @@ impl Delivery<'_> {
         let longest_wait = longest_wait(self.leased_job.lease.max_run_time(), self.waiting.until_idle);
         tokio::select! {
             biased;
-            () = self.leased_job.lease.lost().cancelled() => false,
+            () = self.leased_job.lease.stop_token().cancelled() => false,
             () = self.waiting.stop.cancelled() => false,
             () = self.waiting.take_slot() => true,
             () = tokio::time::sleep(longest_wait) => false,
         }
     }
 
-    /// Decides about a waiting delivery whose lease was lost, or whose worker is stopping or has no slot.
+    /// Decides about a waiting delivery whose lease was lost, that has waited for too long, or whose worker is stopping or has no slot.
     fn interrupted(&self) -> Result<Option<Disposition>, Error> {
-        if self.leased_job.lease.loss().is_some() {
-            Err(superseded())
-        } else {
-            Ok(Some(Disposition::Release(Duration::ZERO)))
+        match self.leased_job.lease.check_not_ended() {
+            Ok(()) => Ok(Some(Disposition::Release(Duration::ZERO))),
+            Err(_) => Err(superseded()),
         }
     }
 }

@@ -115,7 +115,7 @@ fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<
     Box::pin(async move {
         match disposition {
             Disposition::DeadLetter(rejection) => dead_letter_by_hand(leased_job, rejection).await,
-            Disposition::Release(wait) => leased_job.release_unread(wait).await,
+            Disposition::Release(wait) => leased_job.release_waiting(wait, None).await.map(drop),
             Disposition::Defer { cause, detail } => leave(leased_job, cause, &detail).await,
             // Decoding decides nothing else.
             _ => Ok(()),
@@ -130,7 +130,7 @@ async fn leave(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(),
         // Only workers decide that a message has no handler: a program that receives by hand may handle one kind
         // of many.
         Err(_) if matches!(cause, Cause::UnknownKind | Cause::NewerVersion) => {
-            leased_job.release_unread(NOT_MINE).await
+            leased_job.release_waiting(NOT_MINE, None).await.map(drop)
         }
         Err(rejection) => dead_letter_by_hand(leased_job, rejection).await,
     }

@@ -52,7 +52,7 @@ impl<M> Delivery<M> {
     pub(crate) fn new(message: M, info: JobInfo, leased_job: LeasedJob) -> Self {
         // If the lease has ended meanwhile, the token has fired.
         leased_job.lease.begin_run();
-        let token = leased_job.lease.lost().clone();
+        let token = leased_job.lease.stop_token().clone();
         Self { message, info, token, leased_job: Some(leased_job) }
     }
 
@@ -66,8 +66,8 @@ impl<M> Delivery<M> {
         &self.info
     }
 
-    /// Returns a token that fires when the lease is lost, before another worker can have the message. Stop working on
-    /// it then.
+    /// Returns a token that fires when the lease is lost, before another worker can have the message, or when the maximum run time is over.
+    /// Stop working on it then.
     pub fn token(&self) -> &CancellationToken {
         &self.token
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::queue_core::QueueCore;
 use crate::settings::QueueSettings;
-use crate::storage::{LeasedMessage, StoreError};
+use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError};
 
 pub(super) const MAX_REQUESTS: u32 = 8;
 
@@ -20,26 +20,25 @@ pub(super) struct Fetched {
     pub(super) next_visible_in: Option<Duration>,
     /// True if messages may be visible that did not come.
     pub(super) is_uncertain: bool,
-    /// The error of one request while others succeeded.
-    pub(super) failed: Option<StoreError>,
+    /// True if a part of the queue was not asked, or did not answer.
+    pub(super) is_partial: bool,
 }
 
-/// Leases up to `count` messages, up to `at_most` by one request. Returns an error only if every request failed,
-/// because messages that other requests leased must be handled.
+/// Leases up to `count` messages. Returns an error only if every request failed, because messages that other requests leased must be
+/// handled.
 pub(super) async fn fetch(
     core: Arc<QueueCore>,
     count: u32,
-    at_most: u32,
     settings: Arc<QueueSettings>,
 ) -> Result<Fetched, StoreError> {
-    let full = (0..count / at_most).map(|_| at_most).take(MAX_REQUESTS as usize);
-    let rest = Some(count % at_most).filter(|rest| *rest > 0);
+    let full = (0..count / MAX_MESSAGES).map(|_| MAX_MESSAGES).take(MAX_REQUESTS as usize);
+    let rest = Some(count % MAX_MESSAGES).filter(|rest| *rest > 0);
     let answers = join_all(full.chain(rest).map(|count| core.get(count, &settings))).await;
     let mut fetched = Fetched {
         messages: Vec::with_capacity(count as usize),
         next_visible_in: None,
         is_uncertain: false,
-        failed: None,
+        is_partial: false,
     };
     let (mut succeeded, mut failed) = (false, None);
     for answer in answers {
@@ -48,6 +47,7 @@ pub(super) async fn fetch(
                 succeeded = true;
                 fetched.messages.extend(received.messages.into_iter().map(|message| (message, requested)));
                 fetched.is_uncertain |= received.is_uncertain;
+                fetched.is_partial |= received.is_partial;
                 fetched.next_visible_in = received.next_visible_in.or(fetched.next_visible_in);
             }
             Err(error) => failed = Some(error),
@@ -57,7 +57,7 @@ pub(super) async fn fetch(
         Some(error) if !succeeded => Err(error),
         Some(error) => {
             crate::log::debug!(queue = %core.name, %error, "one of several requests failed");
-            Ok(Fetched { failed: Some(error), ..fetched })
+            Ok(fetched)
         }
         None => Ok(fetched),
     }

@@ -51,13 +51,13 @@ struct Pace {
 }
 
 impl Pace {
-    /// Returns the most slots that the next round fills, if one request asks for `at_most` messages.
-    fn most_slots(&self, permit: Permit, at_most: u32) -> usize {
+    /// Returns the most slots that the next round fills.
+    fn most_slots(&self, permit: Permit) -> usize {
         if permit == Permit::Probe {
             1
         } else if self.failures > 0 || !self.was_full {
             // One request is enough to see whether a failed storage works again, and whether a queue is empty.
-            at_most as usize
+            MAX_MESSAGES as usize
         } else {
             usize::MAX
         }
@@ -143,13 +143,12 @@ impl Poller {
         permit: Permit,
         pace: &mut Pace,
     ) -> ControlFlow<()> {
-        let QueueWorker { state, executor, pacing, activity, stop, .. } = &self.deliveries.worker;
+        let QueueWorker { state, executor, activity, stop, .. } = &self.deliveries.worker;
         let core = &executor.core;
-        let at_most = pacing.at_most();
-        slots.truncate(pace.most_slots(permit, at_most));
+        slots.truncate(pace.most_slots(permit));
         let generation = activity.generation();
         let (asked, sent) = (slots.len(), Instant::now());
-        let fetching = fetch(Arc::clone(core), asked as u32, at_most, Arc::clone(settings));
+        let fetching = fetch(Arc::clone(core), asked as u32, Arc::clone(settings));
         let answer = self.with_stop_grace(fetching).await;
         self.slots.fetched();
         match answer {
@@ -163,7 +162,6 @@ impl Poller {
             Some(Err(error)) => {
                 drop(slots);
                 pace.failures += 1;
-                pacing.request_failed(&error, settings.timeout);
                 self.unless_stopped(self.back_off(&error, sent, pace.failures)).await;
             }
             Some(Ok(fetched)) => {
@@ -171,10 +169,10 @@ impl Poller {
                 pace.failures = 0;
                 pace.was_full = fetched.messages.len() == asked;
                 self.slots.note_backlog(pace.was_full);
-                if let Some(error) = &fetched.failed {
-                    pacing.request_failed(error, settings.timeout);
-                }
-                if fetched.messages.is_empty() && fetched.is_uncertain && self.until_idle {
+                if fetched.messages.is_empty() && fetched.is_partial && self.until_idle {
+                    drop(slots);
+                    self.unless_stopped(pace.idle.nap()).await;
+                } else if fetched.messages.is_empty() && fetched.is_uncertain && self.until_idle {
                     drop(slots);
                     self.unless_stopped(tokio::time::sleep(UNCERTAIN)).await;
                 } else if fetched.messages.is_empty() {

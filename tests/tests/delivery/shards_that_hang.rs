@@ -1,11 +1,12 @@
-//! Leases on the shards of one account while another account does not answer, or answers slowly.
+//! Shards of one account while another account fails, does not answer, or answers slowly.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::Operation;
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{JobError, JobInfo, Storage};
+use jobqueue_admin::{AccessLevel, Admin};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
@@ -53,4 +54,51 @@ async fn no_lease_is_lost(fault: Fault, shards: u32, concurrency: usize, seconds
     assert_eq!(report.completed, names.len() as u64, "{shards} shards: {report:?}");
     assert_eq!(report.lease_lost, 0, "{shards} shards");
     assert!(deliveries.lock().unwrap().iter().all(|delivery| *delivery == 1), "{shards} shards");
+}
+
+/// Returns a storage with shards on two accounts of which one fails all gets, and sends a job to each shard of that one. Returns their number.
+async fn with_jobs_where_gets_fail() -> (Storage, Faulty, u64) {
+    let (well, faulty) = (in_memory(), Faulty::new(&in_memory()));
+    let sharded = Sharded::builder().shards("tasks", 4);
+    let sharded = sharded.account("one", well.clone()).account("two", faulty.storage()).build().unwrap();
+    let storage = Storage::from(sharded.stores());
+    let queue = storage.queue::<Task>().await.unwrap();
+    for number in 0..16 {
+        let _ = queue.send(&task(number.to_string())).await.unwrap();
+    }
+    for name in well.queues().list_queues("tasks").await.unwrap() {
+        well.queues().clear(&name).await.unwrap();
+    }
+    let left = queue.approximate_len().await.unwrap();
+    faulty.plan_always(Operation::Get, Fault::Refuse(StoreErrorKind::Unavailable));
+    assert!(left > 0);
+    (storage, faulty, left)
+}
+
+// R9-3
+#[tokio::test(start_paused = true)]
+async fn worker_that_runs_until_idle_waits_for_shards_that_fail() {
+    let (storage, faulty, left) = with_jobs_where_gets_fail().await;
+    let heal = async {
+        after(120).await;
+        faulty.heal();
+    };
+    let built = worker(&storage).handle(|_: Task| async { Ok::<_, JobError>(()) }).build().unwrap();
+    let (report, ()) = tokio::join!(built.run_until_idle(), heal);
+    assert_eq!(report.unwrap().completed, left);
+}
+
+// R9-3
+#[tokio::test(start_paused = true)]
+async fn operator_who_receives_all_messages_is_not_shown_a_part_as_the_whole() {
+    let (storage, faulty, left) = with_jobs_where_gets_fail().await;
+    let admin = Admin::builder(storage).access(AccessLevel::Operate).operator("ada").build();
+    let error = admin.inspect("tasks", 100).await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    let heal = async {
+        after(5).await;
+        faulty.heal();
+    };
+    let (jobs, ()) = tokio::join!(admin.inspect("tasks", 100), heal);
+    assert_eq!(jobs.unwrap().len() as u64, left);
 }

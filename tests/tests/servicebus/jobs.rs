@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::{Context, JobError, JobInfo, QueueMessage, Storage, Worker, WorkerBuilder};
+use jobqueue::{Context, Event, JobError, JobInfo, QueueMessage, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::example;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -60,6 +60,30 @@ async fn a_failed_job_goes_on_from_its_checkpoint_and_a_bad_one_is_dead_lettered
     assert_eq!(seen, [run("bad", 1, 0), run("bad", 2, 1), run("good", 1, 0), run("good", 2, 1)]);
     assert_eq!(bench.count("active"), 0);
     assert_eq!(bench.count("scheduled"), 0);
+}
+
+// R9-1
+#[tokio::test]
+async fn dead_letters_are_reported_whether_a_worker_or_a_receiver_stores_them() {
+    let bench = Bench::new();
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&reported);
+    let storage = bench.storage.clone().on_event(move |event| {
+        if let Event::DeadLettered { job, queue, reason } = event {
+            let id = job.as_ref().map(|job| job.id.to_string());
+            log.lock().unwrap().push((id, queue.to_string(), reason.to_string()));
+        }
+    });
+    let queue = storage.queue::<Work>().await.unwrap();
+    queue.send(&work("by hand")).id("a").await.unwrap();
+    let delivery = queue.receive(Duration::from_secs(5)).await.unwrap().unwrap();
+    delivery.dead_letter("refused").await.unwrap();
+    queue.send(&work("by a worker")).id("b").await.unwrap();
+    let handler = |_: Work| async { Err::<(), _>(JobError::dead_letter("no address")) };
+    let report = Worker::builder(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.dead_lettered, 1);
+    let dead = |id: &str, reason: &str| (Some(id.to_owned()), "work".to_owned(), reason.to_owned());
+    assert_eq!(*reported.lock().unwrap(), [dead("a", "refused"), dead("b", "rejected")]);
 }
 
 // I8

@@ -112,6 +112,28 @@ async fn job_whose_transaction_does_not_commit_runs_again() {
     completions::runs_again_after_a_rollback(&bench.storage, bench.file()).await;
 }
 
+// R9-5
+#[tokio::test(flavor = "multi_thread")]
+async fn checkpoint_after_a_rollback_does_not_complete_the_job() {
+    let bench = Bench::new().await;
+    let _ = bench.queue.send(&task("a")).id("a").await.unwrap();
+    let path = bench.path.clone();
+    let handler = move |_: Task, ctx: Context| {
+        let path = path.clone();
+        async move {
+            act(&path, &ctx, End::Rollback)?;
+            ctx.checkpoint(&"after").await?;
+            Ok::<_, JobError>(())
+        }
+    };
+    let mut worker = Running::start(bench.worker().handle(handler)).await;
+    let ended = worker.ended().await;
+    assert_eq!(ended.name(), "retried");
+    assert!(ended.error.unwrap().contains("did not commit"));
+    let _ = worker.stop().await;
+}
+
+// Busy databases make transactions fail, which are tried again.
 #[tokio::test(flavor = "multi_thread")]
 async fn transaction_can_be_tried_again_until_one_has_committed() {
     let bench = Bench::new().await;

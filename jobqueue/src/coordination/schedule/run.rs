@@ -123,7 +123,7 @@ impl<M: QueueMessage> Runner<M> {
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
             // The former leader may have sent it.
-            if sent.slot != Some(slot) && !self.is_waiting(&queue, slot).await {
+            if sent.slot != Some(slot) && !self.is_waiting(&queue, self.id(slot)).await {
                 match state.paused {
                     true => {
                         crate::log::warn!(schedule = %self.name, %slot, "the schedule was paused before it was certain that the slot was sent; the slot is not sent again");
@@ -134,7 +134,7 @@ impl<M: QueueMessage> Runner<M> {
             state = state.finish(slot).await?;
         }
         if let Some(at) = state.triggered {
-            if sent.trigger != Some(at) {
+            if sent.trigger != Some(at) && !self.is_waiting(&queue, self.trigger_id(at)).await {
                 self.send_trigger(&queue, at).await?;
                 sent.trigger = Some(at);
             }
@@ -221,9 +221,9 @@ impl<M: QueueMessage> Runner<M> {
         format!("schedule/{}/{slot}", self.name)
     }
 
-    /// Returns whether the slot's message is visible in the queue, among the first 32 messages that a peek returns.
-    async fn is_waiting(&self, queue: &Queue<M>, slot: Timestamp) -> bool {
-        is_waiting(queue.core(), &Identity::new(SOURCE, self.id(slot))).await
+    /// Returns whether the message with this id is visible in the queue, among the first 32 messages that a peek returns.
+    async fn is_waiting(&self, queue: &Queue<M>, id: String) -> bool {
+        is_waiting(queue.core(), &Identity::new(SOURCE, id)).await
     }
 }
 

@@ -181,7 +181,7 @@ async fn a_throttled_release_is_tried_as_long_as_its_lease() {
 async fn a_late_completion_has_time_for_its_request() {
     let scene = Scene::new().await;
     let lease = scene.leased(TERM, 100 * TERM, ExpiredReceipt::Allow).await;
-    lease.lost().cancelled().await;
+    lease.stop_token().cancelled().await;
     scene.faulty.plan(Operation::Delete, 1, Fault::DelayAfter(Duration::from_millis(200)));
     lease.delete().await.unwrap();
     assert_eq!(scene.faulty.calls_of(Operation::Delete), 1);

@@ -9,6 +9,7 @@ mod external;
 mod flow;
 mod native;
 mod outages;
+mod overrun;
 mod pages;
 mod processes;
 mod records;

@@ -8,6 +8,7 @@ use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, PutMessage,
 use jobqueue::{Context, Error, ErrorKind, JobError, JobInfo, QueueMessage, QueueName, SendOptions, Storage};
 use jobqueue_admin::{DeadLetterFilter, JobFilter};
 use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::death;
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::sleep;
 
@@ -102,6 +103,26 @@ async fn triggered_schedule_sends_one_job_also_while_paused() {
     let ids = waiting(&storage).await;
     assert!(ids.len() == 1 && ids[0].starts_with("schedule/nightly/trigger/"), "{ids:?}");
     assert!(admin.schedules().await.unwrap()[0].triggered.is_none());
+}
+
+// R9-9
+#[tokio::test(start_paused = true)]
+async fn job_of_a_trigger_that_waits_is_not_sent_again_after_a_crash() {
+    let storage = at_noon().await;
+    lead(&storage, 60).await;
+    assert!(operator(&storage).trigger_schedule("nightly").await.unwrap());
+    let faulty = Faulty::new(&storage);
+    let doomed = faulty.clone();
+    // The message is stored; the process dies before its answer.
+    faulty.on(Operation::Put, move |_| {
+        death::now(&doomed);
+        Some(Fault::HangAfter)
+    });
+    lead(&faulty.storage(), 60).await;
+    assert_eq!(waiting(&storage).await.len(), 1);
+    lead(&storage, 300).await;
+    assert_eq!(waiting(&storage).await.len(), 1, "the next leader finds it");
+    assert!(operator(&storage).schedules().await.unwrap()[0].triggered.is_none());
 }
 
 #[tokio::test(start_paused = true)]

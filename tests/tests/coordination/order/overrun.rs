@@ -1,0 +1,93 @@
+//! Jobs in order that have exceeded their maximum run time while their leases are held: they keep their positions, and are settled as others are.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::job::Verdict;
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::{Context, JobError, JobInfo};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{after, worker};
+
+use super::{Step, logged, opened, step};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unavailable);
+
+// R9-2
+#[tokio::test(start_paused = true)]
+async fn job_that_ran_too_long_keeps_its_position_until_its_retry() {
+    let storage = logged();
+    let queue = opened(&storage).await;
+    for number in 0..2 {
+        queue.send(&step("a", number)).in_order().await.unwrap();
+    }
+    let begun = Arc::<Mutex<Vec<(u32, u32)>>>::default();
+    let log = Arc::clone(&begun);
+    let handler = move |step: Step, info: JobInfo| {
+        log.lock().unwrap().push((step.number, info.attempt));
+        async move {
+            if (step.number, info.attempt) == (0, 1) {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, JobError>(())
+        }
+    };
+    let built = worker(&storage)
+        .max_run_time(MINUTE)
+        .retry_policy(|_, _| Some(Verdict::RetryAfter(60 * MINUTE)))
+        .handle(handler)
+        .build()
+        .unwrap();
+    let _ = built.run_until(after(9_000)).await.unwrap();
+    assert_eq!(*begun.lock().unwrap(), [(0, 1), (0, 2), (1, 1)]);
+}
+
+// R9-4
+#[tokio::test(start_paused = true)]
+async fn success_after_the_run_time_waits_for_its_log_as_one_before_it() {
+    let faulty = Faulty::new(&logged());
+    let storage = faulty.storage();
+    let queue = opened(&storage).await;
+    queue.send(&step("a", 0)).in_order().await.unwrap();
+    let (runs, blobs) = (Arc::new(AtomicU32::new(0)), faulty.clone());
+    let counted = Arc::clone(&runs);
+    let handler = move |_: Step, ctx: Context| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let blobs = blobs.clone();
+        async move {
+            ctx.token().cancelled().await;
+            blobs.plan_always(Operation::PutBlob, REFUSED);
+            tokio::spawn(async move {
+                after(30).await;
+                blobs.heal();
+            });
+            Ok::<_, JobError>(())
+        }
+    };
+    let built = worker(&storage).max_run_time(MINUTE).handle(handler).build().unwrap();
+    let report = built.run_until(after(600)).await.unwrap();
+    assert_eq!((runs.load(Ordering::Relaxed), report.completed), (1, 1), "{report:?}");
+    assert_eq!(report.released, 0, "settled by the delivery that ran it");
+}
+
+// R9-10
+#[tokio::test(start_paused = true)]
+async fn delivery_that_waits_for_too_long_is_put_back() {
+    let storage = logged();
+    let queue = opened(&storage).await;
+    for number in 0..2 {
+        queue.send(&step("a", number)).in_order().await.unwrap();
+    }
+    let first = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    let faulty = Faulty::new(&storage);
+    // Longer than a delivery may prepare its run.
+    faulty.plan(Operation::GetBlob, 1, Fault::DelayBefore(20 * MINUTE));
+    let handler = |_: Step| async { Ok::<_, JobError>(()) };
+    let built = worker(&faulty.storage()).max_run_time(MINUTE).handle(handler).build().unwrap();
+    let report = built.run_until(after(1_300)).await.unwrap();
+    assert_eq!((report.lease_lost, report.completed), (0, 0), "{report:?}");
+    assert!(report.released > 0, "{report:?}");
+    first.complete().await.unwrap();
+}
