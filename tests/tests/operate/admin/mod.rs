@@ -10,6 +10,7 @@ mod clocks;
 mod coordination;
 mod dead_letters;
 mod explain;
+mod explain_turns;
 mod history;
 mod jobs;
 mod killed;
