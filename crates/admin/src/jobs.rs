@@ -293,7 +293,7 @@ impl JobState {
     pub(super) const IN_QUEUE: [Self; 5] =
         [Self::Running, Self::BackingOff, Self::Delayed, Self::Waiting, Self::Running];
 
-    fn of_messages(self) -> Option<MessageState> {
+    pub(super) fn of_messages(self) -> Option<MessageState> {
         match self {
             Self::Waiting => Some(MessageState::Waiting),
             Self::Delayed => Some(MessageState::Delayed),

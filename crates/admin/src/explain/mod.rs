@@ -240,7 +240,8 @@ impl Admin {
                 continue;
             };
             if at == 0 {
-                return Ok(None);
+                let text = "it may wait for another job of its key: there are more jobs than were looked at";
+                return Ok((!group.is_first_known).then(|| Obstacle::new("waits_for_turn", text)));
             }
             let first = waits[0].id.as_deref().unwrap_or("one that is not visible");
             let overdue = if waits[0].overdue { ", whose message is overdue" } else { "" };
