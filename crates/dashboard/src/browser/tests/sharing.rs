@@ -88,6 +88,7 @@ async fn figure_that_cannot_be_read_is_not_shown_as_zero() {
     assert!(page.contains(">open<") && page.contains("<dt>Waiting</dt><dd>1</dd>"), "{page}");
     let overview = browser.page("/").await;
     assert!(overview.contains("dead\">?</a></dd>"), "{overview}");
+    assert!(overview.contains("Dead letters <span class=\"count\">?</span>"), "{overview}");
     assert!(!browser.page("/metrics").await.contains("jobqueue_queue_dead_letters{queue=\"mails\"}"));
     let browser = without_the_figures_of("mails").await;
     let overview = browser.page("/").await;
