@@ -193,3 +193,21 @@ async fn copy_keeps_the_attributes_of_its_sender_and_their_types() {
     assert!(sent.get("batchid").is_none() && sent.get("batchindex").is_none(), "{sent}");
     assert_eq!((&sent["source"], &sent["key"]), (&"/shop".into(), &"ada".into()));
 }
+
+#[tokio::test]
+async fn copy_of_a_dead_letter_is_looked_at() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, "mails", ["1".to_owned()]).await;
+        let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("never"));
+        let worker = jobqueue::Worker::builder(storage.clone()).handle_on("mails", handler);
+        let _ = worker.build().unwrap().run_until_idle().await.unwrap();
+        let dead = "mails-poison".parse().unwrap();
+        let text = storage.queues().peek(&dead, 1).await.unwrap().remove(0).text.unwrap();
+        storage.queues().put(&dead, PutMessage::new(text)).await.unwrap();
+        let page = admin.dead_letters("mails", &DeadLetterFilter::all()).await.unwrap();
+        assert_eq!(page.letters.len(), 1);
+        assert_eq!(page.looked_at, 2);
+        assert!(page.complete);
+    }
+}
