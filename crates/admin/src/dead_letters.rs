@@ -247,9 +247,10 @@ impl Admin {
     ) -> Result<DeadLetterPage, Error> {
         let letters = self.dead_letter_queue(queue).await?;
         let (count, peeked) = (letters.known_count().await?, letters.peek().await?);
-        let (now, looked_at) = (self.now_for(queue, filter).await?, peeked.len() as u64);
+        let (now, looked_at) = (self.now_for(queue, filter).await?, peeked.looked_at);
         let mut found = Found::new(queue, usize::MAX);
-        peeked.iter().filter(|letter| filter.selects(letter, now)).for_each(|letter| found.add(letter));
+        let selected = peeked.letters.iter().filter(|letter| filter.selects(letter, now));
+        selected.for_each(|letter| found.add(letter));
         Ok(found.page(looked_at, count.is_some_and(|count| looked_at >= count)))
     }
 

@@ -1,15 +1,16 @@
 //! FIFO groups whose jobs wait, and for whom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jobqueue::__internals::{groups, position_names};
-use jobqueue::storage::MAX_MESSAGES;
+use jobqueue::storage::{MAX_MESSAGES, MessageState, PeekedMessage};
 use jobqueue::{Error, QueueName};
 use jobqueue_message::envelope::{Parsed, parse};
 use serde::Serialize;
 
-use super::Admin;
+use super::jobs::{PAGE, SEARCHED};
 use super::queues::not_found;
+use super::{Admin, JobState};
 
 /// The jobs of one key that have not ended, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -19,6 +20,9 @@ pub struct GroupOverview {
     pub group: String,
     /// The key, if one of its jobs was seen in the queue.
     pub key: Option<String>,
+    /// True if the first of the entries is the first of the group. False if there were more jobs than were looked at: it may wait for one of
+    /// these.
+    pub is_first_known: bool,
     /// The jobs, first come first: each waits for those before it that are not skipped.
     pub entries: Vec<GroupEntry>,
 }
@@ -49,7 +53,8 @@ impl Admin {
     /// keys are shown of the jobs that a peek shows. Costs three requests, and one for each log; keys share 4,096 logs.
     ///
     /// A storage that [keeps the order itself](jobqueue::storage::OrderedGroups) has no logs: there the groups are those of the first
-    /// 32 messages, and more may wait behind them.
+    /// 10,000 messages of each state, or of the first 32 where the storage does not [show all](Self::shows_all_jobs), and more may wait behind
+    /// them. A look there costs up to fifty requests.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when the logs cannot
@@ -59,20 +64,12 @@ impl Admin {
     /// It only reads.
     pub async fn groups(&self, queue: &str) -> Result<Vec<GroupOverview>, Error> {
         let name = QueueName::new(queue)?;
-        let queues = self.storage.queues();
-        let peeked = queues.peek(&name, MAX_MESSAGES).await;
+        if self.storage.queues().orders_groups(&name).await? {
+            return self.groups_of_storage(&name).await;
+        }
+        let peeked = self.storage.queues().peek(&name, MAX_MESSAGES).await;
         let peeked = peeked.map_err(|error| not_found(error, &name))?;
-        let mut in_order = Vec::<((String, String), Names)>::new();
-        for text in peeked.iter().filter_map(|message| message.text.as_deref().ok()) {
-            let Ok(Parsed::Event(event)) = parse(text) else { continue };
-            if let Some(names) = position_names(&event) {
-                in_order.push((names, (event.key.clone(), event.id.to_string())));
-            }
-        }
-        if queues.orders_groups(&name).await? {
-            return Ok(in_sequence(in_order));
-        }
-        let seen: BTreeMap<_, _> = in_order.into_iter().collect();
+        let seen: BTreeMap<_, _> = peeked.iter().filter_map(in_order).collect();
         let groups = groups(&self.storage, name).await?;
         let overview = groups.into_iter().map(|group| {
             let id = |job: &str| seen.get(&(group.group.clone(), job.to_owned())).map(|(_, id)| id.clone());
@@ -91,16 +88,63 @@ impl Admin {
                         cancelling: entry.cancelling,
                     })
                     .collect(),
+                is_first_known: true,
                 group: group.group.clone(),
             }
         });
         Ok(overview.collect())
     }
+
+    /// Returns the groups of a storage that keeps the order itself. The first of a group may run, be delayed or wait for its next attempt;
+    /// those behind it wait.
+    async fn groups_of_storage(&self, queue: &QueueName) -> Result<Vec<GroupOverview>, Error> {
+        let queues = self.storage.queues();
+        let not_found = |error| not_found(error, queue);
+        let Some(index) = &queues.powers().index else {
+            let peeked = queues.peek(queue, MAX_MESSAGES).await.map_err(not_found)?;
+            // What a peek does not show may be the first.
+            let count = queues.queue_properties(queue).await.map_err(not_found)?.approximate_count;
+            return Ok(in_sequence(peeked.iter().filter_map(in_order), count <= peeked.len() as u64));
+        };
+        let (mut first, mut waiting, mut is_first_known) = (Vec::new(), Vec::new(), true);
+        let mut seen = BTreeSet::new();
+        for state in JobState::IN_QUEUE.into_iter().filter_map(JobState::of_messages) {
+            let (mut next, mut searched) = (None, 0);
+            loop {
+                let page = index.messages(queue, state, next.as_deref(), PAGE).await.map_err(not_found)?;
+                searched += page.messages.len();
+                let new = page.messages.iter().filter(|(message, _)| seen.insert(message.id.clone()));
+                let new = new.filter_map(|(message, _)| in_order(message));
+                if state == MessageState::Waiting {
+                    waiting.extend(new)
+                } else {
+                    first.extend(new)
+                }
+                next = page.next;
+                if next.is_none() || searched >= SEARCHED {
+                    break;
+                }
+            }
+            // Those that wait for another come after all others that wait.
+            is_first_known &= next.is_none() || state == MessageState::Waiting;
+        }
+        Ok(in_sequence(first.into_iter().chain(waiting), is_first_known))
+    }
 }
 
-/// Returns the groups of a storage that keeps the order itself: each message waits for those of its group before it.
-fn in_sequence(messages: Vec<((String, String), Names)>) -> Vec<GroupOverview> {
-    let mut groups = Vec::<GroupOverview>::new();
+/// Returns the position and the names of a job in order.
+fn in_order(message: &PeekedMessage) -> Option<((String, String), Names)> {
+    let Ok(Parsed::Event(event)) = parse(message.text.as_deref().ok()?) else { return None };
+    let names = position_names(&event)?;
+    Some((names, (event.key.clone(), event.id.to_string())))
+}
+
+/// Returns the groups of messages in order: each waits for those of its group before it.
+fn in_sequence(
+    messages: impl Iterator<Item = ((String, String), Names)>,
+    is_first_known: bool,
+) -> Vec<GroupOverview> {
+    let (mut groups, mut places) = (Vec::<GroupOverview>::new(), BTreeMap::new());
     for ((group, job), (key, id)) in messages {
         let entry = GroupEntry {
             job,
@@ -110,9 +154,10 @@ fn in_sequence(messages: Vec<((String, String), Names)>) -> Vec<GroupOverview> {
             overdue: false,
             cancelling: false,
         };
-        match groups.iter_mut().find(|known| known.group == group) {
+        let place = *places.entry(group.clone()).or_insert(groups.len());
+        match groups.get_mut(place) {
             Some(known) => known.entries.push(entry),
-            None => groups.push(GroupOverview { group, key, entries: vec![entry] }),
+            None => groups.push(GroupOverview { group, key, is_first_known, entries: vec![entry] }),
         }
     }
     groups

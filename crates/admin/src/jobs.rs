@@ -16,7 +16,9 @@ use super::{Action, Admin, JobReference, JobState, RawJob};
 /// The number of jobs that are selected unless the filter says another.
 const DEFAULT_LIMIT: usize = 100;
 /// The number of messages that are read at once.
-const PAGE: u32 = 1_000;
+pub(super) const PAGE: u32 = 1_000;
+/// The most messages of each state that a look for one job, or for the jobs before it, reads.
+pub(super) const SEARCHED: usize = 10_000;
 /// The most messages that a search reads before it returns what it has found.
 const MAX_SEARCHED: usize = 100_000;
 
@@ -291,7 +293,7 @@ impl JobState {
     pub(super) const IN_QUEUE: [Self; 5] =
         [Self::Running, Self::BackingOff, Self::Delayed, Self::Waiting, Self::Running];
 
-    fn of_messages(self) -> Option<MessageState> {
+    pub(super) fn of_messages(self) -> Option<MessageState> {
         match self {
             Self::Waiting => Some(MessageState::Waiting),
             Self::Delayed => Some(MessageState::Delayed),

@@ -261,8 +261,8 @@ impl Admin {
         self.search_queue(queue, &mut search).await?;
         let dead = self.dead_letter_queue(queue).await?;
         let (count, peeked) = (dead.known_count().await?, dead.peek().await?);
-        peeked.iter().for_each(|letter| search.found_dead(letter));
-        if count.is_some_and(|count| peeked.len() as u64 >= count) || search.has_found_all() {
+        peeked.letters.iter().for_each(|letter| search.found_dead(letter));
+        if count.is_some_and(|count| peeked.looked_at >= count) || search.has_found_all() {
             return Ok(search);
         }
         if !look.receives {

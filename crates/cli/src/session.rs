@@ -35,7 +35,7 @@ pub(crate) struct Session {
     pub(crate) production: Option<String>,
     /// The path of the SQLite file, if the storage is one.
     pub(crate) file: Option<String>,
-    /// True if each request to the storage is billed.
+    /// True if idle workers poll the storage, and each of their requests is billed.
     pub(crate) is_billed: bool,
 }
 
@@ -73,8 +73,8 @@ impl Session {
             let audit = if need == Need::Read { AuditFile::new(path) } else { AuditFile::open(path)? };
             admin = admin.audit(move |event| Ok(audit.append(event)?));
         }
-        let is_billed = file.is_none() && !is_postgres(choice.storage.trim());
         let (admin, storage) = (admin.build(), choice.storage);
+        let is_billed = polls_are_billed(admin.storage().description());
         Ok(Self { admin, storage, production: choice.production, file, is_billed })
     }
 
@@ -110,8 +110,9 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
     })
 }
 
-fn is_postgres(storage: &str) -> bool {
-    storage.starts_with("postgres://") || storage.starts_with("postgresql://")
+/// Returns whether idle workers send requests to this storage that are billed. Service Bus sends messages without being asked.
+fn polls_are_billed(storage: &str) -> bool {
+    storage.starts_with("azure:")
 }
 
 fn operator(global: &Global) -> String {
@@ -122,4 +123,19 @@ fn operator(global: &Global) -> String {
         .or_else(login)
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "unknown".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_azure_storage_bills_the_requests_of_idle_workers() {
+        assert!(polls_are_billed("azure:devstoreaccount1"));
+        for free in
+            ["servicebus:jobs.servicebus.windows.net", "postgres:db:5432/jobs/jobqueue", "sqlite:jobs.db"]
+        {
+            assert!(!polls_are_billed(free), "{free}");
+        }
+    }
 }

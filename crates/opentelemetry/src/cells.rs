@@ -90,7 +90,7 @@ impl Cell {
     }
 }
 
-/// All kinds that this process has run, and the state of its circuits.
+/// All kinds that the workers of this process handle or that it has run, and the state of its circuits.
 #[derive(Default)]
 pub(crate) struct Cells {
     cells: RwLock<Vec<Arc<Cell>>>,

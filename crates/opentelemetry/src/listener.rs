@@ -58,7 +58,12 @@ impl Listener {
                 instruments.lost.add(1, &[destination(queue), cause]);
             }
             // The circuit of another worker of this process may be open.
-            Event::Listening { queue } => self.shared.cells.has_circuit(queue),
+            Event::Listening { queue, kinds } => {
+                self.shared.cells.has_circuit(queue);
+                for kind in kinds {
+                    self.shared.cells.own(queue, kind);
+                }
+            }
             Event::CircuitClosed { queue } => self.shared.cells.circuit(queue, false),
             Event::CircuitOpened { queue, .. } => self.shared.cells.circuit(queue, true),
             Event::Throttled { .. } => instruments.throttled.add(1, std::slice::from_ref(&self.system)),

@@ -112,7 +112,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.
     pub async fn peek(&self) -> Result<Vec<DeadLetter>, Error> {
-        self.letters.peek().await
+        Ok(self.letters.peek().await?.letters)
     }
 
     /// Reads the message of a dead letter as a worker would: decoded by the codec of its type, upgraded from a former

@@ -18,6 +18,15 @@ pub(crate) struct StorageRecord<'l> {
     pub(crate) cause: Option<&'l DeadLetterCause>,
 }
 
+/// The first letters of a queue.
+#[derive(Debug, Default)]
+pub struct PeekedLetters {
+    /// The letters; of several copies of one letter only the first.
+    pub letters: Vec<DeadLetter>,
+    /// The number of letters with all copies.
+    pub looked_at: u64,
+}
+
 /// The dead-letter queue of a queue.
 #[derive(Debug)]
 pub struct DeadLetterQueue {
@@ -54,12 +63,11 @@ impl DeadLetterQueue {
         }
     }
 
-    /// Returns the first letters, at most 32, without changing anything; of several copies of one letter only the
-    /// first.
-    pub async fn peek(&self) -> Result<Vec<DeadLetter>, Error> {
+    /// Looks at the first letters, at most 32, without changing anything.
+    pub async fn peek(&self) -> Result<PeekedLetters, Error> {
         let peeked = match self.core.store().peek(&self.name, MAX_MESSAGES).await {
             Ok(peeked) => peeked,
-            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(Vec::new()),
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(PeekedLetters::default()),
             Err(e) => return Err(e.into()),
         };
         let mut seen = HashSet::new();
@@ -71,7 +79,8 @@ impl DeadLetterQueue {
                 Err(problem) => self.letter_without_text(problem, &found),
             }
         });
-        Ok(letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death))).collect())
+        let letters = letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death)));
+        Ok(PeekedLetters { letters: letters.collect(), looked_at: peeked.len() as u64 })
     }
 
     pub(super) fn letter(&self, entry: &DeadLetterEntry, text: &str, found: StorageRecord<'_>) -> DeadLetter {

@@ -53,6 +53,10 @@ impl QueueHandlers {
         self.handlers.iter().find(|handler| (handler.accepts)(kind))
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Registration> {
+        self.handlers.iter()
+    }
+
     pub(crate) fn kinds(&self) -> impl Iterator<Item = &'static str> {
         self.handlers.iter().map(|handler| handler.kind)
     }

@@ -25,6 +25,8 @@ pub enum Event {
     Listening {
         /// The queue.
         queue: QueueName,
+        /// The kinds for which the worker has handlers, aliases included.
+        kinds: Vec<String>,
     },
     /// A send has ended: of one message, or of as many as one request took.
     Sent {

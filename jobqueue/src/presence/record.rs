@@ -55,6 +55,9 @@ pub struct ListeningQueue {
     /// The number of jobs of the queue that the worker runs at once, if it is [limited](crate::WorkerBuilder::limit_queue).
     #[serde(default)]
     pub concurrency: Option<u64>,
+    /// The number of the worker's slots that no other queue takes.
+    #[serde(default)]
+    pub reserved: u64,
     /// The [limits](crate::WorkerBuilder::limit) of kinds.
     #[serde(default)]
     pub limits: Vec<KindLimits>,
@@ -66,6 +69,9 @@ pub struct ListeningQueue {
 pub struct KindLimits {
     /// The kind.
     pub kind: String,
+    /// The former names of the kind: its limits hold for jobs under any of the names together.
+    #[serde(default)]
+    pub aliases: Vec<String>,
     /// The number of jobs of the kind that the worker runs at once, if it is limited.
     #[serde(default)]
     pub concurrency: Option<u64>,
@@ -76,7 +82,7 @@ pub struct KindLimits {
 
 impl ListeningQueue {
     pub(crate) fn new(name: String, kinds: Vec<String>) -> Self {
-        Self { name, kinds, circuit_open: false, concurrency: None, limits: Vec::new() }
+        Self { name, kinds, circuit_open: false, concurrency: None, reserved: 0, limits: Vec::new() }
     }
 
     /// Returns whether the worker has a handler for a kind, or a relay, which takes all.
@@ -86,8 +92,19 @@ impl ListeningQueue {
 }
 
 impl KindLimits {
-    pub(crate) fn new(kind: &str, concurrency: Option<usize>, per_second: Option<f64>) -> Self {
-        Self { kind: kind.to_owned(), concurrency: concurrency.map(|jobs| jobs as u64), per_second }
+    pub(crate) fn new(
+        kind: &str,
+        aliases: &[&str],
+        concurrency: Option<usize>,
+        per_second: Option<f64>,
+    ) -> Self {
+        let aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
+        Self { kind: kind.to_owned(), aliases, concurrency: concurrency.map(|jobs| jobs as u64), per_second }
+    }
+
+    /// Returns whether the limits hold for jobs of this kind.
+    pub fn cover(&self, kind: &str) -> bool {
+        self.kind == kind || self.aliases.iter().any(|alias| alias == kind)
     }
 }
 
@@ -184,10 +201,37 @@ impl WorkerRecord {
         self.listening(queue).is_some()
     }
 
-    /// Returns the number of jobs of a queue that the worker can run at once: its slots, or the limit of the queue; 0 if it does not listen.
+    /// Returns the number of jobs of a queue that the worker can run at once: its slots without those that are reserved for its other queues,
+    /// or the limit of the queue; 0 if it does not listen.
     pub fn slots_for(&self, queue: &str) -> u64 {
-        let slots = u64::from(self.slots);
-        self.listening(queue).map_or(0, |queue| queue.concurrency.map_or(slots, |limit| limit.min(slots)))
+        let slots = |queue: &ListeningQueue| queue.reserved + self.common();
+        self.listening(queue).map_or(0, |queue| slots(queue).min(queue.concurrency.unwrap_or(u64::MAX)))
+    }
+
+    /// Returns whether the worker can start another job of a queue: its limit is not reached, and a slot is free that is reserved for it or
+    /// for no queue.
+    pub fn has_slot_for(&self, queue: &str) -> bool {
+        let Some(listening) = self.listening(queue) else { return false };
+        let running = self.running_of(queue);
+        let beyond = |queue: &ListeningQueue| self.running_of(&queue.name).saturating_sub(queue.reserved);
+        let is_limited = listening.concurrency.is_some_and(|limit| running >= limit);
+        let common_in_use: u64 = self.queues.iter().map(beyond).sum();
+        !is_limited && (running < listening.reserved || common_in_use < self.common())
+    }
+
+    /// Returns the number of jobs of a queue that the worker runs. The jobs that the record leaves out count as those that it names.
+    pub fn running_of(&self, queue: &str) -> u64 {
+        let named = self.running.iter().filter(|job| job.queue == queue).count() as u64;
+        match self.running.len() as u64 {
+            0 => 0,
+            all => (named * self.running_total.max(all)).div_ceil(all),
+        }
+    }
+
+    /// Returns the number of slots that are reserved for no queue.
+    fn common(&self) -> u64 {
+        let reserved = self.queues.iter().map(|queue| queue.reserved).sum();
+        u64::from(self.slots).saturating_sub(reserved)
     }
 
     /// Returns whether the worker fetches nothing from the queue because everything fails.

@@ -87,7 +87,8 @@ impl Poller {
             let known = tokio::time::timeout(FIRST_REQUESTS, tracker.has_requests().cancelled());
             let _ = self.unless_stopped(known).await;
         }
-        executor.state.events.tell(|| Event::Listening { queue: core.name.clone() });
+        let kinds = || executor.handlers.all_kinds();
+        executor.state.events.tell(|| Event::Listening { queue: core.name.clone(), kinds: kinds() });
         let idle = core.idle(state.options.max_idle_delay);
         let mut pace = Pace { idle, failures: 0, was_full: false };
         // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.

@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::options::PresenceSetting;
 use super::state::WorkerState;
 use crate::lease::LeaseRenewer;
-use crate::presence::{About, ListeningQueue, Tracker, keep, read_once};
+use crate::presence::{About, Tracker, keep, read_once};
 
 /// The interval at which a worker writes its record unless configured otherwise.
 const INTERVAL: Duration = Duration::from_secs(15);
@@ -65,15 +65,11 @@ impl Record {
 }
 
 fn about(state: &WorkerState, interval: Duration) -> About {
-    let limits = &state.options.limits;
-    let queues =
-        state.registry.0.iter().map(|(name, handlers)| {
-            limits.shown(ListeningQueue::new(name.to_string(), handlers.all_kinds()))
-        });
+    let slots = state.options.concurrency;
     About {
         name: state.deliveries.queue_options().worker.to_string(),
-        queues: queues.collect(),
-        slots: state.options.concurrency,
+        queues: state.options.limits.shown(slots, &state.registry),
+        slots,
         interval,
     }
 }

@@ -91,6 +91,22 @@ async function stale(browser) {
   await page.locator("#stale").waitFor({ state: "hidden" });
 }
 
+// What was typed stays, also after the field has lost the focus: the button acts with it.
+async function typed(browser) {
+  const page = await open(browser);
+  await page.goto(`${base}queues/films`);
+  const length = page.getByLabel("For (empty: until it is resumed)");
+  await length.fill("2h");
+  await page.locator("h1").click();
+  const refreshed = () => page.waitForResponse((answer) => answer.url().endsWith("queues/films"));
+  await refreshed();
+  await refreshed();
+  check((await length.inputValue()) === "2h", "a refresh has emptied a field");
+  await length.fill("");
+  await page.locator("h1").click();
+  await page.locator("#stale").waitFor({ state: "hidden" });
+}
+
 // A page of another site makes the browser send a form with whatever the browser adds by itself.
 async function forged(browser) {
   const form = `<form method="post" action="${base}do/pause"><input name="queue" value="mails"></form><script>document.forms[0].submit()</script>`;
@@ -110,5 +126,6 @@ run(async (browser) => {
   await keyboard(browser);
   await withoutScripts(browser);
   await stale(browser);
+  await typed(browser);
   await forged(browser);
 });

@@ -11,15 +11,14 @@ use jobqueue::{Error, ErrorKind};
 use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
+use super::jobs::SEARCHED;
 use super::membership::Memberships;
 use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, HistoryRecord, JobFilter, JobReference, JobState,
     QueueOverview, RawJob, WorkerOverview,
 };
 pub use obstacle::Obstacle;
-use obstacle::{
-    Looked, SEARCHED, bounds, delayed, kind_limit, queue_limit, rate_limit, unknown_kind, unseen, waits_until,
-};
+use obstacle::{Looked, bounds, delayed, kind_limit, no_slot, rate_limit, unknown_kind, unseen, waits_until};
 pub use senders::IdentifiedJob;
 
 /// The state of a job, and the obstacles that keep it from running.
@@ -241,7 +240,8 @@ impl Admin {
                 continue;
             };
             if at == 0 {
-                return Ok(None);
+                let text = "it may wait for another job of its key: there are more jobs than were looked at";
+                return Ok((!group.is_first_known).then(|| Obstacle::new("waits_for_turn", text)));
             }
             let first = waits[0].id.as_deref().unwrap_or("one that is not visible");
             let overdue = if waits[0].overdue { ", whose message is overdue" } else { "" };
@@ -366,12 +366,7 @@ impl Explanation {
                 "all jobs of the queue fail, and workers have paused fetching (their circuits are open)";
             self.reasons.push(Obstacle::new("circuit_open", text));
         }
-        if fetching.clone().all(|worker| worker.record.running_total >= worker.record.slots.into()) {
-            let text = "all slots of the workers of this queue are in use";
-            self.reasons.push(Obstacle::new("no_free_slot", text));
-        } else if let Some(limit) = queue_limit(&queue.name, fetching.map(|worker| &worker.record)) {
-            self.reasons.push(limit);
-        }
+        self.reasons.extend(no_slot(&queue.name, fetching.map(|worker| &worker.record)));
     }
 
     fn summarise(&mut self) {

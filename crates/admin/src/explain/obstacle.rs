@@ -5,10 +5,8 @@ use std::time::SystemTime;
 use jobqueue::__internals::WorkerRecord;
 use serde::Serialize;
 
+use crate::jobs::SEARCHED;
 use crate::{JobState, QueueOverview, RawJob, WorkerOverview};
-
-/// The number of messages of each state among which an explanation looks for a job.
-pub(super) const SEARCHED: usize = 10_000;
 
 /// A reason why a job does not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -124,18 +122,27 @@ pub(super) fn unknown_kind(message: &RawJob, workers: &[WorkerOverview]) -> Opti
     (!is_known && !message.kind.is_empty()).then(|| Obstacle::new("unknown_kind", text()))
 }
 
-/// Returns the limit of the queue, if it is reached on all workers that fetch from it.
-pub(super) fn queue_limit<'a>(
+/// Returns the reason why no worker that fetches from a queue can start another of its jobs: the queue's limit, or a lack of slots.
+pub(super) fn no_slot<'a>(
     queue: &str,
     mut workers: impl Iterator<Item = &'a WorkerRecord> + Clone,
 ) -> Option<Obstacle> {
-    let running =
-        |worker: &WorkerRecord| worker.running.iter().filter(|job| job.queue == queue).count() as u64;
+    if workers.clone().any(|worker| worker.has_slot_for(queue)) {
+        return None;
+    }
+    let has_others = workers.clone().any(|worker| worker.running_total < worker.slots.into());
     let most: u64 = workers.clone().map(|worker| worker.slots_for(queue)).sum();
-    let text = format!("the workers' limit for the queue is reached: {most} jobs at once");
-    workers
-        .all(|worker| running(worker) >= worker.slots_for(queue))
-        .then(|| Obstacle::new("queue_limit", text))
+    let is_at_most = workers.all(|worker| worker.running_of(queue) >= worker.slots_for(queue));
+    if !has_others || !is_at_most {
+        return Some(Obstacle::new(
+            "no_free_slot",
+            "all slots that the workers have for this queue are in use",
+        ));
+    }
+    let text = format!(
+        "the workers' limit for the queue is reached: {most} jobs at once (its own, or the slots that are not reserved for other queues)"
+    );
+    Some(Obstacle::new("queue_limit", text))
 }
 
 /// Returns the limit of the kind, if it is reached on all workers that know it.
@@ -147,8 +154,9 @@ pub(super) fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
     };
     for worker in workers.iter().filter(|worker| !worker.record.draining).filter(knows) {
         let mut limits = worker.record.queues.iter().flat_map(|queue| &queue.limits);
-        let limit = limits.find(|limits| limits.kind == message.kind)?.concurrency?;
-        let running = worker.record.running.iter().filter(|job| job.kind == message.kind).count() as u64;
+        let limits = limits.find(|limits| limits.cover(&message.kind))?;
+        let limit = limits.concurrency?;
+        let running = worker.record.running.iter().filter(|job| limits.cover(&job.kind)).count() as u64;
         if running < limit {
             return None;
         }
@@ -165,7 +173,7 @@ pub(super) fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
     for worker in workers.iter().filter(|worker| !worker.record.draining) {
         let mut queues = worker.record.queues.iter().filter(|queue| queue.name == message.queue);
         let Some(queue) = queues.find(|queue| queue.takes(&message.kind)) else { continue };
-        most += queue.limits.iter().find(|limits| limits.kind == message.kind)?.per_second?;
+        most += queue.limits.iter().find(|limits| limits.cover(&message.kind))?.per_second?;
     }
     let kind = message.kind.escape_debug();
     let text = format!("the rate limit of the kind `{kind}` is {most} jobs a second");

@@ -5,7 +5,7 @@ use std::slice;
 
 use jobqueue::Error;
 
-use super::obstacle::SEARCHED;
+use crate::jobs::SEARCHED;
 use crate::{Admin, DeadLetterFilter, JobFilter, JobReference, JobState, RawJob};
 
 /// The most jobs of one state and id that are compared by their senders.

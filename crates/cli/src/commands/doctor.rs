@@ -37,8 +37,8 @@ enum Verdict {
 }
 
 #[derive(Serialize)]
-struct Check {
-    check: &'static str,
+pub(super) struct Check {
+    pub(super) check: &'static str,
     subject: Option<String>,
     verdict: Verdict,
     detail: String,
@@ -102,11 +102,12 @@ fn missing(wanted: &[String], queues: &[QueueOverview]) -> Vec<Check> {
     wanted.iter().filter(is_missing).map(check).collect()
 }
 
-async fn queue_checks(session: &Session, queue: &QueueOverview) -> Vec<Check> {
+pub(super) async fn queue_checks(session: &Session, queue: &QueueOverview) -> Vec<Check> {
     let name = Some(queue.name.as_str());
     let mut checks = Vec::new();
-    if let Some(error) = &queue.error {
-        return vec![Check::new("queue", name, Verdict::Failed, error.as_str())];
+    checks.extend(queue.error.as_deref().map(|error| Check::new("queue", name, Verdict::Failed, error)));
+    if queue.paused.is_none() {
+        return checks;
     }
     checks.push(match queue.warnings.as_slice() {
         [] => Check::new("settings", name, Verdict::Ok, "all settings are used"),

@@ -33,7 +33,7 @@ fn overview(groups: &[GroupOverview]) -> Table {
                 (number + 1).to_string(),
                 cell(name(entry)),
                 optional(before.map(name)),
-                state(entry, before.is_none()).to_owned(),
+                state(entry, before.is_none().then_some(group.is_first_known)).to_owned(),
             ]);
             if !entry.skipped {
                 before = Some(entry);
@@ -48,13 +48,17 @@ fn name(entry: &GroupEntry) -> &str {
     entry.id.as_deref().unwrap_or(&entry.job)
 }
 
-fn state(entry: &GroupEntry, is_first: bool) -> &'static str {
+/// Returns the state of a job; `first` says of the first that is shown whether it is certainly the first of its group.
+fn state(entry: &GroupEntry, first: Option<bool>) -> &'static str {
     match entry {
         GroupEntry { skipped: true, .. } => "abandoned: blocks no other job",
         GroupEntry { cancelling: true, .. } => "is being cancelled",
         GroupEntry { overdue: true, .. } => "overdue: its message has not arrived",
         GroupEntry { announced: true, .. } => "its sender has not confirmed it",
-        _ if is_first => "runs or is next",
-        _ => "waits",
+        _ => match first {
+            Some(true) => "runs or is next",
+            Some(false) => "may wait for one that is not shown",
+            None => "waits",
+        },
     }
 }

@@ -101,10 +101,8 @@ pub(crate) fn oldest(queue: &QueueOverview) -> String {
 }
 
 fn state(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
-    if let Some(error) = &queue.error {
-        return cell(error);
-    }
     let mut words = Vec::new();
+    words.extend(queue.error.as_deref().map(cell));
     if let Some(pause) = &queue.pause {
         words.push(cell(&format!("paused{pause}")));
     }
@@ -115,4 +113,27 @@ fn state(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
         words.push(things(queue.warnings.len(), "warning"));
     }
     words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use jobqueue::Storage;
+    use jobqueue_admin::{AccessLevel, Admin};
+
+    use super::*;
+    use crate::commands::doctor::queue_checks;
+
+    #[tokio::test]
+    async fn queue_whose_dead_letters_are_not_counted_shows_the_rest() {
+        let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+        admin.create_queue("mails").await.unwrap();
+        let _ = admin.pause("mails").await.unwrap();
+        let mut queue = admin.queue("mails").await.unwrap();
+        queue.error = Some("the dead letters cannot be counted".to_owned());
+        let words = state(&queue, None);
+        assert!(words.contains("cannot be counted") && words.contains("paused"), "{words}");
+        let session = Session { admin, production: None, file: None, is_billed: false };
+        let checks: Vec<_> = queue_checks(&session, &queue).await.iter().map(|check| check.check).collect();
+        assert_eq!(checks, ["queue", "settings", "paused", "permissions"]);
+    }
 }

@@ -41,6 +41,10 @@ impl Resolver {
         Self(Some(Arc::new(resolve)))
     }
 
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Returns the view of who sends the request; `None` if they may see nothing. Without a function it is `admin` itself.
     pub(crate) fn view(&self, admin: &Admin, parts: &Parts) -> Option<Admin> {
         let Some(resolve) = &self.0 else { return Some(admin.clone()) };

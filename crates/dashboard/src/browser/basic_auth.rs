@@ -43,18 +43,21 @@ impl Logins {
         self.token = Some(digest(b"", token.as_bytes()));
     }
 
-    /// Returns the view of who sends the request; `None` without valid credentials. The time that it takes does not depend on where a
-    /// wrong password differs.
+    /// Returns the view of a program that reads figures with the token; `None` for another request.
+    pub(crate) fn view_of_figures(&self, admin: &Admin, parts: &Parts) -> Option<Admin> {
+        let given = bearer(&parts.headers).filter(|_| FIGURES.contains(&parts.uri.path()))?;
+        let is_token = bool::from(self.token?.ct_eq(&digest(b"", given.as_bytes())));
+        is_token.then(|| admin.acting_as("metrics", &AccessLevel::ReadOnly))
+    }
+
+    /// Returns whether a request needs a name and a password. With a token alone it does, unless others decide on requests without it.
+    pub(crate) fn are_needed(&self, others_decide: bool) -> bool {
+        !self.users.is_empty() || self.token.is_some() && !others_decide
+    }
+
+    /// Returns the view of who sends the request; `None` without a valid name and password. The time that it takes does not depend on
+    /// where a wrong password differs.
     pub(crate) fn view(&self, admin: &Admin, parts: &Parts) -> Option<Admin> {
-        if self.users.is_empty() && self.token.is_none() {
-            return Some(admin.clone());
-        }
-        let is_token = bearer(&parts.headers).is_some_and(|given| {
-            self.token.is_some_and(|token| token.ct_eq(&digest(b"", given.as_bytes())).into())
-        });
-        if is_token && FIGURES.contains(&parts.uri.path()) {
-            return Some(admin.acting_as("metrics", &AccessLevel::ReadOnly));
-        }
         let given = basic(&parts.headers)?;
         let colon = given.iter().position(|byte| *byte == b':')?;
         let given = digest(&given[..colon], &given[colon + 1..]);
@@ -130,16 +133,19 @@ mod tests {
     #[test]
     fn a_token_opens_the_figures_and_nothing_else() {
         let (logins, admin) = logins();
-        let with = |path, token: &str| logins.view(&admin, &request(path, &format!("Bearer {token}")));
+        let with =
+            |path, token: &str| logins.view_of_figures(&admin, &request(path, &format!("Bearer {token}")));
         for path in FIGURES {
             assert!(!with(path, "figures").unwrap().access().allows(Action::Inspect), "{path}");
             assert!(with(path, "wrong").is_none() && with(path, "").is_none(), "{path}");
         }
         assert!(with("/", "figures").is_none() && with("/queue", "figures").is_none());
         let mut logins = Logins::default();
+        assert!(!logins.are_needed(false));
         logins.set_token("");
+        assert!(logins.are_needed(false) && !logins.are_needed(true));
         assert!(
-            logins.view(&admin, &request("/metrics", "Bearer ")).is_none(),
+            logins.view_of_figures(&admin, &request("/metrics", "Bearer ")).is_none(),
             "an empty token opens nothing"
         );
     }

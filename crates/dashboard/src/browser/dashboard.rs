@@ -97,8 +97,9 @@ impl Dashboard {
         self
     }
 
-    /// Lets programs with the header `Authorization: Bearer <token>` read `/metrics` and `/scale`, and nothing else. All other requests
-    /// need [`credentials`](Self::credentials). An empty token opens nothing.
+    /// Lets programs with the header `Authorization: Bearer <token>` read `/metrics` and `/scale`, and nothing else;
+    /// [`access`](Self::access) is not asked about them. All other requests need [`credentials`](Self::credentials), unless `access` alone
+    /// decides on them. An empty token opens nothing.
     pub fn metrics_token(mut self, token: &str) -> Self {
         self.logins.set_token(token);
         self

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use axum::extract::{OriginalUri, Request, State};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, WWW_AUTHENTICATE};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use jobqueue_admin::Admin;
 
 use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::base::base;
@@ -44,15 +46,9 @@ fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
         let text = "this dashboard answers only to the name `localhost` and to loopback addresses\n";
         return Err((StatusCode::MISDIRECTED_REQUEST, text).into_response());
     }
-    let Some(admin) = app.logins.view(&app.admin, &parts) else {
-        if parts.headers.contains_key(AUTHORIZATION) {
-            tracing::warn!(path = %parts.uri.path().escape_debug(), "refused a wrong name, password or token");
-        }
-        let challenge = [(WWW_AUTHENTICATE, "Basic realm=\"jobqueue\", charset=\"UTF-8\"")];
-        return Err((StatusCode::UNAUTHORIZED, challenge, "name and password, please\n").into_response());
-    };
-    let Some(admin) = app.resolver.view(&admin, &parts) else {
-        return Err((StatusCode::FORBIDDEN, "you have no access to this dashboard\n").into_response());
+    let admin = match app.logins.view_of_figures(&app.admin, &parts) {
+        Some(admin) => admin,
+        None => view(app, &parts)?,
     };
     let operator = admin.operator().escape_debug();
     if !origin::may_change(&parts.method, &parts.uri, &parts.headers) {
@@ -67,6 +63,24 @@ fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
     let request = AuthorizedRequest { app: Arc::clone(app), admin, base };
     parts.extensions.insert(request);
     Ok(Request::from_parts(parts, body))
+}
+
+/// Returns the view of who sends a request: the name and the password must be right, where they are needed, and the program that embeds the
+/// dashboard must let the request in.
+#[allow(clippy::result_large_err, reason = "the error is the answer")]
+fn view(app: &App, parts: &Parts) -> Result<Admin, Response> {
+    let admin = match app.logins.are_needed(app.resolver.is_set()) {
+        true => app.logins.view(&app.admin, parts).ok_or_else(|| {
+            if parts.headers.contains_key(AUTHORIZATION) {
+                tracing::warn!(path = %parts.uri.path().escape_debug(), "refused a wrong name, password or token");
+            }
+            let challenge = [(WWW_AUTHENTICATE, "Basic realm=\"jobqueue\", charset=\"UTF-8\"")];
+            (StatusCode::UNAUTHORIZED, challenge, "name and password, please\n").into_response()
+        })?,
+        false => app.admin.clone(),
+    };
+    let forbidden = || (StatusCode::FORBIDDEN, "you have no access to this dashboard\n").into_response();
+    app.resolver.view(&admin, parts).ok_or_else(forbidden)
 }
 
 fn set_headers(headers: &mut HeaderMap) {

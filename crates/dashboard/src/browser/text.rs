@@ -59,6 +59,13 @@ pub(crate) struct Sum {
     is_whole: bool,
 }
 
+impl Sum {
+    /// Returns whether the sum is known to be 0.
+    pub(crate) fn is_zero(&self) -> bool {
+        self.is_whole && self.at_least == 0
+    }
+}
+
 impl FromIterator<Option<u64>> for Sum {
     fn from_iter<I: IntoIterator<Item = Option<u64>>>(parts: I) -> Self {
         parts.into_iter().fold(Self { at_least: 0, is_whole: true }, |sum, part| Self {

@@ -33,7 +33,8 @@ impl Check {
     }
 
     /// Returns whether the worker is ready: it is alive and runs, its requests for jobs have not failed for 30 seconds, it has no open circuit,
-    /// and has lost no lease within a minute. The check has one reason for each that fails, with the name of the queue and the error.
+    /// and has lost no lease within a minute. The check has one reason for each that fails, with the name of the queue. The error is in the
+    /// worker's log and in the [report](jobqueue::worker::QueueHealth::error): the path of a check is often public.
     pub fn ready(report: &HealthReport) -> Self {
         let mut check = Self::live(report);
         check.fails_if(report.phase == WorkerPhase::Starting, || "the worker starts".to_owned());
@@ -41,11 +42,8 @@ impl Check {
         for queue in &report.queues {
             let name = &queue.queue;
             if let Some(time) = queue.failing_for.filter(|time| *time >= OUTAGE) {
-                let error = queue.error.as_deref().unwrap_or("unknown error");
                 let seconds = time.as_secs();
-                check
-                    .reasons
-                    .push(format!("the queue `{name}` has been unreachable for {seconds} s: {error}"));
+                check.reasons.push(format!("the queue `{name}` has been unreachable for {seconds} s"));
             }
             check.fails_if(queue.circuit_open, || format!("the circuit of the queue `{name}` is open"));
         }

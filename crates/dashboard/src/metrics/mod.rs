@@ -20,7 +20,8 @@
 //!   share one refresh.
 //! - If the storage cannot be read, the answer has the metrics of the scrape alone, with `jobqueue_scrape_success 0`. A series that is
 //!   missing is not 0.
-//! - Counters begin at 0 with the process and never fall. A kind that a worker handles has its series before its first job. They lack the deliveries between the last record of a worker and its end.
+//! - Counters begin at 0 with the process and never fall. A kind that a worker handles has its series from the first record of that worker, which may already count jobs.
+//!   They lack the deliveries between the last record of a worker and its end.
 //! - Labels are bounded: queues, and the kinds that a worker has a handler for. Other kinds count as `other`.
 //!
 //! # Cost

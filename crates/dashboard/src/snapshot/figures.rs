@@ -38,7 +38,8 @@ pub struct QueueFigures {
     pub workers: u64,
     /// The present workers that listen to the queue and are draining.
     pub draining: u64,
-    /// The slots of [`workers`](Self::workers). Queues of one worker share them.
+    /// The slots that [`workers`](Self::workers) have for the queue: without those that they reserve for others. Queues of one worker share
+    /// the rest.
     pub slots: u64,
     /// The mean number of slots of a worker, or that of workers that were here before; `None` if none was.
     pub slots_per_worker: Option<f64>,
@@ -70,7 +71,7 @@ impl QueueFigures {
         let present: Vec<_> =
             workers.iter().filter(|worker| !worker.stale && worker.record.listens_to(name)).collect();
         let staying: Vec<_> = present.iter().copied().filter(|worker| !worker.record.draining).collect();
-        let recorded = present.iter().map(|worker| running(worker, name)).sum();
+        let recorded = present.iter().map(|worker| worker.record.running_of(name)).sum();
         let in_flight = overview.states.map_or(recorded, |states| states.running);
         let slots: u64 = staying.iter().map(|worker| worker.record.slots_for(name)).sum();
         let (rest, visible) = (length.saturating_sub(in_flight), overview.visible.unwrap_or_default());
@@ -96,7 +97,7 @@ impl QueueFigures {
             circuits_open: staying.iter().filter(|worker| worker.record.has_open_circuit(name)).count()
                 as u64,
             paused,
-            held_by_staying: staying.iter().map(|worker| running(worker, name)).sum(),
+            held_by_staying: staying.iter().map(|worker| worker.record.running_of(name)).sum(),
         })
     }
 
@@ -112,14 +113,4 @@ fn rounded<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, 
 /// Returns a number rounded to a thousandth.
 pub(crate) fn round(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
-}
-
-/// Returns how many jobs of a queue a worker runs. A record names the first 1,000 of its jobs; the rest is distributed alike.
-fn running(worker: &WorkerOverview, queue: &str) -> u64 {
-    let record = &worker.record;
-    let named = record.running.iter().filter(|job| job.queue == queue).count() as u64;
-    match record.running.len() as u64 {
-        0 => 0,
-        all => (named * record.running_total.max(all)).div_ceil(all),
-    }
 }

@@ -60,6 +60,20 @@ async fn life_of_jobs_is_counted_and_measured() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn kind_that_is_handled_has_its_name_before_its_first_run() {
+    let kept = Kept::new();
+    let storage = kept.storage();
+    storage.queue::<Order>().await.unwrap();
+    let unreadable = r#"{"specversion":"1.0","id":"1","source":"/shop","type":"order","data":{}}"#;
+    storage.queues().put(&"orders".parse().unwrap(), PutMessage::new(unreadable)).await.unwrap();
+    let handler = |_: Order| async { Ok::<(), JobError>(()) };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.dead_lettered, 1);
+    let kind = ("jobqueue.job.kind", "order");
+    assert_eq!(sum(&kept, "jobqueue.job.attempts", &[kind, ("jobqueue.outcome", "dead_lettered")]), 1.0);
+}
+
 // The gauge of circuits tells these numbers when it is read.
 #[tokio::test(start_paused = true)]
 async fn attempts_are_counted_where_a_view_drops_the_circuit() {

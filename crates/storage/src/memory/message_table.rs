@@ -137,7 +137,11 @@ impl MessageTable {
         count: usize,
     ) -> (Vec<(PeekedMessage, SystemTime)>, Option<Place>) {
         let of_state = self.rows.iter().filter(|(number, row)| self.state(now, **number, row) == state);
-        let places = of_state.map(|(number, row)| Place(self.waits(*number, row), row.visible_at, *number));
+        let places = of_state.map(|(number, row)| match self.waits(*number, row) {
+            // Its delay does not change its place behind the others of its group.
+            true => Place(true, SystemTime::UNIX_EPOCH, *number),
+            false => Place(false, row.visible_at, *number),
+        });
         let mut places: Vec<_> = places.filter(|place| behind.is_none_or(|behind| *place > behind)).collect();
         places.sort_unstable();
         places.truncate(count);

@@ -12,8 +12,8 @@ use crate::{MessageId, PeekedMessage, StoreError};
 ///
 /// # Contract
 /// A look changes nothing of a message. A page is exact at one moment and has no expired message. The messages of a state come in the
-/// order of the times at which they become visible; those that wait for another of their group come last. Without this power operators
-/// see the first 32 visible messages only.
+/// order of the times at which they become visible; those that wait for another of their group come last, each behind those that it waits
+/// for. Without this power operators see the first 32 visible messages only.
 #[async_trait]
 pub trait MessageIndex: fmt::Debug + Send + Sync + 'static {
     /// Returns up to `count` messages of one state: 1 to 1,000, from the first on or from the [end](MessagePage::next) of an earlier page.

@@ -178,15 +178,24 @@ impl LimitSettings {
         Resolved { shares: Shares::new(concurrency, queues, counts), handlers, rates }
     }
 
-    /// Adds the limits of a queue and its kinds to its entry in the worker's record.
-    pub(in crate::worker) fn shown(&self, queue: ListeningQueue) -> ListeningQueue {
-        let own = self.queues.get(queue.name.as_str()).and_then(|limits| limits.concurrency);
-        let limits = queue.kinds.iter().filter_map(|kind| {
-            let limits = self.handlers.get(kind.as_str())?;
-            let rate = limits.rate.as_ref().map(RateLimit::per_second);
-            Some(KindLimits::new(kind, limits.concurrency, rate))
+    /// Returns the entries of the queues in the record of a worker with so many slots.
+    pub(in crate::worker) fn shown(&self, concurrency: usize, registry: &Registry) -> Vec<ListeningQueue> {
+        let shares = self.resolve::<()>(concurrency, registry).shares;
+        let queues = registry.0.iter().enumerate().map(|(number, (name, handlers))| {
+            let queue = ListeningQueue::new(name.to_string(), handlers.all_kinds());
+            let limits = handlers.all().filter_map(|handler| {
+                let limits = self.handlers.get(handler.kind)?;
+                let rate = limits.rate.as_ref().map(RateLimit::per_second);
+                Some(KindLimits::new(handler.kind, handler.aliases, limits.concurrency, rate))
+            });
+            ListeningQueue {
+                concurrency: self.of_queue(name).concurrency.map(|jobs| jobs as u64),
+                reserved: shares.reserved(number) as u64,
+                limits: limits.collect(),
+                ..queue
+            }
         });
-        ListeningQueue { concurrency: own.map(|jobs| jobs as u64), limits: limits.collect(), ..queue }
+        queues.collect()
     }
 
     fn of_queue(&self, queue: &QueueName) -> QueueLimits {

@@ -118,6 +118,11 @@ impl<W> Shares<W> {
         Self { queues, handlers, common, concurrency, granted: 0 }
     }
 
+    /// Returns the number of slots that no other queue takes.
+    pub(super) fn reserved(&self, queue: usize) -> usize {
+        self.queues[queue].reserved
+    }
+
     /// Returns the most slots that a queue has at once.
     pub(super) fn most(&self, queue: usize) -> usize {
         let share = &self.queues[queue];

@@ -11,6 +11,7 @@ mod coordination;
 mod crowds;
 mod dead_letters;
 mod explain;
+mod explain_turns;
 mod history;
 mod jobs;
 mod killed;

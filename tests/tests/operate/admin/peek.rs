@@ -236,3 +236,21 @@ async fn job_without_a_version_is_read_as_the_newest_that_fits() {
     let seen = seen.lock().unwrap().clone();
     assert_eq!(seen, [Some("bob".to_owned()), Some("eve".to_owned()), None]);
 }
+
+#[tokio::test]
+async fn copy_of_a_dead_letter_is_looked_at() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, "mails", ["1".to_owned()]).await;
+        let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("never"));
+        let worker = jobqueue::Worker::builder(storage.clone()).handle_on("mails", handler);
+        let _ = worker.build().unwrap().run_until_idle().await.unwrap();
+        let dead = "mails-poison".parse().unwrap();
+        let text = storage.queues().peek(&dead, 1).await.unwrap().remove(0).text.unwrap();
+        storage.queues().put(&dead, PutMessage::new(text)).await.unwrap();
+        let page = admin.dead_letters("mails", &DeadLetterFilter::all()).await.unwrap();
+        assert_eq!(page.letters.len(), 1);
+        assert_eq!(page.looked_at, 2);
+        assert!(page.complete);
+    }
+}

@@ -55,7 +55,8 @@
     const selection = window.getSelection();
     return (active && active !== document.body && live.contains(active) && active.matches("a, button, input, select, textarea, summary"))
       || (selection && !selection.isCollapsed && live.contains(selection.anchorNode))
-      || live.querySelector("details[open]") !== null;
+      || live.querySelector("details[open]") !== null
+      || [...live.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked);
   }
 
   // A picture that is no longer refreshed says so.
@@ -70,7 +71,7 @@
     const live = document.getElementById("live");
     if (live && event.detail.shouldSwap && isInUse(live)) {
       event.detail.shouldSwap = false;
-      isStale("updates wait while a link, a field or a text below is selected");
+      isStale("updates wait while a link, a field or a text below is selected, or a field is filled in");
     }
   });
   document.addEventListener("htmx:afterSwap", () => {

@@ -23,7 +23,7 @@ use jobqueue_admin::AzurePrices;
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::assets::{ASSETS, Assets};
 use crate::browser::poller::{Cost, Look, Unread};
-use crate::browser::text::{When, line};
+use crate::browser::text::{Sum, When, line};
 
 /// The answer to a request that succeeded.
 #[derive(Debug)]
@@ -106,8 +106,8 @@ pub(crate) struct Layout {
     operator: String,
     read_only: bool,
     assets: &'static Assets,
-    /// The number of dead letters, for the navigation; `None` if it is not known.
-    dead: Option<u64>,
+    /// The number of dead letters, for the navigation; `None` before a look.
+    dead: Option<Sum>,
     at: Option<When>,
     problem: Option<String>,
     notice: Option<&'static str>,
@@ -139,7 +139,7 @@ impl Layout {
 
     /// Shows the age of the figures, and errors in reading them.
     pub(crate) fn with_look(mut self, look: &Look) -> Self {
-        self.dead = look.queues().iter().map(|queue| queue.dead_letters).sum();
+        self.dead = Some(look.queues().iter().map(|queue| queue.dead_letters).collect());
         self.at = Some(When::of(look.at()));
         self.problem = look.error.as_deref().map(line);
         self

@@ -42,6 +42,7 @@ struct May {
 /// A FIFO group, with the job that the others wait for first.
 struct Group {
     key: String,
+    is_first_known: bool,
     entries: Vec<String>,
     more: usize,
 }
@@ -117,6 +118,7 @@ fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Gro
     };
     Group {
         key,
+        is_first_known: group.is_first_known,
         entries: group.entries.iter().take(SHOWN).map(entry).collect(),
         more: group.entries.len().saturating_sub(SHOWN),
     }

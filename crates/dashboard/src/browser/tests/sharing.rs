@@ -50,6 +50,26 @@ async fn metrics_and_scaling_need_the_access_of_the_pages() {
     }
 }
 
+#[tokio::test]
+async fn token_opens_the_figures_beside_the_access_of_the_program() {
+    let storage = filled().await;
+    let access = |parts: &axum::http::request::Parts| match parts.headers.contains_key("x-user") {
+        true => Access::read_only("ada"),
+        false => Access::forbidden(),
+    };
+    let browser = Browser::new(Dashboard::new(operate(&storage)).access(access).metrics_token("figures"));
+    let status = async |path: &str, name: &str, value: &str| {
+        let request = Request::get(path).header(name, value).body(Body::empty()).unwrap();
+        browser.send(request).await.status
+    };
+    for path in ["/metrics", "/scale"] {
+        assert_eq!(status(path, "authorization", "Bearer figures").await, StatusCode::OK, "{path}");
+        assert_eq!(status(path, "authorization", "Bearer wrong").await, StatusCode::FORBIDDEN, "{path}");
+    }
+    assert_eq!(status("/", "authorization", "Bearer figures").await, StatusCode::FORBIDDEN);
+    assert_eq!(status("/", "x-user", "ada").await, StatusCode::OK);
+}
+
 /// Returns a dashboard whose storage refuses to count the messages of a queue.
 async fn without_the_figures_of(queue: &'static str) -> Browser {
     let faulty = Faulty::new(&filled().await);
@@ -68,6 +88,7 @@ async fn figure_that_cannot_be_read_is_not_shown_as_zero() {
     assert!(page.contains(">open<") && page.contains("<dt>Waiting</dt><dd>1</dd>"), "{page}");
     let overview = browser.page("/").await;
     assert!(overview.contains("dead\">?</a></dd>"), "{overview}");
+    assert!(overview.contains("Dead letters <span class=\"count\">?</span>"), "{overview}");
     assert!(!browser.page("/metrics").await.contains("jobqueue_queue_dead_letters{queue=\"mails\"}"));
     let browser = without_the_figures_of("mails").await;
     let overview = browser.page("/").await;

@@ -1,0 +1,185 @@
+//! Explanations of jobs that wait for a slot, for a limit, or for another job of their key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::storage::{Interceptor, QueuePowers};
+use jobqueue::worker::HandlerLimits;
+use jobqueue::{JobError, QueueMessage, SendOptions, Storage, WorkerBuilder};
+use jobqueue_admin::{JobPlace, JobReference, RawSend};
+use jobqueue_tests::jobs::{Task, after, in_memory, task};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use crate::admin::presence::{operator, present};
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "letters", kind = "letter", alias = "post")]
+struct Letter {}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "reports", kind = "report")]
+struct Report {}
+
+async fn for_an_hour<M>(_: M) -> Result<(), JobError> {
+    sleep(Duration::from_secs(3600)).await;
+    Ok(())
+}
+
+async fn send(storage: &Storage, id: &str, options: SendOptions) {
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task(id)).with(options.id(id)).await.unwrap();
+}
+
+fn in_order() -> SendOptions {
+    SendOptions::new().in_order().key("k")
+}
+
+/// Returns the codes of the reasons why a job does not run, which waits.
+async fn reasons(storage: &Storage, queue: &str, id: &str) -> Vec<&'static str> {
+    let found = operator(storage).explain(&JobReference::new(queue, id)).await.unwrap();
+    assert_eq!(found.place, JobPlace::Waiting, "{}", found.summary);
+    found.reasons.iter().map(|reason| reason.code).collect()
+}
+
+/// Looks while a worker is present whose jobs take an hour each.
+async fn beside(worker: WorkerBuilder, look: impl AsyncFnOnce()) {
+    let looking = async {
+        sleep(Duration::from_secs(40)).await;
+        look().await;
+    };
+    let (report, ()) = tokio::join!(worker.build().unwrap().run_until(after(60)), looking);
+    let _ = report.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn queue_is_full_without_the_slots_that_are_reserved_for_others() {
+    let storage = in_memory();
+    for id in ["1", "2", "3", "4"] {
+        send(&storage, id, SendOptions::new()).await;
+    }
+    let worker = present(&storage).concurrency(4).handle(for_an_hour::<Task>).handle(for_an_hour::<Letter>);
+    beside(worker, async || {
+        let [worker] = &operator(&storage).workers().await.unwrap()[..] else { panic!("one worker") };
+        assert_eq!(worker.record.running_total, 3);
+        assert_eq!(worker.record.slots_for("tasks"), 3);
+        assert_eq!(worker.record.slots_for("letters"), 3);
+        assert_eq!(reasons(&storage, "tasks", "4").await, ["queue_limit"]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn queue_is_full_while_another_has_the_common_slots() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    for queue in ["letters", "reports"] {
+        admin.create_queue(queue).await.unwrap();
+    }
+    for number in 0..10 {
+        for (queue, kind) in [("letters", "letter"), ("reports", "report")] {
+            let job = RawSend::json(kind, "{}").unwrap().id(&number.to_string());
+            let _ = admin.send(queue, job).await.unwrap();
+        }
+    }
+    let worker = present(&storage).concurrency(8).handle(for_an_hour::<Task>);
+    let worker = worker.handle(for_an_hour::<Letter>).handle(for_an_hour::<Report>);
+    beside(worker, async || {
+        let [worker] = &operator(&storage).workers().await.unwrap()[..] else { panic!("one worker") };
+        assert_eq!(worker.record.running_total, 7);
+        assert!(worker.record.has_slot_for("tasks"));
+        for queue in ["letters", "reports"] {
+            assert!(worker.record.running_of(queue) < worker.record.slots_for(queue));
+            assert_eq!(reasons(&storage, queue, "9").await, ["no_free_slot"]);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_in_order_waits_for_one_that_runs() {
+    let storage = in_memory();
+    for id in ["first", "second", "third"] {
+        send(&storage, id, in_order()).await;
+    }
+    beside(present(&storage).concurrency(8).handle(for_an_hour::<Task>), async || {
+        assert_eq!(reasons(&storage, "tasks", "second").await, ["waits_for_turn"]);
+        let [group] = &operator(&storage).groups("tasks").await.unwrap()[..] else { panic!("one group") };
+        let ids: Vec<_> = group.entries.iter().filter_map(|entry| entry.id.as_deref()).collect();
+        assert_eq!(ids, ["first", "second", "third"]);
+        assert!(group.is_first_known);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_in_order_waits_for_one_that_is_delayed_or_tried_again() {
+    for fails in [false, true] {
+        let storage = in_memory();
+        let delay = Duration::from_secs(if fails { 0 } else { 3600 });
+        send(&storage, "first", in_order().delay(delay)).await;
+        send(&storage, "second", in_order().delay(Duration::from_secs(7200))).await;
+        send(&storage, "third", in_order()).await;
+        let handler =
+            async |_: Task| Err::<(), _>(JobError::retry_after(Duration::from_secs(600), "not now"));
+        beside(present(&storage).handle(handler), async || {
+            assert_eq!(reasons(&storage, "tasks", "third").await, ["waits_for_turn"]);
+            let [group] = &operator(&storage).groups("tasks").await.unwrap()[..] else { panic!("one group") };
+            let ids: Vec<_> = group.entries.iter().filter_map(|entry| entry.id.as_deref()).collect();
+            assert_eq!(ids, ["first", "second", "third"]);
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_of_a_key_is_not_known_among_too_many_jobs() {
+    let storage = in_memory();
+    let delayed = SendOptions::new().delay(Duration::from_secs(60));
+    let queue = storage.queue::<Task>().await.unwrap();
+    for _ in 0..10 {
+        queue.send_all(&vec![task("other"); 1_000]).with(delayed.clone()).await.unwrap();
+    }
+    send(&storage, "first", in_order().delay(Duration::from_secs(3600))).await;
+    send(&storage, "second", in_order()).await;
+    let admin = operator(&storage);
+    let [group] = &admin.groups("tasks").await.unwrap()[..] else { panic!("one group") };
+    assert!(!group.is_first_known);
+    let found = admin.explain(&JobReference::new("tasks", "second")).await.unwrap();
+    assert!(found.reasons.iter().any(|reason| reason.code == "waits_for_turn"), "{}", found.summary);
+}
+
+/// Shows the first messages only, as Service Bus does.
+#[derive(Debug)]
+struct WithoutIndex;
+
+impl Interceptor for WithoutIndex {
+    fn queue_powers(&self, powers: QueuePowers) -> QueuePowers {
+        QueuePowers { index: None, ..powers }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_of_a_key_is_not_known_where_a_peek_hides_it() {
+    let storage = in_memory();
+    send(&storage, "first", in_order()).await;
+    send(&storage, "second", in_order()).await;
+    let shows_few = Storage::from(storage.stores().intercepted(&Arc::new(WithoutIndex)));
+    beside(present(&storage).concurrency(8).handle(for_an_hour::<Task>), async || {
+        assert_eq!(reasons(&shows_few, "tasks", "second").await, ["waits_for_turn"]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn limit_of_a_kind_holds_for_its_alias() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    admin.create_queue("letters").await.unwrap();
+    for (id, kind) in [("1", "letter"), ("2", "post"), ("3", "post")] {
+        let _ = admin.send("letters", RawSend::json(kind, "{}").unwrap().id(id)).await.unwrap();
+    }
+    let limits = HandlerLimits::new().concurrency(2);
+    let worker = present(&storage).concurrency(8).handle(for_an_hour::<Letter>).limit::<Letter>(limits);
+    beside(worker, async || assert_eq!(reasons(&storage, "letters", "3").await, ["kind_limit"])).await;
+}
