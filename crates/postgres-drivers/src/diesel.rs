@@ -12,7 +12,7 @@ use jobqueue_postgres::{Numbers, OpenTransaction, StatementError, Value};
 /// A connection on which a transaction is open: the one that `AsyncConnection::transaction` passes to its closure. Without a transaction of
 /// diesel-async each statement is refused with SQLSTATE 25P01, and nothing is executed.
 ///
-/// diesel-async keeps the SQLSTATE of an error to itself. Those of a serialization failure and of a transaction that is read-only are known by
+/// diesel-async does not pass on the SQLSTATE of an error. Those of a serialization failure and of a transaction that is read-only follow from
 /// their kinds; any other failure is a retryable `Unavailable` with the server's message.
 #[allow(missing_debug_implementations, reason = "the connection has none")]
 #[allow(clippy::exhaustive_structs, reason = "made by its users")]

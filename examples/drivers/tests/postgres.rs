@@ -219,7 +219,7 @@ async fn failure_of_a_statement_keeps_its_code_and_its_cause() {
         let drop = "DROP TABLE jobqueue.message";
         let text = with_causes(&bench.act_after(drop, send(), End::Commit).await.unwrap_err());
         assert!(text.contains("message\" does not exist"), "{driver:?}: {text}");
-        // diesel-async keeps this code to itself.
+        // diesel-async does not pass on this code.
         if driver != Driver::DieselAsync {
             assert!(text.contains("the schema was dropped") && text.contains("SQLSTATE 42P01"), "{text}");
         }
