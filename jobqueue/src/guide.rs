@@ -33,6 +33,9 @@ pub mod storages {}
 #[doc = include_str!("docs/postgres.md")]
 pub mod postgres {}
 
+#[doc = include_str!("docs/outbox.md")]
+pub mod outbox {}
+
 #[doc = include_str!("docs/running_on_azure.md")]
 pub mod running_on_azure {}
 

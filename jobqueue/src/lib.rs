@@ -30,6 +30,7 @@ pub mod queue;
 mod queue_core;
 mod queue_reading;
 mod receive;
+mod relay;
 pub mod runtime;
 mod send;
 #[cfg(feature = "servicebus")]

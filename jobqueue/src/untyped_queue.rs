@@ -1,4 +1,4 @@
-//! A queue without its message type, as an operator opens it: sends, looks at messages, finds the dead letters.
+//! A queue without its message type, as operators and relays open it: sends, looks at messages, finds the dead letters.
 
 use std::collections::HashSet;
 use std::sync::Arc;

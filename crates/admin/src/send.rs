@@ -75,13 +75,7 @@ impl RawSend {
             return Err(invalid("the event refers to a blob; send its payload itself"));
         }
         event.not_before.as_deref().map(time_of).transpose()?;
-        let mut envelope = Envelope::new(event.id, event.source, event.kind, event.payload);
-        envelope.not_before = event.not_before;
-        envelope.key = event.key;
-        envelope.content_type = event.content_type;
-        envelope.version = event.version;
-        envelope.traceparent = event.traceparent;
-        envelope.extensions = event.extensions;
+        let envelope = Envelope { time: None, ..event.into_sent() };
         Ok(Self { envelope, options: SendOptions::new(), copied: None })
     }
 

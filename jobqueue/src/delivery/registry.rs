@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::decode::Kinds;
 use crate::error::{Error, ErrorKind};
-use crate::handler::Registration;
+use crate::handler::{EVERY_KIND, Registration};
 use crate::message::MessageDefaults;
 use crate::settings::DEFAULT_LEASE;
 use crate::storage::QueueName;
@@ -72,7 +72,7 @@ impl QueueHandlers {
 impl Kinds for QueueHandlers {
     fn of_raw(&self) -> Option<&'static str> {
         match self.handlers.as_slice() {
-            [only] => Some(only.kind),
+            [only] if only.kind != EVERY_KIND => Some(only.kind),
             _ => None,
         }
     }

@@ -5,6 +5,9 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::future::ready;
 
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
 use super::extract::{ExtractError, States};
 use super::function::{Handler, sealed};
 use super::job::Job;
@@ -17,6 +20,9 @@ use crate::storage::StoreError;
 
 /// Decodes a payload of a given version, or of an unknown one, as the handler's message; returns the version too.
 type Decode = fn(Option<u32>, Option<&str>, &[u8]) -> Result<(u32, Box<dyn Any + Send>), DecodeError>;
+
+/// The kind of a handler that takes events of every kind.
+pub(crate) const EVERY_KIND: &str = "*";
 
 /// A handler without its types.
 pub(crate) struct Registration {
@@ -37,8 +43,7 @@ impl Registration {
         let service = JobService::from_fn(move |mut job: Job| {
             let started = match job.take_message::<H::Message>() {
                 Some(message) => handler.call(message, &job, sealed::Token).map_err(JobError::retry),
-                // A layer called its service twice; the first call has consumed the message.
-                None => Err(JobError::retry("a layer ran the handler twice; retry by the queue instead")),
+                None => Err(ran_twice()),
             };
             match started {
                 Ok(running) => running,
@@ -60,6 +65,36 @@ impl Registration {
             service,
         }
     }
+}
+
+impl Registration {
+    /// Returns a handler for events of every kind, which gets the payload as it is.
+    pub(crate) fn of_every_kind<H>(handler: H) -> Self
+    where
+        H: Fn(Job, Bytes) -> BoxFuture<'static, Result<(), JobError>> + Clone + Send + Sync + 'static,
+    {
+        let service = JobService::from_fn(move |mut job: Job| {
+            let Some(payload) = job.take_message() else { return Box::pin(ready(Err(failure(ran_twice())))) };
+            let running = handler(job, payload);
+            Box::pin(async move { running.await.map_err(failure) })
+        });
+        Self {
+            queue: "",
+            kind: EVERY_KIND,
+            defaults: MessageDefaults::new(),
+            accepts: |_| true,
+            aliases: &[],
+            newest: u32::MAX,
+            decode: |version, _, data| Ok((version.unwrap_or(1), Box::new(Bytes::copy_from_slice(data)))),
+            check: |_| Ok(()),
+            service,
+        }
+    }
+}
+
+/// A layer called its service twice; the first call has consumed the message.
+fn ran_twice() -> JobError {
+    JobError::retry("a layer ran the handler twice; retry by the queue instead")
 }
 
 impl fmt::Debug for Registration {

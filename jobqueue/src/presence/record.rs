@@ -47,7 +47,7 @@ pub struct WorkerRecord {
 pub struct ListeningQueue {
     /// The name.
     pub name: String,
-    /// The kinds for which the worker has handlers, aliases included.
+    /// The kinds for which the worker has handlers, aliases included; `*` for a relay.
     pub kinds: Vec<String>,
     /// True if the circuit is open: so many attempts failed in a row that the worker pauses fetching.
     #[serde(default)]
@@ -77,6 +77,11 @@ pub struct KindLimits {
 impl ListeningQueue {
     pub(crate) fn new(name: String, kinds: Vec<String>) -> Self {
         Self { name, kinds, circuit_open: false, concurrency: None, limits: Vec::new() }
+    }
+
+    /// Returns whether the worker has a handler for a kind, or a relay, which takes all.
+    pub fn takes(&self, kind: &str) -> bool {
+        self.kinds.iter().any(|known| known == kind || known == "*")
     }
 }
 

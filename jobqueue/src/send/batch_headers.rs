@@ -1,5 +1,7 @@
 //! The headers that make a job a child of a batch, or its continuation. The batch sets them, and no other sender.
 
+use crate::envelope::Envelope;
+
 /// Header: the batch that a child belongs to.
 pub(crate) const BATCH: &str = "batchid";
 /// Header: the child's number.
@@ -17,3 +19,8 @@ pub(crate) const OF_TOKEN: &str = "batchoftoken";
 
 /// All of them.
 pub(crate) const BATCH_HEADERS: [&str; 7] = [BATCH, INDEX, ON_DEAD, COPY, OF, TOKEN, OF_TOKEN];
+
+/// Returns whether a job is a child of a batch, or its continuation.
+pub(crate) fn is_of_batch(event: &Envelope) -> bool {
+    event.extensions.contains_key(BATCH) || event.extensions.contains_key(OF)
+}

@@ -23,6 +23,7 @@ mod sent;
 mod stored_text;
 mod unique;
 
+pub(crate) use batch_headers::is_of_batch;
 pub(crate) use dispatch::dispatch;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use dispatch::sent_in_transaction;

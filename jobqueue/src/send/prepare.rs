@@ -201,7 +201,10 @@ pub(crate) fn prepare_envelope(
         // Reserves the space of the page.
         stamp_page(&mut envelope, 0)?;
     }
-    envelope.time = Some(stamp(now)?);
+    // An event that is forwarded has one.
+    if envelope.time.is_none() {
+        envelope.time = Some(stamp(now)?);
+    }
     let span = span_of(core, &mut envelope, purpose);
 
     let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));

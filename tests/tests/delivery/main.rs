@@ -23,6 +23,7 @@ mod payloads;
 mod qualification;
 mod receiving;
 mod redrive;
+mod relay;
 mod rolling_deploys;
 mod run_time;
 mod send_request;

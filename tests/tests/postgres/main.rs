@@ -17,6 +17,7 @@ mod opening;
 mod permissions;
 mod plans;
 mod purge;
+mod relay;
 mod sends_by_sql;
 mod server_crash;
 mod tls;

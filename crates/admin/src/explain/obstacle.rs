@@ -119,7 +119,7 @@ pub(super) fn unknown_kind(message: &RawJob, workers: &[WorkerOverview]) -> Opti
     let mut queues =
         workers.iter().flat_map(|worker| &worker.record.queues).filter(|queue| queue.name == message.queue);
     queues.clone().next()?;
-    let is_known = queues.any(|queue| queue.kinds.contains(&message.kind));
+    let is_known = queues.any(|queue| queue.takes(&message.kind));
     let text = || format!("no running worker has a handler for the kind `{}`", message.kind.escape_debug());
     (!is_known && !message.kind.is_empty()).then(|| Obstacle::new("unknown_kind", text()))
 }
@@ -143,7 +143,7 @@ pub(super) fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
     let mut most = 0;
     let knows = |worker: &&WorkerOverview| {
         let mut queues = worker.record.queues.iter();
-        queues.any(|queue| queue.name == message.queue && queue.kinds.contains(&message.kind))
+        queues.any(|queue| queue.name == message.queue && queue.takes(&message.kind))
     };
     for worker in workers.iter().filter(|worker| !worker.record.draining).filter(knows) {
         let mut limits = worker.record.queues.iter().flat_map(|queue| &queue.limits);
@@ -164,7 +164,7 @@ pub(super) fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
     let mut most = 0.0;
     for worker in workers.iter().filter(|worker| !worker.record.draining) {
         let mut queues = worker.record.queues.iter().filter(|queue| queue.name == message.queue);
-        let Some(queue) = queues.find(|queue| queue.kinds.contains(&message.kind)) else { continue };
+        let Some(queue) = queues.find(|queue| queue.takes(&message.kind)) else { continue };
         most += queue.limits.iter().find(|limits| limits.kind == message.kind)?.per_second?;
     }
     let kind = message.kind.escape_debug();

@@ -183,6 +183,12 @@ impl Envelope {
         }
     }
 
+    /// Returns the event without what deliveries have left in it, as its sender wrote it: for a new message of it in another place.
+    #[must_use]
+    pub fn into_sent(self) -> Self {
+        Self { fence_base: 0, history: History::default(), dead_letter: None, ..self }
+    }
+
     /// Returns the media type of the payload: JSON for a payload in `data` without one, `None` for bytes without one.
     pub fn media_type(&self) -> Option<Cow<'static, str>> {
         let json = matches!(self.payload, Payload::Json(_) | Payload::None).then_some(Cow::Borrowed(JSON));

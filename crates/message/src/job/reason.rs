@@ -54,6 +54,8 @@ reasons! {
     PAYLOAD_TOO_LARGE = "payload_too_large";
     /// The job's coordination (its FIFO group or its batch) failed permanently.
     COORDINATION_FAILED = "coordination_failed";
+    /// A relay cannot forward the job: it is too large for the destination, or belongs to a batch.
+    NOT_FORWARDED = "not_forwarded";
     /// An operator cancelled the job.
     CANCELLED = "cancelled";
     /// Another program put the message there without a reason.

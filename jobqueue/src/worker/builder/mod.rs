@@ -114,9 +114,18 @@ impl WorkerBuilder {
     }
 
     /// Adds a handler for the messages of its type on another queue.
-    pub fn handle_on<A: 'static, H: Handler<A>>(mut self, queue: impl Into<String>, handler: H) -> Self {
-        self.registrations.push((Some(queue.into()), Registration::new(handler)));
+    pub fn handle_on<A: 'static, H: Handler<A>>(self, queue: impl Into<String>, handler: H) -> Self {
+        self.register(queue.into(), Registration::new(handler))
+    }
+
+    /// Adds a handler without its types on a queue.
+    pub(crate) fn register(mut self, queue: String, registration: Registration) -> Self {
+        self.registrations.push((Some(queue), registration));
         self
+    }
+
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
     }
 
     /// Adds a value that handlers take by [`State`](crate::State). Each type can have one value.
@@ -351,7 +360,6 @@ impl WorkerBuilder {
     }
 
     /// Makes [`build`](Self::build) fail with this error, so that the methods that add things do not have to.
-    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     pub(crate) fn mistaken(mut self, mistake: Error) -> Self {
         self.mistake.get_or_insert(mistake);
         self

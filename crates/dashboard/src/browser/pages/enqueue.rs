@@ -43,6 +43,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let records = look.present().map(|worker| &worker.record);
     let mut kinds: Vec<String> =
         records.flat_map(|record| &record.queues).flat_map(|queue| queue.kinds.clone()).collect();
+    // A relay takes all kinds.
+    kinds.retain(|kind| kind != "*");
     kinds.sort();
     kinds.dedup();
     let may_send = request.admin.access().allows(Action::Send);

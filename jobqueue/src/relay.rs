@@ -1,0 +1,108 @@
+//! Relays: workers that forward the jobs of a queue to another storage.
+//!
+//! A relay is a handler for events of every kind that sends each to another storage. The worker around it does the rest: an outage
+//! costs no attempt, what cannot be forwarded becomes a dead letter, and the next job of a key waits for the one before it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+
+use crate::clock::WITHOUT_END;
+use crate::codec::is_json;
+use crate::delivery::{Context, LeasedJob};
+use crate::envelope::{Envelope, JsonText, Payload};
+use crate::error::{Error, ErrorKind};
+use crate::handler::{FromJob, Registration};
+use crate::job::{BoxError, JobError, Reason};
+use crate::send::{SendOptions, is_of_batch};
+use crate::storage::Storage;
+use crate::untyped_queue::UntypedQueue;
+use crate::worker::WorkerBuilder;
+
+impl WorkerBuilder {
+    /// Forwards all jobs of a queue to the queue of the same name in `destination`, which must exist. So a job that was sent in a
+    /// transaction of your database runs on another storage: a transactional outbox. [The
+    /// guide](crate::guide::outbox) has an example, and says what a relay keeps and what it cannot forward.
+    ///
+    /// Each job is sent there under its own id and source, and then deleted here: at least once. Any number of workers may have
+    /// the same relay, and other handlers for other queues.
+    ///
+    /// [`build`](Self::build) fails if `destination` is the storage of this worker, or another handler is on the queue.
+    pub fn relay(self, queue: impl Into<String>, destination: &Storage) -> Self {
+        let queue = queue.into();
+        if is_same(self.storage(), destination) {
+            let text = format!("the relay of the queue `{queue}` would send its jobs to itself");
+            return self.mistaken(Error::new(ErrorKind::Configuration, text));
+        }
+        let destination =
+            Destination { storage: destination.clone(), queue: queue.clone(), opened: OnceCell::new() };
+        let destination = Arc::new(destination);
+        let relay = Registration::of_every_kind(move |job, payload| {
+            let (destination, context) = (Arc::clone(&destination), Context::from_job(&job));
+            Box::pin(async move { destination.forward(context?.leased_job(), payload).await })
+        });
+        self.register(queue, relay)
+    }
+}
+
+fn is_same(one: &Storage, other: &Storage) -> bool {
+    let place = one.queues().powers().transaction_place.as_ref();
+    Arc::ptr_eq(one.queues(), other.queues())
+        || place.is_some() && place == other.queues().powers().transaction_place.as_ref()
+}
+
+/// The queue that receives the jobs. It is opened with the first of them.
+struct Destination {
+    storage: Storage,
+    queue: String,
+    opened: OnceCell<UntypedQueue>,
+}
+
+impl Destination {
+    /// Sends a job whose payload was read. The job is deleted after that, and its blob.
+    async fn forward(&self, leased_job: &LeasedJob, payload: Bytes) -> Result<(), JobError> {
+        let Some(event) = leased_job.envelope() else {
+            return Err(refused("the message is not an event"));
+        };
+        if is_of_batch(&event) {
+            return Err(refused("the job belongs to a batch, which is in this storage"));
+        }
+        let event = with_payload(event.into_sent(), payload);
+        match self.send(event, options(leased_job)).await {
+            Err(error) if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Invalid) => {
+                Err(refused(error))
+            }
+            // Passed on as it is, so that the worker recognises an outage.
+            sent => Ok(sent?),
+        }
+    }
+
+    async fn send(&self, event: Envelope, options: SendOptions) -> Result<(), Error> {
+        let open = async || UntypedQueue::open(&self.storage, &self.queue, &Arc::from("relay")).await;
+        self.opened.get_or_try_init(open).await?.send(event, options).await.map(drop)
+    }
+}
+
+fn refused(error: impl Into<BoxError>) -> JobError {
+    JobError::dead_letter(error).with_reason(Reason::NOT_FORWARDED)
+}
+
+/// Returns the time that the job has left. Its delay is over.
+fn options(leased_job: &LeasedJob) -> SendOptions {
+    let left = |expires: SystemTime| expires.duration_since(leased_job.core.now()).unwrap_or_default();
+    // Some storages have a time in the far future for messages that do not expire.
+    let left = leased_job.expires.map(left).filter(|left| *left < WITHOUT_END);
+    left.map_or_else(SendOptions::new, |left| SendOptions::new().ttl(left.max(Duration::from_secs(1))))
+}
+
+/// Returns the event with its payload inside. If that is too large there, the send writes a blob.
+fn with_payload(mut event: Envelope, payload: Bytes) -> Envelope {
+    if let Payload::Stored(_) = event.payload {
+        let is_json = event.media_type().is_some_and(|media_type| is_json(&media_type));
+        let json = is_json.then(|| JsonText::check(payload.clone()).ok()).flatten();
+        event.payload = json.map_or(Payload::Binary(payload), Payload::Json);
+    }
+    event
+}

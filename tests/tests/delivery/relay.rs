@@ -1,0 +1,238 @@
+//! Relays: the jobs of an outbox are forwarded to another storage, whatever fails on the way.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::sqlite::rusqlite::{Connection, TransactionBehavior};
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::{Context, JobError, Queue, Reason, Report, Storage, Worker, WorkerBuilder};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
+
+/// A task whose payload does not fit into a message.
+fn large(name: &str) -> Task {
+    Task { name: name.into(), data: "x".repeat(100_000) }
+}
+
+async fn tasks(storage: &Storage) -> Queue<Task> {
+    storage.queue().await.unwrap()
+}
+
+fn relay(outbox: &Storage, destination: &Storage) -> WorkerBuilder {
+    worker(outbox).relay("tasks", destination)
+}
+
+async fn run(relay: WorkerBuilder, seconds: u64) -> Report {
+    relay.build().unwrap().run_until(after(seconds)).await.unwrap()
+}
+
+/// Returns the texts of the messages in the queue.
+async fn texts(storage: &Storage) -> Vec<String> {
+    let peeked = storage.queues().peek(&"tasks".parse().unwrap(), 32).await.unwrap();
+    peeked.into_iter().map(|message| message.text.unwrap()).collect()
+}
+
+/// Runs the jobs of a storage; returns the ids in the order of their runs, and the names of the tasks.
+async fn ran(storage: &Storage) -> Vec<(String, String)> {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let runs = Arc::clone(&log);
+    let handler = move |task: Task, context: Context| {
+        runs.lock().unwrap().push((context.info().id.to_string(), task.name));
+        async { Ok::<_, JobError>(()) }
+    };
+    let _ = run(worker(storage).handle(handler), 300).await;
+    let runs = log.lock().unwrap().clone();
+    runs
+}
+
+/// I19
+#[tokio::test]
+async fn committed_job_arrives_as_it_was_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.db");
+    let outbox = Storage::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+    let destination = Storage::memory();
+    let (sending, arrived) = (tasks(&outbox).await, tasks(&destination).await);
+    let mut connection = Connection::open(&path).unwrap();
+    for (name, commits) in [("never", false), ("small", true)] {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let message = task(name);
+        let send =
+            sending.send(&message).header("tenant", "blue").source("/shop").ttl(Duration::from_secs(600));
+        send.in_transaction(&transaction).unwrap();
+        if commits {
+            transaction.commit().unwrap();
+        }
+    }
+    let sent = texts(&outbox).await;
+    let forward = || Worker::builder(outbox.clone()).relay("tasks", &destination).build().unwrap();
+    assert_eq!(forward().run_until_idle().await.unwrap().completed, 1);
+    assert_eq!(texts(&destination).await, sent, "the text is the same");
+    let found = arrived.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert!(found.info().expires.is_some() && found.message().name == "small", "{:?}", found.info());
+    found.complete().await.unwrap();
+
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let sent = sending.send(&large("large")).in_transaction(&transaction).unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(forward().run_until_idle().await.unwrap().completed, 1);
+    assert_eq!((payloads(&outbox).await, payloads(&destination).await), (0, 1));
+    let found = arrived.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!((found.message(), &*found.info().id), (&large("large"), sent.id()));
+    found.complete().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn delay_is_waited_for_and_the_time_to_live_goes_on() {
+    let (outbox, destination) = (in_memory(), in_memory());
+    let arrived = tasks(&destination).await;
+    let sending = tasks(&outbox).await;
+    let week = Duration::from_secs(8 * 86_400);
+    sending.send(&task("later")).delay(week).ttl(week * 2).await.unwrap();
+    assert_eq!(run(relay(&outbox, &destination), 7 * 86_400).await.completed, 0);
+    assert_eq!(run(relay(&outbox, &destination), 2 * 86_400).await.completed, 1);
+    let found = arrived.receive(Duration::ZERO).await.unwrap().unwrap();
+    let left = found.info().expires.unwrap().duration_since(found.info().sent.unwrap()).unwrap();
+    assert!(left.abs_diff(week * 2) < Duration::from_secs(2), "{left:?}");
+    found.complete().await.unwrap();
+}
+
+/// A fault of one of the storages.
+#[derive(Debug, Clone, Copy)]
+enum At {
+    Outbox(Operation, Fault),
+    Destination(Operation, Fault),
+}
+
+/// Forwards three jobs, of which one is large. The fault comes with the first request that it fits, and then the relay is killed if
+/// `is_killed`. Another relay goes on.
+async fn forward_with(fault: At, is_killed: bool) {
+    let (outbox, destination) = (Faulty::new(&in_memory()), Faulty::new(&in_memory()));
+    let (sending, _) = (tasks(&outbox.storage()).await, tasks(&destination.storage()).await);
+    let mut sent = BTreeSet::new();
+    for message in [task("a"), large("b"), task("c")] {
+        let id = sending.send(&message).await.unwrap().id().to_owned();
+        sent.insert((id, message.name));
+    }
+    match fault {
+        At::Outbox(operation, fault) => outbox.plan(operation, 1, fault),
+        At::Destination(operation, fault) => destination.plan(operation, 1, fault),
+    }
+    let first = relay(&outbox.storage(), &destination.storage()).build().unwrap();
+    if is_killed {
+        let killed = tokio::time::timeout(Duration::from_secs(10), first.run_until(std::future::pending()));
+        killed.await.unwrap_err();
+    } else {
+        let report = first.run_until(after(300)).await.unwrap();
+        assert_eq!((report.dead_lettered, report.retried), (0, 0), "{fault:?}: {report:?}");
+    }
+    outbox.heal();
+    destination.heal();
+    let report = run(relay(&outbox.storage(), &destination.storage()), 600).await;
+    assert_eq!(report.dead_lettered, 0, "{fault:?}: {report:?}");
+    assert!(sending.is_empty().await.unwrap(), "{fault:?}");
+    let arrived: BTreeSet<_> = ran(&destination.storage()).await.into_iter().collect();
+    assert_eq!(arrived, sent, "{fault:?}");
+}
+
+/// I1
+#[tokio::test(start_paused = true)]
+async fn lost_answers_lose_no_job() {
+    use Operation::{CreateContainer, DeleteAll, DeleteBlob, Get, GetBlob, Put, PutBlob};
+    for lost in [Fault::DropAnswer(StoreErrorKind::Timeout), Fault::LoseRequest(StoreErrorKind::Timeout)] {
+        for operation in [Put, PutBlob, CreateContainer] {
+            forward_with(At::Destination(operation, lost), false).await;
+        }
+        for operation in [Get, GetBlob, DeleteAll, DeleteBlob] {
+            forward_with(At::Outbox(operation, lost), false).await;
+        }
+    }
+}
+
+/// I1
+#[tokio::test(start_paused = true)]
+async fn relay_that_is_killed_at_any_request_loses_no_job() {
+    use Operation::{CreateContainer, DeleteAll, DeleteBlob, Get, GetBlob, Put, PutBlob};
+    for hangs in [Fault::Hang, Fault::HangAfter] {
+        for operation in [Put, PutBlob, CreateContainer] {
+            forward_with(At::Destination(operation, hangs), true).await;
+        }
+        for operation in [Get, GetBlob, DeleteAll, DeleteBlob] {
+            forward_with(At::Outbox(operation, hangs), true).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_keep_their_order_through_an_outage() {
+    let (outbox, destination) = (in_memory(), Faulty::new(&in_memory()));
+    let (sending, _) = (tasks(&outbox).await, tasks(&destination.storage()).await);
+    let mut sent = Vec::new();
+    for number in 0..10 {
+        let step = Task { name: "key".into(), data: number.to_string() };
+        sent.push(sending.send(&step).in_order().await.unwrap().id().to_owned());
+    }
+    destination.plan(Operation::Put, 3, Fault::DropAnswer(StoreErrorKind::Timeout));
+    destination.plan(Operation::Put, 6, Fault::Refuse(StoreErrorKind::Unavailable));
+    let pair = tokio::join!(
+        run(relay(&outbox, &destination.storage()), 900),
+        run(relay(&outbox, &destination.storage()), 900)
+    );
+    assert_eq!(pair.0.completed + pair.1.completed, 10, "{pair:?}");
+    let arrived: Vec<_> = ran(&destination.storage()).await.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(arrived, sent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn outage_of_the_destination_costs_no_attempt() {
+    let (outbox, destination) = (in_memory(), Faulty::new(&in_memory()));
+    let (sending, arrived) = (tasks(&outbox).await, tasks(&destination.storage()).await);
+    for name in ["a", "b"] {
+        sending.send(&task(name)).await.unwrap();
+    }
+    for kind in [StoreErrorKind::Unavailable, StoreErrorKind::Timeout] {
+        for operation in [Operation::Put, Operation::QueueProperties] {
+            destination.plan_always(operation, Fault::Refuse(kind));
+        }
+        let report = run(relay(&outbox, &destination.storage()), 6 * 3_600).await;
+        assert_eq!((report.completed, report.retried, report.dead_lettered), (0, 0, 0), "{report:?}");
+        destination.heal();
+    }
+    assert_eq!(run(relay(&outbox, &destination.storage()), 120).await.completed, 2);
+    assert_eq!(arrived.approximate_len().await.unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_forwarded_becomes_a_dead_letter() {
+    let (outbox, destination) = (in_memory(), Faulty::new(&in_memory()));
+    let (sending, arrived) = (tasks(&outbox).await, tasks(&destination.storage()).await);
+    destination.plan(Operation::Put, 1, Fault::Refuse(StoreErrorKind::TooLarge));
+    let too_large = sending.send(&task("too large")).await.unwrap();
+    assert_eq!(run(relay(&outbox, &destination.storage()), 10).await.dead_lettered, 1);
+    outbox.batch("night").await.unwrap().send(&task("child")).await.unwrap();
+    sending.send(&task("good")).await.unwrap();
+    let report = run(relay(&outbox, &destination.storage()), 60).await;
+    assert_eq!((report.completed, report.dead_lettered), (1, 1), "{report:?}");
+    let letters = sending.dead_letters().unwrap().list().await.unwrap();
+    assert!(letters.iter().all(|letter| letter.reason == Reason::NOT_FORWARDED), "{letters:?}");
+    assert!(letters.iter().any(|letter| letter.id == too_large.id()), "{letters:?}");
+    assert_eq!(arrived.approximate_len().await.unwrap(), 1);
+
+    // A queue that is missing may come.
+    let elsewhere = in_memory();
+    sending.send(&task("no queue")).await.unwrap();
+    let report = run(relay(&outbox, &elsewhere), 600).await;
+    assert_eq!((report.retried, report.dead_lettered), (4, 1), "{report:?}");
+}
+
+#[tokio::test]
+async fn relay_to_its_own_storage_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("sqlite:{}", folder.path().join("app.db").display());
+    let (one, again) = (Storage::connect(&path).await.unwrap(), Storage::connect(&path).await.unwrap());
+    for (outbox, destination) in [(&one, &again), (&one, &one)] {
+        let error = Worker::builder(outbox.clone()).relay("tasks", destination).build().unwrap_err();
+        assert!(error.to_string().contains("to itself"), "{error}");
+    }
+}
