@@ -35,6 +35,7 @@ async fn committed_jobs_arrive_in_the_order_of_their_keys() {
     let outbox = Storage::open(own_schema().0).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = format!("sqlite:{}", folder.path().join("jobs.db").display());
+    // Quiet: a database with threads of its own runs in real time.
     let destination = Faulty::quiet(&Storage::connect(&path).await.unwrap());
     let (queue, _) =
         (outbox.queue::<Task>().await.unwrap(), destination.storage().queue::<Task>().await.unwrap());

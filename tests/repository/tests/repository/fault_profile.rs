@@ -26,6 +26,7 @@ const QUIET: &[(&str, usize)] = &[
     ("tests/tests/operate/admin/queues.rs", 1),
     ("tests/tests/port/sharded_maps.rs", 2),
     ("tests/tests/port/throttling.rs", 2),
+    ("tests/tests/postgres/relay.rs", 1),
     ("tests/tests/servicebus/late_answers.rs", 1),
     ("tests/tests/servicebus/outages.rs", 2),
     ("tests/tests/sqlite/transactions.rs", 1),
