@@ -1,6 +1,7 @@
 //! Promises of putting messages.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 
@@ -56,12 +57,12 @@ promises! { "put";
 
     /// A fraction of a second is kept to the millisecond, or refused, or rounded up; never cut.
     async fn never_cuts_a_delay(subject, queue) {
-        let delay = std::time::Duration::from_millis(1500);
+        let delay = Duration::from_millis(1500);
         let whole = subject.deviates(Deviation::WholeSeconds);
         match queue.put_with(PutMessage::new("a").with_visibility_delay(delay)).await {
             Ok(put) if whole => ensure!(put.next_visible >= put.inserted + secs(2), "cut: {put:?}"),
             Ok(put) => ensure!(
-                near(put.next_visible, put.inserted + delay, std::time::Duration::from_millis(1)),
+                near(put.next_visible, put.inserted + delay, Duration::from_millis(1)),
                 "not kept: {put:?}"
             ),
             Err(error) => {
