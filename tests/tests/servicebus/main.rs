@@ -34,6 +34,7 @@ mod session_groups;
 mod session_jobs;
 mod session_losses;
 mod sessions;
+mod two_namespaces;
 mod until_idle;
 
 use std::time::Duration;
