@@ -20,6 +20,7 @@ mod locks;
 mod long_held;
 mod made_anew;
 mod many_queues;
+mod miscounts;
 mod namespace;
 mod nested;
 mod opening;
