@@ -28,6 +28,8 @@ pub(super) struct Held {
     pub(super) first_id: MessageId,
     /// The number of the message in its queue; of a dead letter, the number that it had there.
     pub(super) sequence: i64,
+    /// The number of a dead letter here. Its text may be under this one: a message that was delayed has had two in its queue.
+    pub(super) letter_sequence: Option<i64>,
     /// The blob with the text of a dead letter of the framework.
     pub(super) letter: Option<Uuid>,
     pub(super) text: Arc<Result<String, String>>,
@@ -53,6 +55,15 @@ pub(super) struct Held {
     pub(super) saved: Option<ETag>,
     pub(super) properties: Option<Properties>,
     pub(super) application_properties: Option<ApplicationProperties>,
+}
+
+impl Held {
+    /// Returns a dead letter by the other one of the two numbers that its message may have had; `None` if there is no other one, or if it
+    /// names its blob.
+    pub(super) fn other_number(&self) -> Option<Self> {
+        let other = self.letter_sequence.filter(|other| self.letter.is_none() && *other != self.sequence)?;
+        Some(Self { sequence: other, ..self.clone() })
+    }
 }
 
 #[derive(Debug)]

@@ -111,13 +111,26 @@ impl Beside {
         self.blob("letters", format_args!("{queue}/{letter}"))
     }
 
-    /// Returns the text that was saved for a message, and the tag of its blob; `None` if there is none.
+    /// Returns the text that was saved for a dead letter, and the tag of its blob; `None` if there is none. Notes under which of its numbers
+    /// it was.
     pub(super) async fn saved(
         &self,
-        held: &Held,
+        held: &mut Held,
     ) -> Result<Option<(Result<String, String>, ETag)>, StoreError> {
-        let saved = self.record(held).await?;
+        let mut saved = self.record(held).await?;
+        if let (None, Some(other)) = (&saved, held.other_number()) {
+            saved = self.record(&other).await?;
+            if saved.is_some() {
+                *held = other;
+            }
+        }
         Ok(saved.and_then(|saved| Some((saved.text?, saved.tag))))
+    }
+
+    /// Returns the names of the blobs that a message may have.
+    pub(super) fn names_of(&self, held: &Held) -> impl Iterator<Item = BlobName> + use<> {
+        let other = held.other_number().map(|other| self.name_of(&other));
+        [Some(self.name_of(held)), other].into_iter().flatten().flatten()
     }
 
     /// Notes for all processes that texts are saved for messages of a queue.

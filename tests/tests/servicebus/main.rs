@@ -23,6 +23,7 @@ mod many_queues;
 mod miscounts;
 mod namespace;
 mod nested;
+mod numbers;
 mod opening;
 mod outages;
 mod partitions;

@@ -134,8 +134,10 @@ async fn read_in_use(
         if page.is_empty() || page.iter().any(|content| !content.is_whole) {
             return Ok(page.is_empty());
         }
-        let name_of = |content| beside.name_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH));
-        used.extend(page.iter().flat_map(name_of).map(|name| name.name().to_owned()));
+        for content in &page {
+            let names = beside.names_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH));
+            used.extend(names.map(|name| name.name().to_owned()));
+        }
     }
 }
 
