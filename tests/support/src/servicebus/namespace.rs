@@ -27,6 +27,7 @@ pub const EXCLUDED: &[(&str, &str)] = &[
     ("late_answers::outcome_of_a_send_is_told_while_another_waits_for_credit", EMULATOR_ONLY),
     ("many_queues::a_connection_that_has_all_its_channels_is_followed_by_another", EMULATOR_ONLY),
     ("locks::a_delivery_that_the_service_does_not_count_finds_the_saved_text", LOCKS),
+    ("put_backs::put_backs_go_on_after_an_idle_time", HOURS),
     ("put_backs::a_put_back_whose_lock_was_lost_with_the_link_copies_nothing", LOCKS),
     (
         "servicebus::service_bus_answers_as_memory_does",
