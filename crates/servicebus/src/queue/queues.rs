@@ -213,7 +213,15 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
     // First of all, because a refusal says that there are partitions, of which an empty one may answer a peek.
     match manage::delete_batch(&node, BATCH, now + DAY).await {
         Ok(_) => {}
-        Err(fault) if fault.is_unsupported() => return clear_partitions(queues, queue, &node).await,
+        Err(fault) if fault.is_unsupported() => {
+            if queues.requires_session(queue, Operation::Clear).await? {
+                let error = StoreError::new(Kind::Unsupported, Operation::Clear.as_str(), queue);
+                return Err(error.with_source(fault).with_detail(
+                    "Service Bus does not delete the messages of all sessions at once; delete the queue and create it again",
+                ));
+            }
+            return clear_partitions(queues, queue, &node).await;
+        }
         Err(fault) => return Err(failed(fault)),
     }
     delete_active(&node, now).await.map_err(failed)?;
