@@ -24,6 +24,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// The time that the automatic choice waits for a managed identity: outside Azure no server answers.
 const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
 const SLOW: &str = "the managed identity did not answer in time";
+/// The time for which the developer tools serve where no managed identity has answered, before it is asked again.
+const TOOLS_TIME: Duration = Duration::from_secs(300);
 
 /// The time that a fetch has before the requests that wait for it fail. Less than the adapters have for a whole request, so that those are
 /// known not to have been sent.
@@ -91,6 +93,7 @@ impl TokenSource {
                     managed: managed(None)?,
                     tools: DeveloperToolsCredential::new(None)?,
                     chosen: OnceLock::new(),
+                    tools_until: Mutex::default(),
                 }),
             },
             Self::Managed(client_id) => managed(client_id.clone())?,
@@ -122,12 +125,14 @@ fn managed(client_id: Option<String>) -> azure_core::Result<Arc<ManagedIdentityC
 }
 
 /// A credential that tries managed identity, then developer tools. It keeps the first that returns a token, unless a managed identity may
-/// only be slow or out of reach: then the tools serve for this token, and the next fetch asks both again.
+/// only be slow or out of reach: then the tools serve for some minutes, and after that both are asked again.
 #[derive(Debug)]
 struct FirstThatWorks {
     managed: Arc<dyn TokenCredential>,
     tools: Arc<dyn TokenCredential>,
     chosen: OnceLock<Arc<dyn TokenCredential>>,
+    /// The time until which the tools serve.
+    tools_until: Mutex<Option<Instant>>,
 }
 
 #[async_trait]
@@ -140,31 +145,34 @@ impl TokenCredential for FirstThatWorks {
         if let Some(chosen) = self.chosen.get() {
             return chosen.get_token(scopes, options).await;
         }
-        let managed = timeout(MANAGED_IDENTITY_PATIENCE, self.managed.get_token(scopes, None)).await;
-        let (token, chosen) = match managed {
-            Ok(Ok(token)) => (token, Some(&self.managed)),
-            Ok(Err(error)) if !is_passing(&error) => {
-                (self.tools.get_token(scopes, options).await?, Some(&self.tools))
-            }
-            // Where the tools have no token either, it is an outage: the managed identity may come back.
-            passing => match self.tools.get_token(scopes, options).await {
-                Ok(token) => (token, None),
-                Err(tools) => {
-                    let managed = match passing {
-                        Ok(Err(error)) => error.to_string(),
-                        _ => SLOW.to_owned(),
-                    };
-                    return Err(azure_core::Error::with_message(
-                        ErrorKind::Io,
-                        format!("{managed}; the developer tools: {tools}"),
-                    ));
-                }
-            },
-        };
-        if let Some(chosen) = chosen {
-            self.chosen.get_or_init(|| Arc::clone(chosen));
+        let tools_serve = lock(&self.tools_until).is_some_and(|until| Instant::now() < until);
+        if tools_serve && let Ok(token) = self.tools.get_token(scopes, options).await {
+            return Ok(token);
         }
-        Ok(token)
+        let managed = timeout(MANAGED_IDENTITY_PATIENCE, self.managed.get_token(scopes, None)).await;
+        let (refusal, passes) = match managed {
+            Ok(Ok(token)) => {
+                self.chosen.get_or_init(|| Arc::clone(&self.managed));
+                return Ok(token);
+            }
+            Ok(Err(error)) => (error.to_string(), is_passing(&error)),
+            Err(_) => (SLOW.to_owned(), true),
+        };
+        match self.tools.get_token(scopes, None).await {
+            Ok(token) => {
+                if passes {
+                    *lock(&self.tools_until) = Some(Instant::now() + TOOLS_TIME);
+                } else {
+                    self.chosen.get_or_init(|| Arc::clone(&self.tools));
+                }
+                Ok(token)
+            }
+            Err(tools) => {
+                // Where the tools have no token either, it may be an outage: the managed identity may come back.
+                let kind = if passes || is_passing(&tools) { ErrorKind::Io } else { ErrorKind::Credential };
+                Err(azure_core::Error::with_message(kind, format!("{refusal}; the developer tools: {tools}")))
+            }
+        }
     }
 }
 
@@ -247,7 +255,7 @@ impl Kept {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

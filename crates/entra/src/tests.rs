@@ -61,32 +61,66 @@ impl TokenCredential for Slow {
     }
 }
 
-/// A container that starts, and a developer's login in its environment.
+fn first_that_works(managed: Arc<dyn TokenCredential>, tools: Arc<dyn TokenCredential>) -> FirstThatWorks {
+    FirstThatWorks { managed, tools, chosen: OnceLock::new(), tools_until: Mutex::default() }
+}
+
+/// A container that starts, and a developer's login in its environment. Without an identity each fetch waited for one, and started a tool.
 #[tokio::test(start_paused = true)]
-async fn slow_managed_identity_is_asked_again() {
+async fn slow_managed_identity_is_asked_again_after_some_minutes() {
     let managed = Arc::new(SlowAtFirst::default());
-    let credential = FirstThatWorks {
-        managed: Arc::clone(&managed) as _,
-        tools: Arc::new(Failing::default()),
-        chosen: OnceLock::new(),
-    };
-    for (secret, asked) in [("first", 1), ("managed", 2), ("managed", 3)] {
+    let credential = first_that_works(Arc::clone(&managed) as _, Arc::new(Slow(Duration::ZERO)));
+    for (secret, asked) in [("slow", 1), ("slow", 1), ("managed", 2), ("managed", 3)] {
         let token = credential.get_token(&["scope"], None).await.unwrap();
-        assert_eq!(token.token.secret(), secret);
-        assert_eq!(managed.0.load(Ordering::Relaxed), asked);
+        assert_eq!((token.token.secret(), managed.0.load(Ordering::Relaxed)), (secret, asked));
+        tokio::time::sleep(TOOLS_TIME * 2 / 3).await;
     }
+}
+
+/// A developer who is logged out while the tools serve.
+#[tokio::test(start_paused = true)]
+async fn managed_identity_is_asked_when_the_tools_fail() {
+    let managed = Arc::new(SlowAtFirst::default());
+    let tools = Arc::new(Failing::default());
+    let credential = first_that_works(managed, Arc::clone(&tools) as _);
+    assert_eq!(credential.get_token(&["scope"], None).await.unwrap().token.secret(), "first");
+    tools.0.store(2, Ordering::Relaxed);
+    assert_eq!(credential.get_token(&["scope"], None).await.unwrap().token.secret(), "managed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failures_of_a_slow_identity_and_of_the_tools_are_told_both() {
-    let credential = FirstThatWorks {
-        managed: Arc::new(Slow(Duration::from_secs(10))),
-        tools: Arc::new(Failing(AtomicU32::new(2))),
-        chosen: OnceLock::new(),
-    };
+    let credential =
+        first_that_works(Arc::new(Slow(Duration::from_secs(10))), Arc::new(Failing(AtomicU32::new(2))));
     let error = credential.get_token(&["scope"], None).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io), "{error}");
     assert!(error.to_string().contains("managed identity") && error.to_string().contains("down"), "{error}");
+}
+
+/// A credential without a token; the text is the reason.
+#[derive(Debug)]
+struct Refusing(&'static str);
+
+#[async_trait]
+impl TokenCredential for Refusing {
+    async fn get_token(
+        &self,
+        _: &[&str],
+        _: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        Err(azure_core::Error::with_message(ErrorKind::Credential, self.0))
+    }
+}
+
+/// The operator of a machine with an identity read that he should log in to `az`.
+#[tokio::test]
+async fn refusals_of_the_identity_and_of_the_tools_are_told_both() {
+    let credential =
+        first_that_works(Arc::new(Refusing("no such identity")), Arc::new(Refusing("run az login")));
+    let error = credential.get_token(&["scope"], None).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Credential), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("no such identity") && text.contains("run az login"), "{text}");
 }
 
 /// Returns a token after ten seconds at the first call, and at once after that.

@@ -35,6 +35,19 @@ impl Namespace {
         })
     }
 
+    /// Returns the host as sockets and certificates have it: an address of IPv6 without its brackets.
+    pub(super) fn address(&self) -> &str {
+        self.host.trim_matches(['[', ']'])
+    }
+
+    /// Returns the name that the namespace has in those of its blobs, in characters that these may have.
+    pub(super) fn name(&self) -> String {
+        let port = self.port.map(|port| format!("-{port}")).unwrap_or_default();
+        let host = self.address().trim_end_matches('.').to_ascii_lowercase();
+        let host = host.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
+        format!("{host}{port}")
+    }
+
     pub(super) fn http(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         let port = self.port.or(if self.tls { None } else { Some(5300) });
@@ -153,6 +166,27 @@ mod tests {
             assert!(parse(&text(host, "tops3cret")).unwrap_err().contains("in the clear"), "{host}");
             // In a network of containers the emulator has a name of its own.
             assert!(parse(&text(host, EMULATOR_KEY)).is_ok(), "{host}");
+        }
+    }
+
+    // Its brackets are of URLs only: nothing could be resolved by them.
+    #[test]
+    fn an_address_of_ipv6_is_reached_without_its_brackets() {
+        let (read, _) = parse("Endpoint=sb://[::1]:9").unwrap();
+        assert_eq!((read.address(), read.http().as_str()), ("::1", "https://[::1]:9"));
+    }
+
+    #[test]
+    fn namespaces_are_told_apart_in_the_names_of_blobs() {
+        for (endpoint, name) in [
+            ("a.servicebus.windows.net/", "a.servicebus.windows.net"),
+            ("A.ServiceBus.windows.net./", "a.servicebus.windows.net"),
+            ("localhost", "localhost"),
+            ("localhost:5672", "localhost-5672"),
+            ("[fe80::1]:9", "fe80--1-9"),
+        ] {
+            let (read, _) = parse(&format!("Endpoint=sb://{endpoint}")).unwrap();
+            assert_eq!(read.name(), name, "{endpoint}");
         }
     }
 

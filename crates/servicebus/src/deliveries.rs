@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::amqp::{instant, millis};
 use super::held::Held;
-use super::texts::{Beside, ROUNDS, SavedText, is_conflict, name_of};
+use super::texts::{Beside, ROUNDS, SavedText, is_conflict};
 use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind, put_creating};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Held {
 impl Beside {
     /// Counts a delivery, and reads the text that was saved before. Without a session, a message that has no blob gets none.
     pub(super) async fn begin_delivery(&self, held: &mut Held) -> Result<Begun, StoreError> {
-        let name = name_of(held)?;
+        let name = self.name_of(held)?;
         let counted = held.dequeue_count;
         let is_in_session = held.session.is_some();
         let mut present: Option<SavedText> = if is_in_session { None } else { self.record(held).await? };

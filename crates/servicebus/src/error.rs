@@ -24,6 +24,10 @@ pub(super) enum Fault {
 const LOCK_LOST: [&str; 2] = ["com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost"];
 /// The name here of the status 409: another operation on the queue is under way, its creation or deletion.
 const CONFLICT: &str = "com.microsoft:conflict";
+/// The name here of the answer that the tier, or this queue, has no transactions.
+const NO_TRANSACTIONS: &str = "jobqueue:no-transactions";
+/// The beginning of the conditions of a transaction that was rolled back.
+const ROLLED_BACK: &str = "amqp:transaction:";
 const NOT_FOUND: [&str; 2] = ["amqp:not-found", "com.microsoft:entity-not-found"];
 
 impl Fault {
@@ -86,6 +90,32 @@ impl Fault {
     pub(super) fn is_unsupported(&self) -> bool {
         let never = ["amqp:not-implemented", "amqp:not-allowed"];
         matches!(self, Self::Refused { condition, .. } if never.contains(&condition.as_str()))
+    }
+
+    /// Returns the fault of a link to a coordinator, or of what it was asked for before a transaction has begun.
+    pub(super) fn of_coordinator(self) -> Self {
+        match self {
+            Self::Refused { ref condition, ref description } if self.is_unsupported() => Self::Refused {
+                condition: NO_TRANSACTIONS.to_owned(),
+                description: format!("{condition}: {description}"),
+            },
+            other => other,
+        }
+    }
+
+    /// Returns whether the service has no transactions here.
+    pub(super) fn lacks_transactions(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if condition == NO_TRANSACTIONS)
+    }
+
+    /// Returns the fault of a commit: what is certainly not done was rolled back with the rest.
+    pub(super) fn of_commit(self) -> Self {
+        match &self {
+            Self::Refused { condition, .. } if condition.starts_with(ROLLED_BACK) || !self.is_ambiguous() => {
+                Self::not_sent(self)
+            }
+            _ => self,
+        }
     }
 
     /// Returns the fault of a settlement: there, "not found" means that the lock is lost, not that the queue is missing.
@@ -168,7 +198,7 @@ fn kind_of(condition: &str) -> Kind {
         "amqp:not-allowed" | "amqp:invalid-field" | "com.microsoft:argument-error" | "amqp:decode-error" => {
             Kind::InvalidInput
         }
-        "amqp:not-implemented" => Kind::Unsupported,
+        "amqp:not-implemented" | NO_TRANSACTIONS => Kind::Unsupported,
         _ => Kind::Unavailable,
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct Held {
     pub(super) first_id: MessageId,
     /// The number of the message in its queue; of a dead letter, the number that it had there.
     pub(super) sequence: i64,
+    /// The number of a dead letter here. Its text may be under this one: a message that was delayed has had two in its queue.
+    pub(super) letter_sequence: Option<i64>,
     /// The blob with the text of a dead letter of the framework.
     pub(super) letter: Option<Uuid>,
     pub(super) text: Arc<Result<String, String>>,
@@ -55,6 +57,15 @@ pub(super) struct Held {
     pub(super) application_properties: Option<ApplicationProperties>,
 }
 
+impl Held {
+    /// Returns a dead letter by the other one of the two numbers that its message may have had; `None` if there is no other one, or if it
+    /// names its blob.
+    pub(super) fn other_number(&self) -> Option<Self> {
+        let other = self.letter_sequence.filter(|other| self.letter.is_none() && *other != self.sequence)?;
+        Some(Self { sequence: other, ..self.clone() })
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     held: Arc<Held>,
@@ -73,7 +84,11 @@ impl HeldMessages {
         let now = Instant::now();
         // Now and then: those that were neither settled nor renewed.
         if entries.len().is_power_of_two() {
-            entries.retain(|_, entry| now < entry.forget_at);
+            for (token, forgotten) in entries.extract_if(|_, entry| entry.forget_at <= now) {
+                if let Some(link) = &forgotten.held.link {
+                    link.give_up(token);
+                }
+            }
         }
         entries.insert(token, Entry { held: Arc::new(held), forget_at: now + MEMORY });
     }

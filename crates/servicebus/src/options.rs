@@ -169,8 +169,8 @@ impl Options {
     }
 
     /// Returns the storage of these queues and of the blobs of another storage, which keep the settings of the queues, and the texts that are
-    /// saved under a lock. All processes that use the queues must use the same blobs. Sends no request: the first operation fails with a
-    /// wrong key or address.
+    /// saved under a lock. All processes that use the queues must use the same blobs, and the same name for the namespace, which
+    /// those of its blobs contain. Sends no request: the first operation fails with a wrong key or address.
     pub fn with_blobs_of(self, blobs: impl Into<Stores>) -> Stores {
         let Stores { blobs, description, .. } = blobs.into();
         let description = format!("servicebus:{} + blobs of {description}", self.namespace.host);
@@ -179,6 +179,7 @@ impl Options {
     }
 
     fn open(self, blobs: Arc<dyn BlobStore>) -> Arc<dyn QueueStore> {
+        let beside = Beside::new(blobs, self.runtime.clone(), &self.namespace);
         let namespace = Arc::new(self.namespace);
         let credential = Arc::new(match self.key {
             Some(key) => Credential::Key(key, self.token_validity, self.runtime.clone()),
@@ -186,8 +187,7 @@ impl Options {
         });
         let entities =
             Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);
-        let links = Links::new(namespace, self.trust, credential, self.runtime.clone());
-        let beside = Beside::new(blobs, self.runtime);
+        let links = Links::new(namespace, self.trust, credential, self.runtime);
         Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside, self.wait))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::texts::{Beside, is_conflict, metadata_blob};
+use super::texts::{Beside, is_conflict};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::{
     Condition, ETag, MAX_METADATA_BYTES, Metadata, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
@@ -20,7 +20,7 @@ impl Beside {
 
     /// Returns the metadata of a queue with the tag of its blob.
     async fn tagged_metadata(&self, queue: &QueueName) -> Result<Option<(Metadata, ETag)>, StoreError> {
-        let name = metadata_blob(queue)?;
+        let name = self.metadata_blob(queue)?;
         let Some(blob) = get_if_present(&*self.blobs, &name, MAX_BLOB).await? else { return Ok(None) };
         let entries: BTreeMap<String, String> = serde_json::from_slice(&blob.data).map_err(|error| {
             StoreError::new(Kind::Corrupt, Operation::QueueMetadata.as_str(), queue)
@@ -57,7 +57,7 @@ impl Beside {
 
     /// Returns the tag of the metadata that are there.
     pub(super) async fn metadata_tag(&self, queue: &QueueName) -> Result<Option<ETag>, StoreError> {
-        match self.blobs.blob_properties(&metadata_blob(queue)?).await {
+        match self.blobs.blob_properties(&self.metadata_blob(queue)?).await {
             Err(error) if error.is_missing_blob() => Ok(None),
             found => Ok(Some(found?.etag)),
         }
@@ -74,6 +74,6 @@ impl Beside {
             StoreError::new(Kind::InvalidInput, Operation::SetQueueMetadata.as_str(), queue)
                 .with_source(error)
         })?;
-        put_creating(&*self.blobs, &metadata_blob(queue)?, data.into(), options).await.map(drop)
+        put_creating(&*self.blobs, &self.metadata_blob(queue)?, data.into(), options).await.map(drop)
     }
 }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use super::connection_string::Namespace;
 use super::held::Held;
 use super::place::Place;
 use super::secret::SharedSecret;
@@ -36,6 +37,8 @@ pub(super) const ROUNDS: u32 = 5;
 pub(super) struct Beside {
     pub(super) blobs: Arc<dyn BlobStore>,
     pub(super) runtime: Runtime,
+    /// The name of the namespace in those of its blobs.
+    namespace: Arc<str>,
     secret: Arc<OnceLock<SharedSecret>>,
 }
 
@@ -57,8 +60,8 @@ pub(super) struct SavedText {
 }
 
 impl Beside {
-    pub(super) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime) -> Self {
-        Self { blobs, runtime, secret: Arc::default() }
+    pub(super) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime, namespace: &Namespace) -> Self {
+        Self { blobs, runtime, namespace: namespace.name().into(), secret: Arc::default() }
     }
 
     pub(super) fn by(&self, blobs: Arc<dyn BlobStore>) -> Self {
@@ -70,41 +73,81 @@ impl Beside {
         if let Some(secret) = self.secret.get() {
             return Ok(secret);
         }
-        let name = Self::blob("secret")?;
+        let name = self.blob("secrets", "key")?;
         Ok(self.secret.get_or_init(|| SharedSecret::new(&self.blobs, &self.runtime, name)))
     }
 
-    pub(super) fn blob(name: &str) -> Result<BlobName, StoreError> {
-        let refused = |error: jobqueue_storage::NameError| {
-            StoreError::new(Kind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER).with_source(error)
-        };
-        BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
+    /// Returns the beginning of the names of this namespace's blobs of a kind.
+    pub(super) fn folder(&self, kind: &str) -> String {
+        format!("{kind}/{}/", self.namespace)
     }
 
-    /// Returns the text that was saved for a message, and the tag of its blob; `None` if there is none.
+    /// Returns the name of a blob of this namespace. Another one may have its blobs in the same storage, and a queue of the same name.
+    fn blob(&self, kind: &str, name: impl fmt::Display) -> Result<BlobName, StoreError> {
+        named(&format!("{}{name}", self.folder(kind)))
+    }
+
+    pub(super) fn metadata_blob(&self, queue: &QueueName) -> Result<BlobName, StoreError> {
+        self.blob("queues", queue)
+    }
+
+    fn note_of(&self, queue: &QueueName) -> Result<BlobName, StoreError> {
+        self.blob("saves", Place::of(queue).queue)
+    }
+
+    /// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and made again; ids do not.
+    pub(super) fn name_of(&self, held: &Held) -> Result<BlobName, StoreError> {
+        let queue = Place::of(&held.queue).queue;
+        if let Some(letter) = held.letter {
+            return self.letter_blob(queue, letter);
+        }
+        let id = Sha256::digest(held.first_id.as_str());
+        self.blob("texts", format_args!("{queue}/{}-{}", held.sequence, to_hex(&id[..16])))
+    }
+
+    /// Returns the name of the blob with the text of a dead letter. Its number cannot be guessed: only a program that can
+    /// read the blobs can name the blob of another message.
+    fn letter_blob(&self, queue: &str, letter: Uuid) -> Result<BlobName, StoreError> {
+        self.blob("letters", format_args!("{queue}/{letter}"))
+    }
+
+    /// Returns the text that was saved for a dead letter, and the tag of its blob; `None` if there is none. Notes under which of its numbers
+    /// it was.
     pub(super) async fn saved(
         &self,
-        held: &Held,
+        held: &mut Held,
     ) -> Result<Option<(Result<String, String>, ETag)>, StoreError> {
-        let saved = self.record(held).await?;
+        let mut saved = self.record(held).await?;
+        if let (None, Some(other)) = (&saved, held.other_number()) {
+            saved = self.record(&other).await?;
+            if saved.is_some() {
+                *held = other;
+            }
+        }
         Ok(saved.and_then(|saved| Some((saved.text?, saved.tag))))
+    }
+
+    /// Returns the names of the blobs that a message may have.
+    pub(super) fn names_of(&self, held: &Held) -> impl Iterator<Item = BlobName> + use<> {
+        let other = held.other_number().map(|other| self.name_of(&other));
+        [Some(self.name_of(held)), other].into_iter().flatten().flatten()
     }
 
     /// Notes for all processes that texts are saved for messages of a queue.
     pub(super) async fn note_saving(&self, queue: &QueueName) -> Result<(), StoreError> {
-        put_creating(&*self.blobs, &note_of(queue)?, Bytes::new(), PutBlob::new()).await.map(drop)
+        put_creating(&*self.blobs, &self.note_of(queue)?, Bytes::new(), PutBlob::new()).await.map(drop)
     }
 
     /// Returns whether texts are saved for messages of a queue. A process that sees none at the moment may be too late for the next one, so a
     /// note of it outlasts the texts.
     pub(super) async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let note = note_of(queue)?;
+        let note = self.note_of(queue)?;
         match self.blobs.blob_properties(&note).await {
             Ok(noted) if self.runtime.now().duration_since(noted.modified).unwrap_or_default() < NOTE_TTL => {
                 Ok(true)
             }
             Ok(_) => {
-                let prefix = format!("texts/{}/", Place::of(queue).queue);
+                let prefix = format!("{}{}/", self.folder("texts"), Place::of(queue).queue);
                 Ok(!self.blobs.list_blobs(note.container(), &prefix, None).await?.blobs.is_empty())
             }
             Err(error) if matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Ok(false),
@@ -113,7 +156,7 @@ impl Beside {
     }
 
     pub(super) async fn record(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
-        let name = name_of(held)?;
+        let name = self.name_of(held)?;
         let Some(blob) = get_if_present(&*self.blobs, &name, MAX_BLOB).await? else { return Ok(None) };
         let tag = blob.properties.etag;
         let Some((delivery, not_before, text)) = parse(&blob.data) else {
@@ -129,7 +172,7 @@ impl Beside {
     /// # Errors
     /// `LeaseExpired` when a later delivery has written it; those of the blobs.
     pub(super) async fn write(&self, held: &Held, data: &str) -> Result<ETag, StoreError> {
-        let name = name_of(held)?;
+        let name = self.name_of(held)?;
         let data = Bytes::from(data.to_owned());
         let mut tag = held.saved.clone();
         for _ in 0..ROUNDS {
@@ -154,7 +197,7 @@ impl Beside {
     /// Writes the text of a message that is to be dead-lettered; returns its number, under which the dead letter finds it.
     pub(super) async fn write_letter(&self, held: &Held, text: &str) -> Result<Uuid, StoreError> {
         let letter = self.runtime.uuid_v4();
-        let name = letter_blob(Place::of(&held.queue).queue, letter)?;
+        let name = self.letter_blob(Place::of(&held.queue).queue, letter)?;
         let data = format!("{}\n{text}", held.dequeue_count).into();
         put_creating(&*self.blobs, &name, data, PutBlob::new()).await?;
         Ok(letter)
@@ -162,13 +205,13 @@ impl Beside {
 
     /// Removes the text of a dead letter that did not come about. A failure leaves a blob that a sweep removes.
     pub(super) async fn forget_letter(&self, held: &Held, letter: Uuid) {
-        self.remove(held, letter_blob(Place::of(&held.queue).queue, letter)).await;
+        self.remove(held, self.letter_blob(Place::of(&held.queue).queue, letter)).await;
     }
 
     /// Deletes the text of a deleted message. A failure leaves an orphaned blob.
     pub(super) async fn forget(&self, held: &Held) {
         if held.saved.is_some() {
-            self.remove(held, name_of(held)).await;
+            self.remove(held, self.name_of(held)).await;
         }
     }
 
@@ -180,24 +223,12 @@ impl Beside {
     }
 }
 
-fn note_of(queue: &QueueName) -> Result<BlobName, StoreError> {
-    Beside::blob(&format!("saves/{}", Place::of(queue).queue))
-}
-
-/// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and made again; ids do not.
-pub(super) fn name_of(held: &Held) -> Result<BlobName, StoreError> {
-    let queue = Place::of(&held.queue).queue;
-    if let Some(letter) = held.letter {
-        return letter_blob(queue, letter);
-    }
-    let id = Sha256::digest(held.first_id.as_str());
-    Beside::blob(&format!("texts/{queue}/{}-{}", held.sequence, to_hex(&id[..16])))
-}
-
-/// Returns the name of the blob with the text of a dead letter. Its number cannot be guessed: only a program that can
-/// read the blobs can name the blob of another message.
-fn letter_blob(queue: &str, letter: Uuid) -> Result<BlobName, StoreError> {
-    Beside::blob(&format!("letters/{queue}/{letter}"))
+/// Returns the name of a blob in the container of this adapter.
+pub(super) fn named(name: &str) -> Result<BlobName, StoreError> {
+    let refused = |error: jobqueue_storage::NameError| {
+        StoreError::new(Kind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER).with_source(error)
+    };
+    BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
 }
 
 /// Returns whether another process has written or removed the blob meanwhile.
@@ -213,8 +244,4 @@ fn parse(data: &[u8]) -> Option<(u32, Option<i64>, Option<String>)> {
     let (number, time) = head.split_once(' ').map_or((head, None), |(number, time)| (number, Some(time)));
     let time = time.map(str::parse).transpose().ok()?;
     Some((number.parse().ok()?, time, text))
-}
-
-pub(super) fn metadata_blob(queue: &QueueName) -> Result<BlobName, StoreError> {
-    Beside::blob(&format!("queues/{queue}"))
 }

@@ -1,6 +1,6 @@
 //! Clears a queue: which messages are gone when the call returns.
 
-use jobqueue::storage::{DeadLetterCause, DeadLetterMessage, PutMessage};
+use jobqueue::storage::{DeadLetterCause, DeadLetterMessage, PutMessage, StoreErrorKind};
 use serde_json::json;
 
 use super::late_answers::until;
@@ -50,4 +50,17 @@ async fn a_partitioned_queue_is_cleared_although_one_partition_is_empty() {
     let fault = bench.emulator.plant_with("peek-message", "error", none);
     bench.store().clear(&bench.queue).await.unwrap();
     assert_eq!((fault.hits(), bench.count("active")), (1, 0));
+}
+
+// Whether the service deletes messages of all sessions by one request is not documented. A receiver without a session was refused instead.
+#[tokio::test]
+async fn a_queue_with_sessions_that_is_not_cleared_says_so() {
+    let bench = Bench::of_sessions();
+    bench.put_in("a", "job").await;
+    let refused = json!({ "condition": "amqp:not-allowed" });
+    bench.emulator.plant_with("batch-delete-messages", "error", refused);
+    let error = bench.store().clear(&bench.queue).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unsupported, "{error:?}");
+    assert!(!error.is_ambiguous());
+    assert_eq!(bench.count("active"), 1);
 }

@@ -15,7 +15,7 @@ use super::{Bench, MINUTE};
 const DAYS: Duration = Duration::from_secs(3 * 86_400);
 
 impl Bench {
-    async fn texts(&self) -> Vec<String> {
+    pub(super) async fn texts(&self) -> Vec<String> {
         let container = ContainerName::new("jobqueue-servicebus").unwrap();
         let mut all = Vec::new();
         for kind in ["texts/", "letters/"] {
@@ -26,7 +26,7 @@ impl Bench {
     }
 
     /// Returns the storage as if it were days later.
-    fn storage_later(&self) -> jobqueue::Storage {
+    pub(super) fn storage_later(&self) -> jobqueue::Storage {
         let clock = Arc::new(ManualClock::at(SystemTime::now() + DAYS));
         self.storage.clone().with_runtime(Runtime::new().with_clock(clock))
     }

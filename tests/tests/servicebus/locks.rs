@@ -117,6 +117,16 @@ async fn a_copy_is_no_duplicate_in_a_queue_that_detects_duplicates() {
     assert_eq!(bench.count("scheduled"), 1);
 }
 
+// A space divided source and id: the second was dropped.
+#[tokio::test]
+async fn identities_with_spaces_are_told_apart() {
+    let bench = Bench::with(json!({ "RequiresDuplicateDetection": true }), &[]);
+    for (source, id) in [("a", "b c"), ("a b", "c"), ("a%20b", "c"), ("a", "b c")] {
+        bench.put(PutMessage::new("job").with_job(source, id)).await.unwrap();
+    }
+    assert_eq!(bench.count("active"), 3);
+}
+
 #[tokio::test]
 async fn the_answer_tells_the_length_of_the_lock() {
     let bench = Bench::with(json!({ "LockDuration": "PT20S" }), &[]);

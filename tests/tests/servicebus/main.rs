@@ -20,8 +20,10 @@ mod locks;
 mod long_held;
 mod made_anew;
 mod many_queues;
+mod miscounts;
 mod namespace;
 mod nested;
+mod numbers;
 mod opening;
 mod outages;
 mod partitions;
@@ -35,6 +37,7 @@ mod session_groups;
 mod session_jobs;
 mod session_losses;
 mod sessions;
+mod two_namespaces;
 mod until_idle;
 
 use std::time::Duration;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use jobqueue::storage::{GetMessages, PutMessage, UpdateMessage};
+use jobqueue::storage::{GetMessages, LeasedMessage, Metadata, PutMessage, UpdateMessage};
 use jobqueue_test_support::servicebus::is_excluded;
 use serde_json::json;
+use tokio::task::{JoinHandle, block_in_place};
 use tokio::time::timeout;
 
 use super::{Bench, MINUTE};
@@ -13,6 +14,27 @@ const SOON: Duration = Duration::from_secs(10);
 
 fn put_back() -> UpdateMessage {
     UpdateMessage::new(MINUTE).with_text("second".to_owned()).ending_lease()
+}
+
+impl Bench {
+    async fn leased_many(&self, count: usize) -> Vec<LeasedMessage> {
+        for number in 0..count {
+            self.put(PutMessage::new(number.to_string())).await.unwrap();
+        }
+        let mut leased = Vec::new();
+        while leased.len() < count {
+            let get = GetMessages::new(32, MINUTE);
+            leased.extend(self.store().get(&self.queue, get).await.unwrap().messages);
+        }
+        leased
+    }
+
+    fn putting_back(&self, leased: &LeasedMessage) -> JoinHandle<()> {
+        let (storage, queue, message) = (self.storage.clone(), self.queue.clone(), leased.message.clone());
+        tokio::spawn(async move {
+            storage.queues().update(&queue, &message, put_back()).await.unwrap();
+        })
+    }
 }
 
 /// D1. The link of the message may have ended before, and any step of the put-back may be cut off.
@@ -72,20 +94,116 @@ async fn a_put_back_whose_lock_was_lost_with_the_link_copies_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_without_an_answer_holds_up_no_completion() {
     let bench = Bench::new();
-    for text in ["first", "second"] {
-        bench.put(PutMessage::new(text)).await.unwrap();
-    }
-    let mut leased = Vec::new();
-    while leased.len() < 2 {
-        leased.extend(bench.store().get(&bench.queue, GetMessages::new(2, MINUTE)).await.unwrap().messages);
-    }
+    let leased = bench.leased_many(2).await;
     let fault = bench.emulator.plant("discharge", "hold");
-    let (storage, queue, message) = (bench.storage.clone(), bench.queue.clone(), leased[0].message.clone());
-    let putting = tokio::spawn(async move { storage.queues().update(&queue, &message, put_back()).await });
-    tokio::task::block_in_place(|| assert_eq!(fault.wait(1), 1));
+    let putting = bench.putting_back(&leased[0]);
+    block_in_place(|| assert_eq!(fault.wait(1), 1));
     timeout(SOON, bench.delete(&leased[1].message)).await.expect("waits for the transaction").unwrap();
     fault.release();
-    putting.await.unwrap().unwrap();
+    putting.await.unwrap();
     assert_eq!(bench.count("scheduled"), 1);
     assert_eq!(bench.count("active"), 0);
+}
+
+// Each waited for the answers to all before it: of 64 jobs that failed together, the last came back without their delay.
+#[tokio::test(flavor = "multi_thread")]
+async fn put_backs_do_not_wait_in_one_line() {
+    let bench = Bench::new();
+    let leased = bench.leased_many(64).await;
+    let fault = bench.emulator.plant_with("discharge", "hold", json!({ "times": null }));
+    let putting: Vec<_> = leased.iter().map(|leased| bench.putting_back(leased)).collect();
+    block_in_place(|| assert_eq!(fault.wait(16), 16));
+    fault.remove();
+    for put in putting {
+        put.await.unwrap();
+    }
+    assert_eq!((bench.count("scheduled"), bench.count("active")), (64, 0));
+}
+
+// It was made nevertheless, before those that came later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_back_that_is_given_up_before_its_turn_is_not_made() {
+    let bench = Bench::new();
+    let leased = bench.leased_many(65).await;
+    let fault = bench.emulator.plant_with("discharge", "hold", json!({ "times": null }));
+    let putting: Vec<_> = leased[..64].iter().map(|leased| bench.putting_back(leased)).collect();
+    block_in_place(|| assert_eq!(fault.wait(16), 16));
+    for put in putting {
+        put.abort();
+        assert!(put.await.unwrap_err().is_cancelled());
+    }
+    fault.remove();
+    bench.putting_back(&leased[64]).await.unwrap();
+    assert_eq!(bench.emulator.calls("declare", "", 0), 17);
+    assert_eq!((bench.count("scheduled"), bench.count("active")), (17, 48));
+}
+
+// One refusal, of whatever step, switched transactions off for the life of the process.
+#[tokio::test]
+async fn transactions_come_back_after_a_refusal() {
+    for step in ["update-disposition", "attach-coordinator"] {
+        let bench = Bench::new();
+        let refused = json!({ "condition": "amqp:not-allowed" });
+        let fault = bench.emulator.plant_with(step, "error", refused);
+        let first = bench.leased("first").await;
+        bench.update(&first.message, put_back()).await.unwrap();
+        assert_eq!(fault.hits(), 1, "{step}");
+        let before = bench.emulator.calls("discharge", "", 0);
+        if step == "attach-coordinator" {
+            let another = bench.another();
+            another.queues().delete_queue(&bench.queue).await.unwrap();
+            another.queues().create_queue(&bench.queue, &Metadata::new()).await.unwrap();
+        }
+        timeout(SOON, async { while bench.put(PutMessage::new("second")).await.is_err() {} }).await.unwrap();
+        let second = bench.get().await.unwrap();
+        bench.update(&second.message, put_back()).await.unwrap();
+        assert_eq!(bench.emulator.calls("discharge", "", 0), before + 1, "{step}");
+    }
+}
+
+// A timeout of the service was taken for a rollback, and the next try for a lost lock.
+#[tokio::test]
+async fn only_a_rollback_says_that_nothing_was_done() {
+    for (condition, performed) in [
+        ("com.microsoft:timeout", true),
+        ("amqp:internal-error", true),
+        ("amqp:transaction:rollback", false),
+        ("amqp:transaction:unknown-id", false),
+    ] {
+        let bench = Bench::new();
+        let leased = bench.leased("first").await;
+        let fields = json!({ "condition": condition, "performed": performed });
+        let fault = bench.emulator.plant_with("discharge", "error", fields);
+        let error = bench.update(&leased.message, put_back()).await.unwrap_err();
+        assert_eq!((fault.hits(), error.is_ambiguous()), (1, performed), "{condition}: {error:?}");
+        assert_eq!(bench.count("scheduled"), u64::from(performed), "{condition}");
+    }
+}
+
+// The service has detached all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn put_backs_go_on_after_an_idle_time() {
+    if is_excluded("put_backs::put_backs_go_on_after_an_idle_time") {
+        return;
+    }
+    let bench = Bench::with(json!({ "LockDuration": "PT5M" }), &["--link-idle-timeout", "600000"]);
+    let leased = bench.leased_many(16).await;
+    let fault = bench.emulator.plant_with("discharge", "hold", json!({ "times": null }));
+    let putting: Vec<_> = leased.iter().map(|leased| bench.putting_back(leased)).collect();
+    block_in_place(|| assert_eq!(fault.wait(16), 16));
+    fault.remove();
+    for put in putting {
+        put.await.unwrap();
+    }
+    let attached = bench.emulator.calls("attach", "", 0);
+    for _ in 0..3 {
+        bench.emulator.advance(5 * MINUTE);
+    }
+    timeout(SOON, async { while bench.put(PutMessage::new("again")).await.is_err() {} }).await.unwrap();
+    let again = bench.get().await.unwrap();
+    while let Err(error) = bench.update(&again.message, put_back()).await {
+        assert!(error.is_retryable() && !error.is_ambiguous(), "{error:?}");
+    }
+    assert!(bench.emulator.calls("attach", "", 0) > attached);
+    assert_eq!(bench.emulator.frames()["unattached"], 0);
 }

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::mem::discriminant;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
@@ -88,19 +89,25 @@ impl<'de> Visitor<'de> for Object {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = Members::default();
+        let (mut found, mut seen) = (Members::default(), Vec::with_capacity(10));
         while let Some(name) = map.next_key()? {
+            // Before its value, which may be `null`: readers disagree on which of two counts, and an attacker could use that.
+            let attribute = discriminant(&name);
+            if !matches!(name, Name::Other(_)) && seen.contains(&attribute) {
+                return Err(twice());
+            }
+            seen.push(attribute);
             match name {
-                Name::SpecVersion => text(&mut found.spec_version, &mut map)?,
-                Name::Id => text(&mut found.id, &mut map)?,
-                Name::Source => text(&mut found.source, &mut map)?,
-                Name::Kind => text(&mut found.kind, &mut map)?,
-                Name::Time => text(&mut found.time, &mut map)?,
-                Name::Key => text(&mut found.key, &mut map)?,
-                Name::DataContentType => text(&mut found.content_type, &mut map)?,
-                Name::TraceParent => text(&mut found.traceparent, &mut map)?,
-                Name::SchemaVersion => once(&mut found.version, map.next_value::<&RawValue>()?.get())?,
-                Name::Data => once(&mut found.data, map.next_value()?)?,
+                Name::SpecVersion => found.spec_version = text(&mut map)?,
+                Name::Id => found.id = text(&mut map)?,
+                Name::Source => found.source = text(&mut map)?,
+                Name::Kind => found.kind = text(&mut map)?,
+                Name::Time => found.time = text(&mut map)?,
+                Name::Key => found.key = text(&mut map)?,
+                Name::DataContentType => found.content_type = text(&mut map)?,
+                Name::TraceParent => found.traceparent = text(&mut map)?,
+                Name::SchemaVersion => found.version = Some(map.next_value::<&RawValue>()?.get()),
+                Name::Data => found.data = Some(map.next_value()?),
                 Name::Other(Text(name)) => {
                     let value: &RawValue = map.next_value()?;
                     found.others.push((name, value));
@@ -118,19 +125,8 @@ impl<'de> Visitor<'de> for Object {
 /// Reads an attribute. One that is `null` counts as unset ([JSON format], 2.2).
 ///
 /// [JSON format]: https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md
-fn text<'de, A: MapAccess<'de>>(slot: &mut Option<Cow<'de, str>>, map: &mut A) -> Result<(), A::Error> {
-    match map.next_value()? {
-        Some(Text(text)) => once(slot, text),
-        None => Ok(()),
-    }
-}
-
-/// Refuses a second member of one name. Readers disagree on which of two counts, and an attacker could use that.
-fn once<T, E: de::Error>(slot: &mut Option<T>, value: T) -> Result<(), E> {
-    match slot.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(twice()),
-    }
+fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<Cow<'de, str>>, A::Error> {
+    Ok(map.next_value::<Option<Text<'_>>>()?.map(|Text(text)| text))
 }
 
 fn twice<E: de::Error>() -> E {

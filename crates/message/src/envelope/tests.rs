@@ -148,6 +148,7 @@ fn malformed_events_give_distinct_reasons() {
         (r#"{"specversion":"0.3","id":7,"source":"s","type":"t"}"#, "CloudEvents"),
         (r#"{"specversion":1.0,"id":"1","source":"s","type":"t"}"#, "CloudEvents"),
         (r#"{"specversion":"1.0","id":"1","source":"s","type":"t","x":1,"x":2}"#, "twice"),
+        (r#"{"specversion":"1.0","id":"1","source":"s","type":"t","key":null,"key":"x"}"#, "twice"),
         (r#"{"id":7,"id":8}"#, "twice"),
         (r#"{"x":7,"x":8}"#, "twice"),
         (r#"{"specversion":"1.0""#, "early"),

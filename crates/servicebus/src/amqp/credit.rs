@@ -82,7 +82,7 @@ impl ReceiveTask {
 
     /// Begins a get. Raises the service's credit to the requested number, or drains it if it is higher.
     async fn begin(&mut self, at_most: u32, wait: Duration, answer: Option<GetAnswer>) -> Result<(), Fault> {
-        self.since = self.channel.events.link(self.receiver.name()).count;
+        self.since = self.channel.events.link(self.key).count;
         let (credit, early) =
             self.listening.take().map_or_else(Default::default, |present| (present.credit, present.early));
         let here = u32::try_from(early.len()).unwrap_or(u32::MAX);
@@ -107,7 +107,7 @@ impl ReceiveTask {
 
     /// Sets the credit of the service. The client has not counted the credit that drains have ended.
     async fn grant(&mut self, credit: u32) -> Result<(), Fault> {
-        let drained = self.channel.events.link(self.receiver.name()).drained;
+        let drained = self.channel.events.link(self.key).drained;
         self.receiver.set_credit(credit.wrapping_add(drained)).await.map_err(Fault::lost)
     }
 
@@ -237,7 +237,7 @@ impl ReceiveTask {
 
     /// Answers the get when all deliveries before the end of the drain have been received.
     pub(super) async fn finish_if_drained(&mut self) -> Result<(), Fault> {
-        match self.channel.events.link(self.receiver.name()).drained_since(self.since) {
+        match self.channel.events.link(self.key).drained_since(self.since) {
             Some(sent) if self.received >= sent => self.answer().await,
             _ => Ok(()),
         }

@@ -5,6 +5,7 @@
 //! count: it would count them twice, and grant more credit than it allows. So the client does not see what such a flow says of
 //! the link, and the owner of the link adds what the peer is ahead to the credit that it grants.
 
+mod link_stats;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Sleep, sleep};
 
+pub(super) use self::link_stats::LinkKey;
+use self::link_stats::LinkStats;
 use super::super::error::Fault;
 use super::close_detector::CloseDetector;
 use super::nesting::{NO_TYPE, Nesting, payload_start};
@@ -53,39 +56,9 @@ pub(super) struct FrameEvents {
 struct Inner {
     /// The waiters by channel and delivery: the numbers of deliveries count in each channel.
     waiting: HashMap<(u16, u32), oneshot::Sender<Result<(), Fault>>>,
-    links: HashMap<(u16, u32), LinkStats>,
+    links: HashMap<LinkKey, LinkStats>,
     /// The deliveries whose values are nested too deeply, by channel.
     too_deep: HashSet<(u16, u32)>,
-}
-
-/// The numbers of one link, from its attach on.
-#[derive(Debug, Clone, Default)]
-pub(super) struct LinkStats {
-    name: String,
-    /// The number that the peer gave to the channel.
-    pub(super) channel: u16,
-    /// The end of the lock of its session, if the answer to its attach contains one.
-    pub(super) locked_until: Option<SystemTime>,
-    sends: bool,
-    deliveries: u64,
-    /// The peer's delivery count: it grows by one with each delivery, and by unused credit with a drain.
-    pub(super) count: u32,
-    /// The part of the count that drains have added. The client has not counted it.
-    pub(super) drained: u32,
-    /// The delivery count and the deliveries at the end of the last drain.
-    drained_at: Option<(u32, u64)>,
-    /// The number of the delivery under way, and its message as far as it has come.
-    delivery: Option<u32>,
-    message: Nesting,
-}
-
-impl LinkStats {
-    /// Returns how many deliveries the peer had sent when it answered a drain that was asked for since its delivery count was `since`; `None`
-    /// before. A late answer to an earlier drain has that count.
-    pub(super) fn drained_since(&self, since: u32) -> Option<u64> {
-        let (count, deliveries) = self.drained_at?;
-        (count.wrapping_sub(since).cast_signed() > 0).then_some(deliveries)
-    }
 }
 
 impl Default for FrameEvents {
@@ -98,7 +71,12 @@ impl FrameEvents {
     /// Awaits the answer to the settlement of a delivery. Call it before settling.
     pub(super) fn watch(&self, delivery: (u16, u32)) -> Settled {
         let (waiter, answered) = oneshot::channel();
-        lock(&self.inner).waiting.insert(delivery, waiter);
+        let waiting = &mut lock(&self.inner).waiting;
+        // Now and then: those whose callers have stopped waiting for an answer.
+        if waiting.len().is_power_of_two() {
+            waiting.retain(|_, waiter| !waiter.is_closed());
+        }
+        waiting.insert(delivery, waiter);
         answered
     }
 
@@ -109,9 +87,15 @@ impl FrameEvents {
         }
     }
 
+    /// Returns the key of an attached link.
+    pub(super) fn find(&self, name: &str) -> LinkKey {
+        let inner = lock(&self.inner);
+        inner.links.iter().find(|(_, stats)| stats.name == name).map(|(key, _)| *key).unwrap_or_default()
+    }
+
     /// Returns the numbers of an attached link.
-    pub(super) fn link(&self, name: &str) -> LinkStats {
-        lock(&self.inner).links.values().find(|stats| stats.name == name).cloned().unwrap_or_default()
+    pub(super) fn link(&self, key: LinkKey) -> LinkStats {
+        lock(&self.inner).links.get(&key).cloned().unwrap_or_default()
     }
 
     /// Returns, once, whether the values of a delivery are nested too deeply: the client could not decode it for that reason.
@@ -140,7 +124,7 @@ impl FrameEvents {
                 let count = attach.initial_delivery_count.unwrap_or_default();
                 let (name, sends) = (attach.name, attach.role == Role::Sender);
                 let locked_until = attach.properties.as_ref().and_then(end_of_lock);
-                let link = LinkStats { name, channel, locked_until, sends, count, ..LinkStats::default() };
+                let link = LinkStats { name, locked_until, sends, count, ..LinkStats::default() };
                 lock(&self.inner).links.insert((channel, attach.handle.0), link);
             }
             FLOW => return self.flow(channel, serde_amqp::from_slice(body).ok()?),

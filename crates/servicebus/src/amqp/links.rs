@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use fe2o3_amqp::types::messaging::{Data, Message};
 use fe2o3_amqp::types::primitives::Value;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
@@ -23,7 +22,7 @@ use super::receiver::ReceiveLink;
 use super::requests::{Node, Request};
 use super::sender::SendLink;
 use super::session::Accepted;
-use super::transaction::{Coordinator, Replacement};
+use super::transaction::{Coordinators, Turns};
 use jobqueue_storage::Notifier;
 use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
@@ -47,6 +46,8 @@ pub(crate) struct Links {
     live: Cache<Arc<Live>>,
     /// The notifiers of arrivals, by address. They outlive connections.
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
+    /// The turns of transactions.
+    pub(super) turns: Turns,
     /// Queues with pending updates.
     used: std::sync::Mutex<HashSet<String>>,
 }
@@ -70,7 +71,7 @@ pub(crate) struct Live {
     nodes: Cache<Node>,
     senders: Cache<SendLink>,
     receivers: Cache<ReceiveLink>,
-    coordinators: Cache<Coordinator>,
+    pub(super) coordinators: Coordinators,
 }
 
 /// A link from a queue that keeps its connection open.
@@ -115,8 +116,8 @@ impl Links {
         credential: Arc<Credential>,
         runtime: Runtime,
     ) -> Self {
-        let (live, arrivals, used) = Default::default();
-        Self { namespace, trust, credential, runtime, live, arrivals, used }
+        let (live, arrivals, turns, used) = Default::default();
+        Self { namespace, trust, credential, runtime, live, arrivals, turns, used }
     }
 
     /// Returns links of the same kind over a connection of their own.
@@ -180,61 +181,21 @@ impl Links {
         self.attached(queue, attach).await
     }
 
-    /// Sends a copy of a message and makes the request that settles the original, in one transaction, which comes to its end if the caller
-    /// stops waiting: an open one holds the original for minutes.
-    ///
-    /// # Errors
-    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done; after all others neither was.
-    pub(crate) async fn replace(
-        self: &Arc<Self>,
-        queue: &str,
-        copy: Message<Data>,
-        settling: Request,
-    ) -> Result<(), Fault> {
-        let (links, queue) = (Arc::clone(self), queue.to_owned());
-        let replacing = self.runtime.spawn(async move { links.transact(&queue, copy, settling).await });
-        replacing.await.unwrap_or_else(|_| Err(Fault::lost("the runtime ends")))
-    }
-
-    async fn transact(
-        self: &Arc<Self>,
-        queue: &str,
-        copy: Message<Data>,
-        settling: Request,
-    ) -> Result<(), Fault> {
-        let attach = |live: Arc<Live>| async move {
-            let (coordinator, node) = (live.coordinator(queue).await?, live.node(queue).await?);
-            Ok((coordinator, node, live.sender(queue).await?, live))
-        };
-        let attached = self.attached(queue, attach).await;
-        let (coordinator, node, sender, live) = attached.map_err(Fault::unsent)?;
-        let replacement = Replacement { sender, copy, node, settling };
-        match coordinator.declare().await {
-            Ok(transaction) => coordinator.replace(transaction, replacement).await,
-            // The service detaches idle links.
-            Err(_) if coordinator.is_gone() && !live.is_gone() => {
-                let again = live.coordinator(queue).await.map_err(Fault::unsent)?;
-                again.replace(again.declare().await.map_err(Fault::unsent)?, replacement).await
-            }
-            Err(fault) => Err(fault.unsent()),
-        }
-    }
-
     /// Attaches by the present connection. After a refusal tries once more with a new token: the last one may have run out unnoticed, for
-    /// instance while the machine slept.
-    async fn attached<T, A: Future<Output = Result<T, Fault>>>(
+    /// instance while the machine slept. A connection that has no room is followed by another one.
+    pub(super) async fn attached<T, A: Future<Output = Result<T, Fault>>>(
         self: &Arc<Self>,
         queue: &str,
         attach: impl Fn(Arc<Live>) -> A,
     ) -> Result<T, Fault> {
         let live = self.live(queue).await?;
         match attach(Arc::clone(&live)).await {
-            Err(fault) if fault.is_unauthorized() => {
-                live.forget_token(queue);
-                attach(self.live(queue).await?).await
-            }
-            attached => attached,
+            Err(fault) if fault.is_unauthorized() => live.forget_token(queue),
+            // It has all the channels that it can have.
+            Err(fault) if fault.is_full() && live.is_gone() => {}
+            attached => return attached,
         }
+        attach(self.live(queue).await?).await
     }
 
     pub(crate) fn arrivals(&self, queue: &str) -> Arc<Notifier> {
@@ -282,7 +243,7 @@ impl Links {
             nodes: Cache::default(),
             senders: Cache::default(),
             receivers: Cache::default(),
-            coordinators: Cache::default(),
+            coordinators: Coordinators::default(),
         });
         drop(self.runtime.spawn(renew_tokens(Arc::downgrade(&live))));
         Ok(live)
@@ -296,7 +257,7 @@ impl Perishable for Arc<Live> {
 }
 
 impl Live {
-    async fn channel(&self, queue: &str) -> Result<Arc<Channel>, Fault> {
+    pub(super) async fn channel(&self, queue: &str) -> Result<Arc<Channel>, Fault> {
         self.channels.get(queue, self.begin()).await
     }
 
@@ -317,14 +278,9 @@ impl Live {
         self.nodes.get(queue, attaching).await
     }
 
-    async fn sender(&self, queue: &str) -> Result<SendLink, Fault> {
+    pub(super) async fn sender(&self, queue: &str) -> Result<SendLink, Fault> {
         let attaching = async { SendLink::attach(self.channel(queue).await?, queue).await };
         self.senders.get(queue, attaching).await
-    }
-
-    async fn coordinator(&self, queue: &str) -> Result<Coordinator, Fault> {
-        let attaching = async { Coordinator::attach(self.channel(queue).await?).await };
-        self.coordinators.get(queue, attaching).await
     }
 
     /// Sends a token for a queue, unless the last one is still good.

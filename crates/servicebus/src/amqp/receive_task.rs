@@ -20,6 +20,7 @@ use super::super::error::Fault;
 use super::super::place::DEAD_LETTERS;
 use super::channel::Channel;
 use super::credit::{Asked, Getting, Listening};
+use super::frame_inspector::LinkKey;
 use super::nesting::TOO_DEEP;
 use super::receiver::{Command, Taken};
 use super::settlement::{DeadLetterOutcome, Settlement, Unsent, abandoned};
@@ -33,8 +34,7 @@ pub(super) struct ReceiveTask {
     pub(super) receiver: Receiver,
     /// The channel of the link, which lasts as long as the link.
     pub(super) channel: Arc<Channel>,
-    /// The number that the peer gave to the channel.
-    number: u16,
+    pub(super) key: LinkKey,
     flows: watch::Receiver<u64>,
     pub(super) deliveries: HashMap<Uuid, DeliveryInfo>,
     pub(super) asked: VecDeque<Asked>,
@@ -56,7 +56,7 @@ pub(super) struct ReceiveTask {
 impl ReceiveTask {
     pub(super) fn new(receiver: Receiver, channel: Arc<Channel>, arrivals: Arc<Notifier>) -> Self {
         Self {
-            number: channel.events.link(receiver.name()).channel,
+            key: channel.events.find(receiver.name()),
             receiver,
             flows: channel.events.flows(),
             channel,
@@ -143,7 +143,7 @@ impl ReceiveTask {
         for (lock, answer) in completed {
             // Dropping the answer says that the link does not have the delivery.
             let Some(delivery) = self.deliveries.remove(&lock) else { continue };
-            let _ = answer.send(self.channel.events.watch((self.number, delivery.delivery_id())));
+            let _ = answer.send(self.channel.events.watch((self.key.0, delivery.delivery_id())));
             deliveries.push(delivery);
         }
         if deliveries.is_empty() {
@@ -158,7 +158,7 @@ impl ReceiveTask {
             _ => Fault::lost(error),
         };
         for number in numbers {
-            self.channel.events.answer((self.number, number), Err(fault.clone()));
+            self.channel.events.answer((self.key.0, number), Err(fault.clone()));
         }
     }
 
@@ -179,7 +179,7 @@ impl ReceiveTask {
     }
 
     async fn settle(&self, delivery: DeliveryInfo, how: Settlement, answer: Unsent) {
-        let number = (self.number, delivery.delivery_id());
+        let number = (self.key.0, delivery.delivery_id());
         let _ = answer.send(self.channel.events.watch(number));
         let sent = match how {
             Settlement::Complete => self.receiver.accept(delivery).await,
@@ -196,7 +196,7 @@ impl ReceiveTask {
         let delivery = match delivery {
             Ok(delivery) => Some(delivery.into_parts()),
             Err(RecvError::MessageDecode(error)) => {
-                let is_too_deep = self.channel.events.was_too_deep((self.number, error.info.delivery_id()));
+                let is_too_deep = self.channel.events.was_too_deep((self.key.0, error.info.delivery_id()));
                 let reason = if is_too_deep { TOO_DEEP.to_owned() } else { error.source.to_string() };
                 log::warn!(error = %reason, "a message of Service Bus cannot be decoded");
                 // It becomes a dead letter, which other tools can read. One that is there stays until its lock is over.

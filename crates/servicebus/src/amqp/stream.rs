@@ -17,7 +17,7 @@ pub(super) async fn open(namespace: &Namespace, trust: &Trust) -> io::Result<Box
         return network.connect();
     }
     let (host, port) = (namespace.host.as_str(), namespace.amqp_port());
-    let socket = TcpStream::connect((host, port)).await?;
+    let socket = TcpStream::connect((namespace.address(), port)).await?;
     socket.set_nodelay(true)?;
     if !namespace.tls {
         return if namespace.web_socket {
@@ -27,7 +27,7 @@ pub(super) async fn open(namespace: &Namespace, trust: &Trust) -> io::Result<Box
         };
     }
     let config = trust.config().await?;
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let name = ServerName::try_from(namespace.address().to_owned()).map_err(io::Error::other)?;
     let socket = TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
     if namespace.web_socket {
         Ok(Box::new(web_socket::upgrade("wss", host, port, socket).await?))

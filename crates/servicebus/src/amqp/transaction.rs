@@ -1,51 +1,176 @@
 //! Transactions: a message is sent, and another one settled, both or neither.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use fe2o3_amqp::transaction::{
     Controller, ControllerSendError, Transaction, TransactionBase as _, TransactionDischarge as _,
 };
 use fe2o3_amqp::types::messaging::{Data, Message};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::super::error::Fault;
-use super::cache::Perishable;
+use super::cache::Perishable as _;
 use super::channel::{Channel, of_sender};
+use super::links::{Links, Live};
 use super::requests::{Node, Request};
 use super::sender::SendLink;
 use super::values::{REQUEST_TIMEOUT, condition_of};
+use jobqueue_storage::sync::lock;
 
 /// A message that takes the place of another one, and the links for both.
-pub(super) struct Replacement {
-    pub(super) sender: SendLink,
-    pub(super) copy: Message<Data>,
-    pub(super) node: Node,
-    pub(super) settling: Request,
+struct Replacement {
+    sender: SendLink,
+    copy: Message<Data>,
+    node: Node,
+    settling: Request,
 }
 
-/// The link to the coordinator of transactions. Clones use the same link.
-#[derive(Debug, Clone)]
-pub(super) struct Coordinator {
-    controller: Arc<Controller>,
+/// The transactions of a queue that are under way at a time. Each has a coordinator of its own, because a link to one carries one request at
+/// a time: of many that share it, each would wait for the answers to all before it.
+const TRANSACTIONS: usize = 16;
+
+impl Links {
+    /// Sends a copy of a message and makes the request that settles the original, in one transaction, which comes to its end if the caller
+    /// stops waiting: an open one holds the original for minutes. It is not begun if the caller stops waiting before its turn.
+    ///
+    /// # Errors
+    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal that is no rollback; after all others
+    /// neither was.
+    pub(crate) async fn replace(
+        self: &Arc<Self>,
+        queue: &str,
+        copy: Message<Data>,
+        settling: Request,
+    ) -> Result<(), Fault> {
+        let turn = self.turns.of(queue).acquire_owned().await.map_err(Fault::not_sent)?;
+        let (links, queue) = (Arc::clone(self), queue.to_owned());
+        let replacing = self.runtime().spawn(async move {
+            let _turn = turn;
+            links.transact(&queue, copy, settling).await
+        });
+        replacing.await.unwrap_or_else(|_| Err(Fault::lost("the runtime ends")))
+    }
+
+    async fn transact(
+        self: &Arc<Self>,
+        queue: &str,
+        copy: Message<Data>,
+        settling: Request,
+    ) -> Result<(), Fault> {
+        let attach = |live: Arc<Live>| async move {
+            let (node, sender) = (live.node(queue).await?, live.sender(queue).await?);
+            Ok((live.coordinator(queue).await?, node, sender, live))
+        };
+        let attached = self.attached(queue, attach).await;
+        let (coordinator, node, sender, live) = attached.map_err(Fault::unsent)?;
+        let replacement = Replacement { sender, copy, node, settling };
+        let begun = match coordinator.declare().await {
+            Ok(transaction) => Ok(coordinator.replace(transaction, replacement).await),
+            // The service detaches idle links.
+            Err(_) if coordinator.is_gone() && !live.is_gone() => Err(replacement),
+            Err(fault) => Ok(Err(fault.unsent())),
+        };
+        let (coordinator, replaced) = match begun {
+            Ok(replaced) => (coordinator, replaced),
+            Err(replacement) => {
+                // All others were idle for longer.
+                live.coordinators.forget(queue);
+                let another = live.coordinator(queue).await.map_err(Fault::unsent)?;
+                let transaction = another.declare().await.map_err(Fault::unsent)?;
+                let replaced = another.replace(transaction, replacement).await;
+                (another, replaced)
+            }
+        };
+        live.coordinators.keep(queue, coordinator);
+        replaced
+    }
+}
+
+impl Live {
+    /// Returns a coordinator that no other transaction uses.
+    async fn coordinator(&self, queue: &str) -> Result<Coordinator, Fault> {
+        match self.coordinators.take(queue) {
+            Some(coordinator) => Ok(coordinator),
+            None => Coordinator::attach(self.channel(queue).await?).await,
+        }
+    }
+}
+
+/// The turns of transactions, by queue.
+#[derive(Debug, Default)]
+pub(super) struct Turns(Mutex<HashMap<String, Arc<Semaphore>>>);
+
+impl Turns {
+    fn of(&self, queue: &str) -> Arc<Semaphore> {
+        let mut turns = lock(&self.0);
+        let of_queue = turns.entry(queue.to_owned());
+        Arc::clone(of_queue.or_insert_with(|| Arc::new(Semaphore::new(TRANSACTIONS))))
+    }
+}
+
+/// The links to coordinators that no transaction uses at the moment, by queue.
+#[derive(Debug, Default)]
+pub(super) struct Coordinators {
+    free: Mutex<HashMap<String, Vec<Coordinator>>>,
+}
+
+impl Coordinators {
+    /// Takes the one that was used last.
+    fn take(&self, queue: &str) -> Option<Coordinator> {
+        let mut free = lock(&self.free);
+        let of_queue = free.get_mut(queue)?;
+        while let Some(coordinator) = of_queue.pop() {
+            if !coordinator.is_gone() {
+                return Some(coordinator);
+            }
+        }
+        None
+    }
+
+    fn keep(&self, queue: &str, coordinator: Coordinator) {
+        if !coordinator.is_gone() {
+            lock(&self.free).entry(queue.to_owned()).or_default().push(coordinator);
+        }
+    }
+
+    fn forget(&self, queue: &str) {
+        lock(&self.free).remove(queue);
+    }
+}
+
+/// A link to the coordinator of transactions, for one at a time.
+#[derive(Debug)]
+struct Coordinator {
+    controller: Controller,
     channel: Arc<Channel>,
     /// Fires when a request got no answer: the link is of no more use.
     failed: CancellationToken,
 }
 
 impl Coordinator {
-    pub(super) async fn attach(channel: Arc<Channel>) -> Result<Self, Fault> {
+    async fn attach(channel: Arc<Channel>) -> Result<Self, Fault> {
         let attaching = channel.attach(REQUEST_TIMEOUT, |session, name| {
             Box::pin(
                 async move { Controller::attach(session, name).await.map_err(|error| of_sender(&error)) },
             )
         });
-        let controller = Arc::new(attaching.await?);
-        Ok(Self { controller, channel, failed: CancellationToken::new() })
+        Ok(Self {
+            controller: attaching.await.map_err(Fault::of_coordinator)?,
+            channel,
+            failed: CancellationToken::new(),
+        })
     }
 
-    pub(super) async fn declare(&self) -> Result<Transaction<'_>, Fault> {
-        let mut transaction = self.answer(Transaction::declare(&self.controller, None)).await?;
+    fn is_gone(&self) -> bool {
+        self.failed.is_cancelled() || self.channel.dead.is_cancelled()
+    }
+
+    async fn declare(&self) -> Result<Transaction<'_>, Fault> {
+        let declared = self.answer(Transaction::declare(&self.controller, None)).await;
+        let mut transaction = declared.map_err(Fault::of_coordinator)?;
         // A transaction that is dropped would wait for the answer to its rollback, and block the thread.
         transaction.set_rollback_on_drop_trials(0);
         Ok(transaction)
@@ -54,8 +179,9 @@ impl Coordinator {
     /// Sends the copy and settles the original, both or neither.
     ///
     /// # Errors
-    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done; after all others neither was.
-    pub(super) async fn replace(
+    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal that is no rollback; after all others
+    /// neither was.
+    async fn replace(
         &self,
         transaction: Transaction<'_>,
         Replacement { sender, copy, node, settling }: Replacement,
@@ -68,11 +194,8 @@ impl Coordinator {
             let _ = self.answer(transaction.rollback()).await;
             return Err(fault.unsent());
         }
-        self.answer(transaction.commit()).await.map_err(|fault| match fault {
-            // Rolled back: a lost lock, among other reasons. The next try finds out which.
-            Fault::Refused { .. } => Fault::not_sent(fault),
-            other => other,
-        })
+        // A lost lock may be the reason, among others. The next try finds out which.
+        self.answer(transaction.commit()).await.map_err(Fault::of_commit)
     }
 
     async fn answer<T>(
@@ -94,11 +217,5 @@ impl Coordinator {
         };
         self.failed.cancel();
         Err(fault)
-    }
-}
-
-impl Perishable for Coordinator {
-    fn is_gone(&self) -> bool {
-        self.failed.is_cancelled() || self.channel.dead.is_cancelled()
     }
 }

@@ -1,7 +1,7 @@
 //! Gets messages under locks, and peeks at them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
@@ -130,7 +130,7 @@ async fn with_saved_text(
     replaced::count(&queues.beside, queue, content).await?;
     let mut held = Held::of(queue, content, locked_until);
     if Place::of(queue).is_dead_letters {
-        if let Some((text, tag)) = queues.beside.saved(&held).await? {
+        if let Some((text, tag)) = queues.beside.saved(&mut held).await? {
             (held.text, held.saved) = (Arc::new(text), Some(tag));
         }
     } else if content.delivered_here > 0 || queues.saves_texts(queue).await? {
@@ -162,7 +162,8 @@ fn release_later(queues: &ServiceBusQueues, link: OpenLink, lock: Uuid, pause: D
 
 /// Returns messages that are visible. The walk begins at the first message that the last one found active, or where that ended: the service
 /// gives a delayed message another number when its delay is over, so that none before it becomes active. Behind the page with the first one,
-/// it goes on where a walk ended that found too few.
+/// it goes on where a walk ended that found too few. A walk through dead letters begins at the first one: whether a message keeps its number
+/// when it dies is not documented, and then one that died later may precede it.
 pub(super) async fn peek(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -171,10 +172,11 @@ pub(super) async fn peek(
     let failed = |fault: Fault| fault.of_read(Operation::Peek.as_str(), queue);
     limits::check_peek(queue, wanted)?;
     let node = queues.node(queue).await.map_err(failed)?;
-    let (mut from, mut is_seeking) = (node.bookmark.load(Ordering::Relaxed), true);
-    let (mut reached, mut is_partitioned) = (node.reached.load(Ordering::Relaxed), false);
-    let (mut found, mut seen) = (Vec::new(), 0);
     let is_dead = Place::of(queue).is_dead_letters;
+    let recalled = |number: &AtomicI64| if is_dead { 0 } else { number.load(Ordering::Relaxed) };
+    let (mut from, mut is_seeking) = (recalled(&node.bookmark), !is_dead);
+    let (mut reached, mut is_partitioned) = (recalled(&node.reached), false);
+    let (mut found, mut seen) = (Vec::new(), 0);
     while found.len() < wanted as usize && seen < PEEK_REACH {
         let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
         seen += page.len() as u64;
@@ -185,7 +187,7 @@ pub(super) async fn peek(
         from = last.sequence.saturating_add(1);
         is_partitioned |= page.iter().any(|content| is_of_partition(content.sequence));
         if is_seeking && !is_partitioned {
-            let active = page.iter().find(|content| is_dead || content.is_active);
+            let active = page.iter().find(|content| content.is_active);
             is_seeking = active.is_none();
             node.bookmark.store(active.map_or(from, |active| active.sequence), Ordering::Relaxed);
         }
@@ -204,7 +206,7 @@ pub(super) async fn peek(
     if seen >= PEEK_REACH && found.len() < wanted as usize {
         reached = from;
     }
-    if !is_partitioned {
+    if !is_partitioned && !is_dead {
         node.reached.store(reached, Ordering::Relaxed);
     }
     Ok(found)
@@ -216,7 +218,7 @@ async fn peeked(
     queue: &QueueName,
     content: Content,
 ) -> Result<PeekedMessage, StoreError> {
-    let held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
+    let mut held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
     if !Place::of(queue).is_dead_letters {
         let mut delivered = content.delivered;
         // The service does not count the deliveries that end with their session.
@@ -228,7 +230,7 @@ async fn peeked(
         let message = PeekedMessage::new(content.id, content.text, delivered, content.inserted);
         return Ok(message.with_expires(content.expires));
     }
-    let saved = queues.beside.saved(&held).await?;
+    let saved = queues.beside.saved(&mut held).await?;
     let text = saved.map_or(content.text, |(text, _)| text);
     let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
     Ok(letter.with_dead(content.cause))
@@ -275,6 +277,7 @@ impl Held {
             id: content.port_id(is_dead),
             first_id: content.id.clone(),
             sequence: content.first_sequence.filter(|_| is_dead).unwrap_or(content.sequence),
+            letter_sequence: is_dead.then_some(content.sequence),
             letter: content.letter.filter(|_| is_dead),
             body: Arc::clone(&text),
             text,

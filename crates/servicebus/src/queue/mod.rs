@@ -68,7 +68,7 @@ struct Facts {
     lock_length: Option<Duration>,
     /// The time at which that was last asked for.
     length_asked: Option<Instant>,
-    /// True once the service has said that the queue takes part in no transactions.
+    /// True once the service has said that it has no transactions for the queue.
     lacks_transactions: bool,
     /// True if texts are saved for its messages, and when that was asked.
     saves_texts: Option<(bool, Instant)>,

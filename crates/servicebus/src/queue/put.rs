@@ -33,8 +33,7 @@ pub(super) async fn put(
         (message.ttl.and_then(after), after(message.visibility_delay).unwrap_or(inserted));
     let (nonce, is_delayed) = (queues.links.runtime().uuid_v4(), !message.visibility_delay.is_zero());
     let id = nonce.to_string();
-    let of_job = |(source, job): &(_, _)| in_session::id_for(&format!("{source} {job}"));
-    let message_id = message.job.as_ref().map_or_else(|| id.clone(), of_job);
+    let message_id = message.job.as_ref().map_or_else(|| id.clone(), |(source, job)| id_of_job(source, job));
     let group = session_for(queues, queue, message, &message_id).await?;
     let outgoing = Outgoing {
         text: &message.text,
@@ -52,6 +51,12 @@ pub(super) async fn put(
     queues.notify(queue);
     let message = MessageRef { id: MessageId::new(&id), receipt: receipt.write(nonce) };
     Ok(PutOutcome::new(message, inserted, visible).with_expires(expires))
+}
+
+/// Returns the id of the message for a job. A source has no space in it, so that two jobs have two ids.
+fn id_of_job(source: &str, job: &str) -> String {
+    let source = source.replace('%', "%25").replace(' ', "%20");
+    in_session::id_for(&format!("{source} {job}"))
 }
 
 /// Opens what the puts of some messages need that are made at once: those of a group would lose their order if each opened it for itself.

@@ -141,7 +141,9 @@ pub(super) async fn properties(
             now = description.now;
             let count = if is_dead_letters { description.dead_letters } else { description.messages };
             let unknown = || Fault::unreadable("the description of a queue has no counts");
-            count.ok_or_else(unknown).map_err(|fault| fault.of_read(operation, queue))?
+            let count = count.ok_or_else(unknown).map_err(|fault| fault.of_read(operation, queue))?;
+            // The service's counts may be wrong for long, and an empty queue may be deleted, and its payloads.
+            if count == 0 && has_message(queues, queue).await? { 1 } else { count }
         }
         Ok(None) => return Err(StoreError::new(Kind::QueueNotFound, operation, queue)),
         Err(fault) => {
@@ -154,6 +156,13 @@ pub(super) async fn properties(
     };
     let metadata = queues.beside.metadata(queue).await?.unwrap_or_default();
     Ok(QueueProperties::new(metadata, count).at(now))
+}
+
+/// Returns whether a peek shows a message of a queue, in any state.
+async fn has_message(queues: &ServiceBusQueues, queue: &QueueName) -> Result<bool, StoreError> {
+    let failed = |fault: Fault| fault.of_read(Operation::QueueProperties.as_str(), queue);
+    let node = queues.node(queue).await.map_err(failed)?;
+    Ok(!manage::peek(&node, 0, 1).await.map_err(failed)?.is_empty())
 }
 
 #[async_trait]
@@ -204,7 +213,15 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
     // First of all, because a refusal says that there are partitions, of which an empty one may answer a peek.
     match manage::delete_batch(&node, BATCH, now + DAY).await {
         Ok(_) => {}
-        Err(fault) if fault.is_unsupported() => return clear_partitions(queues, queue, &node).await,
+        Err(fault) if fault.is_unsupported() => {
+            if queues.requires_session(queue, Operation::Clear).await? {
+                let error = StoreError::new(Kind::Unsupported, Operation::Clear.as_str(), queue);
+                return Err(error.with_source(fault).with_detail(
+                    "Service Bus does not delete the messages of all sessions at once; delete the queue and create it again",
+                ));
+            }
+            return clear_partitions(queues, queue, &node).await;
+        }
         Err(fault) => return Err(failed(fault)),
     }
     delete_active(&node, now).await.map_err(failed)?;

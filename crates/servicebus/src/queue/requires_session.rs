@@ -49,9 +49,9 @@ impl ServiceBusQueues {
         }
     }
 
-    /// Asks again with the next operation, because the queue may be another one than before. Sessions that are held stay: if that is so,
-    /// their links say it.
+    /// Asks again with the next operation, because the queue may be another one than before, also for transactions. Sessions that are held
+    /// stay: if that is so, their links say it.
     pub(super) fn forget_sessions(&self, queue: &QueueName) {
-        self.facts(queue, |facts| facts.requires_session = None);
+        self.facts(queue, |facts| (facts.requires_session, facts.lacks_transactions) = (None, false));
     }
 }

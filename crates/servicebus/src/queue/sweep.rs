@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use super::super::error::Fault;
 use super::super::held::Held;
-use super::super::texts::{Beside, name_of};
+use super::super::texts::{Beside, named};
 use super::ServiceBusQueues;
 use super::manage::Pages;
 use super::message::is_of_partition;
@@ -25,17 +25,18 @@ pub(super) async fn sweep(
     leftovers: SweepLeftovers,
 ) -> Result<SweptLeftovers, StoreError> {
     let mut swept = SweptLeftovers::default();
-    let container = Beside::blob("x")?.container().clone();
+    let container = named("x")?.container().clone();
     let mut known = BTreeMap::new();
-    for kind in ["texts/", "letters/"] {
+    for kind in ["texts", "letters"] {
+        let folder = queues.beside.folder(kind);
         let mut marker: Option<String> = None;
         loop {
-            let page = match queues.beside.blobs.list_blobs(&container, kind, marker.as_deref()).await {
+            let page = match queues.beside.blobs.list_blobs(&container, &folder, marker.as_deref()).await {
                 Err(error) if error.kind() == Kind::ContainerNotFound => return Ok(swept),
                 page => page?,
             };
             swept.seen += page.blobs.len() as u64;
-            for (queue, blobs) in old_by_queue(page.blobs, leftovers.older_than) {
+            for (queue, blobs) in old_by_queue(page.blobs, &folder, leftovers.older_than) {
                 let used = match known.entry(queue) {
                     Entry::Vacant(entry) => {
                         let used = in_use(queues, entry.key()).await?;
@@ -66,11 +67,13 @@ pub(super) async fn sweep(
 
 fn old_by_queue(
     blobs: Vec<(String, BlobProperties)>,
+    folder: &str,
     older_than: SystemTime,
 ) -> BTreeMap<QueueName, Vec<(String, u64)>> {
     let mut old = BTreeMap::<_, Vec<_>>::new();
     for (name, properties) in blobs.into_iter().filter(|(_, properties)| properties.modified < older_than) {
-        if let Some(queue) = name.split('/').nth(1).and_then(|queue| QueueName::new(queue).ok()) {
+        let of_queue = name.strip_prefix(folder).and_then(|rest| rest.split('/').next());
+        if let Some(queue) = of_queue.and_then(|queue| QueueName::new(queue).ok()) {
             old.entry(queue).or_default().push((name, properties.length));
         }
     }
@@ -95,7 +98,7 @@ async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<H
         loop {
             tries -= 1;
             let read = match queues.node(&queue).await {
-                Ok(node) => read_in_use(Pages::of(node), &queue, &mut used).await,
+                Ok(node) => read_in_use(&queues.beside, Pages::of(node), &queue, &mut used).await,
                 Err(fault) if fault.is_missing_entity() => break,
                 Err(fault) => Err(fault),
             };
@@ -120,14 +123,21 @@ fn is_any_of_partition<'n>(names: impl IntoIterator<Item = &'n String>) -> bool 
 }
 
 /// Adds the blobs that the messages of a queue may need; false if a message cannot be decoded.
-async fn read_in_use(mut pages: Pages, queue: &QueueName, used: &mut HashSet<String>) -> Result<bool, Fault> {
+async fn read_in_use(
+    beside: &Beside,
+    mut pages: Pages,
+    queue: &QueueName,
+    used: &mut HashSet<String>,
+) -> Result<bool, Fault> {
     loop {
         let page = pages.next().await?;
         if page.is_empty() || page.iter().any(|content| !content.is_whole) {
             return Ok(page.is_empty());
         }
-        let names = page.iter().map(|content| name_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH)));
-        used.extend(names.flatten().map(|name| name.name().to_owned()));
+        for content in &page {
+            let names = beside.names_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH));
+            used.extend(names.map(|name| name.name().to_owned()));
+        }
     }
 }
 
@@ -139,7 +149,7 @@ async fn remove(
     swept: &mut SweptLeftovers,
 ) -> Result<(), StoreError> {
     if !is_dry
-        && let Err(error) = queues.beside.blobs.delete_blob(&Beside::blob(name)?, None).await
+        && let Err(error) = queues.beside.blobs.delete_blob(&named(name)?, None).await
         && error.kind() != Kind::BlobNotFound
     {
         log::debug!(%error, "the text of a deleted message was not removed");

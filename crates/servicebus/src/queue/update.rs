@@ -191,9 +191,10 @@ impl Lock<'_> {
         if !is_of_partition(self.held.sequence) && !self.queues.facts(queue, |facts| facts.lacks_transactions)
         {
             match self.replace_at_once(copy()).await {
-                Err(error) if error.is_unsupported() => {
+                Err(error) if error.lacks_transactions() || error.is_unsupported() => {
                     log::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
-                    self.queues.facts(queue, |facts| facts.lacks_transactions = true);
+                    // Another refusal is about this message alone.
+                    self.queues.facts(queue, |facts| facts.lacks_transactions = error.lacks_transactions());
                 }
                 replaced => {
                     replaced.map_err(failed)?;

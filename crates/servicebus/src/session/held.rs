@@ -34,6 +34,23 @@ pub(super) enum MessageOutcome {
     GivenBack { until: Option<SystemTime> },
 }
 
+/// The end of a lock.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    /// By the service's clock.
+    until: SystemTime,
+    /// By the monotonic clock of this process.
+    at: Instant,
+}
+
+impl End {
+    /// Moves the end, unless the answer to a later renewal has come before.
+    fn renew(&mut self, until: SystemTime) {
+        let later = until.duration_since(self.until).unwrap_or_default();
+        *self = Self { until: self.until + later, at: self.at + later };
+    }
+}
+
 /// A session that this process holds. The message that is out refers to it.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -41,8 +58,7 @@ pub(crate) struct Session {
     pub(super) link: ReceiveLink,
     live: Arc<Live>,
     queue: String,
-    /// The end of the lock by the service's clock, and by the monotonic one of this process.
-    ends: Mutex<(SystemTime, Instant)>,
+    ends: Mutex<End>,
     outcomes: mpsc::UnboundedSender<MessageOutcome>,
     number: u64,
     /// The lock of a message whose settlement the service was too busy for: the link has given the delivery up.
@@ -72,7 +88,7 @@ impl Session {
         let until = locked_until.unwrap_or(now + USUAL_LOCK);
         // To a clock that is behind it seems longer than a lock lasts; what renewals add is exact.
         let left = until.duration_since(now).unwrap_or_default().min(lock(&shared.state).longest_lock);
-        let ends = Mutex::new((until, Instant::now() + left));
+        let ends = Mutex::new(End { until, at: Instant::now() + left });
         let (queue, lost) = (shared.queue.clone(), CancellationToken::new());
         let shared = Arc::downgrade(shared);
         let refused = Mutex::default();
@@ -99,12 +115,12 @@ impl Session {
 
     /// Returns the end of the session's lock, by the service's clock.
     pub(crate) fn locked_until(&self) -> SystemTime {
-        lock(&self.ends).0
+        lock(&self.ends).until
     }
 
     /// Returns the end of the session's lock by the monotonic clock, so that a step of the wall clock does not move it.
     pub(super) fn ends(&self) -> Instant {
-        lock(&self.ends).1
+        lock(&self.ends).at
     }
 
     pub(crate) fn left(&self) -> Duration {
@@ -164,9 +180,7 @@ impl Session {
             return Err(Fault::unreadable("the answer lacks the end of the session's lock"));
         };
         let until = instant(until.milliseconds());
-        let mut ends = lock(&self.ends);
-        let later = until.duration_since(ends.0).unwrap_or_default();
-        *ends = (until, ends.1 + later);
+        lock(&self.ends).renew(until);
         Ok(until)
     }
 
@@ -273,5 +287,21 @@ fn lost() -> Fault {
     Fault::Refused {
         condition: "com.microsoft:session-lock-lost".to_owned(),
         description: "the link that held the session has ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Each such pair left the session held for longer here than at the service.
+    #[tokio::test(start_paused = true)]
+    async fn answers_to_renewals_that_cross_do_not_lengthen_a_lock() {
+        let (until, at) = (SystemTime::UNIX_EPOCH, Instant::now());
+        let mut end = End { until, at };
+        for seconds in [30, 20, 40] {
+            end.renew(until + Duration::from_secs(seconds));
+        }
+        assert_eq!((end.until, end.at), (until + Duration::from_secs(40), at + Duration::from_secs(40)));
     }
 }

@@ -34,6 +34,7 @@ const DEFAULTS = {
     channelMax: 4999,
     locksEndWithLinks: false,
     countsDroppedLocks: true,
+    keepsNumbers: false,
     sessionSearch: 0,
     virtualTime: false,
 };

@@ -5,7 +5,7 @@ const { ServiceError, badRequest, serverBusy } = require('./errors.js');
 const { strike, STRIKES } = require('./amqp/strikes.js');
 
 const JOURNAL = 2000;
-const ACTIONS = ['drop', 'delay', 'hold', 'busy', 'error', 'starve', 'garble', ...STRIKES];
+const ACTIONS = ['drop', 'delay', 'hold', 'busy', 'error', 'starve', 'garble', 'miscount', ...STRIKES];
 
 class Faults {
     constructor() {
@@ -112,7 +112,7 @@ class Fault {
 
     spoil(call, perform) {
         const { action, fields } = this;
-        if (action === 'starve' || action === 'garble') {
+        if (['starve', 'garble', 'miscount'].includes(action)) {
             call[action]?.(fields);
             perform()();
             return;

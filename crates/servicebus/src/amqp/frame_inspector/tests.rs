@@ -97,7 +97,7 @@ fn a_client_does_not_see_the_count_of_a_peer_that_sends() {
 fn only_the_answer_to_a_drain_ends_it() {
     let events = attached(Role::Sender);
     let numbers = || {
-        let link = events.link("link");
+        let link = events.link(events.find("link"));
         (link.drained_since(0), (link.count, link.drained))
     };
     let _ = events.frame(1, FLOW, &serde_amqp::to_vec(&flow()).unwrap());
@@ -130,6 +130,14 @@ fn a_range_of_settlements_costs_no_more_than_those_that_are_awaited() {
     };
     assert_eq!(events.frame(1, DISPOSITION, &serde_amqp::to_vec(&disposition).unwrap()), None);
     assert!(matches!(answered.try_recv(), Ok(Ok(()))));
+}
+
+// They stayed until the number of their channel was used again.
+#[test]
+fn settlements_whose_callers_have_gone_are_forgotten() {
+    let events = FrameEvents::default();
+    let last = (0..1_000).map(|delivery| events.watch((1, delivery))).last();
+    assert!(lock(&events.inner).waiting.len() < 3, "{last:?}");
 }
 
 fn transfer(delivery: Option<u32>, more: bool, payload: &[u8]) -> Vec<u8> {
@@ -166,6 +174,6 @@ fn a_message_whose_values_are_nested_too_deeply_is_spoilt_wherever_its_frames_en
         assert_eq!(take(&transfer(Some(7), false, good)), None, "{end}");
         let too_deep = [5, 6, 6, 7].map(|delivery| events.was_too_deep((1, delivery)));
         assert_eq!(too_deep, [false, true, false, false], "{end}");
-        assert_eq!(events.link("link").count, 3);
+        assert_eq!(events.link(events.find("link")).count, 3);
     }
 }

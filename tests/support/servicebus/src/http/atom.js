@@ -77,6 +77,9 @@ function namespace({ name, sku, created }, base) {
     );
 }
 
+/** Returns a document whose counts of messages are all 0. */
+const miscounted = (xml) => xml.replace(/(<(?:d2p1:)?\w*MessageCount>)\d+/g, (_, start) => `${start}0`);
+
 const error = (status, detail) => `<Error>${element('Code', status)}${element('Detail', detail)}</Error>`;
 
-module.exports = { entry, error, feed, namespace, read };
+module.exports = { entry, error, feed, miscounted, namespace, read };

@@ -30,9 +30,11 @@ class Management {
             const connection = { socket: request.socket, close: () => request.socket.destroy() };
             const link = { connection, session: connection, close: connection.close };
             const call = { operation, group: 'http', entity: path, link, refuse };
+            let show = (xml) => xml;
+            call.miscount = () => (show = atom.miscounted);
             this.faults.run(call, () => {
                 this.authorize(request);
-                const xml = this.route(request, path, url, body);
+                const xml = show(this.route(request, path, url, body));
                 return () => reply(request.method === 'PUT' && !request.headers['if-match'] ? 201 : 200, xml);
             });
         } catch (error) {

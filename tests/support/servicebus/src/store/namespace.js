@@ -7,10 +7,11 @@ const DEAD_LETTERS = '/$deadletterqueue';
 
 /** All queues by name. Names are not case-sensitive. */
 class Namespace {
-    constructor(clock, { autoCreate = false, sku } = {}) {
+    constructor(clock, { autoCreate = false, sku, keepsNumbers = false } = {}) {
         this.clock = clock;
         this.autoCreate = autoCreate;
         this.isBasic = sku === 'Basic';
+        this.keepsNumbers = keepsNumbers;
         this.queues = new Map();
     }
 
@@ -41,8 +42,9 @@ class Namespace {
         if (this.isBasic && (wanted.RequiresSession || wanted.RequiresDuplicateDetection)) {
             throw notAllowed('SubCode=40000. The Basic tier has neither sessions nor duplicate detection.');
         }
-        const deadLetters = new Queue(`${name}/$DeadLetterQueue`, { ...wanted, ...OF_DEAD_LETTERS }, this.clock);
-        const queue = new Queue(name, wanted, this.clock, deadLetters);
+        const { clock, keepsNumbers } = this;
+        const deadLetters = new Queue(`${name}/$DeadLetterQueue`, { ...wanted, ...OF_DEAD_LETTERS }, { clock });
+        const queue = new Queue(name, wanted, { clock, deadLetters, keepsNumbers });
         this.queues.set(key, queue);
         return queue;
     }

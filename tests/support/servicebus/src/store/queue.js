@@ -18,11 +18,8 @@ const PARTITION = 2 ** 48;
 
 /** A queue, or the dead-letter sub-queue of one. */
 class Queue {
-    constructor(name, settings, clock, deadLetters) {
-        this.name = name;
-        this.settings = settings;
-        this.clock = clock;
-        this.deadLetters = deadLetters;
+    constructor(name, settings, { clock, deadLetters, keepsNumbers = false }) {
+        Object.assign(this, { name, settings, clock, deadLetters, keepsNumbers });
         this.created = clock.now();
         this.messages = new Map();
         this.lastSequence = 0;
@@ -90,7 +87,8 @@ class Queue {
         if (this.clock.now() < stored.at) return;
         // It is appended to the queue as if it came now, under another number.
         this.messages.delete(stored.sequence);
-        stored.sequence = stored.originalSequence = this.nextSequence();
+        stored.sequence = this.nextSequence();
+        if (!this.keepsNumbers) stored.originalSequence = stored.sequence;
         this.messages.set(stored.sequence, stored);
         stored.enqueued = stored.at;
         this.activate(stored);
@@ -140,7 +138,8 @@ class Queue {
     bury(stored, reason, description) {
         this.remove(stored);
         const target = this.deadLetters ?? this;
-        const copy = new StoredMessage(stored.message, target.nextSequence(), stored.enqueued);
+        const sequence = this.keepsNumbers ? stored.sequence : target.nextSequence();
+        const copy = new StoredMessage(stored.message, sequence, stored.enqueued);
         copy.deliveries = stored.deliveries;
         copy.originalSequence = stored.originalSequence;
         copy.added = new Map(stored.added);
@@ -166,7 +165,7 @@ class Queue {
     browse(from, count, sessionId) {
         const found = [];
         const partition = (stored) => Math.floor(stored.sequence / PARTITION);
-        const all = [...this.messages.values()];
+        const all = [...this.messages.values()].sort((one, other) => one.sequence - other.sequence);
         const last = Math.max(...all.map(partition));
         for (const stored of all) {
             if (found.length >= count) break;
