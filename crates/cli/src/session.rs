@@ -30,7 +30,8 @@ pub(crate) enum Need {
 pub(crate) struct Session {
     /// The operator's view. With [`Need::Create`] its storage is an empty one in memory.
     pub(crate) admin: Admin,
-    storage: String,
+    /// Its connection string.
+    pub(crate) storage: String,
     /// The name of a production context: changes are to be confirmed.
     pub(crate) production: Option<String>,
     /// The path of the SQLite file, if the storage is one.

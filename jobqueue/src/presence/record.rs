@@ -89,11 +89,6 @@ impl ListeningQueue {
     pub fn takes(&self, kind: &str) -> bool {
         self.kinds.iter().any(|known| known == kind || known == "*")
     }
-
-    /// Returns whether the worker has a handler for a kind, or a relay, which takes all.
-    pub fn takes(&self, kind: &str) -> bool {
-        self.kinds.iter().any(|known| known == kind || known == "*")
-    }
 }
 
 impl KindLimits {

@@ -154,7 +154,7 @@ impl Context {
     /// If the future is dropped, the transaction may contain the record: roll it back.
     pub async fn once_in_postgres(
         &self,
-        transaction: impl OpenTransaction,
+        mut transaction: impl OpenTransaction,
         key: &str,
     ) -> Result<bool, Error> {
         let core = &self.leased_job().core;

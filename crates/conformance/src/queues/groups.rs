@@ -104,7 +104,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
 
     /// After a list of deletions each group goes on.
     async fn go_on_after_deletions_together(subject) {
-        let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+        let queue = two_of_a_group(subject, |first| first).await?;
         let first = next_is(&queue, "first").await?;
         for deleted in queue.store.delete_all(&queue.name, vec![first], ExpiredReceipt::Refuse).await {
             deleted?;
@@ -115,7 +115,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
     /// The deletion of the first of a group notifies those that wait for its next.
     async fn notify_of_the_next(subject) {
         for in_a_list in [false, true] {
-            let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+            let queue = two_of_a_group(subject, |first| first).await?;
             let Some(mut subscription) = queue.store.subscribe(&queue.name) else { return Ok(()) };
             let first = next_is(&queue, "first").await?;
             drain(&mut subscription).await;
@@ -134,7 +134,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
             two_of_a_group(subject, |first| first).await?,
             two_of_a_group(subject, |first| first).await?,
         ];
-        for queue in queues.iter().flatten() {
+        for queue in &queues {
             next_is(queue, "first").await?;
         }
     }
@@ -144,7 +144,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         if subject.deviates(Deviation::PutReceiptCancelsDelayOnly) {
             return Ok(());
         }
-        let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+        let queue = two_of_a_group(subject, |first| first).await?;
         let grouped = |text: &str| PutMessage::new(text).with_group("group".to_owned());
         let third = queue.put_with(grouped("third")).await?.message;
         queue.put_with(grouped("fourth")).await?;
@@ -158,7 +158,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
     /// While messages are put into a group, those before them are received one by one, in their order, and none is lost.
     async fn go_on_while_others_are_put(subject) {
         const COUNT: usize = 30;
-        let Some(queue) = two_of_a_group(subject, |first| first).await? else { return Ok(()) };
+        let queue = two_of_a_group(subject, |first| first).await?;
         let put = async {
             for number in 0..COUNT {
                 let message = PutMessage::new(number.to_string()).with_group("group".to_owned());
