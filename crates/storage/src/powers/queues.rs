@@ -130,7 +130,8 @@ pub trait NativeDeadLetters: fmt::Debug + Send + Sync + 'static {
 ///
 /// # Contract
 /// A subscription wakes when a message may have become visible in the queue, or may become so earlier than was known: this
-/// or another process has put it, with or without a delay, or an update has shortened its lease. It may wake without cause.
+/// or another process has put it, with or without a delay, an update has shortened its lease, or the message before it in its group was deleted.
+/// It may wake without cause.
 /// A get that is requested after the wake finds the message; a peek or a count may come before the message is committed.
 /// It never wakes when a delay runs out: [`Received::next_visible_in`](crate::Received::next_visible_in) gives that
 /// time. Without this power workers poll.
