@@ -30,6 +30,7 @@ mod permissions;
 mod push;
 mod put_backs;
 mod python;
+mod session_crashes;
 mod session_groups;
 mod session_jobs;
 mod session_losses;

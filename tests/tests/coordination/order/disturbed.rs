@@ -1,8 +1,7 @@
 //! Order by a log under disturbance: repeated sends, cancellations in doubt, outages, open circuits and pauses.
 
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -18,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::order::logged;
 
-const SECOND: Duration = Duration::from_secs(1);
-const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unavailable);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unavailable);
 
 /// The `number`-th job of its key.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
@@ -30,46 +29,46 @@ const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unavailable);
     lease = "30s",
     backoff(base = "1s", max = "5s")
 )]
-struct Step {
+pub(super) struct Step {
     #[message(key)]
-    of: String,
-    number: u32,
+    pub(super) of: String,
+    pub(super) number: u32,
 }
 
-fn step(of: impl Into<String>, number: u32) -> Step {
+pub(super) fn step(of: impl Into<String>, number: u32) -> Step {
     Step { of: of.into(), number }
 }
 
-async fn steps(storage: &Storage) -> Queue<Step> {
+pub(super) async fn steps(storage: &Storage) -> Queue<Step> {
     storage.queue::<Step>().await.unwrap()
 }
 
 /// Notes with the seconds since the start.
 #[derive(Clone, Debug)]
-struct Trail {
+pub(super) struct Trail {
     began: Instant,
     notes: Arc<Mutex<Vec<(f64, String)>>>,
 }
 
 impl Trail {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { began: Instant::now(), notes: Arc::default() }
     }
 
-    fn note(&self, what: impl Into<String>) {
+    pub(super) fn note(&self, what: impl Into<String>) {
         self.notes.lock().unwrap().push((self.began.elapsed().as_secs_f64(), what.into()));
     }
 
     /// Returns the time of the first note with this text.
     #[track_caller]
-    fn at(&self, what: &str) -> f64 {
+    pub(super) fn at(&self, what: &str) -> f64 {
         let notes = self.notes.lock().unwrap();
         let found = notes.iter().find(|(_, note)| note == what);
         found.unwrap_or_else(|| panic!("{what} is missing in {notes:?}")).0
     }
 
     /// Returns the most handlers that ran at the same time.
-    fn most(&self) -> i32 {
+    pub(super) fn most(&self) -> i32 {
         let (mut now, mut most) = (0, 0);
         for (_, note) in &*self.notes.lock().unwrap() {
             now += i32::from(note.starts_with("begin")) - i32::from(note.starts_with("end"));
@@ -80,7 +79,7 @@ impl Trail {
 }
 
 /// A worker whose jobs number 0 last long, and the notes of it.
-fn long_first(
+pub(super) fn long_first(
     seconds: u32,
     trail: &Trail,
 ) -> impl Fn(Step) -> BoxFuture<'static, Result<(), JobError>> + Clone + Send + Sync + 'static {
@@ -267,45 +266,6 @@ async fn probe_of_a_circuit_is_no_job_that_waits_for_its_turn() {
     assert!(waited < 30.0, "a job without order waited {waited:.0} s for a circuit with a pause of 1 s");
 }
 
-#[tokio::test(start_paused = true)]
-async fn queue_in_order_goes_on_soon_after_an_outage() {
-    let storage = logged();
-    let queue = steps(&storage).await;
-    let trail = Trail::new();
-    let down = Arc::new(AtomicBool::new(true));
-    let (log, is_down) = (trail.clone(), Arc::clone(&down));
-    let handler = move |step: Step| {
-        let (log, down) = (log.clone(), is_down.load(Ordering::SeqCst));
-        async move {
-            if down {
-                return Err(JobError::retry("the database is down"));
-            }
-            log.note(format!("done {}", step.of));
-            Ok(())
-        }
-    };
-    let events = trail.clone();
-    let listen = move |event: &Event| match event {
-        Event::CircuitOpened { retry_in, .. } => events.note(format!("opened for {retry_in:?}")),
-        Event::CircuitClosed { .. } => events.note("closed"),
-        _ => {}
-    };
-    let worker = worker(&storage).handle(handler).on_event(listen).build().unwrap();
-    let running = tokio::spawn(worker.run_until(after(1_200)));
-    for number in 0..30 {
-        for key in 0..6 {
-            queue.send(&step(key.to_string(), number)).in_order().await.unwrap();
-        }
-        sleep(SECOND).await;
-    }
-    down.store(false, Ordering::SeqCst);
-    trail.note("the database is back");
-    queue.send(&step("x", 0)).await.unwrap();
-    let _ = running.await.unwrap().unwrap();
-    let waited = trail.at("done x") - trail.at("the database is back");
-    assert!(waited < 60.0, "a job without order waited {waited:.0} s after the outage");
-}
-
 /// Azure does.
 #[tokio::test(start_paused = true)]
 async fn cancellation_in_doubt_skips_no_job_that_runs() {
@@ -383,108 +343,6 @@ async fn paused_queue_starts_no_job_that_waits_for_its_turn() {
     let _ = report.unwrap();
     let begun = trail.notes.lock().unwrap().len();
     assert!(begun <= 45, "{begun} jobs began on a queue that was paused after 5 s");
-}
-
-#[tokio::test(start_paused = true)]
-async fn job_put_back_during_an_outage_of_blobs_keeps_its_position() {
-    let storage = logged();
-    let faulty = Faulty::new(&storage);
-    let queue = steps(&faulty.storage()).await;
-    let trail = Trail::new();
-    let (log, blobs) = (trail.clone(), faulty.clone());
-    let handler = move |step: Step, info: JobInfo| {
-        let (log, blobs) = (log.clone(), blobs.clone());
-        async move {
-            log.note(format!("begin {} attempt {}", step.number, info.attempt));
-            if step.number == 0 && info.attempt == 1 {
-                blobs.plan_always(Operation::PutBlob, REFUSED);
-                return Err(JobError::retry_after(SECOND * 3_600, "later"));
-            }
-            Ok(())
-        }
-    };
-    queue.send(&step("a", 0)).in_order().await.unwrap();
-    queue.send(&step("a", 1)).in_order().await.unwrap();
-    let built = worker(&faulty.storage()).handle(handler).build().unwrap();
-    let running = tokio::spawn(built.run_until(after(9_000)));
-    sleep(SECOND * 60).await;
-    faulty.heal();
-    let _ = running.await.unwrap().unwrap();
-    let (first, second) = (trail.at("begin 0 attempt 2"), trail.at("begin 1 attempt 1"));
-    assert!(second >= first, "1 begins at {second:.0} s, 0 comes back at {first:.0} s");
-}
-
-/// Notes its end, also if the handler is dropped.
-struct Ends(Trail, u32);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.note(format!("end {}", self.1));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn job_whose_turn_cannot_be_renewed_ends_before_the_next_of_its_key_begins() {
-    let storage = logged();
-    let faulty = Faulty::new(&storage);
-    let queue = steps(&storage).await;
-    let trail = Trail::new();
-    let log = trail.clone();
-    let handler = move |step: Step| {
-        let log = log.clone();
-        async move {
-            log.note(format!("begin {}", step.number));
-            let _ends = Ends(log, step.number);
-            sleep(SECOND * if step.number == 0 { 900 } else { 1 }).await;
-            Ok::<_, JobError>(())
-        }
-    };
-    let lost = trail.clone();
-    let listen = move |event: &Event| {
-        if let Event::LeaseLost { .. } = event {
-            lost.note("lost");
-        }
-    };
-    let first = worker(&faulty.storage()).concurrency(1).handle(handler.clone()).on_event(listen);
-    let first = tokio::spawn(first.build().unwrap().run_until(after(3_000)));
-    queue.send(&step("a", 0)).in_order().await.unwrap();
-    sleep(SECOND * 5).await;
-    let begun = trail.at("begin 0");
-    // Its worker reaches the queues, not the blobs; that of the next job reaches both.
-    faulty.plan_always(Operation::PutBlob, REFUSED);
-    faulty.plan_always(Operation::GetBlob, REFUSED);
-    queue.send(&step("a", 1)).in_order().await.unwrap();
-    let second = worker(&storage).concurrency(1).handle(handler).build().unwrap();
-    let heal = async {
-        sleep(SECOND * 850).await;
-        faulty.heal();
-    };
-    let (second, ()) = tokio::join!(second.run_until(after(3_000)), heal);
-    let _ = second.unwrap();
-    let _ = first.await.unwrap().unwrap();
-    let told = trail.at("lost") - begun;
-    assert!((300.0..420.0).contains(&told), "the handler ran for {told:.0} s without its turn");
-    assert_eq!(trail.most(), 1, "one of the key at a time");
-    assert!(trail.at("begin 1") > trail.at("end 0"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn long_job_keeps_its_turn_over_a_short_outage_of_blobs() {
-    let storage = logged();
-    let faulty = Faulty::new(&storage);
-    let queue = steps(&storage).await;
-    let trail = Trail::new();
-    let built = worker(&faulty.storage()).handle(long_first(1_800, &trail)).build().unwrap();
-    let running = tokio::spawn(built.run_until(after(2_400)));
-    queue.send(&step("a", 0)).in_order().await.unwrap();
-    queue.send(&step("a", 1)).in_order().await.unwrap();
-    sleep(SECOND * 5).await;
-    faulty.plan_always(Operation::PutBlob, REFUSED);
-    sleep(SECOND * 240).await;
-    faulty.heal();
-    let report = running.await.unwrap().unwrap();
-    assert_eq!((report.completed, report.lease_lost), (2, 0));
-    assert!(trail.at("begin 1") > trail.at("end 0"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ mod outages;
 mod pages;
 mod processes;
 mod records;
+mod short_outages;
 mod storages;
 mod stress;
 

@@ -8,6 +8,7 @@ mod cancel_many;
 mod cancel_notices;
 mod clocks;
 mod coordination;
+mod crowds;
 mod dead_letters;
 mod explain;
 mod history;

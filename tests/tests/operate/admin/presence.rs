@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
 use jobqueue::settings::SettingOverrides;
-use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, PutMessage, StoreErrorKind};
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Context, JobError, Runtime, Storage, WorkerBuilder};
 use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, JobPlace, JobReference, PauseOptions};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -23,7 +23,7 @@ pub fn present(storage: &Storage) -> WorkerBuilder {
     worker(storage).presence(EVERY).name("the worker")
 }
 
-async fn send(storage: &Storage, names: &[&str]) {
+pub(super) async fn send(storage: &Storage, names: &[&str]) {
     let queue = storage.queue::<Task>().await.unwrap();
     for name in names {
         let _ = queue.send(&task(*name)).id(*name).await.unwrap();
@@ -346,87 +346,6 @@ async fn run_of_a_dead_worker_is_shown_for_the_length_of_its_own_lease() {
     }
     sleep(Duration::from_secs(330)).await;
     assert_eq!(admin.explain(&job).await.unwrap().place, JobPlace::Waiting);
-}
-
-/// Leaves the record of a worker that writes no other: it is killed.
-async fn leave_record(storage: &Storage, number: usize) {
-    let container = ContainerName::new("jobqueue-workers").unwrap();
-    let record = serde_json::json!({"id": format!("gone-{number}"), "name": "w", "host": "h", "pid": 1, "version": "0",
-        "started": "2026-01-01T00:00:00Z", "written": "2026-01-01T00:00:00Z", "interval_seconds": 15.0,
-        "queues": [{"name": "tasks", "kinds": ["task"]}], "slots": 1, "draining": false, "running": [], "running_total": 0,
-        "counters": []});
-    let name = BlobName::new(container, format!("gone-{number}")).unwrap();
-    storage.blobs().put_blob(&name, record.to_string().into(), PutBlob::new()).await.unwrap();
-}
-
-// D11
-#[tokio::test(start_paused = true)]
-async fn thousands_of_dead_workers_do_not_hold_up_a_look_at_those_alive() {
-    let faulty = Faulty::new(&in_memory());
-    let storage = faulty.storage();
-    storage.queue::<Task>().await.unwrap();
-    let container = ContainerName::new("jobqueue-workers").unwrap();
-    storage.blobs().create_container(&container).await.unwrap();
-    for number in 0..5_000 {
-        leave_record(&storage, number).await;
-    }
-    after(4 * 3_600).await;
-    let handler = async |_: Task| Ok::<_, JobError>(());
-    let running = present(&storage).handle(handler).build().unwrap().run_until(after(60));
-    let looking = async {
-        after(20).await;
-        faulty.plan_always(Operation::GetBlob, Fault::DelayBefore(Duration::from_millis(5)));
-        let (reads, began) = (faulty.calls_of(Operation::GetBlob), tokio::time::Instant::now());
-        let workers = operator(&storage).all_workers().await.unwrap();
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-        assert!(faulty.calls_of(Operation::GetBlob) - reads <= 200);
-        let present: Vec<_> = workers.iter().filter(|worker| !worker.stale).collect();
-        assert_eq!(present.len(), 1);
-        let report = operator(&storage).cancel(&JobReference::new("tasks", "1")).await.unwrap();
-        assert_eq!(report.workers, 1);
-    };
-    let _ = tokio::join!(running, looking);
-}
-
-// audit 8, P2
-#[tokio::test(start_paused = true)]
-async fn each_of_thousands_of_workers_is_notified_of_a_cancellation() {
-    let storage = in_memory();
-    storage.queue::<Task>().await.unwrap();
-    let container = ContainerName::new("jobqueue-workers").unwrap();
-    storage.blobs().create_container(&container).await.unwrap();
-    for number in 0..2_200 {
-        leave_record(&storage, number).await;
-    }
-    let report = operator(&storage).cancel(&JobReference::new("tasks", "1")).await.unwrap();
-    assert_eq!(report.workers, 2_200);
-}
-
-/// A producer may write any kind. Each of these is too long to be kept, and there are many.
-#[tokio::test(start_paused = true)]
-async fn long_kinds_hide_no_worker_and_stop_no_cancellation() {
-    let storage = in_memory();
-    send(&storage, &["first"]).await;
-    let queue = "tasks".parse().unwrap();
-    for number in 0..150 {
-        let kind = format!("{number}{}", "x".repeat(60_000));
-        let event = serde_json::json!({"specversion": "1.0", "id": number.to_string(), "source": "/other", "type": kind, "data": {}});
-        let _ = storage.queues().put(&queue, PutMessage::new(event.to_string())).await.unwrap();
-    }
-    let tasks = storage.queue::<Task>().await.unwrap();
-    let _ = tasks.send(&task("late")).id("late").delay(Duration::from_secs(90)).await.unwrap();
-    let handler = async |_: Task| Ok::<_, JobError>(());
-    let running = present(&storage).handle(handler).build().unwrap().run_until(after(200));
-    let watching = async {
-        sleep(Duration::from_secs(61)).await;
-        let admin = operator(&storage);
-        let [worker] = &admin.workers().await.unwrap()[..] else { panic!("the worker is shown as gone") };
-        let kinds = worker.record.counters.iter().map(|counters| counters.kind.len());
-        assert_eq!((kinds.clone().count() > 100, kinds.max()), (true, Some(1_024)));
-        let _ = admin.cancel(&JobReference::new("tasks", "late")).await.unwrap();
-    };
-    let (report, ()) = tokio::join!(running, watching);
-    assert_eq!(report.unwrap().completed, 1, "the cancelled job ran");
 }
 
 /// A worker that may neither write blobs nor read them waits for nothing.

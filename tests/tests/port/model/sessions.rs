@@ -4,12 +4,13 @@
 //! Links, sessions and connections are ended at random, locks run out, and processes are killed. Strikes come between requests, so that a lease
 //! that may be lost is known as such; whether it is lost, the answer of the service says. The storage in memory has no groups, so that the model is written here.
 
+mod strikes;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 
 use jobqueue::QueueName;
 use jobqueue::Storage;
-use jobqueue::servicebus::Options;
 use jobqueue::storage::*;
 use jobqueue_test_support::servicebus::ServiceBus;
 use rand::rngs::StdRng;
@@ -23,7 +24,6 @@ const GROUPS: [&str; 4] = ["a", "b", "c", "d"];
 const LOCK: Duration = Duration::from_secs(60);
 /// By the machine's clock, by which the adapter holds sessions.
 const DELAY: Duration = Duration::from_millis(250);
-const ENDS: [&str; 4] = ["detach", "end-session", "close-connection", "abort"];
 /// The time in which a process may still return a message that came before its session was struck.
 const SHAKEN: Duration = Duration::from_secs(3);
 /// The processes.
@@ -119,11 +119,6 @@ impl World {
         };
         world.processes = (0..TWO).map(|_| world.process()).collect();
         world
-    }
-
-    fn process(&self) -> Storage {
-        let options = Options::from_connection_string(self.emulator.connection_string()).unwrap();
-        Storage::from(options.receive_wait(Duration::from_millis(5)).with_blobs_of(&self.blobs))
     }
 
     fn waiting(&self) -> usize {
@@ -350,43 +345,6 @@ impl World {
         self.put_text(process, Some(group), &text, &id).await;
         let delete = async || queues.delete(&dead, &letter.message, ExpiredReceipt::Refuse).await;
         again(delete).await.0.unwrap();
-    }
-
-    /// Ends links of the queue or all, or what carries them.
-    fn strike(&mut self) {
-        let entity = self.random.random_bool(0.5).then_some("work");
-        self.emulator.strike(ENDS[self.random.random_range(0..ENDS.len())], entity);
-        self.shake();
-    }
-
-    /// Lets the locks of all sessions run out.
-    fn expire(&mut self) {
-        self.emulator.advance(2 * LOCK);
-        self.shake();
-    }
-
-    /// Returns whether the client of AMQP has ended its links by itself since the last time: a detach of its own that is late may meet the
-    /// next link of the same handle, and the service ends the session for that.
-    fn was_shaken_by_client(&mut self) -> bool {
-        let so_far = self.emulator.frames()["unattached"].as_u64().unwrap();
-        let is_new = so_far > std::mem::replace(&mut self.unattached, so_far);
-        if is_new {
-            self.shake();
-        }
-        is_new
-    }
-
-    fn shake(&mut self) {
-        self.shaken = Some(Instant::now());
-        self.leases.values_mut().for_each(|lease| lease.may_be_lost = true);
-    }
-
-    /// Ends a process, and begins another in its place. What it had leased comes again.
-    fn kill(&mut self) {
-        let process = self.random.random_range(0..TWO);
-        self.processes[process] = self.process();
-        self.leases.retain(|_, lease| lease.process != process);
-        self.stale.retain(|(_, lease)| lease.process != process);
     }
 
     /// Completes all that is left.
