@@ -8,11 +8,12 @@ use bytes::Bytes;
 use jobqueue::memory;
 use jobqueue::storage::{
     Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, Condition, ContainerName,
-    Detach, ETag, LeaseId, Metadata, PutBlob, StoreError,
+    Detach, ETag, LeaseId, Metadata, PutBlob, StoreError, StoreErrorKind,
 };
 
 use crate::Wrong;
 use crate::mistakes::Mistake;
+use crate::queues::refusal;
 
 #[async_trait]
 impl BlobStore for Wrong {
@@ -44,11 +45,27 @@ impl BlobStore for Wrong {
                 tokio::task::yield_now().await;
                 return blobs.put_blob(blob, data, PutBlob::new().with_metadata(options.metadata)).await;
             }
+            Mistake::WritesToLeased if options.lease.is_none() => {
+                if let Ok(properties) = blobs.blob_properties(blob).await
+                    && properties.is_leased
+                {
+                    return Ok(properties);
+                }
+            }
+            Mistake::IgnoresLeasesOfMissing if blobs.blob_properties(blob).await.is_err() => {
+                options.lease = None
+            }
             Mistake::WritesWithoutCondition => options.condition = Condition::Always,
             Mistake::WritesWithoutMetadata => options.metadata = Metadata::new(),
             _ => {}
         }
+        let lease = options.lease;
         let mut written = blobs.put_blob(blob, data, options).await?;
+        if let Some(lease) = lease
+            && self.has(Mistake::EndsLeasesByWrites)
+        {
+            self.below.leases()?.release_lease(blob, &lease).await?;
+        }
         if self.has(Mistake::NeverChangesTheTag) {
             written.etag = ETag::new("tag");
         }
@@ -57,7 +74,17 @@ impl BlobStore for Wrong {
 
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
         let max_bytes = if self.has(Mistake::ReadsBeyondTheLimit) { u64::MAX } else { max_bytes };
-        self.below.blobs().get_blob(blob, max_bytes).await
+        let read = self.below.blobs().get_blob(blob, max_bytes).await?;
+        match self.mistake {
+            Mistake::ReadsNoLeased if read.properties.is_leased => {
+                return Err(refusal(StoreErrorKind::LeaseIdMissing));
+            }
+            Mistake::WritesWhatIsRead => {
+                self.below.blobs().put_blob(blob, read.data.clone(), PutBlob::new()).await?;
+            }
+            _ => {}
+        }
+        Ok(read)
     }
 
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
@@ -70,6 +97,9 @@ impl BlobStore for Wrong {
     }
 
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
+        if self.has(Mistake::KeepsDeletedBlobs) {
+            return Ok(());
+        }
         let deleted = self.below.blobs().delete_blob(blob, lease).await;
         if self.has(Mistake::DeletesMissingBlobs) { Ok(()) } else { deleted }
     }

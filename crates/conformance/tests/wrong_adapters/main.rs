@@ -5,12 +5,13 @@ mod mistakes;
 mod powers;
 mod queues;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jobqueue::clock::ManualClock;
 use jobqueue::storage::{MessageId, MessageRef, Notifier, QueueStore};
-use jobqueue::{Storage, memory};
+use jobqueue::{QueueName, Storage, memory};
 use jobqueue_conformance::{Broken, Deviation, Subject, exercise, promises};
 
 use mistakes::{MISTAKES, Mistake};
@@ -20,8 +21,8 @@ use mistakes::{MISTAKES, Mistake};
 struct Wrong {
     mistake: Mistake,
     below: Storage,
-    /// The newest receipt of each message, by its id.
-    newest: Mutex<HashMap<MessageId, MessageRef>>,
+    /// The queue and the newest receipt of each message, by its id.
+    newest: Mutex<HashMap<MessageId, (QueueName, MessageRef)>>,
     /// The counted dequeues of each message, and whether the next one counts.
     counted: Mutex<HashMap<MessageId, (u32, bool)>>,
     /// The messages that were received.
@@ -42,13 +43,22 @@ impl Wrong {
         self.below.queues().store()
     }
 
-    fn note(&self, message: &MessageRef) {
-        locked(&self.newest).insert(message.id.clone(), message.clone());
+    fn note(&self, queue: &QueueName, message: &MessageRef) {
+        locked(&self.newest).insert(message.id.clone(), (queue.clone(), message.clone()));
     }
 
     /// Returns the message with the receipt that makes the storage below ignore the caller's.
     fn by_id(&self, message: &MessageRef) -> MessageRef {
-        locked(&self.newest).get(&message.id).unwrap_or(message).clone()
+        locked(&self.newest).get(&message.id).map_or(message, |(_, newest)| newest).clone()
+    }
+
+    /// Returns the queue of a message, whichever the caller names.
+    fn any_queue<'q>(&self, queue: &'q QueueName, message: &MessageRef) -> Cow<'q, QueueName> {
+        let newest = locked(&self.newest);
+        match newest.get(&message.id) {
+            Some((own, _)) if self.has(Mistake::TakesAnyQueue) => Cow::Owned(own.clone()),
+            _ => Cow::Borrowed(queue),
+        }
     }
 
     fn count(&self, id: &MessageId) -> u32 {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jobqueue::memory;
 use jobqueue::storage::{
-    Arrivals, Batches, DeadLetterMessage, ExpiredReceipt, MessageId, MessageIndex, MessagePage, MessageRef,
-    MessageState, Metadata, MetadataStore, NativeDeadLetters, OrderedGroups, PutMessage, PutOutcome,
-    QueueName, QueueStore, StateCounter, StateCounts, StoreError, StoreErrorKind, Subscription,
+    Arrivals, Batches, DeadLetterMessage, Detach, ExpiredReceipt, MessageId, MessageIndex, MessagePage,
+    MessageRef, MessageState, Metadata, MetadataStore, NativeDeadLetters, OrderedGroups, PutMessage,
+    PutOutcome, QueueName, QueueStore, StateCounter, StateCounts, StoreError, StoreErrorKind, Subscription,
 };
 
 use crate::Wrong;
@@ -74,6 +75,15 @@ impl NativeDeadLetters for Wrong {
     }
 }
 
+impl Detach<dyn QueueStore> for Wrong {
+    fn detached(&self) -> Arc<dyn QueueStore> {
+        match self.mistake {
+            Mistake::DetachesOtherQueues => Arc::clone(memory::open().queues().store()),
+            _ => Arc::clone(self.queues()),
+        }
+    }
+}
+
 impl Arrivals for Wrong {
     /// Returns a subscription that is notified at once, as a storage may do.
     fn subscribe(&self, _: &QueueName) -> Subscription {
@@ -129,6 +139,9 @@ impl Batches for Wrong {
             answers.push(self.store(queue, message).await);
         }
         self.notify_unless(Mistake::NotifiesOfNoBatch);
+        if self.has(Mistake::AnswersBackwards) {
+            answers.reverse();
+        }
         answers
     }
 
@@ -149,6 +162,9 @@ impl Batches for Wrong {
                 }
                 _ => self.queues().delete(queue, message, expired).await,
             });
+        }
+        if self.has(Mistake::AnswersBackwards) {
+            answers.reverse();
         }
         answers
     }

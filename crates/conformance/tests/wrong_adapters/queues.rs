@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use jobqueue::storage::{
-    Created, ExpiredReceipt, GetMessages, MessageRef, Metadata, PeekedMessage, PutMessage, PutOutcome,
-    QueueName, QueuePowers, QueueProperties, QueueStore, Received, StoreError, StoreErrorKind, UpdateMessage,
-    Updated,
+    Created, ExpiredReceipt, GetMessages, MAX_VISIBILITY, MessageRef, Metadata, PeekedMessage, PopReceipt,
+    PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StoreError,
+    StoreErrorKind, UpdateMessage, Updated,
 };
 
 use crate::mistakes::Mistake;
@@ -15,6 +15,7 @@ use crate::{Wrong, locked};
 
 /// A delay and a lease that are longer than a promise waits.
 const LONG: Duration = Duration::from_secs(60);
+const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 pub(crate) fn refusal(kind: StoreErrorKind) -> StoreError {
     StoreError::new(kind, "test", "wrong")
@@ -35,14 +36,28 @@ impl Wrong {
             Mistake::PutsWithoutDelay => message.visibility_delay = Duration::ZERO,
             Mistake::PutsForEver => message.ttl = None,
             Mistake::PutsTwice => drop(self.queues().put(queue, message.clone()).await?),
+            Mistake::LivesForAWeek => message.ttl = Some(message.ttl.unwrap_or(WEEK).min(WEEK)),
+            Mistake::TakesAnyLife => message.ttl = message.ttl.filter(|ttl| *ttl > message.visibility_delay),
             Mistake::TrimsTexts => message.text = message.text.trim().to_owned(),
+            Mistake::UnescapesTexts => message.text = message.text.replace("&amp;", "&"),
+            Mistake::DropsControlCharacters => message.text.retain(|c| !c.is_control()),
+            Mistake::KeepsAsciiOnly => message.text.retain(|c| c.is_ascii()),
+            Mistake::ReadsNumbers => {
+                if let Ok(number) = message.text.parse::<u64>() {
+                    message.text = number.to_string();
+                }
+            }
+            Mistake::CutsTexts => message.text = message.text.chars().take(16_384).collect(),
+            Mistake::RefusesEmptyTexts if message.text.is_empty() => {
+                return Err(refusal(StoreErrorKind::InvalidInput));
+            }
             Mistake::CutsDelays => {
                 message.visibility_delay = Duration::from_secs(message.visibility_delay.as_secs());
             }
             _ => {}
         }
         let mut put = self.queues().put(queue, message).await?;
-        self.note(&put.message);
+        self.note(queue, &put.message);
         if self.has(Mistake::TellsNoExpiry) {
             put.expires = None;
         }
@@ -119,18 +134,31 @@ impl QueueStore for Wrong {
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
         let options = match self.mistake {
             Mistake::GivesTooMany => GetMessages::new(32, options.visibility),
+            Mistake::TakesAnyTimeout => {
+                let visibility = options.visibility.clamp(Duration::from_secs(1), MAX_VISIBILITY);
+                GetMessages::new(options.count, visibility)
+            }
             Mistake::LeasesForAMoment => GetMessages::new(options.count, Duration::from_secs(1)),
             _ => options,
         };
         let mut received = self.queues().get(queue, options).await?;
-        if self.has(Mistake::NeverTellsOfTheNext) {
-            received.next_visible_in = None;
+        match self.mistake {
+            Mistake::NeverTellsOfTheNext => received.next_visible_in = None,
+            Mistake::InventsANext => received.next_visible_in = Some(LONG),
+            _ => {}
         }
         for leased in &mut received.messages {
-            self.note(&leased.message);
+            self.note(queue, &leased.message);
             locked(&self.leased).insert(leased.message.id.clone());
-            if self.has(Mistake::CountsReleasesOnly) {
-                leased.dequeue_count = self.count(&leased.message.id);
+            match self.mistake {
+                Mistake::CountsReleasesOnly => leased.dequeue_count = self.count(&leased.message.id),
+                Mistake::NeverCounts => leased.dequeue_count = 1,
+                Mistake::GivesOneReceipt => leased.message.receipt = PopReceipt::new("receipt"),
+                Mistake::HidesNothing => {
+                    let shown = UpdateMessage::new(Duration::ZERO);
+                    self.queues().update(queue, &leased.message, shown).await?;
+                }
+                _ => {}
             }
         }
         Ok(received)
@@ -139,6 +167,9 @@ impl QueueStore for Wrong {
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         let count = if self.has(Mistake::PeeksAtTooMany) { 32 } else { count };
         let mut peeked = self.queues().peek(queue, count).await?;
+        if self.has(Mistake::PeeksByGet) {
+            self.queues().get(queue, GetMessages::new(count, LONG)).await?;
+        }
         if self.has(Mistake::PeeksWithoutCount) {
             peeked.iter_mut().for_each(|message| message.dequeue_count = 0);
         }
@@ -159,6 +190,10 @@ impl QueueStore for Wrong {
                 change.expired = ExpiredReceipt::Allow;
                 message = self.by_id(&message);
             }
+            Mistake::AcceptsExpired => change.expired = ExpiredReceipt::Allow,
+            Mistake::RefusesExpired => change.expired = ExpiredReceipt::Refuse,
+            Mistake::TakesAnyTimeout => change.visibility = change.visibility.min(MAX_VISIBILITY),
+            Mistake::NeverExtends => change.visibility = change.visibility.min(Duration::from_secs(1)),
             Mistake::DropsNewTexts => change.text = None,
             Mistake::ErasesTexts => change.text = change.text.or(Some(String::new())),
             Mistake::HidesLeasedBeyondExpiry if is_leased => change.visibility = change.visibility.min(LONG),
@@ -169,8 +204,9 @@ impl QueueStore for Wrong {
             *counts = change.visibility.is_zero();
         }
         let is_release = change.visibility.is_zero();
-        let mut updated = self.queues().update(queue, &message, change).await?;
-        self.note(&MessageRef { receipt: updated.receipt.clone(), ..message.clone() });
+        let queue = self.any_queue(queue, &message);
+        let mut updated = self.queues().update(&queue, &message, change).await?;
+        self.note(&queue, &MessageRef { receipt: updated.receipt.clone(), ..message.clone() });
         match self.mistake {
             Mistake::TellsOldReceipt => updated.receipt = message.receipt,
             Mistake::TellsTimesOfPutsOnly if is_leased => updated.next_visible = SystemTime::UNIX_EPOCH,
@@ -187,8 +223,15 @@ impl QueueStore for Wrong {
         &self,
         queue: &QueueName,
         message: &MessageRef,
-        expired: ExpiredReceipt,
+        mut expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
+        match self.mistake {
+            Mistake::AcceptsExpired => expired = ExpiredReceipt::Allow,
+            Mistake::RefusesExpired => expired = ExpiredReceipt::Refuse,
+            _ => {}
+        }
+        let queue = self.any_queue(queue, message);
+        let queue = &*queue;
         let deleted = match self.mistake {
             Mistake::IgnoresDeletions => return Ok(()),
             Mistake::DeletesById => {
@@ -215,6 +258,7 @@ impl QueueStore for Wrong {
             index: Some(Arc::clone(&self) as _),
             arrivals: Some(Arc::clone(&self) as _),
             dead_letters: Some(Arc::clone(&self) as _),
+            detach: Some(Arc::clone(&self) as _),
             batches: Some(self),
             ..QueuePowers::default()
         }
