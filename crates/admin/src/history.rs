@@ -165,8 +165,9 @@ impl Admin {
     /// On SQLite and PostgreSQL a search by id, key, outcome or error text reads an index. On other storages it lists the blobs of the journal, at one
     /// request for 5,000, and reads those that it cannot exclude: by time and outcome, and by the time at which an id was
     /// made, less an hour for clocks that differ, if it is one of this framework. A blob has 4 MiB, some 12,000 jobs of a busy worker.
-    /// A search ends after 5 seconds or 500 blobs, and returns how far it has come. If the next search could not come further from there,
-    /// because more blobs hold jobs of that moment, it continues longer.
+    /// After 5 seconds or 500 blobs a search begins no further request, and returns how far it has come. If the next search could not come further from there,
+    /// because more blobs hold jobs of that moment, it continues longer. On these storages a job that ended by a clock more than an hour ahead may be found
+    /// only when that time has come.
     ///
     /// # Errors
     /// [`Storage`](jobqueue::ErrorKind::Storage) when the journals cannot be read.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::StoreError;
 
-/// The time after which a search returns the entries that it has found so far.
+/// The time after which a search begins no further request, and returns the entries that it has found so far.
 pub const MAX_JOURNAL_SEARCH: Duration = Duration::from_secs(5);
 
 /// A journal of ended jobs that the storage keeps itself, usually in a table with indexes.
@@ -30,8 +30,8 @@ pub trait JournalStore: fmt::Debug + Send + Sync + 'static {
     /// The kinds that any storage can return. Some of the entries may have been added.
     async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError>;
 
-    /// Returns the newest entries that the query selects, the newest first. The search ends after at most
-    /// [`MAX_JOURNAL_SEARCH`], with at least one moment searched.
+    /// Returns the newest entries that the query selects, the newest first. After [`MAX_JOURNAL_SEARCH`] the
+    /// search begins no further request, once at least one moment is searched.
     ///
     /// # Errors
     /// The kinds that any storage can return.

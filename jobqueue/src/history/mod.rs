@@ -6,7 +6,7 @@
 //! ```
 //!
 //! No job waits for the journal. Entries that cannot be written are tried again; while too many wait, the newest are dropped and
-//! counted. The entries that wait, an append and a segment are limited in number and in bytes. A search returns what it has found within 5 seconds, and the time from which to continue.
+//! counted. The entries that wait, an append and a segment are limited in number and in bytes. A search begins no further request after 5 seconds, and returns what it has found and the time from which to continue.
 //!
 //! Knows blobs and jobs; knows nothing of queues, leases or handlers.
 
