@@ -1,6 +1,7 @@
 //! Helpers that several test programs share. The tests themselves are in `tests/tests/`.
 
 pub mod children;
+pub mod completions;
 pub mod death;
 pub mod example;
 pub mod faults;

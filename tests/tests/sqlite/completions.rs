@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,17 +9,15 @@ use futures_util::FutureExt as _;
 use jobqueue::clock::ManualClock;
 use jobqueue::settings::SettingOverrides;
 use jobqueue::sqlite::Options;
-use jobqueue::{
-    Context, Error, ErrorKind, Event, JobError, Queue, QueueMessage, Storage, Worker, WorkerBuilder,
-};
+use jobqueue::{Context, Error, ErrorKind, Event, JobError, Queue, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::children::{Part, part};
+use jobqueue_tests::completions::{self, Effects, End};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
 use jobqueue_tests::say;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rusqlite::{Connection, TransactionBehavior};
-use serde::{Deserialize, Serialize};
 
 /// The time limit of a wait, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,6 +47,10 @@ impl Bench {
         Worker::builder(self.storage.clone())
     }
 
+    fn file(&self) -> File {
+        File(self.path.clone())
+    }
+
     fn effects(&self) -> Vec<String> {
         effects(&self.path)
     }
@@ -61,11 +62,29 @@ fn effects(path: &Path) -> Vec<String> {
     found.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-/// The end of a handler's transaction.
-#[derive(Clone, Copy, PartialEq)]
-enum End {
-    Commit,
-    Rollback,
+/// The file of a storage.
+#[derive(Debug, Clone)]
+struct File(PathBuf);
+
+impl Effects for File {
+    async fn act(&self, ctx: &Context, end: End) -> Result<(), Error> {
+        act(&self.0, ctx, end)
+    }
+
+    async fn record(&self, ctx: &Context, end: End) -> bool {
+        let mut connection = Connection::open(&self.0).unwrap();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let is_new = ctx.once_in(&transaction, "fee").unwrap();
+        match end {
+            End::Commit => transaction.commit().unwrap(),
+            End::Rollback => transaction.rollback().unwrap(),
+        }
+        is_new
+    }
+
+    async fn effects(&self) -> Vec<String> {
+        effects(&self.0)
+    }
 }
 
 /// Writes an effect and completes the job.
@@ -84,72 +103,37 @@ fn act(path: &Path, ctx: &Context, end: End) -> Result<(), Error> {
 #[tokio::test(flavor = "multi_thread")]
 async fn job_is_done_after_the_commit_whatever_its_handler_returns() {
     let bench = Bench::new().await;
-    for id in ["error", "letter", "panic"] {
-        let _ = bench.queue.send(&task(id)).id(id).await.unwrap();
-    }
-    let path = bench.path.clone();
-    let handler = move |task: Task, ctx: Context| {
-        let acted = act(&path, &ctx, End::Commit);
-        async move {
-            acted?;
-            match task.name.as_str() {
-                "error" => Err(JobError::retry("too late")),
-                "letter" => Err(JobError::dead_letter("too late")),
-                _ => panic!("too late"),
-            }
-        }
-    };
-    let report = bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, report.retried, report.dead_lettered), (3, 0, 0));
-    assert_eq!(bench.effects(), ["error", "letter", "panic"]);
-    assert_eq!(bench.queue.approximate_len().await.unwrap(), 0);
+    completions::done_after_the_commit(&bench.storage, bench.file()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_whose_transaction_does_not_commit_runs_again() {
     let bench = Bench::new().await;
-    let _ = bench.queue.send(&task("a")).id("a").await.unwrap();
-    let (path, runs) = (bench.path.clone(), Arc::new(AtomicU32::new(0)));
-    let count = Arc::clone(&runs);
-    let handler = move |_: Task, ctx: Context| {
-        let end = if count.fetch_add(1, Ordering::Relaxed) == 0 { End::Rollback } else { End::Commit };
-        let acted = act(&path, &ctx, end);
-        async move { Ok::<_, JobError>(acted?) }
-    };
-    let mut worker = Running::start(bench.worker().handle(handler)).await;
-    let ended = worker.ended().await;
-    assert_eq!(ended.name(), "retried");
-    assert!(ended.error.unwrap().contains("did not commit"));
-    assert_eq!(worker.ended().await.name(), "completed");
-    assert_eq!((bench.effects(), worker.stop().await.completed), (vec!["a".to_owned()], 1));
+    completions::runs_again_after_a_rollback(&bench.storage, bench.file()).await;
 }
 
-// Busy databases make transactions fail, which are tried again.
 #[tokio::test(flavor = "multi_thread")]
 async fn transaction_can_be_tried_again_until_one_has_committed() {
     let bench = Bench::new().await;
-    let _ = bench.queue.send(&task("a")).id("a").await.unwrap();
-    let path = bench.path.clone();
-    let handler = move |_: Task, ctx: Context| {
-        let path = path.clone();
-        async move {
-            act(&path, &ctx, End::Rollback)?;
-            ctx.checkpoint(&"between").await?;
-            act(&path, &ctx, End::Commit)?;
-            let again = act(&path, &ctx, End::Commit).unwrap_err();
-            assert!(again.is_lease_lost(), "{again}");
-            let saved = ctx.checkpoint(&"behind").await.unwrap_err();
-            assert!(saved.is_lease_lost(), "{saved}");
-            // That found out that the transaction has committed.
-            for end in [End::Commit, End::Rollback] {
-                let again = act(&path, &ctx, end).unwrap_err();
-                assert!(again.is_lease_lost(), "{again}");
-            }
-            Ok::<_, JobError>(())
-        }
-    };
-    let report = bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, bench.effects().len()), (1, 1));
+    completions::tried_until_one_has_committed(&bench.storage, bench.file()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_expires_before_its_lease_can_be_completed() {
+    let bench = Bench::new().await;
+    completions::completed_before_it_expires(&bench.storage, bench.file()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn effect_that_is_recorded_in_a_committed_transaction_does_not_happen_again() {
+    let bench = Bench::new().await;
+    completions::recorded_effect_happens_once(&bench.storage, bench.file()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batch_goes_on_after_children_that_were_completed_in_transactions() {
+    let bench = Bench::new().await;
+    completions::batch_goes_on_after_its_children(&bench.storage, bench.file()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -214,20 +198,6 @@ async fn lease_is_renewed_after_the_transaction() {
     let all = all.lock().unwrap();
     assert_eq!((report.completed, bench.effects().len()), (1, 1), "{all:?}");
     assert!(!all.contains(&"lost"), "{all:?}");
-}
-
-// A storage hides no message beyond its time to live.
-#[tokio::test(flavor = "multi_thread")]
-async fn job_that_expires_before_its_lease_can_be_completed() {
-    let bench = Bench::new().await;
-    let _ = bench.queue.send(&task("a")).id("a").ttl(Duration::from_secs(20)).await.unwrap();
-    let path = bench.path.clone();
-    let handler = move |_: Task, ctx: Context| {
-        let acted = act(&path, &ctx, End::Commit);
-        async move { Ok::<_, JobError>(acted?) }
-    };
-    let report = bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, bench.effects().len()), (1, 1));
 }
 
 // The save waits for the lock of the transaction, and its text says nothing of the end of the job.
@@ -331,63 +301,4 @@ async fn only_a_transaction_on_the_file_of_the_queue_completes_a_job() {
     };
     let report = bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!(report.completed, 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn effect_that_is_recorded_in_a_committed_transaction_does_not_happen_again() {
-    let bench = Bench::new().await;
-    let _ = bench.queue.send(&task("a")).id("a").await.unwrap();
-    let (path, runs) = (bench.path.clone(), Arc::new(AtomicU32::new(0)));
-    let count = Arc::clone(&runs);
-    let handler = move |_: Task, ctx: Context| {
-        let run = count.fetch_add(1, Ordering::Relaxed);
-        let mut connection = Connection::open(&path).unwrap();
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        // The record of the first run is rolled back; that of the second one stays.
-        assert_eq!(ctx.once_in(&transaction, "fee").unwrap(), run < 2);
-        if run == 0 {
-            transaction.rollback().unwrap();
-        } else {
-            transaction.commit().unwrap();
-        }
-        async move { if run < 3 { Err(JobError::retry_after(Duration::ZERO, "again")) } else { Ok(()) } }
-    };
-    let mut overrides = SettingOverrides::default();
-    overrides.poison_threshold = Some(10);
-    let worker = bench.worker().overrides(overrides).handle(handler).build().unwrap();
-    assert_eq!(worker.run_until_idle().await.unwrap().completed, 1);
-    assert_eq!(runs.load(Ordering::Relaxed), 4);
-}
-
-#[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "tasks", kind = "parent")]
-struct Parent {}
-
-#[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "tasks", kind = "end")]
-struct Report {}
-
-// What follows from a job comes after its handler, and the transaction keeps what it needs.
-#[tokio::test(flavor = "multi_thread")]
-async fn batch_goes_on_after_children_that_were_completed_in_transactions() {
-    let bench = Bench::new().await;
-    let _ = bench.storage.queue::<Parent>().await.unwrap().send(&Parent {}).await.unwrap();
-    let parent = async |_: Parent, ctx: Context| {
-        let mut batch = ctx.batch("children").await?;
-        batch.send_all(["a", "b"].map(task)).await?;
-        Ok::<_, JobError>(batch.then(&Report {}).await?)
-    };
-    let path = bench.path.clone();
-    let child = move |task: Task, ctx: Context| {
-        let acted = ctx.set_result(&task.name).and_then(|()| act(&path, &ctx, End::Commit));
-        async move { acted.map_err(JobError::from).and(Err(JobError::retry("too late"))) }
-    };
-    let end = async |_: Report, ctx: Context| {
-        let results = ctx.batch_results::<String>().await?;
-        let names: Vec<_> = results.into_iter().map(|child| child.outcome.unwrap().unwrap()).collect();
-        assert_eq!(names, ["a", "b"]);
-        Ok::<_, JobError>(())
-    };
-    let worker = bench.worker().handle(parent).handle(child).handle(end).build().unwrap();
-    assert_eq!(worker.run_until_idle().await.unwrap().completed, 4);
 }

@@ -13,7 +13,7 @@ use jobqueue_tests::running::Running;
 use tokio::io::copy;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Bench, End, Place};
+use super::{Bench, Effects, End, Place};
 use crate::own_schema;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

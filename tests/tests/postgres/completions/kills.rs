@@ -14,7 +14,7 @@ use jobqueue_tests::say;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::Place;
+use super::{Effects, Place};
 
 const JOBS: usize = 300;
 const ROUNDS: usize = 12;

@@ -5,18 +5,15 @@ mod faults;
 mod kills;
 mod locks;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use jobqueue::postgres::Options;
 use jobqueue::postgres::tokio_postgres::Client;
 use jobqueue::settings::SettingOverrides;
-use jobqueue::{Context, Error, JobError, Queue, QueueMessage, Storage, Worker, WorkerBuilder};
+use jobqueue::{Context, Error, JobError, Queue, Storage, Worker, WorkerBuilder};
 use jobqueue_test_support::postgres::Postgres;
+use jobqueue_tests::completions::{self, Effects, End};
 use jobqueue_tests::jobs::{Task, task};
-use jobqueue_tests::running::Running;
-use serde::{Deserialize, Serialize};
 
 use crate::{connect_to, own_schema};
 
@@ -32,13 +29,6 @@ struct Bench {
     place: Place,
     storage: Storage,
     queue: Queue<Task>,
-}
-
-/// The end of a handler's transaction.
-#[derive(Clone, Copy, PartialEq)]
-enum End {
-    Commit,
-    Rollback,
 }
 
 impl Place {
@@ -67,14 +57,9 @@ impl Place {
     fn sql(&self, text: &str) -> String {
         text.replace("jobqueue.", &format!("{}.", self.schema))
     }
+}
 
-    async fn effects(&self) -> Vec<String> {
-        let rows = self.sql("SELECT job FROM jobqueue.effect ORDER BY job");
-        let rows = self.connect().await.query(&rows, &[]).await.unwrap();
-        rows.iter().map(|row| row.get(0)).collect()
-    }
-
-    /// Writes an effect, and completes the job.
+impl Effects for Place {
     async fn act(&self, ctx: &Context, end: End) -> Result<(), Error> {
         let mut client = self.connect().await;
         let transaction = client.transaction().await.unwrap();
@@ -86,6 +71,23 @@ impl Place {
             End::Rollback => transaction.rollback().await.unwrap(),
         }
         Ok(())
+    }
+
+    async fn record(&self, ctx: &Context, end: End) -> bool {
+        let mut client = self.connect().await;
+        let transaction = client.transaction().await.unwrap();
+        let is_new = ctx.once_in_postgres(&transaction, "fee").await.unwrap();
+        match end {
+            End::Commit => transaction.commit().await.unwrap(),
+            End::Rollback => transaction.rollback().await.unwrap(),
+        }
+        is_new
+    }
+
+    async fn effects(&self) -> Vec<String> {
+        let rows = self.sql("SELECT job FROM jobqueue.effect ORDER BY job");
+        let rows = self.connect().await.query(&rows, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
     }
 }
 
@@ -114,88 +116,37 @@ impl Bench {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn job_is_done_after_the_commit_whatever_its_handler_returns() {
     let bench = Bench::new().await;
-    for id in ["error", "letter", "panic"] {
-        bench.send(id).await;
-    }
-    let place = bench.place.clone();
-    let handler = move |task: Task, ctx: Context| {
-        let place = place.clone();
-        async move {
-            place.act(&ctx, End::Commit).await?;
-            match task.name.as_str() {
-                "error" => Err(JobError::retry("too late")),
-                "letter" => Err(JobError::dead_letter("too late")),
-                _ => panic!("too late"),
-            }
-        }
-    };
-    let report = bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!(report.completed, 3);
-    assert_eq!((report.retried, report.dead_lettered), (0, 0));
-    assert_eq!(bench.place.effects().await, ["error", "letter", "panic"]);
-    assert_eq!(bench.queue.approximate_len().await.unwrap(), 0);
+    completions::done_after_the_commit(&bench.storage, bench.place.clone()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn job_whose_transaction_does_not_commit_runs_again() {
     let bench = Bench::new().await;
-    bench.send("a").await;
-    let (place, runs) = (bench.place.clone(), Arc::new(AtomicU32::new(0)));
-    let handler = move |_: Task, ctx: Context| {
-        let end = if runs.fetch_add(1, Ordering::Relaxed) == 0 { End::Rollback } else { End::Commit };
-        let place = place.clone();
-        async move { Ok::<_, JobError>(place.act(&ctx, end).await?) }
-    };
-    let mut worker = Running::start(bench.worker().handle(handler)).await;
-    let ended = worker.ended().await;
-    assert_eq!(ended.name(), "retried");
-    assert!(ended.error.unwrap().contains("did not commit"));
-    assert_eq!(worker.ended().await.name(), "completed");
-    assert_eq!(worker.stop().await.completed, 1);
-    assert_eq!(bench.place.effects().await, ["a"]);
+    completions::runs_again_after_a_rollback(&bench.storage, bench.place.clone()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transaction_can_be_tried_again_until_one_has_committed() {
     let bench = Bench::new().await;
-    bench.send("a").await;
-    let place = bench.place.clone();
-    let handler = move |_: Task, ctx: Context| {
-        let place = place.clone();
-        async move {
-            place.act(&ctx, End::Rollback).await?;
-            ctx.checkpoint(&"between").await?;
-            place.act(&ctx, End::Commit).await?;
-            let again = place.act(&ctx, End::Commit).await.unwrap_err();
-            assert!(again.is_lease_lost(), "{again}");
-            let saved = ctx.checkpoint(&"behind").await.unwrap_err();
-            assert!(saved.is_lease_lost(), "{saved}");
-            // That found out that the transaction has committed.
-            for end in [End::Commit, End::Rollback] {
-                let again = place.act(&ctx, end).await.unwrap_err();
-                assert!(again.is_lease_lost(), "{again}");
-            }
-            Ok::<_, JobError>(())
-        }
-    };
-    let report = bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!(report.completed, 1);
-    assert_eq!(bench.place.effects().await, ["a"]);
+    completions::tried_until_one_has_committed(&bench.storage, bench.place.clone()).await;
 }
 
-// A storage hides no message beyond its time to live.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn job_that_expires_before_its_lease_can_be_completed() {
     let bench = Bench::new().await;
-    let _ = bench.queue.send(&task("a")).id("a").ttl(Duration::from_secs(20)).await.unwrap();
-    let place = bench.place.clone();
-    let handler = move |_: Task, ctx: Context| {
-        let place = place.clone();
-        async move { Ok::<_, JobError>(place.act(&ctx, End::Commit).await?) }
-    };
-    let report = bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!(report.completed, 1);
-    assert_eq!(bench.place.effects().await, ["a"]);
+    completions::completed_before_it_expires(&bench.storage, bench.place.clone()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn effect_that_is_recorded_in_a_committed_transaction_does_not_happen_again() {
+    let bench = Bench::new().await;
+    completions::recorded_effect_happens_once(&bench.storage, bench.place.clone()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batch_goes_on_after_children_that_were_completed_in_transactions() {
+    let bench = Bench::new().await;
+    completions::batch_goes_on_after_its_children(&bench.storage, bench.place.clone()).await;
 }
 
 /// The first completion is undone with its savepoint, and so is its lock.
@@ -223,72 +174,6 @@ async fn savepoint_that_is_rolled_back_takes_the_completion_with_it() {
     let report = bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!(report.completed, 1);
     assert_eq!(bench.queue.approximate_len().await.unwrap(), 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn effect_that_is_recorded_in_a_committed_transaction_does_not_happen_again() {
-    let bench = Bench::new().await;
-    bench.send("a").await;
-    let (place, runs) = (bench.place.clone(), Arc::new(AtomicU32::new(0)));
-    let count = Arc::clone(&runs);
-    let handler = move |_: Task, ctx: Context| {
-        let (place, run) = (place.clone(), count.fetch_add(1, Ordering::Relaxed));
-        async move {
-            let mut client = place.connect().await;
-            let transaction = client.transaction().await.unwrap();
-            // The record of the first run is rolled back; that of the second one stays.
-            assert_eq!(ctx.once_in_postgres(&transaction, "fee").await.unwrap(), run < 2);
-            if run == 0 {
-                transaction.rollback().await.unwrap();
-            } else {
-                transaction.commit().await.unwrap();
-            }
-            if run < 3 { Err(JobError::retry_after(Duration::ZERO, "again")) } else { Ok(()) }
-        }
-    };
-    let mut overrides = SettingOverrides::default();
-    overrides.poison_threshold = Some(10);
-    let worker = bench.worker().overrides(overrides).handle(handler).build().unwrap();
-    assert_eq!(worker.run_until_idle().await.unwrap().completed, 1);
-    assert_eq!(runs.load(Ordering::Relaxed), 4);
-}
-
-#[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "tasks", kind = "parent")]
-struct Parent {}
-
-#[derive(Serialize, Deserialize, QueueMessage)]
-#[message(queue = "tasks", kind = "end")]
-struct Report {}
-
-// What follows from a job comes after its handler, and the transaction keeps what it needs.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn batch_goes_on_after_children_that_were_completed_in_transactions() {
-    let bench = Bench::new().await;
-    let _ = bench.storage.queue::<Parent>().await.unwrap().send(&Parent {}).await.unwrap();
-    let parent = async |_: Parent, ctx: Context| {
-        let mut batch = ctx.batch("children").await?;
-        batch.send_all(["a", "b"].map(task)).await?;
-        Ok::<_, JobError>(batch.then(&Report {}).await?)
-    };
-    let place = bench.place.clone();
-    let child = move |task: Task, ctx: Context| {
-        let place = place.clone();
-        async move {
-            ctx.set_result(&task.name)?;
-            place.act(&ctx, End::Commit).await?;
-            Err::<(), _>(JobError::retry("too late"))
-        }
-    };
-    let end = async |_: Report, ctx: Context| {
-        let results = ctx.batch_results::<String>().await?;
-        let names: Vec<_> = results.into_iter().map(|child| child.outcome.unwrap().unwrap()).collect();
-        assert_eq!(names, ["a", "b"]);
-        Ok::<_, JobError>(())
-    };
-    let worker = bench.worker().handle(parent).handle(child).handle(end).build().unwrap();
-    assert_eq!(worker.run_until_idle().await.unwrap().completed, 4);
-    assert_eq!(bench.place.effects().await.len(), 2);
 }
 
 /// The first of a key is completed in a transaction, which sends another one of this key.
