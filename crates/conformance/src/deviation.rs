@@ -101,13 +101,7 @@ impl Deviation {
                 "groups::wait_for_a_delayed_message",
                 "a message overtook one of its group that is delayed",
             )],
-            Self::UnorderedQueues => &[
-                ("groups::are_delivered_in_order", UNORDERED),
-                ("groups::wait_for_a_message_that_is_given_back", UNORDERED),
-                ("groups::wait_for_a_message_whose_lease_has_ended", UNORDERED),
-                ("groups::wait_for_a_delayed_message", UNORDERED),
-                ("groups::go_on_after_an_expired_message", UNORDERED),
-            ],
+            Self::UnorderedQueues => UNORDERED_QUEUES,
             Self::EndedLeaseIsExpired => &[
                 // The timeout of the update ends after the message's life; the adapter refuses that before it asks.
                 ("ttl::ends_receipts", "refused with InvalidInput, expected [MessageNotFound]"),
@@ -121,6 +115,19 @@ impl Deviation {
         }
     }
 }
+
+/// The promises of ordered groups that are tried without the receipt of a put.
+const UNORDERED_QUEUES: &[(&str, &str)] = &[
+    ("groups::are_delivered_in_order", UNORDERED),
+    ("groups::wait_for_a_message_that_is_given_back", UNORDERED),
+    ("groups::wait_for_a_message_whose_lease_has_ended", UNORDERED),
+    ("groups::wait_for_a_delayed_message", UNORDERED),
+    ("groups::go_on_after_an_expired_message", UNORDERED),
+    ("groups::go_on_after_deletions_together", UNORDERED),
+    ("groups::notify_of_the_next", UNORDERED),
+    ("groups::belong_to_their_queue", UNORDERED),
+    ("groups::go_on_while_others_are_put", UNORDERED),
+];
 
 /// The failure of a queue without order, of a storage with ordered groups.
 pub(super) const UNORDERED: &str = "the storage has ordered groups, and keeps no order in this queue";

@@ -1,4 +1,4 @@
-//! What is the same in all versions of sqlx.
+//! The part that is the same in all versions of sqlx.
 
 /// Defines the transactions of a version of sqlx, of which `$core` and `$postgres` are the crates. `$sql` takes the text of a statement.
 macro_rules! transactions_of_sqlx {

@@ -308,10 +308,10 @@ mod tests {
             "PGPORT" => Some("6432,,6434".to_owned()),
             _ => None,
         };
-        let (config, _) = parse("postgres://", &variable).unwrap();
+        let Parsed { config, .. } = parse("postgres://", &variable).unwrap();
         assert_eq!((config.get_hosts().len(), config.get_ports()), (3, &[6432, 5432, 6434][..]));
         let wrong = |name: &str| (name == "PGPORT").then(|| "6432,x".to_owned());
-        assert!(parse("postgres://", &wrong).unwrap_err().contains("PGPORT"));
+        assert!(parse("postgres://", &wrong).err().expect("it is refused").contains("PGPORT"));
     }
 
     /// Load balancers forget a connection that is idle for some minutes without a word.

@@ -1,4 +1,4 @@
-//! What the caller's own transactions have in common, whichever driver has opened them.
+//! The way of a statement into the caller's own transaction, whichever driver has opened it.
 
 use std::future::Future;
 

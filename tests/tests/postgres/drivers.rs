@@ -13,7 +13,7 @@ fn jobs_are_sent_and_completed_in_transactions_of_sqlx_and_diesel() {
     let run = Command::new(env!("CARGO"))
         .args(["test", "--quiet", "--locked"])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/drivers"))
-        .env("CARGO_TARGET_DIR", target_folder())
+        .env("CARGO_TARGET_DIR", target_folder().join("drivers"))
         .env("JOBQUEUE_POSTGRES", Postgres::shared().connection_string())
         .output()
         .unwrap();

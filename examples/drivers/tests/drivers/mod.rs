@@ -1,4 +1,4 @@
-//! The drivers, and what is done in their transactions.
+//! The drivers, and operations within their transactions.
 
 use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
 use jobqueue::postgres::OpenTransaction;
@@ -24,7 +24,7 @@ pub enum End {
     Rollback,
 }
 
-/// What is done in a transaction.
+/// An operation within a transaction.
 pub enum Act<'a, M: QueueMessage> {
     Send(SendRequest<One<'a, M>>),
     Complete(&'a Context),
@@ -95,7 +95,7 @@ async fn in_sqlx_0_9<M: QueueMessage>(
     Ok(happens)
 }
 
-/// What makes diesel-async roll a transaction back.
+/// The reason for which diesel-async rolls a transaction back.
 enum Undone {
     Asked(bool),
     Failed(Error),

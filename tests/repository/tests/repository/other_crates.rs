@@ -79,7 +79,7 @@ fn transaction_of_sqlx_takes_a_job_and_its_end() {
     let run = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--locked"])
         .current_dir(&folder)
-        .env("CARGO_TARGET_DIR", crate::root().join("target"))
+        .env("CARGO_TARGET_DIR", crate::root().join("target/drivers"))
         .output()
         .unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
