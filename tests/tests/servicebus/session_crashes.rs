@@ -12,7 +12,6 @@ use tokio::time::timeout;
 use super::cuts::{CuttingProxy, cut_until};
 use super::jobs::{Work, work};
 use super::session_jobs::Seen;
-use super::sessions::text;
 use super::{Bench, MINUTE};
 
 /// Returns a worker that reports its events through `tell`.
