@@ -112,7 +112,6 @@ async fn job_whose_transaction_does_not_commit_runs_again() {
     completions::runs_again_after_a_rollback(&bench.storage, bench.file()).await;
 }
 
-// R9-5
 #[tokio::test(flavor = "multi_thread")]
 async fn checkpoint_after_a_rollback_does_not_complete_the_job() {
     let bench = Bench::new().await;
