@@ -47,8 +47,17 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
-    /// Returns the code that is kept with the message and shown to operators. Causes with the same code share one wait.
-    pub(super) fn code(self) -> &'static str {
+    /// Returns the name that operators see.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::UnknownKind => "unknown_kind",
+            Self::NewerVersion => "newer_version",
+            _ => self.code(),
+        }
+    }
+
+    /// Returns the code that is kept with the message. Causes with the same code share one wait.
+    fn code(self) -> &'static str {
         match self {
             Self::UnknownKind | Self::NewerVersion => "unknown",
             Self::PayloadUnreadable => "payload_unreadable",

@@ -44,7 +44,7 @@ impl Disposition {
         match self {
             Self::Retry { error, .. } | Self::Snooze { error, .. } => Some(error.clone()),
             Self::DeadLetter(rejection) => Some(rejection.detail.clone()),
-            Self::Defer { cause, detail } => Some(format!("{}: {detail}", cause.code())),
+            Self::Defer { cause, detail } => Some(format!("{}: {detail}", cause.name())),
             _ => None,
         }
     }

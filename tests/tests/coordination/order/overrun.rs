@@ -15,7 +15,6 @@ use super::{Step, logged, opened, step};
 const MINUTE: Duration = Duration::from_secs(60);
 const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unavailable);
 
-// R9-2
 #[tokio::test(start_paused = true)]
 async fn job_that_ran_too_long_keeps_its_position_until_its_retry() {
     let storage = logged();
@@ -44,7 +43,6 @@ async fn job_that_ran_too_long_keeps_its_position_until_its_retry() {
     assert_eq!(*begun.lock().unwrap(), [(0, 1), (0, 2), (1, 1)]);
 }
 
-// R9-4
 #[tokio::test(start_paused = true)]
 async fn success_after_the_run_time_waits_for_its_log_as_one_before_it() {
     let faulty = Faulty::new(&logged());
@@ -70,24 +68,4 @@ async fn success_after_the_run_time_waits_for_its_log_as_one_before_it() {
     let report = built.run_until(after(600)).await.unwrap();
     assert_eq!((runs.load(Ordering::Relaxed), report.completed), (1, 1), "{report:?}");
     assert_eq!(report.released, 0, "settled by the delivery that ran it");
-}
-
-// R9-10
-#[tokio::test(start_paused = true)]
-async fn delivery_that_waits_for_too_long_is_put_back() {
-    let storage = logged();
-    let queue = opened(&storage).await;
-    for number in 0..2 {
-        queue.send(&step("a", number)).in_order().await.unwrap();
-    }
-    let first = queue.receive(Duration::ZERO).await.unwrap().unwrap();
-    let faulty = Faulty::new(&storage);
-    // Longer than a delivery may prepare its run.
-    faulty.plan(Operation::GetBlob, 1, Fault::DelayBefore(20 * MINUTE));
-    let handler = |_: Step| async { Ok::<_, JobError>(()) };
-    let built = worker(&faulty.storage()).max_run_time(MINUTE).handle(handler).build().unwrap();
-    let report = built.run_until(after(1_300)).await.unwrap();
-    assert_eq!((report.lease_lost, report.completed), (0, 0), "{report:?}");
-    assert!(report.released > 0, "{report:?}");
-    first.complete().await.unwrap();
 }
