@@ -29,7 +29,8 @@ impl WorkerBuilder {
     /// Each job is sent there under its own id and source, and then deleted here: at least once. Any number of workers may have
     /// the same relay, and other handlers for other queues.
     ///
-    /// [`build`](Self::build) fails if `destination` is the storage of this worker, or another handler is on the queue.
+    /// [`build`](Self::build) fails if `destination` is the storage of this worker, or another handler is on the queue. It recognises the same handle,
+    /// and the same database. Another handle to the same queues of Azure is not recognised: the relay would send to itself without end.
     pub fn relay(self, queue: impl Into<String>, destination: &Storage) -> Self {
         let queue = queue.into();
         if is_same(self.storage(), destination) {

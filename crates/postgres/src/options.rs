@@ -120,9 +120,9 @@ impl Options {
     /// # Errors
     /// `Configuration` if the identity of the server is not checked.
     pub(crate) fn check_tokens(&self) -> Result<(), StoreError> {
-        if self.settings.sends_tokens && self.settings.tls == Tls::Unchecked {
+        if self.settings.sends_tokens && !matches!(self.settings.tls, Tls::Full(_)) {
             return Err(misconfigured(
-                "tokens of Entra ID are sent only to a server whose certificate is checked; add `sslmode=verify-full`",
+                "tokens of Entra ID are sent only to a server whose certificate and name are checked; add `sslmode=verify-full`",
             ));
         }
         Ok(())

@@ -84,11 +84,7 @@ impl HeldMessages {
         let now = Instant::now();
         // Now and then: those that were neither settled nor renewed.
         if entries.len().is_power_of_two() {
-            for (token, forgotten) in entries.extract_if(|_, entry| entry.forget_at <= now) {
-                if let Some(link) = &forgotten.held.link {
-                    link.give_up(token);
-                }
-            }
+            entries.retain(|_, entry| now < entry.forget_at);
         }
         entries.insert(token, Entry { held: Arc::new(held), forget_at: now + MEMORY });
     }

@@ -42,8 +42,7 @@ async fn ran(storage: &Storage) -> Vec<(String, String)> {
         async { Ok::<_, JobError>(()) }
     };
     let _ = run(worker(storage).handle(handler), 300).await;
-    let runs = log.lock().unwrap().clone();
-    runs
+    std::mem::take(&mut *log.lock().unwrap())
 }
 
 /// I19

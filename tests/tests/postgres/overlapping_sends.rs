@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use jobqueue::QueueName;
 use jobqueue::postgres::tokio_postgres::Client;
-use jobqueue::storage::{ExpiredReceipt, MessageRef, Storage, StoreError, StoreErrorKind};
+use jobqueue::storage::{ExpiredReceipt, MessageRef, PutMessage, Storage, StoreError, StoreErrorKind};
 use tokio::sync::oneshot;
 
 use crate::locks::{heads, put_row, put_row_of};
-use crate::{connect, get, named, of_group, texts, within};
+use crate::{connect, get, named, of_group, texts, wait_for_waiting, within};
 use jobqueue_test_support::postgres::Postgres;
 
 async fn delete(storage: &Storage, queue: &QueueName, message: &MessageRef) -> Result<(), StoreError> {
@@ -88,4 +88,39 @@ async fn locked_next_message_holds_up_only_the_deletion_of_its_first() {
     transaction.rollback().await.unwrap();
     delete(&storage, &queue, &heads[1]).await.unwrap();
     assert_eq!(texts(&get(&storage, &queue, 32).await), ["next"]);
+}
+
+/// An open transaction sends to many keys, whose first messages were ended meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn last_messages_of_many_groups_hold_up_no_other_deletion_of_their_list() {
+    let (storage, queue, schema) = named().await;
+    let mut open = connect(Postgres::shared()).await;
+    let names: Vec<String> = (0..30).map(|number| format!("group {number}")).collect();
+    let groups: Vec<&str> = names.iter().map(String::as_str).collect();
+    let firsts = heads(&storage, &queue, &groups).await;
+    let transaction = open.transaction().await.unwrap();
+    for group in &groups {
+        put_row(&transaction, &schema, group).await;
+        storage.queues().put(&queue, of_group("last", group)).await.unwrap();
+    }
+    let delete_all =
+        async |messages| storage.queues().delete_all(&queue, messages, ExpiredReceipt::Refuse).await;
+    assert!(delete_all(firsts).await.iter().all(Result::is_ok));
+    let last = get(&storage, &queue, 32).await;
+    assert_eq!(last.len(), groups.len());
+    storage.queues().put(&queue, PutMessage::new("free")).await.unwrap();
+    let free = get(&storage, &queue, 1).await.remove(0).message;
+    let mut list: Vec<_> = last.into_iter().map(|leased| leased.message).collect();
+    list.push(free);
+    let observer = connect(Postgres::shared()).await;
+    let mut deleted = tokio::select! {
+        deleted = delete_all(list.clone()) => deleted,
+        () = wait_for_waiting(&observer, &schema, 1) => panic!("the list waits for a lock"),
+    };
+    deleted.pop().unwrap().unwrap();
+    deleted.into_iter().for_each(assert_held_up);
+    transaction.rollback().await.unwrap();
+    list.pop();
+    assert!(delete_all(list).await.iter().all(Result::is_ok));
+    assert!(get(&storage, &queue, 32).await.is_empty());
 }

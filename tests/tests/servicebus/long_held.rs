@@ -54,21 +54,6 @@ async fn a_message_outlives_the_link_by_which_it_came() {
     assert_eq!(text(&bench.get().await.unwrap()), "next");
 }
 
-// Each lost lease left a delivery with the link, for as long as that lasted.
-#[tokio::test]
-async fn a_delivery_whose_lease_was_lost_is_given_up() {
-    if is_excluded("long_held::a_delivery_whose_lease_was_lost_is_given_up") {
-        return;
-    }
-    let bench = Bench::with(settings(false, "PT1M"), &[]);
-    bench.leased("lost").await;
-    for _ in 0..4 {
-        bench.pass(async || drop(bench.store().peek(&bench.queue, 1).await)).await;
-    }
-    assert_eq!(bench.get().await.unwrap().dequeue_count, 2);
-    assert_eq!(bench.emulator.calls("release", "work", 1), 1);
-}
-
 // The session would end with its link.
 #[tokio::test]
 async fn the_link_of_a_held_session_is_not_idle() {

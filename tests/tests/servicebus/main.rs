@@ -70,9 +70,17 @@ impl Bench {
 
     /// Makes the queue with settings, on an emulator with further arguments.
     fn with(settings: Value, arguments: &[&str]) -> Self {
+        Self::of(settings, arguments, Storage::memory())
+    }
+
+    /// Makes the queue beside these blobs.
+    fn with_blobs(blobs: Storage) -> Self {
+        Self::of(json!({}), &[], blobs)
+    }
+
+    fn of(settings: Value, arguments: &[&str], blobs: Storage) -> Self {
         let emulator = ServiceBus::start_with(arguments);
         emulator.create_queue("work", settings);
-        let blobs = Storage::memory();
         let storage = Storage::from(options(&emulator).with_blobs_of(&blobs));
         Self { emulator, blobs, storage, queue: QueueName::new("work").unwrap() }
     }

@@ -7,7 +7,7 @@ use jobqueue::clock::ManualClock;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ContainerName, PutMessage};
-use jobqueue::{Runtime, SendOptions, Storage};
+use jobqueue::{Runtime, SendOptions, Storage, memory};
 use jobqueue_test_support::servicebus::{Fault, is_excluded};
 use serde_json::json;
 
@@ -33,7 +33,8 @@ async fn payloads_stay_while_a_queue_that_counts_as_empty_has_a_message() {
         return;
     }
     for is_dead in [false, true] {
-        let bench = Bench::new();
+        let clock = Arc::new(ManualClock::new());
+        let bench = Bench::with_blobs(memory::open_with_clock(clock.clone()));
         let queue = bench.storage.queue::<Work>().await.unwrap();
         let delay = if is_dead { Duration::ZERO } else { MINUTE };
         queue.send(&work(&"x".repeat(100_000))).with(SendOptions::new().delay(delay)).await.unwrap();
@@ -42,7 +43,8 @@ async fn payloads_stay_while_a_queue_that_counts_as_empty_has_a_message() {
         }
         let fault = bench.miscount();
         let options = SweepOptions::new().drained_queues(true);
-        let _ = sweep(&bench.after(Duration::from_secs(30 * 86_400)), options).await.unwrap();
+        clock.advance(Duration::from_secs(30 * 86_400));
+        let _ = sweep(&bench.storage, options).await.unwrap();
         let container = ContainerName::new("jobqueue-payloads").unwrap();
         let left = bench.blobs.blobs().list_blobs(&container, "", None).await.unwrap().blobs;
         assert_eq!(left.len(), 1, "a dead letter: {is_dead}");

@@ -61,13 +61,14 @@ type Figure<T, N> = fn(&T) -> N;
 
 fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let flag = |is: bool| if is { 1.0 } else { 0.0 };
-    let figures: [(Metric, Figure<QueueFigures, f64>); 7] = [
+    let figures: [(Metric, Figure<QueueFigures, f64>); 8] = [
         (list::LENGTH, |queue| queue.length as f64),
         (list::WAITING, |queue| queue.waiting as f64),
         (list::IN_FLIGHT, |queue| queue.in_flight as f64),
         (list::PAUSED, |queue| f64::from(u8::from(queue.paused))),
         (list::WORKERS, |queue| queue.workers as f64),
         (list::SLOTS, |queue| queue.slots as f64),
+        (list::READY, |queue| queue.ready_workers as f64),
         (list::CIRCUITS, |queue| queue.circuits_open as f64),
     ];
     for (metric, value) in figures {

@@ -85,6 +85,7 @@ metrics! {
     READABLE = Metric::gauge("jobqueue_queue_readable", QUEUE, "0 if the figures of the queue could not be read");
     WORKERS = Metric::gauge("jobqueue_queue_workers", QUEUE, "Workers that serve the queue and are not draining");
     SLOTS = Metric::gauge("jobqueue_queue_slots", QUEUE, "Slots that these workers have for the queue; queues of one worker share them");
+    READY = Metric::gauge("jobqueue_queue_ready_workers", QUEUE, "Workers that have a free slot for a further job of the queue");
     CIRCUITS = Metric::gauge("jobqueue_queue_circuits_open", QUEUE, "Workers that fetch nothing from the queue because all jobs fail");
     DESIRED = Metric::gauge("jobqueue_queue_desired_workers", QUEUE, "Workers that the queue needs, by slots; not rounded");
     PRESENT = Metric::gauge("jobqueue_workers", &["state"], "Workers by state: running, draining, or stale (ended without a shutdown)");

@@ -41,6 +41,9 @@ pub struct QueueFigures {
     /// The slots that [`workers`](Self::workers) have for the queue: without those that they reserve for others. Queues of one worker share
     /// the rest.
     pub slots: u64,
+    /// Those of [`workers`](Self::workers) that have a free slot for a further job of the queue.
+    #[serde(skip)]
+    pub ready_workers: u64,
     /// The mean number of slots of a worker, or that of workers that were here before; `None` if none was.
     pub slots_per_worker: Option<f64>,
     /// The workers that fetch nothing from the queue because everything fails.
@@ -93,6 +96,7 @@ impl QueueFigures {
             workers: staying.len() as u64,
             draining: (present.len() - staying.len()) as u64,
             slots,
+            ready_workers: staying.iter().filter(|worker| worker.record.has_slot_for(name)).count() as u64,
             slots_per_worker: (!staying.is_empty()).then(|| slots as f64 / staying.len() as f64),
             circuits_open: staying.iter().filter(|worker| worker.record.has_open_circuit(name)).count()
                 as u64,

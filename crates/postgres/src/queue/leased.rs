@@ -41,9 +41,11 @@ macro_rules! end {
     };
 }
 
-/// Deletes messages. The clock is read again when the locks are held.
+/// Deletes messages. The clock is read again when the locks are held. A first whose group has the row of a [former first](PASS_ON) is passed over:
+/// the trigger would wait for the transactions that have locked the row, and the list with it.
 const DELETE: &str = end!(
-    "",
+    " AND (m.waiting OR m.group_hash IS NULL OR NOT EXISTS (SELECT FROM jobqueue.message l
+        WHERE l.queue = m.queue AND l.group_hash = m.group_hash AND l.waiting AND l.turn IS NULL))",
     " FOR UPDATE",
     concat!(
         "DELETE FROM jobqueue.message m USING held w WHERE m.id = w.id AND m.receipt = w.receipt AND ",
@@ -57,6 +59,13 @@ const PASS_ON: &str = end!(
     " FOR NO KEY UPDATE",
     "SELECT id, receipt, true FROM held WHERE jobqueue.pass_on(id)"
 );
+/// Removes the rows of former firsts of these messages' groups that no transaction has locked any more.
+const REMOVE_FORMER: &str = "WITH former AS MATERIALIZED (
+        SELECT l.id FROM jobqueue.queue q, unnest($2::bigint[]) AS w (id), jobqueue.message m, jobqueue.message l
+        WHERE q.name = $1 AND m.id = w.id AND m.queue + 0 = q.id AND m.group_hash IS NOT NULL AND NOT m.waiting
+            AND l.queue = m.queue AND l.group_hash = m.group_hash AND l.waiting AND l.turn IS NULL
+        FOR UPDATE OF l SKIP LOCKED
+    ) DELETE FROM jobqueue.message l USING former WHERE l.id = former.id RETURNING l.id";
 
 /// The answers to deletions, in their order.
 pub(super) struct Deleted {
@@ -89,6 +98,10 @@ pub(super) async fn delete(
     let left = deleted.left(deletions);
     if !left.is_empty() {
         deleted.note(deletions, run(PASS_ON, &left).await);
+    }
+    let left = deleted.left(deletions);
+    if remove_former(database, call, queue, &left).await {
+        deleted.note(deletions, run(DELETE, &left).await);
     }
     // Without a reason, another transaction holds it up.
     let reasons = reasons(database, call, queue, &deleted.left(deletions), None).await;
@@ -153,6 +166,22 @@ async fn end_messages(
         advances |= call.get::<bool>(row, 2)?;
     }
     Ok((gone, advances))
+}
+
+/// Removes what the former firsts of these messages' groups have left. Returns whether there was something.
+async fn remove_former(
+    database: &Database,
+    call: Call<'_>,
+    queue: &QueueName,
+    deletions: &[ReceiptUse],
+) -> bool {
+    if deletions.is_empty() {
+        return false;
+    }
+    let ids: Vec<i64> = deletions.iter().map(|deletion| deletion.presented.row).collect();
+    let values = [(&queue.as_str() as _, Type::TEXT), (&ids as _, Type::INT8_ARRAY)];
+    // If it fails, the messages are as they were.
+    database.query(call, REMOVE_FORMER, &values).await.is_ok_and(|removed| !removed.is_empty())
 }
 
 /// Changes a message that no other transaction has locked. Returns whether it becomes visible earlier than it would have.

@@ -129,12 +129,6 @@ impl ReceiveLink {
         let (answer, _) = oneshot::channel();
         let _ = self.commands.send(Command::Settle { lock, how: Settlement::Complete, answer }).await;
     }
-
-    /// Gives back a delivery that nobody settles any more, if the link has the time for it: it would be kept until the link ends.
-    pub(crate) fn give_up(&self, lock: Uuid) {
-        let (answer, _) = oneshot::channel();
-        let _ = self.commands.try_send(Command::Settle { lock, how: Settlement::Release, answer });
-    }
 }
 
 impl Perishable for ReceiveLink {

