@@ -37,7 +37,7 @@ pub(crate) struct SendArguments {
     /// The media type of a payload that is not JSON
     #[arg(long, value_name = "TYPE", requires = "kind", conflicts_with = "ndjson")]
     content_type: Option<String>,
-    /// The version of the payload's form [default: the newest as which the worker can read it]
+    /// The version of the payload's form [default: the newest version that fits it]
     #[arg(long, value_name = "NUMBER", requires = "kind")]
     version: Option<u32>,
     /// Only checks the input

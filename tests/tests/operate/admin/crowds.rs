@@ -6,7 +6,7 @@ use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, PutMessage}
 use jobqueue::{JobError, Storage};
 use jobqueue_admin::JobReference;
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use tokio::time::sleep;
 
 use super::presence::{operator, present, send};

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
 use jobqueue::settings::SettingOverrides;
-use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Context, JobError, Runtime, Storage, WorkerBuilder};
 use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, JobPlace, JobReference, PauseOptions};
 use jobqueue_testing::faults::{Fault, Faulty};
