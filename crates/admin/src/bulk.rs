@@ -80,7 +80,8 @@ impl<'a> Bulk<'a> {
         self
     }
 
-    /// Selects the dead letters of the plan, instead of a filter's. It ends when it has found them, without reading the others.
+    /// Selects the dead letters of the plan, instead of a filter's. It ends when it has found them, without reading the
+    /// others; where the plan has copies, it reads all.
     pub fn plan(mut self, plan: DeadLetterPlan) -> Self {
         self.selection = Selection::Plan(plan);
         self

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jobqueue::__internals::{groups, position_names};
-use jobqueue::storage::{MAX_MESSAGES, MessageState, PeekedMessage};
+use jobqueue::storage::{MAX_MESSAGES, MessageState, PeekedMessage, StoreErrorKind};
 use jobqueue::{Error, QueueName};
 use jobqueue_message::envelope::{Parsed, parse};
 use serde::Serialize;
@@ -102,9 +102,13 @@ impl Admin {
         let not_found = |error| not_found(error, queue);
         let Some(index) = &queues.powers().index else {
             let peeked = queues.peek(queue, MAX_MESSAGES).await.map_err(not_found)?;
-            // What a peek does not show may be the first.
-            let count = queues.queue_properties(queue).await.map_err(not_found)?.approximate_count;
-            return Ok(in_sequence(peeked.iter().filter_map(in_order), count <= peeked.len() as u64));
+            // What a peek does not show may be the first. So may anything where the messages cannot be counted.
+            let shows_all = match queues.queue_properties(queue).await {
+                Ok(properties) => properties.approximate_count <= peeked.len() as u64,
+                Err(error) if error.kind() == StoreErrorKind::Unsupported => false,
+                Err(error) => return Err(not_found(error)),
+            };
+            return Ok(in_sequence(peeked.iter().filter_map(in_order), shows_all));
         };
         let (mut first, mut waiting, mut is_first_known) = (Vec::new(), Vec::new(), true);
         let mut seen = BTreeSet::new();

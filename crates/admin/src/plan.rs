@@ -83,7 +83,8 @@ pub struct DeadLetterPlan {
 }
 
 impl DeadLetterPlan {
-    /// Returns the plan for the dead letters of these jobs, or for these letters of them. A job without a source is the one of any sender.
+    /// Returns the plan for the dead letters of these jobs, or for these letters of them. A job without a source is the one of any sender. An exact copy of
+    /// a letter, which a crash can leave, is not among them: the plan of a preview has it.
     pub fn of_jobs<L: Into<PlannedLetter>>(
         queue: impl Into<String>,
         jobs: impl IntoIterator<Item = L>,

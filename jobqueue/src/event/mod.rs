@@ -94,7 +94,8 @@ pub enum Event {
         /// The error in one line, if there was one.
         error: Option<String>,
     },
-    /// A dead letter was stored, by a worker or by a program that received the message by hand.
+    /// A dead letter was stored, by a worker or by a program that received the message by hand. If the storage did not answer, the event may come again
+    /// with the next delivery.
     DeadLettered {
         /// The job; `None` if the message could not be read as one.
         job: Option<Arc<JobInfo>>,

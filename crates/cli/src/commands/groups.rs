@@ -56,7 +56,7 @@ fn state(entry: &GroupEntry, first: Option<bool>) -> &'static str {
         GroupEntry { overdue: true, .. } => "overdue: its message has not arrived",
         GroupEntry { announced: true, .. } => "its sender has not confirmed it",
         _ => match first {
-            Some(true) => "runs or is next",
+            Some(true) => "is the first: runs, or is the next to run",
             Some(false) => "may wait for one that is not shown",
             None => "waits",
         },
