@@ -4,7 +4,7 @@
 //! costs no attempt, what cannot be forwarded becomes a dead letter, and the next job of a key waits for the one before it.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::OnceCell;
@@ -14,6 +14,7 @@ use crate::codec::is_json;
 use crate::delivery::{Context, LeasedJob};
 use crate::envelope::{Envelope, JsonText, Payload};
 use crate::error::{Error, ErrorKind};
+use crate::group_log::is_in_order;
 use crate::handler::{FromJob, Registration};
 use crate::job::{BoxError, JobError, Reason};
 use crate::send::{SendOptions, is_of_batch};
@@ -71,7 +72,9 @@ impl Destination {
             return Err(refused("the job belongs to a batch, which is in this storage"));
         }
         let event = with_payload(event.into_sent(), payload);
-        match self.send(event, options(leased_job)).await {
+        // Its sender has set no time to live; a storage may give each message one.
+        let options = if is_in_order(&event) { SendOptions::new() } else { options(leased_job) };
+        match self.send(event, options).await {
             Err(error) if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Invalid) => {
                 Err(refused(error))
             }
@@ -92,9 +95,8 @@ fn refused(error: impl Into<BoxError>) -> JobError {
 
 /// Returns the time that the job has left. Its delay is over.
 fn options(leased_job: &LeasedJob) -> SendOptions {
-    let left = |expires: SystemTime| expires.duration_since(leased_job.core.now()).unwrap_or_default();
     // Some storages have a time in the far future for messages that do not expire.
-    let left = leased_job.expires.map(left).filter(|left| *left < WITHOUT_END);
+    let left = leased_job.lease.left_to_live().filter(|left| *left < WITHOUT_END);
     left.map_or_else(SendOptions::new, |left| SendOptions::new().ttl(left.max(Duration::from_secs(1))))
 }
 

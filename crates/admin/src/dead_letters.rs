@@ -26,6 +26,7 @@ pub struct DeadLetterFilter {
     all: bool,
     source: Option<String>,
     kind: Option<String>,
+    key: Option<String>,
     reason: Option<String>,
     ids: Option<Vec<String>>,
     text: Option<String>,
@@ -48,6 +49,12 @@ impl DeadLetterFilter {
     /// Selects those of this kind.
     pub fn kind(mut self, kind: impl Into<String>) -> Self {
         self.kind = Some(kind.into());
+        self
+    }
+
+    /// Selects jobs of this key, exactly.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
         self
     }
 
@@ -104,7 +111,9 @@ impl DeadLetterFilter {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let age = || now.duration_since(letter.time?).ok().or(Some(Duration::ZERO));
-        is(&self.kind, &letter.kind)
+        let is_of_key = self.key.is_none() || self.key == letter.key;
+        is_of_key
+            && is(&self.kind, &letter.kind)
             && is(&self.reason, letter.reason.as_str())
             && is(&self.source, &letter.source)
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&letter.id))
@@ -126,6 +135,7 @@ impl fmt::Display for DeadLetterFilter {
             self.all.then(|| "all".to_owned()),
             text("source", &self.source),
             text("kind", &self.kind),
+            text("key", &self.key),
             text("reason", &self.reason),
             self.ids.as_ref().map(|ids| format!("ids {ids:?}")),
             text("text", &self.text),

@@ -15,6 +15,9 @@ pub(crate) struct Filter {
     /// Only jobs of this kind
     #[arg(long)]
     kind: Option<String>,
+    /// Only jobs of this key
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    key: Option<String>,
     /// Only dead letters with this reason, such as attempts_exhausted
     #[arg(long)]
     reason: Option<String>,
@@ -42,6 +45,7 @@ impl Filter {
     pub(crate) fn selection(&self) -> DeadLetterFilter {
         DeadLetterFilter::new()
             .given(self.kind.as_ref(), DeadLetterFilter::kind)
+            .given(self.key.as_ref(), DeadLetterFilter::key)
             .given(self.reason.as_ref(), DeadLetterFilter::reason)
             .given(self.text.as_ref(), DeadLetterFilter::text)
             .given(self.error.as_ref(), DeadLetterFilter::fingerprint)

@@ -45,7 +45,7 @@ impl Options {
     /// With `credential=entra` (feature `entra`) each new connection gets a token of Entra ID as its password, as Azure Database for PostgreSQL takes it. The
     /// credential is chosen on first use: workload identity if its environment variables are set, else managed identity if there is one, else the
     /// developer's `az` or `azd` login. The methods of the credentials fix the choice. A token is sent only to a server whose
-    /// certificate is checked: set `sslmode=verify-full`.
+    /// certificate and name are checked: set `sslmode=verify-full`.
     ///
     /// `sslmode` means what it does in libpq: only `verify-ca` and `verify-full` check who the server is. The authorities are those in `sslrootcert`, or else
     /// those of this machine, never those of `~/.postgresql/root.crt`; with those of the machine `verify-ca` checks the name of the host too. The default is

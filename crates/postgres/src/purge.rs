@@ -43,7 +43,7 @@ const PASS_ON_EXPIRED: &str = "SELECT q.name FROM (
 
 /// Those that wait for another of their group come first, so that none of them becomes the first of its group.
 const REMOVE_EXPIRED: [&str; 3] =
-    [delete_expired!("waiting"), delete_expired!("NOT waiting"), PASS_ON_EXPIRED];
+    [delete_expired!("waiting::integer = 1"), delete_expired!("NOT waiting"), PASS_ON_EXPIRED];
 
 /// Builds a statement that removes up to $3 messages of queue $1, with numbers up to $2.
 ///

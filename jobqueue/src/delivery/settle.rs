@@ -128,6 +128,7 @@ impl Executor {
         if !rejection.attempted
             && let Err(wait) = slot.reject()
         {
+            leave_before(wait, leased_job, slot);
             return release(leased_job, wait).await;
         }
         let Some(hooked) = job.as_deref().filter(|job| self.state.has_hooks(job)) else {

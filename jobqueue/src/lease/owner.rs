@@ -181,6 +181,11 @@ impl Lease {
         self.stop.get()
     }
 
+    /// Returns the rest of the message's time to live, whatever the clock of this machine says; `None` if it does not expire.
+    pub(crate) fn left_to_live(&self) -> Option<Duration> {
+        self.expires.map(|expires| expires.saturating_duration_since(Instant::now()))
+    }
+
     /// Waits until the lease is lost. A job that exceeds its maximum run time still has it.
     pub(crate) async fn ended(&self) {
         self.stop_token().cancelled().await;

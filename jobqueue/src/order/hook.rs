@@ -20,6 +20,7 @@ use crate::delivery::{
 use crate::error::Error;
 use crate::group_log::{EndState, HEADER, InOrder, LogBlob, Millis, Patience, Position, superseded};
 use crate::job::JobInfo;
+use crate::storage::StoreErrorKind;
 
 /// The interval at which a waiting delivery asks whether the time of another has run out.
 const RECHECK: Duration = Duration::from_secs(2);
@@ -34,6 +35,8 @@ const OVERDUE_GRACE: Duration = Duration::from_secs(2);
 pub(super) const OVERDUE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The addition to this time for each message in the queue: roughly the time to deliver one.
 const OVERDUE_TIMEOUT_PER_MESSAGE: Duration = Duration::from_millis(50);
+/// The number of messages that a queue is taken to have where the storage does not count them: ten minutes for a round of it.
+const UNKNOWN_LENGTH: u64 = 12_000;
 
 /// Takes part in every delivery whose sender asked for the order of its key, and in no other.
 #[derive(Debug)]
@@ -220,7 +223,10 @@ impl Delivery<'_> {
     async fn mark_overdue(&self) -> Result<Next, Error> {
         let InOrder { entry, turn } = self.own;
         let core = &self.leased_job.core;
-        let messages = core.store().queue_properties(&core.name).await?.approximate_count;
+        let messages = match core.store().queue_properties(&core.name).await {
+            Err(error) if error.kind() == StoreErrorKind::Unsupported => UNKNOWN_LENGTH,
+            properties => properties?.approximate_count,
+        };
         let queue = OVERDUE_TIMEOUT_PER_MESSAGE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
         let hidden = OVERDUE_TIMEOUT + self.leased_job.settings.timeout;
         let patience = Patience { hidden, queue };

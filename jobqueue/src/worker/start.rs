@@ -132,7 +132,8 @@ impl Worker {
     /// Runs until every queue has no visible message and no handler is running. For tests, scripts and examples.
     ///
     /// It also waits for an open circuit to close, and for a storage or a shard that does not answer. A message that is delayed, and one
-    /// that failed and waits for its retry, stays in its queue (the report counts the latter as `retried`): run again later, or use
+    /// that failed and waits for its retry, stays in its queue (the report counts the latter as `retried`). So does one that the worker has put back for a
+    /// moment, for a limit of its kind or its turn in a log (`released`): run again later, or use
     /// [`run_until`](Self::run_until). A worker that has only schedules ends at once.
     ///
     /// # Errors

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use jobqueue::clock::ManualClock;
 use jobqueue::sqlite::rusqlite::{Connection, TransactionBehavior};
-use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{Context, JobError, Queue, Reason, Report, Storage, Worker, WorkerBuilder};
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::{Context, JobError, Queue, Reason, Report, Runtime, Storage, Worker, WorkerBuilder};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
@@ -94,6 +95,40 @@ async fn delay_is_waited_for_and_the_time_to_live_goes_on() {
     let found = arrived.receive(Duration::ZERO).await.unwrap().unwrap();
     let left = found.info().expires.unwrap().duration_since(found.info().sent.unwrap()).unwrap();
     assert!(left.abs_diff(week * 2) < Duration::from_secs(2), "{left:?}");
+    found.complete().await.unwrap();
+}
+
+/// A storage can give each message an end, whatever its sender has set.
+#[tokio::test(start_paused = true)]
+async fn job_in_order_is_forwarded_from_a_queue_whose_messages_expire() {
+    let (sender, outbox, destination) = (in_memory(), in_memory(), in_memory());
+    let (queue, arrived) = ("tasks".parse().unwrap(), tasks(&destination).await);
+    tasks(&sender).await.send(&task("a")).key("ada").in_order().await.unwrap();
+    let _ = tasks(&outbox).await;
+    for text in texts(&sender).await {
+        let mut message = PutMessage::new(text);
+        message.ttl = Some(Duration::from_secs(14 * 86_400));
+        outbox.queues().put(&queue, message).await.unwrap();
+    }
+    let report = run(relay(&outbox, &destination), 10).await;
+    assert_eq!((report.completed, report.dead_lettered), (1, 0), "{report:?}");
+    let found = arrived.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(found.info().key.as_deref(), Some("ada"));
+    found.complete().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_of_the_relay_shortens_no_time_to_live() {
+    let (outbox, destination) = (in_memory(), in_memory());
+    let arrived = tasks(&destination).await;
+    let life = Duration::from_secs(600);
+    tasks(&outbox).await.send(&task("a")).ttl(life).await.unwrap();
+    let ahead = Arc::new(ManualClock::at(SystemTime::now() + Duration::from_secs(3_600)));
+    let ahead = outbox.clone().with_runtime(Runtime::new().with_clock(ahead));
+    assert_eq!(run(relay(&ahead, &destination), 10).await.completed, 1);
+    let found = arrived.receive(Duration::ZERO).await.unwrap().unwrap();
+    let left = found.info().expires.unwrap().duration_since(found.info().sent.unwrap()).unwrap();
+    assert!(left.abs_diff(life) < Duration::from_secs(20), "{left:?}");
     found.complete().await.unwrap();
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use jobqueue::postgres::tokio_postgres::Client;
-use jobqueue::storage::{MessageState, PutMessage, Storage};
+use jobqueue::postgres::tokio_postgres::{Client, IsolationLevel};
+use jobqueue::storage::{ExpiredReceipt, MessageState, PutMessage, Storage};
 
 use crate::{connect, get, named, of_group, within};
 use jobqueue_test_support::postgres::Postgres;
@@ -50,6 +50,33 @@ async fn sends_into_groups_read_no_whole_table() {
         "SELECT seq_tup_read FROM pg_stat_user_tables WHERE schemaname = 'SCHEMA' AND relname = 'message'";
     let scanned = read_by_ended_sessions(&schema, scanned).await;
     assert!(scanned < 10_000, "{scanned} rows were read for 3,000 messages");
+}
+
+/// The statistics say that no message waits, while a snapshot keeps many that have waited.
+#[tokio::test]
+async fn deletions_of_first_messages_read_no_other_group() {
+    let (storage, queue, schema) = named().await;
+    let [mut open, client] = [connect(Postgres::shared()).await, connect(Postgres::shared()).await];
+    let snapshot =
+        open.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().await.unwrap();
+    snapshot.batch_execute("SELECT count(*) FROM pg_class").await.unwrap();
+    let waited = format!(
+        "INSERT INTO {schema}.message (queue, visible_at, inserted_at, waiting, receipt, group_hash, turn, text)
+         SELECT 1, 0, 0, true, '', sha256(n::text::bytea), n, '' FROM generate_series(1, {MANY}) AS n"
+    );
+    client.batch_execute(&waited).await.unwrap();
+    let others = format!("DELETE FROM {schema}.message WHERE waiting; ANALYZE {schema}.message");
+    client.batch_execute(&others).await.unwrap();
+    for number in 0..20 {
+        storage.queues().put(&queue, of_group("text", &number.to_string())).await.unwrap();
+        let leased = get(&storage, &queue, 1).await.remove(0);
+        storage.queues().delete(&queue, &leased.message, ExpiredReceipt::Refuse).await.unwrap();
+    }
+    drop(storage);
+    let read = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = 'SCHEMA' AND indexrelname = 'message_waiting'";
+    let read = read_by_ended_sessions(&schema, read).await;
+    assert!(read < 1_000, "{read} entries were read");
+    snapshot.rollback().await.unwrap();
 }
 
 #[tokio::test]

@@ -104,7 +104,7 @@ pub(crate) async fn run(
     let printed = global.output.change(&report, || requested(&report));
     match report.complete {
         true => printed,
-        false => printed.and(Err(Failure::Failed("more jobs may match than were cancelled".to_owned()))),
+        false => Err(Failure::Failed("more jobs may match than were cancelled".to_owned())),
     }
 }
 

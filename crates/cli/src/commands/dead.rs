@@ -176,11 +176,9 @@ async fn outcome(
     });
     let others = outcome.left + outcome.open + outcome.unknown + outcome.dead_again.len() as u64;
     match others {
-        1.. if stop.is_cancelled() => printed.and(Err(Failure::Interrupted("interrupted".to_owned()))),
         0 => printed,
-        others => {
-            printed.and(Err(Failure::Failed(format!("{others} jobs have not ended, or it is not known"))))
-        }
+        _ if stop.is_cancelled() => Err(Failure::Interrupted("interrupted".to_owned())),
+        others => Err(Failure::Failed(format!("{others} jobs have not ended, or it is not known"))),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, error_text, hold_a_dead_letter};
+use crate::forged::with_input;
+use crate::support::{Place, error_text, hold_a_dead_letter, reject_all};
 
 /// Sends SIGINT.
 pub(crate) fn interrupt(child: &Child) {
@@ -219,6 +220,23 @@ fn no_plan_is_left_where_nothing_matched() {
         assert_eq!(nothing.status.code(), Some(3), "{}", error_text(&nothing));
         assert!(!plan.exists(), "{arguments:?}");
     }
+}
+
+// A text takes those of which it is a part.
+#[test]
+fn dead_letters_of_a_key_are_taken_exactly() {
+    let place = Place::with_mails(0, 0);
+    place.ok(&["queue", "create", "mails"]);
+    for key in ["ada", "canada"] {
+        let arguments = ["send", "mails", "--kind", "mail", "--id", key, "--key", key];
+        let sent = with_input(&place, &arguments, r#"{"to":"someone@example.org"}"#);
+        assert!(sent.status.success(), "{}", error_text(&sent));
+    }
+    reject_all(&place.storage);
+    place.ok(&["dead", "purge", "mails", "--key", "ada", "--yes"]);
+    let left = place.json(&["dead", "list", "mails"]);
+    let ids: Vec<_> = left["letters"].as_array().unwrap().iter().map(|letter| &letter["id"]).collect();
+    assert_eq!(ids, ["canada"]);
 }
 
 // That of a variable of the shell that is not set.

@@ -42,10 +42,11 @@ macro_rules! end {
 }
 
 /// Deletes messages. The clock is read again when the locks are held. A first whose group has the row of a [former first](PASS_ON) is passed over:
-/// the trigger would wait for the transactions that have locked the row, and the list with it.
+/// the trigger would wait for the transactions that have locked the row, and the list with it. `OFFSET` keeps the planner from reading the rows of all groups
+/// at once.
 const DELETE: &str = end!(
     " AND (m.waiting OR m.group_hash IS NULL OR NOT EXISTS (SELECT FROM jobqueue.message l
-        WHERE l.queue = m.queue AND l.group_hash = m.group_hash AND l.waiting AND l.turn IS NULL))",
+        WHERE l.queue = m.queue AND l.group_hash = m.group_hash AND l.waiting AND l.turn IS NULL OFFSET 0))",
     " FOR UPDATE",
     concat!(
         "DELETE FROM jobqueue.message m USING held w WHERE m.id = w.id AND m.receipt = w.receipt AND ",
@@ -61,9 +62,11 @@ const PASS_ON: &str = end!(
 );
 /// Removes the rows of former firsts of these messages' groups that no transaction has locked any more.
 const REMOVE_FORMER: &str = "WITH former AS MATERIALIZED (
-        SELECT l.id FROM jobqueue.queue q, unnest($2::bigint[]) AS w (id), jobqueue.message m, jobqueue.message l
-        WHERE q.name = $1 AND m.id = w.id AND m.queue + 0 = q.id AND m.group_hash IS NOT NULL AND NOT m.waiting
-            AND l.queue = m.queue AND l.group_hash = m.group_hash AND l.waiting AND l.turn IS NULL
+        SELECT l.id FROM jobqueue.queue q, unnest($2::bigint[]) AS w (id), jobqueue.message m,
+            LATERAL (SELECT id FROM jobqueue.message
+                WHERE queue = m.queue AND group_hash = m.group_hash AND waiting AND turn IS NULL OFFSET 0) f,
+            jobqueue.message l
+        WHERE q.name = $1 AND m.id = w.id AND m.queue + 0 = q.id AND m.group_hash IS NOT NULL AND NOT m.waiting AND l.id = f.id
         FOR UPDATE OF l SKIP LOCKED
     ) DELETE FROM jobqueue.message l USING former WHERE l.id = former.id RETURNING l.id";
 
