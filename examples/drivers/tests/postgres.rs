@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use diesel_async::{AsyncConnection, AsyncPgConnection};
 use drivers::{ALL, Act, Driver, End};
+use jobqueue::job::Verdict;
 use jobqueue::postgres::Options;
 use jobqueue::postgres::tokio_postgres::{self, Client, NoTls};
-use jobqueue::{Context, Error, ErrorKind, JobError, Queue, QueueMessage, Storage, Worker};
+use jobqueue::{Context, Error, ErrorKind, JobError, JobInfo, Queue, QueueMessage, Storage, Worker};
 use jobqueue_postgres_drivers::diesel::DieselTransaction;
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +88,10 @@ impl Bench {
     {
         let bench = self.clone();
         let handler = move |_: Task, ctx: Context| handler(bench.clone(), ctx);
-        let worker = Worker::builder(self.storage.clone()).handle(handler).build().unwrap();
+        // A run ends before the next attempt comes.
+        let later = |_: &JobError, _: &JobInfo| Some(Verdict::RetryAfter(Duration::from_secs(3_600)));
+        let worker =
+            Worker::builder(self.storage.clone()).retry_policy(later).handle(handler).build().unwrap();
         let report = worker.run_until_idle().await.unwrap();
         (report.completed, report.retried)
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 const SAMPLE: [&str; 4] =
     ["faults::", "dead_letters::a_lost_answer", "push::credit_ends", "session_losses::a_session_"];
 
-/// What they do not run: a namespace is not asked for, and a life of tokens takes its true time.
+/// Tests that they leave out: those of a namespace, and those of tokens, whose lives take their true time.
 const SKIPPED: [&str; 4] = ["--skip", "namespace::", "--skip", "token"];
 
 #[test]

@@ -86,7 +86,7 @@ pub(super) async fn delete(
     deletions: &[ReceiptUse],
     lock_limit: &str,
 ) -> Deleted {
-    let run = |sql, deletions| end_messages(database, call, queue, deletions, (sql, lock_limit));
+    let run = |sql, deletions| end_messages(database, call, queue, deletions, sql, lock_limit);
     let ended = run(DELETE, deletions).await;
     if deletions.len() > 1 && ended.as_ref().is_err_and(error::is_lock_timeout) {
         let (first, second) = deletions.split_at(deletions.len() / 2);
@@ -144,12 +144,14 @@ impl Deleted {
 }
 
 /// Ends messages by a statement with a limit of its waits for locks. Returns which it has ended, and whether a group advances.
+#[allow(clippy::too_many_arguments, reason = "the statement, its receipts and its limit")]
 async fn end_messages(
     database: &Database,
     call: Call<'_>,
     queue: &QueueName,
     deletions: &[ReceiptUse],
-    (sql, lock_limit): (&'static str, &str),
+    sql: &'static str,
+    lock_limit: &str,
 ) -> Result<(HashSet<Presented>, bool), StoreError> {
     let ids: Vec<i64> = deletions.iter().map(|deletion| deletion.presented.row).collect();
     let receipts: Vec<&[u8]> = deletions.iter().map(|deletion| deletion.presented.bytes()).collect();
