@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use jobqueue::clock::ManualClock;
 use jobqueue::sqlite::rusqlite::{Connection, TransactionBehavior};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::{Context, JobError, Queue, Reason, Report, Runtime, Storage, Worker, WorkerBuilder};
+use jobqueue::{Context, JobError, Queue, Reason, Report, Storage, Worker, WorkerBuilder};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
+use jobqueue_tests::jobs::{Task, after, in_memory, payloads, runtime, task, worker};
 
 /// A task whose payload does not fit into a message.
 fn large(name: &str) -> Task {
@@ -124,7 +124,9 @@ async fn clock_of_the_relay_shortens_no_time_to_live() {
     let life = Duration::from_secs(600);
     tasks(&outbox).await.send(&task("a")).ttl(life).await.unwrap();
     let ahead = Arc::new(ManualClock::at(SystemTime::now() + Duration::from_secs(3_600)));
-    let ahead = outbox.clone().with_runtime(Runtime::new().with_clock(ahead));
+    // Another handle, which has opened no queue yet: an open one keeps its clock.
+    let stores = (Arc::clone(outbox.queues().store()), Arc::clone(outbox.blobs()));
+    let ahead = Storage::new(stores.0, stores.1, "outbox").with_runtime(runtime().with_clock(ahead));
     assert_eq!(run(relay(&ahead, &destination), 10).await.completed, 1);
     let found = arrived.receive(Duration::ZERO).await.unwrap().unwrap();
     let left = found.info().expires.unwrap().duration_since(found.info().sent.unwrap()).unwrap();
