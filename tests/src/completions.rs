@@ -150,7 +150,7 @@ struct Parent {}
 #[message(queue = "tasks", kind = "end")]
 struct Report {}
 
-/// What follows from a job comes after its handler, and the transaction keeps what it needs.
+/// The end of a child is counted after its handler, from what its transaction has kept.
 pub async fn batch_goes_on_after_its_children(storage: &Storage, effects: impl Effects) {
     let _ = storage.queue::<Parent>().await.unwrap().send(&Parent {}).await.unwrap();
     let parent = async |_: Parent, ctx: Context| {

@@ -15,7 +15,7 @@ use jobqueue::storage::{
 };
 use jobqueue::{JobError, QueueName, SendOptions, Storage, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::faults::pauses;
+use jobqueue_tests::faults::{dead_letters_on_two_shards, pauses};
 use jobqueue_tests::jobs::{Task, in_memory, task, worker};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -346,19 +346,8 @@ async fn an_outage_of_the_map_loses_no_lease_and_stops_only_sending() {
 /// D2: the other shards are empty, and the one that does not answer has letters: that is no end.
 #[tokio::test(start_paused = true)]
 async fn redrive_does_not_end_while_a_shard_does_not_answer() {
-    let (one, two) = (in_memory(), in_memory());
-    let faulty = Faulty::new(&two);
-    let builder = Sharded::builder().account("one", one).account("two", faulty.storage());
-    let sharded = builder.shards("tasks", 2).shards("tasks-poison", 2).build().unwrap();
-    let storage = Storage::from(sharded.stores());
+    let (storage, faulty) = dead_letters_on_two_shards().await;
     let queue = storage.queue::<Task>().await.unwrap();
-    for name in ["a", "b", "c", "d"] {
-        queue.send(&task(name)).await.unwrap();
-    }
-    let reject = |_: Task| async { Err::<(), _>(JobError::dead_letter("no")) };
-    let rejected = worker(&storage).handle(reject).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!(rejected.dead_lettered, 4);
-
     faulty.plan_always(Operation::Get, Fault::Refuse(StoreErrorKind::Unavailable));
     let dead = queue.dead_letters().unwrap();
     let cut = dead.redrive(DeadLetterOptions::new()).await.unwrap();

@@ -128,7 +128,7 @@ async fn delayed_job_is_hidden_and_begins_no_earlier() {
     assert_eq!(bench.queue.approximate_len().await.unwrap(), 1);
 }
 
-/// What the event says is what the time to live is compared with.
+/// The time to live is compared with the delay that the event names.
 #[tokio::test]
 async fn delay_of_a_year_is_as_long_in_the_event_as_in_the_rules() {
     let bench = Bench::new().await;
