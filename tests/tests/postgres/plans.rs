@@ -5,7 +5,8 @@ use std::time::Duration;
 use jobqueue::postgres::tokio_postgres::{Client, IsolationLevel};
 use jobqueue::storage::{ExpiredReceipt, MessageState, PutMessage, Storage};
 
-use crate::{connect, get, named, of_group, within};
+use crate::locks::put_row;
+use crate::{connect, get, named, of_group, texts, within};
 use jobqueue_test_support::postgres::Postgres;
 
 const MANY: i64 = 5_000;
@@ -67,12 +68,24 @@ async fn deletions_of_first_messages_read_no_other_group() {
     client.batch_execute(&waited).await.unwrap();
     let others = format!("DELETE FROM {schema}.message WHERE waiting; ANALYZE {schema}.message");
     client.batch_execute(&others).await.unwrap();
+    let mut sender = connect(Postgres::shared()).await;
+    let sends = sender.transaction().await.unwrap();
     for number in 0..20 {
-        storage.queues().put(&queue, of_group("text", &number.to_string())).await.unwrap();
+        let group = number.to_string();
+        storage.queues().put(&queue, of_group("first", &group)).await.unwrap();
         let leased = get(&storage, &queue, 1).await.remove(0);
+        // Every other one is passed on: a send behind it is open.
+        if number % 2 == 0 {
+            put_row(&sends, &schema, &group).await;
+            storage.queues().put(&queue, of_group("next", &group)).await.unwrap();
+        }
         storage.queues().delete(&queue, &leased.message, ExpiredReceipt::Refuse).await.unwrap();
+        if number % 2 == 0 {
+            assert_eq!(texts(&get(&storage, &queue, 1).await), ["next"]);
+        }
     }
     drop(storage);
+    sends.rollback().await.unwrap();
     let read = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = 'SCHEMA' AND indexrelname = 'message_waiting'";
     let read = read_by_ended_sessions(&schema, read).await;
     assert!(read < 1_000, "{read} entries were read");

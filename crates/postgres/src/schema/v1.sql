@@ -160,11 +160,15 @@ $$;
 CREATE FUNCTION jobqueue.pass_on(first_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
+    of_queue integer;
+    of_group bytea;
     next_id bigint;
 BEGIN
+    -- Apart from the next statement, in which a join could read the messages that wait in all groups.
+    SELECT queue, group_hash INTO of_queue, of_group FROM jobqueue.message WHERE id = first_id;
     SELECT m.id INTO next_id FROM jobqueue.message m WHERE m.waiting::integer = 1 AND m.id = (
-        SELECT w.id FROM jobqueue.message f JOIN jobqueue.message w ON w.queue = f.queue AND w.group_hash = f.group_hash
-        WHERE f.id = first_id AND w.waiting AND w.turn IS NOT NULL ORDER BY w.turn LIMIT 1) FOR NO KEY UPDATE SKIP LOCKED;
+        SELECT id FROM jobqueue.message
+        WHERE queue = of_queue AND group_hash = of_group AND waiting AND turn IS NOT NULL ORDER BY turn LIMIT 1) FOR NO KEY UPDATE SKIP LOCKED;
     IF next_id IS NULL THEN
         RETURN false;
     END IF;
