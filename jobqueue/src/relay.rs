@@ -31,7 +31,8 @@ impl WorkerBuilder {
     /// the same relay, and other handlers for other queues.
     ///
     /// [`build`](Self::build) fails if `destination` is the storage of this worker, or another handler is on the queue. It recognises the same handle,
-    /// and the same database. Another handle to the same queues of Azure is not recognised: the relay would send to itself without end.
+    /// the same SQLite file, and the same PostgreSQL database under the same host names. Another name for it, or another handle to the same queues of Azure, is
+    /// not recognised: the relay would send to itself without end.
     pub fn relay(self, queue: impl Into<String>, destination: &Storage) -> Self {
         let queue = queue.into();
         if is_same(self.storage(), destination) {

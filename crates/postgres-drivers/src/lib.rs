@@ -12,7 +12,8 @@
 //! transaction.commit().await?; // the order and the job, or neither
 //! ```
 //!
-//! All three promise what they promise for a transaction of `tokio-postgres`. sqlx sends statements without names; diesel-async gives each a name for as long as it runs. None is kept in the cache of a connection.
+//! The promises of these methods are those for a transaction of `tokio-postgres`. sqlx sends statements without names; diesel-async gives each a name for as
+//! long as it runs. None is kept in the cache of a connection.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, rust_2018_idioms)]

@@ -16,7 +16,7 @@ use jobqueue_storage::runtime::Runtime;
 pub(crate) type Pool = managed::Pool<Connector>;
 pub(crate) type Object = managed::Object<Connector>;
 
-/// Opens the connections of a pool, and such that belong to none.
+/// Opens connections, for the pool and outside of it.
 pub(crate) struct Connector {
     config: Config,
     passwords: Option<Passwords>,

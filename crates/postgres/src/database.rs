@@ -91,7 +91,7 @@ impl Database {
         in_schema(text, &self.settings.schema)
     }
 
-    /// Returns what opens connections, also such that do not belong to the pool.
+    /// Returns the connector, which also opens connections outside of the pool.
     pub(crate) fn connector(&self) -> &Connector {
         self.pool.manager()
     }

@@ -99,8 +99,8 @@ pub struct StatementError {
 }
 
 impl StatementError {
-    /// Returns the failure of a statement that the server has refused with this SQLSTATE. The message becomes the source of the error; the server's
-    /// details do not belong into it, since they can quote a row.
+    /// Returns the failure of a statement that the server has refused with this SQLSTATE. The message becomes the source of the error. Leave out the
+    /// server's details, which can quote a row.
     pub fn answered(sqlstate: &str, message: &str) -> Self {
         let verdict = error::of_code(&SqlState::from_code(sqlstate));
         Self { verdict, source: error::server_error(sqlstate, message) }

@@ -115,7 +115,7 @@ impl Options {
         self
     }
 
-    /// Checks that tokens go to nobody else: other servers would accept them too.
+    /// Refuses to send tokens to a server whose identity is not checked: it could use them at other servers.
     ///
     /// # Errors
     /// `Configuration` if the identity of the server is not checked.

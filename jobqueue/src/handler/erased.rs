@@ -65,9 +65,7 @@ impl Registration {
             service,
         }
     }
-}
 
-impl Registration {
     /// Returns a handler for events of every kind, which gets the payload as it is.
     pub(crate) fn of_every_kind<H>(handler: H) -> Self
     where

@@ -46,7 +46,7 @@ async fn ran(storage: &Storage) -> Vec<(String, String)> {
     std::mem::take(&mut *log.lock().unwrap())
 }
 
-/// I19
+// I19
 #[tokio::test]
 async fn committed_job_arrives_as_it_was_sent() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ async fn forward_with(fault: At, is_killed: bool) {
     assert_eq!(arrived, sent, "{fault:?}");
 }
 
-/// I1
+// I1
 #[tokio::test(start_paused = true)]
 async fn lost_answers_lose_no_job() {
     use Operation::{CreateContainer, DeleteAll, DeleteBlob, Get, GetBlob, Put, PutBlob};
@@ -186,7 +186,7 @@ async fn lost_answers_lose_no_job() {
     }
 }
 
-/// I1
+// I1
 #[tokio::test(start_paused = true)]
 async fn relay_that_is_killed_at_any_request_loses_no_job() {
     use Operation::{CreateContainer, DeleteAll, DeleteBlob, Get, GetBlob, Put, PutBlob};

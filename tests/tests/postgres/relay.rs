@@ -29,7 +29,7 @@ async fn send_in_transactions(queue: &Queue<Task>, names: &[&str]) -> BTreeMap<S
     sent
 }
 
-/// I1
+// I1
 #[tokio::test]
 async fn committed_jobs_arrive_in_the_order_of_their_keys() {
     let outbox = Storage::open(own_schema().0).await.unwrap();

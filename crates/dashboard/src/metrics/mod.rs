@@ -22,7 +22,7 @@
 //!   missing is not 0.
 //! - Counters begin at 0 with the process and never fall. A kind that a worker handles has its series from the first record of that worker, which may already count jobs.
 //!   They lack the deliveries between the last record of a worker and its end.
-//! - Labels are bounded: queues, and the kinds that a worker has a handler for. Other kinds count as `other`.
+//! - Labels are bounded: queues, and the kinds that a worker has a handler for. Other kinds count as `other`, and so do all jobs of a relay.
 //!
 //! # Cost
 //! A scrape sends 2 requests, 3 for each queue and 1 for each worker. On Azure, with 10 queues, 4 workers and a scrape each minute, that is

@@ -118,7 +118,7 @@ pub(super) struct Coordinators {
 }
 
 impl Coordinators {
-    /// Takes the one that was used last.
+    /// Takes the coordinator that was used last.
     fn take(&self, queue: &str) -> Option<Coordinator> {
         let mut free = lock(&self.free);
         let of_queue = free.get_mut(queue)?;

@@ -75,7 +75,6 @@ async fn beginning_of_a_change_names_its_options() {
     );
 }
 
-// Seen before: "the storage failed", and nothing of the blob that was gone.
 #[tokio::test(start_paused = true)]
 async fn sweep_that_fails_says_what_it_has_removed() {
     let storage = in_memory();
