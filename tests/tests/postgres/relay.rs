@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Context, JobError, Queue, Storage, Worker};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, task};
+use jobqueue_tests::running::Running;
 
 use crate::{connect, own_schema, within};
 
@@ -42,16 +42,20 @@ async fn committed_jobs_arrive_in_the_order_of_their_keys() {
     let sent = send_in_transactions(&queue, &["a", "b", "c", "d"]).await;
     destination.plan(Operation::Put, 5, Fault::DropAnswer(StoreErrorKind::Timeout));
     destination.plan(Operation::Put, 9, Fault::Refuse(StoreErrorKind::Throttled));
-    let relay = || Worker::builder(outbox.clone()).relay("tasks", &destination.storage()).build().unwrap();
-    let empty = || async {
-        while !queue.is_empty().await.unwrap() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let reports =
-        within(async { tokio::join!(relay().run_until(empty()), relay().run_until(empty())) }).await;
-    let forwarded = reports.0.unwrap().completed + reports.1.unwrap().completed;
+    let relay =
+        async || Running::start(Worker::builder(outbox.clone()).relay("tasks", &destination.storage())).await;
+    let (mut one, mut other) = (relay().await, relay().await);
+    let mut completed = 0;
+    while completed < 20 {
+        let ended = tokio::select! {
+            ended = one.ended() => ended,
+            ended = other.ended() => ended,
+        };
+        completed += u32::from(ended.name() == "completed");
+    }
+    let forwarded = one.stop().await.completed + other.stop().await.completed;
     assert_eq!(forwarded, 20);
+    assert!(queue.is_empty().await.unwrap());
 
     let runs = Arc::new(Mutex::new(BTreeMap::<String, Vec<String>>::new()));
     let log = Arc::clone(&runs);
