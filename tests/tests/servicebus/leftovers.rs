@@ -1,16 +1,13 @@
 //! Texts in blobs that crashes have left behind, and the sweep that removes them.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use jobqueue::Runtime;
-use jobqueue::clock::ManualClock;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::{ContainerName, DeadLetterCause, DeadLetterMessage, PutMessage, UpdateMessage};
 use jobqueue_test_support::servicebus::is_excluded;
 use serde_json::json;
 
-use super::{Bench, MINUTE};
+use super::{Bench, MINUTE, later};
 
 const DAYS: Duration = Duration::from_secs(3 * 86_400);
 
@@ -27,8 +24,7 @@ impl Bench {
 
     /// Returns the storage as if it were days later.
     pub(super) fn storage_later(&self) -> jobqueue::Storage {
-        let clock = Arc::new(ManualClock::at(SystemTime::now() + DAYS));
-        self.storage.clone().with_runtime(Runtime::new().with_clock(clock))
+        later(&self.storage, DAYS)
     }
 
     /// Sweeps as if it were days later; returns how many blobs were removed.

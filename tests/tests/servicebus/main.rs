@@ -40,13 +40,15 @@ mod sessions;
 mod two_namespaces;
 mod until_idle;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use jobqueue::QueueName;
+use jobqueue::clock::ManualClock;
 use jobqueue::servicebus::Options;
 use jobqueue::storage::{
     GetMessages, LeasedMessage, MessageRef, PutMessage, Queues, Storage, StoreError, UpdateMessage, Updated,
 };
+use jobqueue::{QueueName, Runtime};
 use jobqueue_test_support::servicebus::ServiceBus;
 use serde_json::{Value, json};
 
@@ -54,6 +56,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// The ways in which the emulator ends links, sessions and connections.
 const ENDS: [&str; 4] = ["detach", "end-session", "close-connection", "abort"];
+
+/// Returns the storage as if it were that much later.
+fn later(storage: &Storage, time: Duration) -> Storage {
+    let clock = Arc::new(ManualClock::at(SystemTime::now() + time));
+    storage.clone().with_runtime(Runtime::new().with_clock(clock))
+}
 
 /// A queue on an emulator of its own.
 struct Bench {

@@ -1,28 +1,22 @@
 //! Counts of the service that are too low: a count of 0 is no proof that a queue is empty.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ContainerName, PutMessage};
-use jobqueue::{Runtime, SendOptions, Storage, memory};
+use jobqueue::{SendOptions, Storage, memory};
 use jobqueue_test_support::servicebus::{Fault, is_excluded};
 use serde_json::json;
 
 use super::jobs::{Work, work};
-use super::{Bench, MINUTE};
+use super::{Bench, MINUTE, later};
 
 impl Bench {
     fn miscount(&self) -> Fault<'_> {
         self.emulator.plant_with("http-get", "miscount", json!({ "times": null }))
-    }
-
-    /// Returns the storage as if it were that much later.
-    fn after(&self, time: Duration) -> Storage {
-        let clock = Arc::new(ManualClock::at(SystemTime::now() + time));
-        self.storage.clone().with_runtime(Runtime::new().with_clock(clock))
     }
 }
 
@@ -72,7 +66,7 @@ async fn a_former_shard_that_counts_as_empty_keeps_its_delayed_message() {
     }
     sharded.reshard(&bench.queue, 3).await.unwrap();
     let fault = bench.miscount();
-    assert_eq!(open(&bench.after(60 * MINUTE)).retire(&bench.queue).await.unwrap(), 2);
+    assert_eq!(open(&later(&bench.storage, 60 * MINUTE)).retire(&bench.queue).await.unwrap(), 2);
     fault.remove();
     let properties = storage.queues().queue_properties(&bench.queue).await.unwrap();
     assert_eq!(properties.approximate_count, 2);

@@ -1,21 +1,18 @@
 //! Two namespaces whose blobs are in one storage: each has its own there.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use jobqueue::clock::ManualClock;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{GetMessages, Metadata, PutMessage, UpdateMessage};
-use jobqueue::{QueueName, Runtime, Storage};
+use jobqueue::{QueueName, Storage};
 use jobqueue_test_support::servicebus::ServiceBus;
 
-use super::{Bench, MINUTE, options};
+use super::{Bench, MINUTE, later, options};
 
 /// Sweeps as if it were days later; returns how many blobs were removed.
 async fn sweep_later(storage: &Storage) -> u64 {
-    let clock = Arc::new(ManualClock::at(SystemTime::now() + Duration::from_secs(3 * 86_400)));
-    let later = storage.clone().with_runtime(Runtime::new().with_clock(clock));
+    let later = later(storage, Duration::from_secs(3 * 86_400));
     sweep(&later, SweepOptions::new()).await.unwrap().removed
 }
 

@@ -2,18 +2,16 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use jobqueue::job::Verdict;
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::Operation;
 use jobqueue::{Context, JobError, JobInfo};
-use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::{after, worker};
 
+use super::disturbed::REFUSED;
+use super::records::MINUTE;
 use super::{Step, logged, opened, step};
-
-const MINUTE: Duration = Duration::from_secs(60);
-const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unavailable);
 
 #[tokio::test(start_paused = true)]
 async fn job_that_ran_too_long_keeps_its_position_until_its_retry() {
