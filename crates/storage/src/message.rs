@@ -120,7 +120,7 @@ pub struct LeasedMessage {
     /// The time at which the message becomes visible again, by the storage's clock.
     pub next_visible: SystemTime,
     /// The time for which the message is leased, counted from the request, where that is not the time that was asked for: a storage may
-    /// grant less, and one of several parts may have been asked late.
+    /// grant less or more, and one of several parts may have been asked late.
     pub granted: Option<Duration>,
     /// The reason why the message is in a dead-letter queue of the storage's own.
     pub dead: Option<DeadLetterCause>,

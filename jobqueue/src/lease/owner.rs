@@ -110,12 +110,15 @@ impl Lease {
         terms: LeaseTerms,
     ) -> Arc<Self> {
         let granted = leased.granted.unwrap_or(terms.visibility);
-        let deadline = requested + granted;
+        let visible = requested + granted;
         // The storage's clock set both times; ours count from before the request. A message may be leased beyond its life.
         let expires = leased.expires.and_then(|expires| match expires.duration_since(leased.next_visible) {
-            Ok(beyond) => deadline.checked_add(beyond),
-            Err(before) => deadline.checked_sub(before.duration()),
+            Ok(beyond) => visible.checked_add(beyond),
+            Err(before) => visible.checked_sub(before.duration()),
         });
+        // The lock of a storage may last for longer than was asked for.
+        let granted = granted.min(terms.visibility);
+        let deadline = requested + granted;
         let deadline = expires.map_or(deadline, |expires| deadline.min(expires));
         let run_until = requested + terms.max_run_time.max(LONGEST_PREPARATION);
         let lease = Arc::new_cyclic(|this| Self {

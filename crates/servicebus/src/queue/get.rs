@@ -73,7 +73,7 @@ pub(super) async fn get(
     let leases = join_all(taken.into_iter().map(|taken| leased(queues, queue, &link, taken))).await;
     let granted = |lease: LeasedMessage| {
         // The lock began when the message was delivered: after the request was sent.
-        let granted = lease.granted.map(|left| left + waited).filter(|granted| *granted < options.visibility);
+        let granted = lease.granted.map(|left| left + waited);
         lease.with_granted(granted)
     };
     let messages: Vec<_> = leases.into_iter().flatten().map(granted).collect();

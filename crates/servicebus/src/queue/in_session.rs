@@ -46,8 +46,7 @@ pub(super) async fn get(
         })?;
     let waited = requested.elapsed();
     // Those that are not returned, because the future is dropped, are released.
-    let leases =
-        claimed.into_iter().map(|claimed| leased(queues, queue, claimed, waited, options.visibility));
+    let leases = claimed.into_iter().map(|claimed| leased(queues, queue, claimed, waited));
     let leases = join_all(leases).await.into_iter().flatten();
     let keep = |(message, unclaimed): (LeasedMessage, Unclaimed)| {
         unclaimed.keep();
@@ -65,7 +64,6 @@ async fn leased(
     queue: &QueueName,
     claimed: Claimed,
     waited: Duration,
-    asked: Duration,
 ) -> Option<(LeasedMessage, Unclaimed)> {
     let Claimed { taken, session, unclaimed } = claimed;
     let (token, content) = (taken.lock, Content::read(taken.message));
@@ -95,7 +93,7 @@ async fn leased(
     let text = (*held.text).clone();
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
         .with_expires(held.expires)
-        .with_granted((left + waited < asked).then_some(left + waited));
+        .with_granted(Some(left + waited));
     queues.held.insert(token, held);
     Some((lease, unclaimed))
 }
