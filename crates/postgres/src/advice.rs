@@ -63,7 +63,8 @@ impl Upkeep for Store {
         for row in database.query(call, MISSING, &values).await? {
             let index: &str = call.get(&row, 0)?;
             all.push(Advice::warning(format!(
-                "the index {index} is missing or not valid: statements read whole tables; create it again, or `REINDEX` it"
+                "the index {index} is missing or not valid: statements read whole tables; \
+                 repair it by `REINDEX INDEX CONCURRENTLY`, or create it again by `CREATE INDEX CONCURRENTLY`, since without that word every job waits"
             )));
         }
         Ok(all)

@@ -1,33 +1,57 @@
 //! Opens connections, each with the password of its moment.
 
-use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use deadpool::managed::{self, Manager, Metrics, RecycleError, RecycleResult};
+use scopeguard::{ScopeGuard, guard};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::servers::of_each_server;
 use crate::settings::{Passwords, Settings};
 use crate::tls::Stream;
 use jobqueue_storage::StoreError;
 use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::sync::lock;
+
+/// How many times as long as a connection to one address a server may take in all: for further addresses of its name, and for the login.
+const WHOLE: u32 = 3;
+/// The time that a connection to an address may take, if the configuration does not say it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) type Pool = managed::Pool<Connector>;
 pub(crate) type Object = managed::Object<Connector>;
 
 /// Opens connections, for the pool and outside of it.
+#[derive(Clone)]
 pub(crate) struct Connector {
-    config: Config,
+    /// One for each server that the connection string names.
+    servers: Arc<[Config]>,
+    /// The server that answered last. It is asked first: one that is gone costs its time once, and not for each connection.
+    last: Arc<AtomicUsize>,
     passwords: Option<Passwords>,
+    /// The limit of a password.
+    timeout: Duration,
     pub(crate) tls: MakeRustlsConnect,
     runtime: Runtime,
+    /// Openings whose callers gave up. A renewal of a lease has less time than a server that is gone takes, so an opening goes on, and the
+    /// next caller takes it over.
+    left: Arc<Mutex<Vec<Opening>>>,
 }
+
+type Opening = JoinHandle<Result<Session, ConnectError>>;
 
 /// The reason why there is no connection.
 pub(crate) enum ConnectError {
     Password(StoreError),
     Server(tokio_postgres::Error),
+    /// No answer in time.
+    Silent,
 }
 
 impl From<tokio_postgres::Error> for ConnectError {
@@ -44,17 +68,70 @@ pub(crate) struct Session {
 
 impl Connector {
     pub(crate) fn new(settings: &Settings, tls: MakeRustlsConnect, runtime: Runtime) -> Self {
-        let (config, passwords) = (settings.config.clone(), settings.passwords.clone());
-        Self { config, passwords, tls, runtime }
+        Self {
+            servers: of_each_server(&settings.config).into(),
+            last: Arc::default(),
+            passwords: settings.passwords.clone(),
+            timeout: settings.timeout,
+            tls,
+            runtime,
+            left: Arc::default(),
+        }
     }
 
-    /// Opens a connection.
+    /// Returns a connector for another pool, which prefers the same server.
+    pub(crate) fn again(&self) -> Self {
+        Self { left: Arc::default(), ..self.clone() }
+    }
+
+    /// Opens a connection to the first server that gives one, beginning with the one that did so last.
     pub(crate) async fn connect(&self) -> Result<(Client, Connection<Socket, Stream>), ConnectError> {
-        let mut config = Cow::Borrowed(&self.config);
-        if let Some(passwords) = &self.passwords {
-            config.to_mut().password(passwords().await.map_err(ConnectError::Password)?);
+        let password = match &self.passwords {
+            Some(passwords) => {
+                let password = timeout(self.timeout, passwords()).await.map_err(|_| ConnectError::Silent)?;
+                Some(password.map_err(ConnectError::Password)?)
+            }
+            None => None,
+        };
+        let (last, mut failure) = (self.last.load(Ordering::Relaxed), ConnectError::Silent);
+        for number in (last..self.servers.len()).chain(0..last) {
+            let mut config = self.servers[number].clone();
+            if let Some(password) = &password {
+                config.password(password);
+            }
+            let limit = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT) * WHOLE;
+            match timeout(limit, config.connect(self.tls.clone())).await {
+                Ok(Ok(connected)) => {
+                    self.last.store(number, Ordering::Relaxed);
+                    return Ok(connected);
+                }
+                Ok(Err(error)) => failure = error.into(),
+                Err(_) => failure = ConnectError::Silent,
+            }
         }
-        Ok(config.connect(self.tls.clone()).await?)
+        Err(failure)
+    }
+
+    /// Begins to open a connection of the pool.
+    fn open(&self) -> Opening {
+        let connector = self.clone();
+        self.runtime.spawn(async move {
+            let (client, connection) = connector.connect().await?;
+            Ok(Session { client, task: connector.runtime.spawn(connection) })
+        })
+    }
+
+    /// Waits for a connection. If the caller gives up, the next one waits for it.
+    async fn wait_for(&self, opening: Opening) -> Result<Session, ConnectError> {
+        let mut opening = guard(opening, |opening| lock(&self.left).push(opening));
+        let opened = (&mut *opening).await;
+        drop(ScopeGuard::into_inner(opening));
+        match opened.map_err(tokio::task::JoinError::try_into_panic) {
+            Ok(opened) => opened,
+            // Of the application's source of passwords.
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            Err(Err(_)) => Err(ConnectError::Silent),
+        }
     }
 }
 
@@ -63,8 +140,18 @@ impl Manager for Connector {
     type Error = ConnectError;
 
     async fn create(&self) -> Result<Session, ConnectError> {
-        let (client, connection) = self.connect().await?;
-        Ok(Session { client, task: self.runtime.spawn(connection) })
+        loop {
+            let left = lock(&self.left).pop();
+            match left {
+                None => return self.wait_for(self.open()).await,
+                Some(opening) if !opening.is_finished() => return self.wait_for(opening).await,
+                // What failed a while ago says nothing of now.
+                Some(opening) => match opening.await {
+                    Ok(Ok(session)) if !session.is_closed() => return Ok(session),
+                    _ => {}
+                },
+            }
+        }
     }
 
     async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<ConnectError> {
@@ -92,5 +179,72 @@ impl DerefMut for Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_server::FakeServer;
+    use crate::tls;
+    use tokio::net::TcpListener;
+    use tokio::sync::Semaphore;
+
+    fn connector(settings: &Settings) -> Connector {
+        Connector::new(settings, tls::connector(settings).unwrap(), Runtime::new())
+    }
+
+    /// A renewal has three seconds, and a server that is gone takes ten of each connection.
+    #[tokio::test]
+    async fn connection_is_opened_also_if_its_caller_gives_up() {
+        let server = FakeServer::start(|_| Vec::new()).await;
+        let (asked, given) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+        let counters = (Arc::clone(&asked), Arc::clone(&given));
+        let passwords: Passwords = Arc::new(move || {
+            let (asked, given) = counters.clone();
+            Box::pin(async move {
+                asked.fetch_add(1, Ordering::SeqCst);
+                given.acquire().await.unwrap().forget();
+                Ok("a password".to_owned())
+            })
+        });
+        let connector = connector(&Settings { passwords: Some(passwords), ..server.settings() });
+        // Three callers give up, one after the other, and wait for the same opening.
+        for _ in 0..3 {
+            let mut opening = Box::pin(connector.create());
+            assert!(now(&mut opening).await.is_none());
+        }
+        given.add_permits(1);
+        assert!(connector.create().await.is_ok());
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        assert!(lock(&connector.left).is_empty());
+    }
+
+    /// Returns what a future has now, after the tasks that it has started had their turn.
+    async fn now<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = tokio::task::yield_now() => None,
+        }
+    }
+
+    /// Its machine accepts connections, and the server does not answer any more.
+    #[tokio::test]
+    async fn silent_server_is_passed_over_and_asked_last_from_then_on() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = FakeServer::start(|_| Vec::new()).await;
+        let mut connector = connector(&server.settings());
+        let mut gone = Config::new();
+        let port = silent.local_addr().unwrap().port();
+        gone.host("127.0.0.1").port(port).user("u").connect_timeout(Duration::from_millis(5));
+        connector.servers = [gone, connector.servers[0].clone()].into();
+        for _ in 0..2 {
+            assert!(connector.connect().await.is_ok());
+        }
+        assert_eq!(connector.again().last.load(Ordering::Relaxed), 1);
+        assert!(silent.accept().await.is_ok());
+        // It was asked once.
+        assert!(now(&mut Box::pin(silent.accept())).await.is_none());
     }
 }

@@ -62,6 +62,7 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
         }
     };
     config.ssl_mode(mode);
+    check_servers(&config)?;
     Ok(Parsed { config, tls, uses_entra: own.uses_entra })
 }
 
@@ -177,6 +178,19 @@ fn fill_session(config: &mut Config, variable: Variables<'_>) -> Result<(), Stri
     if config.get_connect_timeout().is_none() {
         let seconds = number(variable, "PGCONNECT_TIMEOUT")?.filter(|seconds| *seconds > 0).unwrap_or(10);
         config.connect_timeout(Duration::from_secs(seconds.into()));
+    }
+    Ok(())
+}
+
+/// Refuses lists of hosts, addresses and ports that do not belong together.
+fn check_servers(config: &Config) -> Result<(), String> {
+    let lengths = [config.get_hosts().len(), config.get_hostaddrs().len()];
+    let servers = lengths.into_iter().max().unwrap_or_default();
+    if lengths.into_iter().any(|length| length > 0 && length != servers) {
+        return Err("the number of `host`s is not that of `hostaddr`s".to_owned());
+    }
+    if config.get_ports().len() > 1 && config.get_ports().len() != servers {
+        return Err("there are several ports, and another number of hosts".to_owned());
     }
     Ok(())
 }

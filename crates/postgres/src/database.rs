@@ -16,7 +16,6 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::connect::{ConnectError, Connector, Object, Pool};
 use crate::driver::{self, Numbers, StatementError};
@@ -50,8 +49,8 @@ impl Database {
     /// # Errors
     /// `Configuration` if the certificates cannot be used.
     pub(crate) fn new(settings: Settings, runtime: Runtime) -> Result<Self, StoreError> {
-        let tls = tls::connector(&settings)?;
-        Self::with_tls(settings, tls, runtime)
+        let connector = Connector::new(&settings, tls::connector(&settings)?, runtime.clone());
+        Self::with_connector(settings, connector, runtime)
     }
 
     /// Returns a handle with connections of its own, at most so many.
@@ -60,11 +59,14 @@ impl Database {
     /// `Configuration`, which is not expected: this handle uses the same settings.
     pub(crate) fn again(&self, max_connections: usize) -> Result<Self, StoreError> {
         let settings = Settings { max_connections, ..self.settings.clone() };
-        Self::with_tls(settings, self.connector().tls.clone(), self.runtime.clone())
+        Self::with_connector(settings, self.connector().again(), self.runtime.clone())
     }
 
-    fn with_tls(settings: Settings, tls: MakeRustlsConnect, runtime: Runtime) -> Result<Self, StoreError> {
-        let connector = Connector::new(&settings, tls, runtime.clone());
+    fn with_connector(
+        settings: Settings,
+        connector: Connector,
+        runtime: Runtime,
+    ) -> Result<Self, StoreError> {
         let pool = Pool::builder(connector)
             .max_size(settings.max_connections)
             .wait_timeout(Some(settings.timeout))
@@ -107,6 +109,7 @@ impl Database {
                 let verdict = error::of_connection(&failure, self.settings.sends_tokens);
                 call.of(verdict).with_source(error::source(failure))
             }
+            ConnectError::Silent => call.of(error::NOT_OPENED),
         }
     }
 

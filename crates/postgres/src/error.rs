@@ -20,6 +20,10 @@ pub(crate) const ISOLATION: &str = "transactions of the role are not `read commi
 const TOKEN_REFUSED: &str = "the server refused the token of Entra ID: it must accept them, and the role in the connection string must be one that \
     was made for this identity, by `pgaadauth_create_principal`";
 
+/// The server, or what lies before it, is silent.
+pub(crate) const NOT_OPENED: Verdict =
+    Verdict::certain(Kind::Timeout, "no connection could be opened in time");
+
 /// The judgement of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verdict {
@@ -107,7 +111,7 @@ pub(crate) fn of_pool<E>(error: &PoolError<E>) -> Verdict {
             Kind::Timeout,
             "all connections were in use; allow more by `Options::max_connections`",
         ),
-        PoolError::Timeout(_) => Verdict::certain(Kind::Timeout, "no connection could be opened in time"),
+        PoolError::Timeout(_) => NOT_OPENED,
         _ => Verdict::certain(Kind::Unavailable, "no connection to the server"),
     }
 }

@@ -24,9 +24,10 @@ const INSERT: &str = "INSERT INTO jobqueue.journal
         $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
     ON CONFLICT (ended, number) DO NOTHING";
 
+/// $3 is the end of what the statement before has removed: its rows are still in the index until they are vacuumed.
 const DELETE: &str =
     "DELETE FROM jobqueue.journal WHERE (ended, number) IN (SELECT ended, number FROM jobqueue.journal
-    WHERE ended < (SELECT jobqueue.now()) * 1000 - $1 ORDER BY ended LIMIT $2) RETURNING number";
+    WHERE ended >= $3 AND ended < (SELECT jobqueue.now()) * 1000 - $1 ORDER BY ended LIMIT $2) RETURNING ended";
 
 /// Builds a query of the newest rows; $1 to $2 is the range of `ended`.
 macro_rules! newest {
@@ -59,9 +60,15 @@ impl JournalStore for Store {
     async fn expire(&self, kept: Duration) -> Result<(), StoreError> {
         let call = Call::of_database(Operation::ExpireJournal, &self.database);
         let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2);
+        let mut from = i64::MIN;
         loop {
-            let values = [(&kept as _, Type::INT8), (&(ROWS as i64) as _, Type::INT8)];
-            if self.database.query(call, DELETE, &values).await?.len() < ROWS {
+            let values =
+                [(&kept as _, Type::INT8), (&(ROWS as i64) as _, Type::INT8), (&from as _, Type::INT8)];
+            let removed = self.database.query(call, DELETE, &values).await?;
+            for row in &removed {
+                from = from.max(call.get(row, 0)?);
+            }
+            if removed.len() < ROWS {
                 return Ok(());
             }
         }

@@ -70,6 +70,7 @@ mod queue;
 mod receipt;
 mod scans;
 mod schema;
+mod servers;
 mod settings;
 mod store;
 mod time;

@@ -13,6 +13,7 @@ use tokio_postgres::{AsyncMessage, Client};
 use crate::arrivals::ArrivalHub;
 use crate::connect::ConnectError;
 use crate::database::{Call, Database};
+use crate::error;
 use jobqueue_storage::log::{debug, warn};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Backoff, StoreError, StoreErrorKind};
@@ -102,9 +103,7 @@ impl Listener {
         let call = Call::internal("listen for messages", &self.database);
         match timeout(self.database.settings().timeout, self.try_connect()).await {
             Ok(line) => line.map_err(|failure| self.database.not_connected(call, failure)),
-            Err(_) => {
-                Err(call.refuse(StoreErrorKind::Timeout).with_detail("no connection could be opened in time"))
-            }
+            Err(_) => Err(call.of(error::NOT_OPENED)),
         }
     }
 

@@ -53,10 +53,12 @@ struct Pace {
 impl Pace {
     /// Returns the most slots that the next round fills.
     fn most_slots(&self, permit: Permit) -> usize {
-        if permit == Permit::Probe {
+        if permit == Permit::Probe || self.failures > 0 {
+            // One message is enough to see whether a failed storage works again. If it does not, the message may be leased for nobody, which
+            // counts as a delivery.
             1
-        } else if self.failures > 0 || !self.was_full {
-            // One request is enough to see whether a failed storage works again, and whether a queue is empty.
+        } else if !self.was_full {
+            // One request is enough to see whether a queue is empty.
             MAX_MESSAGES as usize
         } else {
             usize::MAX
@@ -305,5 +307,23 @@ impl Poller {
             slots.push(slot);
         }
         slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::Runtime;
+
+    #[test]
+    fn after_a_failure_one_message_is_asked_for() {
+        let idle = Idle::new(Runtime::new(), None, Duration::from_secs(5));
+        let mut pace = Pace { idle, failures: 1, was_full: true };
+        assert_eq!(pace.most_slots(Permit::Closed), 1);
+        pace.failures = 0;
+        assert_eq!(pace.most_slots(Permit::Closed), usize::MAX);
+        pace.was_full = false;
+        assert_eq!(pace.most_slots(Permit::Closed), MAX_MESSAGES as usize);
+        assert_eq!(pace.most_slots(Permit::Probe), 1);
     }
 }

@@ -262,6 +262,9 @@ CREATE TABLE jobqueue.journal (
     worker   text COLLATE "C" NOT NULL,
     trace    text COLLATE "C",
     PRIMARY KEY (ended, number)
+) WITH (
+    -- Expiry begins at the oldest rows each time, and passes those that are dead.
+    autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.02
 );
 CREATE INDEX journal_id ON jobqueue.journal (id, ended);
 CREATE INDEX journal_key ON jobqueue.journal (key, ended) WHERE key IS NOT NULL;

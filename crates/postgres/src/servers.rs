@@ -1,0 +1,72 @@
+//! The servers that a connection string names, each with all of its settings.
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, LoadBalanceHosts};
+
+/// Returns a configuration for each server that the string names. Servers that are to be asked in a random order stay in one.
+pub(crate) fn of_each_server(config: &Config) -> Vec<Config> {
+    let servers = config.get_hosts().len().max(config.get_hostaddrs().len());
+    if servers < 2 || config.get_load_balance_hosts() == LoadBalanceHosts::Random {
+        return vec![config.clone()];
+    }
+    (0..servers).map(|number| of_server(config, number)).collect()
+}
+
+fn of_server(all: &Config, number: usize) -> Config {
+    let mut one = Config::new();
+    match all.get_hosts().get(number) {
+        Some(Host::Tcp(name)) => _ = one.host(name),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => _ = one.host_path(path),
+        None => {}
+    }
+    all.get_hostaddrs().get(number).map(|address| one.hostaddr(*address));
+    all.get_ports().get(number).or(all.get_ports().first()).map(|port| one.port(*port));
+    all.get_user().map(|user| one.user(user));
+    all.get_password().map(|password| one.password(password));
+    all.get_dbname().map(|name| one.dbname(name));
+    all.get_options().map(|options| one.options(options));
+    all.get_application_name().map(|name| one.application_name(name));
+    all.get_connect_timeout().map(|timeout| one.connect_timeout(*timeout));
+    all.get_tcp_user_timeout().map(|timeout| one.tcp_user_timeout(*timeout));
+    all.get_keepalives_interval().map(|interval| one.keepalives_interval(interval));
+    all.get_keepalives_retries().map(|retries| one.keepalives_retries(retries));
+    one.keepalives(all.get_keepalives())
+        .keepalives_idle(all.get_keepalives_idle())
+        .ssl_mode(all.get_ssl_mode())
+        .ssl_negotiation(all.get_ssl_negotiation())
+        .target_session_attrs(all.get_target_session_attrs())
+        .channel_binding(all.get_channel_binding());
+    one
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn each_server_has_all_settings() {
+        let settings = "application_name=a&connect_timeout=3&options=-c%20x%3D1&tcp_user_timeout=4&keepalives=0&keepalives_idle=5\
+            &keepalives_interval=6&keepalives_retries=7&sslmode=require&sslnegotiation=direct&target_session_attrs=read-write\
+            &channel_binding=require";
+        let all = config(&format!("postgres://u:p@a:1,b:2/d?{settings}"));
+        let each = [("a", 1), ("b", 2)]
+            .map(|(host, port)| config(&format!("postgres://u:p@{host}:{port}/d?{settings}")));
+        assert_eq!(of_each_server(&all), each);
+        let sockets = config("postgres://u@%2Frun%2Fa,%2Frun%2Fb/d");
+        assert_eq!(
+            of_each_server(&sockets),
+            ["a", "b"].map(|name| config(&format!("postgres://u@%2Frun%2F{name}:5432/d")))
+        );
+    }
+
+    #[test]
+    fn servers_in_a_random_order_stay_together() {
+        let random = config("postgres://a,b/d?load_balance_hosts=random");
+        assert_eq!(of_each_server(&random), [random]);
+    }
+}
