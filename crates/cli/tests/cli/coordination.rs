@@ -46,8 +46,11 @@ fn schedules_are_listed_paused_triggered_and_resumed() {
         let answer = place.json(&["schedules", verb, "nightly"]);
         check("schedule_change", &answer);
         assert_eq!(answer["changed"], changed, "{verb}");
+        assert_eq!(answer["led"].as_bool(), (verb == "trigger").then_some(false), "{verb}");
     }
-    assert!(place.ok(&["schedules", "list"]).contains("triggered"));
+    let list = place.ok(&["schedules", "list"]);
+    assert!(list.contains("triggered") && list.contains("no leader"), "{list}");
+    assert!(place.ok(&["schedules", "trigger", "nightly"]).contains("no worker leads it"));
     let leaders = place.json(&["leaders"]);
     check("leaders", &leaders);
     assert_eq!(leaders[0]["name"], "schedules/nightly");

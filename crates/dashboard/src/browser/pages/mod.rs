@@ -196,6 +196,9 @@ fn notice(code: &str) -> Option<&'static str> {
             "The cancellation was requested. A running job is cancelled within 15 seconds, a waiting job when it is next received."
         }
         "triggered" => "Requested. The leading worker sends the job within 30 seconds.",
+        "triggered-without-leader" => {
+            "Requested. No worker leads the schedule now: the job is sent when one does."
+        }
         "stopping" => "It stops after the current dead letter.",
         _ => return None,
     })
