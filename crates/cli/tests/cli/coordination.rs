@@ -130,6 +130,24 @@ fn batches_are_a_tree_that_leads_to_what_holds_them_up() {
 }
 
 #[test]
+fn purge_of_a_child_says_that_its_batch_never_continues() {
+    let place = Place::with_mails(0, 1);
+    with(&place, async |storage| {
+        let mut batch = storage.batch("mosaic").await.unwrap();
+        batch.send(&mail(0)).await.unwrap();
+        batch.then(&mail(9)).await.unwrap();
+        let handler = async |_: Mail| Err::<(), _>(JobError::dead_letter("tile is missing"));
+        let _ = Worker::builder(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    });
+    let preview = place.ok(&["dead", "purge", "mails", "--all", "--dry-run"]);
+    assert!(preview.contains("batches wait for 1 of them, and would never continue"), "{preview}");
+    let purged = place.ok(&["dead", "purge", "mails", "--id", "mosaic/0", "--yes"]);
+    assert!(purged.contains("batches wait for 1 of them, and never continue now"), "{purged}");
+    let other = place.ok(&["dead", "purge", "mails", "--all", "--yes"]);
+    assert!(!other.contains("batches"), "{other}");
+}
+
+#[test]
 fn groups_show_who_waits_for_whom() {
     let place = Place::with_mails(0, 0);
     with(&place, async |storage| {
