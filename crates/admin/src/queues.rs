@@ -194,10 +194,11 @@ pub struct EffectiveSetting {
 }
 
 impl QueueOverview {
-    /// Returns whether jobs of the queue wait, and no present worker that writes records serves it.
+    /// Returns whether jobs of the queue wait, and no present worker that writes records serves it. Dead letters wait for none.
     pub fn is_unserved(&self, workers: &[WorkerOverview]) -> bool {
         let mut present = workers.iter().filter(|worker| !worker.stale);
-        self.visible.is_some_and(|visible| visible > 0)
+        !self.name.ends_with(jobqueue_storage::DEAD_LETTER_SUFFIX)
+            && self.visible.is_some_and(|visible| visible > 0)
             && !present.any(|worker| worker.record.listens_to(&self.name))
     }
 

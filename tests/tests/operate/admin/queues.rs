@@ -19,11 +19,13 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
         let admin = operator(&storage);
         send(&admin, "mails", (0..40).map(|n| n.to_string())).await;
         send(&admin, "mails-poison", ["1".to_owned()]).await;
-        send(&admin, "lonely-poison", []).await;
+        send(&admin, "lonely-poison", ["1".to_owned()]).await;
         let queues = admin.queues().await.unwrap();
         let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
         assert_eq!(names, ["lonely-poison", "mails"]);
+        assert!(!queues[0].is_unserved(&[]), "dead letters whose queue was deleted wait for no worker");
         let mails = &queues[1];
+        assert!(mails.is_unserved(&[]));
         assert_eq!(mails.length, Some(40));
         assert_eq!(mails.visible, Some(32));
         assert_eq!(mails.dead_letters, Some(1));
