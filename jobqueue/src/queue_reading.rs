@@ -19,8 +19,9 @@ pub struct QueueReading {
     pub visible: u64,
     /// True if [`visible`](Self::visible) is exact.
     pub visible_is_exact: bool,
-    /// The time since the oldest visible message was due, where the storage shows every message, or else since the oldest of those that a
-    /// peek has shown was inserted. `None` if none has been seen, or if the storage does not return its time.
+    /// The time since the oldest message that can be received was due, where the storage shows every message: those that wait for another of
+    /// their group do not count, and it is zero if all do. Elsewhere the time since the oldest of those that a peek has shown was inserted. `None`
+    /// if none has been seen, or if the storage does not return its time.
     pub oldest: Option<Duration>,
     /// About how many dead letters there are. An error if they cannot be counted.
     pub dead_letters: Result<u64, StoreError>,
@@ -49,7 +50,7 @@ impl QueueReading {
         let now = storage_time(storage, answered).await.ok().flatten();
         let visible = peeked.len() as u64;
         let oldest = match &store.powers().index {
-            // A message that the peek alone shows has become due meanwhile.
+            // A message that the peek alone shows has become due meanwhile, or waits for another of its group.
             Some(_) => first_due?.or(now.filter(|_| visible > 0)),
             None => peeked.iter().map(|message| message.inserted).min(),
         };
@@ -113,9 +114,9 @@ async fn dead_letters(store: &Queues, queue: &QueueName) -> Result<u64, StoreErr
     }
 }
 
-/// Returns the time at which the first of the visible messages was due, where the storage shows it.
+/// Returns the time at which the first of the messages that can be received was due, where the storage shows it.
 async fn first_due(store: &Queues, queue: &QueueName) -> Result<Option<SystemTime>, StoreError> {
     let Some(index) = &store.powers().index else { return Ok(None) };
     let page = index.messages(queue, MessageState::Waiting, None, 1).await?;
-    Ok(page.messages.first().map(|(_, due)| *due))
+    Ok(page.messages.first().filter(|_| page.waiting_for_group == 0).map(|(_, due)| *due))
 }

@@ -112,6 +112,8 @@ pub struct OpenChild {
     pub index: u64,
     /// The id of its job.
     pub job: String,
+    /// The sender of its job, if the job was found: other senders may use the same id.
+    pub source: Option<String>,
     /// The place in which it was found: `running`, `waiting`, `dead`; `fanned_out` if it waits for a [batch](Self::batch) of its own;
     /// `unseen` if the job cannot be found.
     pub place: &'static str,
@@ -280,10 +282,11 @@ impl Admin {
         let child = |index: u64| {
             let batch = found.nested.get(&index).cloned();
             let elsewhere = if batch.is_some() { "fanned_out" } else { "unseen" };
-            let unseen =
-                FoundChild { job: format!("{id}/{index}"), place: elsewhere, queue: None, error: None };
-            let FoundChild { job, place, queue, error } = places.get(&index).cloned().unwrap_or(unseen);
-            OpenChild { index, job, place, batch, queue, error }
+            let job = format!("{id}/{index}");
+            let unseen = FoundChild { job, source: None, place: elsewhere, queue: None, error: None };
+            let found = places.get(&index).cloned().unwrap_or(unseen);
+            let FoundChild { job, source, place, queue, error } = found;
+            OpenChild { index, job, source, place, batch, queue, error }
         };
         Ok(BatchDetail {
             id: id.to_owned(),
@@ -320,7 +323,8 @@ impl Admin {
                     };
                     let error = job.last_error.filter(|_| place == "dead");
                     let queue = Some(queue.to_string());
-                    places.insert(index, FoundChild { job: job.id, place, queue, error });
+                    let (job, source) = (job.id, Some(job.source));
+                    places.insert(index, FoundChild { job, source, place, queue, error });
                 }
             }
         }
@@ -329,7 +333,8 @@ impl Admin {
         Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
         for job in running {
             let index = job.batch.and_then(|batch| batch.index);
-            let child = FoundChild { job: job.id, place: "running", queue: Some(job.queue), error: None };
+            let (queue, source) = (Some(job.queue), Some(job.source));
+            let child = FoundChild { job: job.id, source, place: "running", queue, error: None };
             places.extend(index.map(|index| (index, child)));
         }
         Ok(FoundChildren { places, unread, dead_is_exact })
@@ -357,6 +362,7 @@ struct FoundChildren {
 struct FoundChild {
     /// The id of the job: that of a continuation if the child ends with it.
     job: String,
+    source: Option<String>,
     place: &'static str,
     queue: Option<String>,
     error: Option<String>,

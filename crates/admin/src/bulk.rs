@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::dead_letters::{DeadLetterFilter, selecting};
 use super::errors::ErrorCounts;
 use super::event::{Changes, Deed};
+use super::given::Given;
+use super::membership::{Memberships, WaitedFor};
 use super::report::{BulkProgress, BulkReport};
 use super::{Action, Admin, DeadLetterPlan, PlannedLetter};
 
@@ -181,20 +183,16 @@ impl<'a> Bulk<'a> {
 
     /// Looks through the dead letters once. Leaves those alone that came after `before`.
     pub(super) async fn pass(&mut self, before: Option<SystemTime>) -> Result<BulkReport, Error> {
-        let mut options = self.options()?.stop(self.stop.clone());
-        if before.is_some() {
-            options = options.before(before);
-        }
+        let options = self.options()?.stop(self.stop.clone());
+        let options = options.given(before, |options, time| options.before(Some(time)));
+        let options = options.given(self.per_second, DeadLetterOptions::per_second);
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
         let may_meet = match &self.selection {
             Selection::Plan(plan) => Some(plan.letters.len() as u64),
             Selection::Filter(_) => letters.known_count().await?,
         };
         self.total = may_meet.map(|letters| self.done_before + letters);
-        let total = self.total;
-        if let Some(rate) = self.per_second {
-            options = options.per_second(rate);
-        }
+        let (total, keeps_all) = (self.total, !self.dry_run && !self.purges);
         let action = match (self.dry_run, self.purges) {
             (true, true) => PassAction::Tell,
             (true, false) => PassAction::TellPutBack,
@@ -202,9 +200,13 @@ impl<'a> Bulk<'a> {
             (false, false) => PassAction::PutBack,
         };
         let (mut told, mut copies, mut errors) = (Vec::new(), Vec::new(), ErrorCounts::default());
+        let mut children = Vec::new();
         let mut tell = |letter: &DeadLetter| {
             if self.dry_run {
                 errors.add(&self.queue, letter);
+            }
+            if !keeps_all {
+                children.extend(WaitedFor::of(letter));
             }
             told.push(PlannedLetter::of(&self.queue, letter));
             let done = self.done_before + told.len() as u64;
@@ -217,6 +219,9 @@ impl<'a> Bulk<'a> {
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
         let mut report = BulkReport::of(self.queue.clone(), report, told, self.dry_run, stopped);
         (report.errors, report.ungrouped) = errors.finish();
+        if !keeps_all {
+            report.waited_for = Memberships::default().count(&self.admin.storage, &children).await;
+        }
         self.complete(&mut report, &copies);
         if self.dry_run {
             report.letters.extend(copies);

@@ -89,14 +89,16 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Selects dead letters that are at least this old: from their death, by the clock of its worker, until a change or a search begins, by
-    /// the storage's clock. For the first 32, [`Admin::dead_letters`] takes this process's clock where the storage does not tell its time.
+    /// Selects dead letters that are at least this old: from their death until a change or a search begins. Both times are the storage's; on
+    /// Service Bus, which keeps the time of the send, the death is by the clock of its worker. A letter whose worker had another time is
+    /// younger at most: a wrong clock makes none old enough. For the first 32, [`Admin::dead_letters`] takes this process's clock where the
+    /// storage does not tell its time.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
         self
     }
 
-    /// Selects dead letters that are younger than this.
+    /// Selects dead letters that are younger than this. A worker's time of a death that is still to come is not believed.
     pub fn younger_than(mut self, age: Duration) -> Self {
         self.younger_than = Some(age);
         self
@@ -110,15 +112,19 @@ impl DeadLetterFilter {
     fn selects(&self, letter: &DeadLetter, now: SystemTime) -> bool {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
-        let age = || now.duration_since(letter.time?).ok().or(Some(Duration::ZERO));
+        let age = |died: Option<SystemTime>| Some(now.duration_since(died?).unwrap_or_default());
+        // No letter died after it came. On Service Bus the arrival is the send, and only the worker's time is that of the death.
+        let (died, arrived) = (letter.time, letter.inserted());
+        let least_age = || age(died.max(arrived));
+        let known_age = || age(died.filter(|died| *died <= now).max(arrived));
         let is_of_key = self.key.is_none() || self.key == letter.key;
         is_of_key
             && is(&self.kind, &letter.kind)
             && is(&self.reason, letter.reason.as_str())
             && is(&self.source, &letter.source)
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&letter.id))
-            && self.older_than.is_none_or(|least| age().is_some_and(|age| age >= least))
-            && self.younger_than.is_none_or(|most| age().is_some_and(|age| age < most))
+            && self.older_than.is_none_or(|least| least_age().is_some_and(|age| age >= least))
+            && self.younger_than.is_none_or(|most| known_age().is_some_and(|age| age < most))
             && self.text.as_deref().is_none_or(|text| has_text(letter, text))
             && self.fingerprint.as_ref().is_none_or(|wanted| *wanted == fingerprint(letter))
     }

@@ -37,7 +37,12 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn leaders(&self) -> Result<Vec<LeaderOverview>, Error> {
-        let listed = list_all(&**self.storage.blobs(), &ContainerName::new(LEADERS)?, "").await?;
+        self.leaderships("").await
+    }
+
+    /// Returns the leaderships whose names begin with `prefix`.
+    pub(super) async fn leaderships(&self, prefix: &str) -> Result<Vec<LeaderOverview>, Error> {
+        let listed = list_all(&**self.storage.blobs(), &ContainerName::new(LEADERS)?, prefix).await?;
         let overview = |(blob, properties): (BlobName, BlobProperties)| LeaderOverview {
             name: blob.name().to_owned(),
             term: properties.metadata.get(LEADER_TERM).and_then(|term| term.parse().ok()),

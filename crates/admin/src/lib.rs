@@ -101,7 +101,7 @@ pub use plan::{DeadLetterPlan, PlannedLetter};
 pub use price::AzurePrices;
 pub use queues::{EffectiveSetting, QueueOverview};
 pub use report::{BulkProgress, BulkReport, SkippedJob};
-pub use schedules::ScheduleOverview;
+pub use schedules::{ScheduleOverview, ScheduleTrigger};
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
 pub use text::{grouped, indented_json, parse_duration, short_duration};

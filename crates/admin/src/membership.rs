@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use jobqueue::__internals::batch_secret;
+use jobqueue::__internals::{ClaimedChild, batch_secret};
+use jobqueue::dead_letters::DeadLetter;
 use jobqueue::{Error, ErrorKind, Storage};
+use jobqueue_message::envelope::{Parsed, parse};
 use tokio::time::timeout;
 
 use super::{RawBatch, RawJob};
@@ -42,7 +44,10 @@ impl Memberships {
                 self.secrets.insert(of.to_owned(), Some(secret));
             }
             Some(_) => {}
-            None => self.read(storage, jobs).await,
+            None => {
+                let named = jobs.iter().filter_map(|job| job.claimed.as_ref());
+                self.read(storage, named.map(|claimed| claimed.batch.clone()).collect()).await;
+            }
         }
         for job in jobs {
             if let Some(claimed) = job.claimed.take_if(|claimed| self.secrets.contains_key(&claimed.batch)) {
@@ -54,10 +59,20 @@ impl Memberships {
         Ok(())
     }
 
-    /// Reads the secrets of the batches that jobs name, as far as they come in time.
-    async fn read(&mut self, storage: &Storage, jobs: &[RawJob]) {
-        let named: BTreeSet<_> =
-            jobs.iter().filter_map(|job| job.claimed.as_ref()).map(|claimed| claimed.batch.clone()).collect();
+    /// Returns how many children of batches there are, each counted once; `None` if a batch cannot be read.
+    pub(super) async fn count(mut self, storage: &Storage, children: &[WaitedFor]) -> Option<u64> {
+        self.read(storage, children.iter().map(|child| child.claimed.batch.clone()).collect()).await;
+        let is_proven = |WaitedFor { claimed, source, id }: &&WaitedFor| {
+            let secret = self.secrets.get(&claimed.batch).and_then(Option::as_deref);
+            secret.is_some_and(|secret| claimed.is_proven(secret, source, id))
+        };
+        let proven = children.iter().filter(is_proven);
+        let places: BTreeSet<_> = proven.map(|child| (&child.claimed.batch, child.claimed.index)).collect();
+        (!self.has_failed).then_some(places.len() as u64)
+    }
+
+    /// Reads the secrets of batches, as far as they come in time.
+    async fn read(&mut self, storage: &Storage, named: BTreeSet<String>) {
         let unread = named.into_iter().filter(|batch| !self.secrets.contains_key(batch)).collect::<Vec<_>>();
         if self.has_failed || unread.is_empty() {
             return;
@@ -75,6 +90,21 @@ impl Memberships {
             true
         };
         self.has_failed = !timeout(PATIENCE, reading).await.unwrap_or(false);
+    }
+}
+
+/// A dead letter whose job claims to be a child for which its batch waits.
+pub(super) struct WaitedFor {
+    claimed: ClaimedChild,
+    source: String,
+    id: String,
+}
+
+impl WaitedFor {
+    pub(super) fn of(letter: &DeadLetter) -> Option<Self> {
+        let Ok(Parsed::Event(event)) = parse(letter.raw_text()) else { return None };
+        let claimed = ClaimedChild::of_headers(&event.headers()).filter(|claimed| claimed.waits)?;
+        Some(Self { claimed, source: letter.source.clone(), id: letter.id.clone() })
     }
 }
 

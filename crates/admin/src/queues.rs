@@ -31,10 +31,10 @@ pub struct QueueOverview {
     pub visible_is_exact: bool,
     /// The number of messages that wait, that are delayed, that back off and that run; `None` where the storage cannot tell.
     pub states: Option<StateCounts>,
-    /// The time for which the oldest visible message has waited since it was due, where the storage shows every message; elsewhere the time
-    /// for which the oldest of the next 32 has been in the queue, delays and earlier attempts included: by the storage's clock. `None` if none is
-    /// visible, if a peek shows none but does not reach all, and if the storage does not return its time: [`visible`](Self::visible)
-    /// distinguishes these.
+    /// The time for which the oldest message that can be received has waited since it was due, where the storage shows every message: those that
+    /// wait for another of their key do not count, and it is zero if all do. Elsewhere the time for which the oldest of the next 32 has been in
+    /// the queue, delays and earlier attempts included. By the storage's clock. `None` if none is visible, if a peek shows none but does not reach
+    /// all, and if the storage does not return its time: [`visible`](Self::visible) distinguishes these.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
     /// About how many dead letters there are; `None` if their queue cannot be read.
@@ -194,14 +194,15 @@ pub struct EffectiveSetting {
 }
 
 impl QueueOverview {
-    /// Returns whether jobs of the queue wait, and no present worker that writes records serves it.
+    /// Returns whether jobs of the queue wait, and no present worker that writes records serves it. Dead letters wait for none.
     pub fn is_unserved(&self, workers: &[WorkerOverview]) -> bool {
         let mut present = workers.iter().filter(|worker| !worker.stale);
-        self.visible.is_some_and(|visible| visible > 0)
+        !self.name.ends_with(jobqueue_storage::DEAD_LETTER_SUFFIX)
+            && self.visible.is_some_and(|visible| visible > 0)
             && !present.any(|worker| worker.record.listens_to(&self.name))
     }
 
-    /// Returns whether [`oldest`](Self::oldest) is the age of the oldest visible message, and not of those that a peek shows.
+    /// Returns whether [`oldest`](Self::oldest) is the age of the oldest message that can be received, and not of those that a peek shows.
     pub fn oldest_is_exact(&self) -> bool {
         // A storage that counts by state shows every message.
         self.visible_is_exact || self.states.is_some()

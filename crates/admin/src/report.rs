@@ -50,6 +50,9 @@ pub struct BulkReport {
     pub copies: u64,
     /// The number of deleted dead letters with a payload that could not be deleted: it stays until a sweep of drained queues.
     pub payloads_left: u64,
+    /// The children among these jobs for which batches [wait](jobqueue::batch::OnDeadLetters::Wait). Without its dead letter such a child cannot end,
+    /// and its batch never continues. `None` if a batch cannot be read, and for a redrive, which keeps them.
+    pub waited_for: Option<u64>,
     /// The number of dead letters that were looked at and left.
     pub left: u64,
     /// The number of these that came after [`before`](Self::before), at least.
@@ -142,6 +145,7 @@ impl BulkReport {
             skipped,
             copies,
             payloads_left,
+            waited_for: None,
             left,
             newer,
             missing,

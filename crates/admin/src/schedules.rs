@@ -1,7 +1,9 @@
 //! Schedules: lists, pauses and triggers them.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use futures_util::try_join;
 use jiff::Timestamp;
 use jobqueue::__internals::{ScheduleRecord, Wish, schedules, wish};
 use jobqueue::{Error, ErrorKind};
@@ -12,6 +14,8 @@ use super::{Action, Admin};
 
 /// The number of next runs that are shown.
 const NEXT: usize = 5;
+/// The beginning of the names of the schedules' leaderships.
+const LEADERSHIPS: &str = "schedules/";
 
 /// A schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -29,7 +33,10 @@ pub struct ScheduleOverview {
     pub zone: Option<String>,
     /// The interval in milliseconds, of a schedule without a cron expression.
     pub every_ms: Option<i64>,
-    /// The next runs: at most 5. A paused schedule leaves them out.
+    /// True if a worker leads the schedule now. Nothing is sent while none does; [`CatchUp`](jobqueue::schedule::CatchUp) decides
+    /// about the runs of that time once one does.
+    pub led: bool,
+    /// The next runs by the timetable: at most 5. A paused schedule leaves them out.
     #[serde(serialize_with = "times")]
     pub next: Vec<SystemTime>,
     /// The time up to which all slots were dealt with.
@@ -40,6 +47,17 @@ pub struct ScheduleOverview {
     /// The time of a trigger that its leader has not followed yet.
     #[serde(serialize_with = "rfc3339_option")]
     pub triggered: Option<SystemTime>,
+}
+
+/// The answer to a [trigger](Admin::trigger_schedule) of a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct ScheduleTrigger {
+    /// False if another trigger has not been followed yet.
+    pub new: bool,
+    /// True if a worker leads the schedule now. Otherwise the job is sent when one does.
+    pub led: bool,
 }
 
 fn times<S: Serializer>(times: &[SystemTime], serializer: S) -> Result<S::Ok, S::Error> {
@@ -56,9 +74,10 @@ impl ScheduleOverview {
         })
     }
 
-    fn of(record: ScheduleRecord) -> Self {
+    fn of(record: ScheduleRecord, led: &BTreeSet<String>) -> Self {
         let about = record.about.unwrap_or_default();
         Self {
+            led: led.contains(&record.name),
             name: record.name,
             queue: about.queue,
             kind: about.kind,
@@ -74,16 +93,23 @@ impl ScheduleOverview {
 }
 
 impl Admin {
-    /// Returns all schedules, in order of name. Costs one request to list, and one for each schedule.
+    /// Returns all schedules, in order of name. Costs two requests to list, and one for each schedule.
     ///
     /// # Errors
-    /// [`Storage`](ErrorKind::Storage) when the schedules cannot be read.
+    /// [`Storage`](ErrorKind::Storage) when the schedules or their leaderships cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.
     pub async fn schedules(&self) -> Result<Vec<ScheduleOverview>, Error> {
-        let found = schedules(&self.storage, self.timestamp()?, NEXT).await?;
-        Ok(found.into_iter().map(ScheduleOverview::of).collect())
+        let (found, led) =
+            try_join!(schedules(&self.storage, self.timestamp()?, NEXT), self.led_schedules())?;
+        Ok(found.into_iter().map(|record| ScheduleOverview::of(record, &led)).collect())
+    }
+
+    /// Returns the names of the schedules that a worker leads now.
+    async fn led_schedules(&self) -> Result<BTreeSet<String>, Error> {
+        let held = self.leaderships(LEADERSHIPS).await?.into_iter().filter(|leader| leader.held);
+        Ok(held.filter_map(|leader| Some(leader.name.strip_prefix(LEADERSHIPS)?.to_owned())).collect())
     }
 
     /// Pauses a schedule: its leader skips due slots until it is resumed, from 30 seconds later at the latest. Slots
@@ -117,17 +143,24 @@ impl Admin {
     }
 
     /// Has a schedule send a job now, whatever its times are and also while it is paused. The worker that leads it makes the message, and
-    /// looks for requests every 30 seconds. Its id is `schedule/<name>/trigger/<time>`. Returns false if another trigger has not been
-    /// followed yet.
+    /// looks for requests every 30 seconds; while none leads it, the request waits for one. Its id is `schedule/<name>/trigger/<time>`.
     ///
     /// # Errors
     /// As [`pause_schedule`](Self::pause_schedule).
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may or may not be sent.
-    pub async fn trigger_schedule(&self, schedule: &str) -> Result<bool, Error> {
-        let summary = |new: &bool| if *new { "requested".to_owned() } else { "one is under way".to_owned() };
-        let work = async { wish(&self.storage, schedule, Wish::Trigger(self.timestamp()?)).await };
+    pub async fn trigger_schedule(&self, schedule: &str) -> Result<ScheduleTrigger, Error> {
+        let summary = |trigger: &ScheduleTrigger| match (trigger.new, trigger.led) {
+            (false, _) => "one is under way".to_owned(),
+            (true, true) => "requested".to_owned(),
+            (true, false) => "requested; no worker leads the schedule now".to_owned(),
+        };
+        let work = async {
+            let led = self.led_schedules().await?.contains(schedule);
+            let new = wish(&self.storage, schedule, Wish::Trigger(self.timestamp()?)).await?;
+            Ok(ScheduleTrigger { new, led })
+        };
         self.act(Action::TriggerSchedule, format!("schedule {schedule}"), work, summary).await
     }
 
@@ -153,6 +186,7 @@ mod tests {
                 cron: None,
                 zone: None,
                 every_ms: millis,
+                led: true,
                 next: Vec::new(),
                 done: None,
                 paused: false,

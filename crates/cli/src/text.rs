@@ -15,6 +15,16 @@ pub(crate) fn clean(text: &str) -> String {
     jobqueue::__internals::visible(text, &[])
 }
 
+/// Returns a text as an argument of a command that is shown: in quotes of the shell, unless it needs none. Senders choose ids.
+pub(crate) fn argument(text: &str) -> String {
+    let cleaned = clean(text);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    match cleaned.chars().all(is_plain) {
+        true => cleaned,
+        false => format!("'{}'", cleaned.replace('\'', r"'\''")),
+    }
+}
+
 /// Returns a text for a cell: escaped, and cut where it is too long.
 pub(crate) fn cell(text: &str) -> String {
     let cleaned = clean(text);
@@ -62,6 +72,13 @@ pub(crate) fn moment(text: &str) -> Result<SystemTime, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn argument_of_a_shown_command_is_one_word() {
+        assert_eq!(argument("mosaic/1"), "mosaic/1");
+        assert_eq!(argument("7; touch x"), "'7; touch x'");
+        assert_eq!(argument("7'$(x)`y`"), r"'7'\''$(x)`y`'");
+    }
 
     #[test]
     fn long_texts_are_cut_between_characters() {

@@ -128,7 +128,7 @@ impl Telemetry {
         let ages = Arc::clone(readings);
         let oldest = meter.f64_observable_gauge(QUEUE_OLDEST).with_unit("s");
         let oldest = oldest.with_description(
-            "Time since the oldest visible message was due, or was inserted where the storage shows no more; 0 if none is visible, and none if that is not known.",
+            "Time since the oldest message that can be received was due, or was inserted where the storage shows no more; 0 if there is none, and none if that is not known.",
         );
         let oldest = oldest.with_callback(move |observer| {
             for (queue, reading) in all(&ages) {

@@ -244,6 +244,8 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// be undone: look at them first, with [`list`](Self::list) or by a [dry run](DeadLetterOptions::dry_run). A job that was put
     /// back keeps its payload. A dead letter that cannot be deleted is skipped and [reported](PurgeReport::skipped).
     ///
+    /// A batch that [waits](crate::batch::OnDeadLetters::Wait) for the job of a deleted dead letter never continues.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use jobqueue::{QueueMessage, Storage, dead_letters::DeadLetterOptions}; use serde::{Deserialize, Serialize};

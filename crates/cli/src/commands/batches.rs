@@ -7,7 +7,7 @@ use crate::args::Global;
 use crate::exit::Failure;
 use crate::output::{fields, lines, say, table};
 use crate::session::{Need, Session};
-use crate::text::{cell, clean, optional, time};
+use crate::text::{argument, cell, clean, optional, time};
 
 #[derive(Args)]
 pub(crate) struct BatchesArguments {
@@ -93,10 +93,12 @@ fn detail(batch: &BatchDetail) -> String {
 /// Returns a hint for a batch that is blocked by a dead-lettered child, or by a batch that a child has begun.
 fn hint(batch: &BatchDetail) -> Option<String> {
     let dead = batch.open.iter().find(|child| child.place == "dead" && child.queue.is_some());
-    if let Some(OpenChild { job, queue: Some(queue), .. }) = dead {
-        let command = format!("jobqueue dead redrive {} --id {}", clean(queue), clean(job));
+    if let Some(OpenChild { job, source, queue: Some(queue), .. }) = dead {
+        let source = source.as_deref().map(|source| format!(" --source={}", argument(source)));
+        let (queue, id, source) = (argument(queue), argument(job), source.unwrap_or_default());
+        let command = format!("jobqueue dead redrive {queue} --id={id}{source}");
         return Some(format!("\nA dead-lettered child blocks the batch until it is redriven: `{command}`\n"));
     }
     let inner = batch.open.iter().find_map(|child| child.batch.as_deref())?;
-    Some(format!("\nA nested batch blocks it: `jobqueue batches {}`\n", clean(inner)))
+    Some(format!("\nA nested batch blocks it: `jobqueue batches {}`\n", argument(inner)))
 }

@@ -180,7 +180,10 @@ async fn ask(
     };
     let production = session.production.as_ref();
     let place = production.map_or_else(String::new, |name| format!(" in the production context `{name}`"));
-    confirm::typed(global.yes, &format!("The purge deletes {what}, for good{place}."), queue, stop).await?;
+    let question = format!(
+        "The purge deletes {what}, for good{place}. A batch that waits for one of them never continues."
+    );
+    confirm::typed(global.yes, &question, queue, stop).await?;
     Ok(session)
 }
 
@@ -215,9 +218,12 @@ fn text(report: &BulkReport, purges: bool) -> String {
     }
     if report.payloads_left > 0 {
         text.push_str(&format!(
-            "  the payload of {} of them stays: it could not be deleted, `sweep --drained-queues` removes it\n",
+            "  the payload of {} of them stays: it could not be deleted, `sweep --drained-queues` removes it, while nothing is redriven\n",
             report.payloads_left
         ));
+    }
+    if purges {
+        text.push_str(&batches(report));
     }
     if report.dry_run {
         for job in report.jobs.iter().take(NAMED) {
@@ -236,6 +242,17 @@ fn text(report: &BulkReport, purges: bool) -> String {
         text.push_str(&format!("  skipped {}: {}{moved}\n", clean(&skipped.id), clean(&skipped.error)));
     }
     text
+}
+
+/// Returns what a purge means for the batches that wait for the jobs.
+fn batches(report: &BulkReport) -> String {
+    let verb =
+        if report.dry_run { "would never continue: redrive these instead" } else { "never continue now" };
+    match report.waited_for {
+        Some(0) => String::new(),
+        Some(count) => format!("  batches wait for {count} of them, and {verb}\n"),
+        None => "  batches may wait for some of them: they could not be read\n".to_owned(),
+    }
 }
 
 fn verdict(report: &BulkReport, purges: bool, stop: &CancellationToken) -> Result<(), Failure> {

@@ -123,7 +123,8 @@ fn requested(report: &CancelReport) -> String {
     match report.workers {
         0 => {
             format!(
-                "requested for {jobs}; no worker serves the queue, so the next worker to start handles it"
+                "requested for {jobs}; no worker with a record serves the queue: the next one to start handles it, and one without a record runs \
+                 its jobs to their end"
             )
         }
         workers => format!(

@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use clap::Subcommand;
 use comfy_table::Table;
-use jobqueue_admin::ScheduleOverview;
+use jobqueue_admin::{ScheduleOverview, ScheduleTrigger};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;
@@ -12,7 +13,7 @@ use crate::confirm;
 use crate::exit::Failure;
 use crate::output::table;
 use crate::session::{Need, Session};
-use crate::text::{cell, optional, time};
+use crate::text::{cell, clean, optional, time};
 
 #[derive(Subcommand)]
 pub(crate) enum SchedulesCommand {
@@ -28,7 +29,7 @@ pub(crate) enum SchedulesCommand {
         /// The name of the schedule
         name: String,
     },
-    /// Triggers a schedule: its leader sends a job within 30 seconds, whatever its timetable
+    /// Triggers a schedule: its leader sends a job within 30 seconds, or when a worker leads it again, whatever its timetable
     Trigger {
         /// The name of the schedule
         name: String,
@@ -61,10 +62,23 @@ pub(crate) async fn run(
         SchedulesCommand::Trigger { name } => {
             let change = format!("trigger the schedule `{name}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
-            let changed = session.admin.trigger_schedule(&name).await?;
-            let pending = "was already triggered, and its leader has not sent the job yet";
-            global.output.changed("schedule", &name, changed, ["is triggered", pending])
+            let trigger = session.admin.trigger_schedule(&name).await?;
+            let text = || format!("schedule {} {}", clean(&name), answer(trigger));
+            let value = json!({ "schedule": name, "changed": trigger.new, "led": trigger.led });
+            match trigger.new {
+                true => global.output.change(&value, text),
+                false => global.output.value(&value, text),
+            }
         }
+    }
+}
+
+fn answer(trigger: ScheduleTrigger) -> &'static str {
+    match (trigger.new, trigger.led) {
+        (true, true) => "is triggered",
+        (true, false) => "is triggered, and no worker leads it now: the job is sent when one does",
+        (false, true) => "was already triggered, and its leader has not sent the job yet",
+        (false, false) => "was already triggered, and no worker leads it, so that the job is not sent yet",
     }
 }
 
@@ -81,7 +95,7 @@ fn overview(schedules: &[ScheduleOverview]) -> Table {
             optional(schedule.queue.as_deref()),
             optional(schedule.kind.as_deref()),
             times(schedule),
-            at(schedule.next.first()),
+            if schedule.led { at(schedule.next.first()) } else { "no leader".to_owned() },
             at(schedule.done.as_ref()),
             state.trim().to_owned(),
         ]);

@@ -105,6 +105,11 @@ impl Logins {
             let text = format!("{TOKEN} without {} or {} leaves nobody a way in", OPERATOR.0, VIEWER.0);
             return Err(Failure::Usage(text));
         }
+        // The first login that matches decides: the viewer would be the operator.
+        if logins.viewer.is_some() && logins.viewer == logins.operator {
+            let text = format!("{} and {} are the same login: a viewer needs another", OPERATOR.0, VIEWER.0);
+            return Err(Failure::Usage(text));
+        }
         Ok(logins)
     }
 

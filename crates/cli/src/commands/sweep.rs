@@ -18,7 +18,8 @@ pub(crate) struct SweepArguments {
     /// The time that a payload or record is kept after it has expired, at least an hour
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1d")]
     grace: Duration,
-    /// Also removes old payloads of messages that never expire, if their queues are empty and no dead letter needs them
+    /// Also removes old payloads of messages that never expire, if their queues are empty and no dead letter needs them; not to be used while
+    /// dead letters are redriven
     #[arg(long)]
     drained_queues: bool,
     /// Removes at most this many

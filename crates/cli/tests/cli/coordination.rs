@@ -1,5 +1,6 @@
 //! Schedules, leaders, batches and groups, with something in them.
 
+use std::process::Command;
 use std::time::Duration;
 
 use jobqueue::schedule::Schedule;
@@ -46,8 +47,11 @@ fn schedules_are_listed_paused_triggered_and_resumed() {
         let answer = place.json(&["schedules", verb, "nightly"]);
         check("schedule_change", &answer);
         assert_eq!(answer["changed"], changed, "{verb}");
+        assert_eq!(answer["led"].as_bool(), (verb == "trigger").then_some(false), "{verb}");
     }
-    assert!(place.ok(&["schedules", "list"]).contains("triggered"));
+    let list = place.ok(&["schedules", "list"]);
+    assert!(list.contains("triggered") && list.contains("no leader"), "{list}");
+    assert!(place.ok(&["schedules", "trigger", "nightly"]).contains("no worker leads it"));
     let leaders = place.json(&["leaders"]);
     check("leaders", &leaders);
     assert_eq!(leaders[0]["name"], "schedules/nightly");
@@ -83,12 +87,31 @@ fn batch_shows_the_dead_child_that_holds_it_up() {
         "waits for its children",
         "mosaic/1",
         "tile is missing",
-        "`jobqueue dead redrive mails --id mosaic/1`",
+        "`jobqueue dead redrive mails --id=mosaic/1 --source=/jobqueue/batch/",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     place.ok(&["dead", "redrive", "mails", "--id", "mosaic/1"]);
     assert_eq!(place.json(&["batches", "mosaic"])["open"][0]["place"], "waiting");
+}
+
+#[test]
+fn command_for_a_dead_child_takes_that_child_and_nothing_else() {
+    let place = Place::with_mails(0, 0);
+    with(&place, async |storage| {
+        let mut batch = storage.batch("mosaic").await.unwrap();
+        batch.send(&mail(0)).id("7; touch $(x) 'y'").source("/shop").await.unwrap();
+        batch.then(&mail(9)).await.unwrap();
+        let handler = async |_: Mail| Err::<(), _>(JobError::dead_letter("tile is missing"));
+        let _ = Worker::builder(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    });
+    let text = place.ok(&["batches", "mosaic"]);
+    let command = text.split('`').nth(1).unwrap();
+    // A shell passes on these words.
+    let line = command.replacen("jobqueue", "printf '%s\\n'", 1);
+    let words = Command::new("sh").args(["-c", &line]).output().unwrap();
+    let words = String::from_utf8(words.stdout).unwrap();
+    assert_eq!(words, "dead\nredrive\nmails\n--id=7; touch $(x) 'y'\n--source=/shop\n", "{command}");
 }
 
 #[test]
@@ -121,9 +144,27 @@ fn batches_are_a_tree_that_leads_to_what_holds_them_up() {
     assert!(text.contains("in the batch region") && text.contains("`jobqueue batches region`"), "{text}");
     let text = place.ok(&["batches", "region"]);
     assert!(
-        text.contains("child 1 of the batch newsletter") && text.contains("dead redrive mails --id region/1"),
+        text.contains("child 1 of the batch newsletter") && text.contains("dead redrive mails --id=region/1"),
         "{text}"
     );
+}
+
+#[test]
+fn purge_of_a_child_says_that_its_batch_never_continues() {
+    let place = Place::with_mails(0, 1);
+    with(&place, async |storage| {
+        let mut batch = storage.batch("mosaic").await.unwrap();
+        batch.send(&mail(0)).await.unwrap();
+        batch.then(&mail(9)).await.unwrap();
+        let handler = async |_: Mail| Err::<(), _>(JobError::dead_letter("tile is missing"));
+        let _ = Worker::builder(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    });
+    let preview = place.ok(&["dead", "purge", "mails", "--all", "--dry-run"]);
+    assert!(preview.contains("batches wait for 1 of them, and would never continue"), "{preview}");
+    let purged = place.ok(&["dead", "purge", "mails", "--id", "mosaic/0", "--yes"]);
+    assert!(purged.contains("batches wait for 1 of them, and never continue now"), "{purged}");
+    let other = place.ok(&["dead", "purge", "mails", "--all", "--yes"]);
+    assert!(!other.contains("batches"), "{other}");
 }
 
 #[test]

@@ -193,6 +193,20 @@ fn a_token_alone_is_refused() {
 }
 
 #[test]
+fn viewer_with_the_login_of_the_operator_is_refused() {
+    let place = Place::with_mails(0, 0);
+    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
+    for role in ["AUTH", "VIEWER"] {
+        command
+            .env(format!("JOBQUEUE_{role}_USER"), "ada")
+            .env(format!("JOBQUEUE_{role}_PASSWORD"), "secret");
+    }
+    let refused = command.output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error_text(&refused).contains("JOBQUEUE_VIEWER_USER"), "{}", error_text(&refused));
+}
+
+#[test]
 fn metrics_scaling_and_checks_are_served_beside_the_pages() {
     let place = Place::with_mails(2, 1);
     let served = Served::start(&place, &["--read-only"], &[]);

@@ -81,7 +81,7 @@ fn many_jobs_are_cancelled_by_a_plan_and_none_that_does_not_exist() {
     assert!(preview.starts_with("3 jobs would be cancelled"), "{preview}");
     assert_eq!(place.run(&["cancel", "letters", "--plan", file]).status.code(), Some(2));
     let text = place.ok(&["cancel", "mails", "--plan", file]);
-    assert!(text.starts_with("requested for 3 jobs; no worker serves the queue"), "{text}");
+    assert!(text.starts_with("requested for 3 jobs; no worker with a record serves the queue"), "{text}");
     let plan: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     check("cancel_plan", &plan);
     let id = plan["jobs"][0]["id"].as_str().unwrap();

@@ -41,7 +41,7 @@ promises! { "index" if |storage| storage.queues().powers().index.is_some();
         }
     }
 
-    /// Pages show all messages, also those that wait for another of their group, each once.
+    /// Pages show all messages, also those that wait for another of their group, each once. A page says how many of these it has.
     async fn shows_all_page_by_page(subject, queue) {
         for number in 0..7 {
             let group = (number % 2 == 1).then(|| "a".to_owned());
@@ -52,6 +52,8 @@ promises! { "index" if |storage| storage.queues().powers().index.is_some();
             shown.sort();
             ensure_eq!(shown, ["0", "1", "2", "3", "4", "5", "6"], "texts in pages of {count}");
         }
+        let page = index(&queue)?.messages(&queue.name, MessageState::Waiting, None, 7).await?;
+        ensure_eq!(page.waiting_for_group, 2, "messages that wait for another of their group");
     }
 
     /// A hidden message can be made visible; a leased one and a visible one stay as they are.

@@ -12,7 +12,8 @@ use jobqueue_admin::Admin;
 
 use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::base::base;
-use crate::browser::origin;
+use crate::browser::pages::PageError;
+use crate::browser::{json, origin};
 
 /// The headers of every answer. Nothing is loaded from elsewhere, nothing runs that is not a file of the dashboard, and no other
 /// page frames it.
@@ -43,8 +44,8 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
 fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
     let (mut parts, body) = request.into_parts();
     if app.local_only && !origin::is_for_this_machine(&parts.headers) {
-        let text = "this dashboard answers only to the name `localhost` and to loopback addresses\n";
-        return Err((StatusCode::MISDIRECTED_REQUEST, text).into_response());
+        let text = "this dashboard answers only to the name `localhost` and to loopback addresses";
+        return Err(refusal(&parts, StatusCode::MISDIRECTED_REQUEST, text));
     }
     let admin = match app.logins.view_of_figures(&app.admin, &parts) {
         Some(admin) => admin,
@@ -55,8 +56,8 @@ fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
         let path = parts.uri.path().escape_debug();
         tracing::warn!(%operator, %path, "refused a change that another site may have sent");
         let text = "refused: this change does not come from a page of the dashboard (Sec-Fetch-Site, Origin and Host of the request \
-            say so); a proxy must pass the Host of the browser on\n";
-        return Err((StatusCode::FORBIDDEN, text).into_response());
+            say so); a proxy must pass the Host of the browser on";
+        return Err(refusal(&parts, StatusCode::FORBIDDEN, text));
     }
     let original = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
     let base = base(parts.uri.path(), original.path());
@@ -75,12 +76,20 @@ fn view(app: &App, parts: &Parts) -> Result<Admin, Response> {
                 tracing::warn!(path = %parts.uri.path().escape_debug(), "refused a wrong name, password or token");
             }
             let challenge = [(WWW_AUTHENTICATE, "Basic realm=\"jobqueue\", charset=\"UTF-8\"")];
-            (StatusCode::UNAUTHORIZED, challenge, "name and password, please\n").into_response()
+            (challenge, refusal(parts, StatusCode::UNAUTHORIZED, "name and password, please")).into_response()
         })?,
         false => app.admin.clone(),
     };
-    let forbidden = || (StatusCode::FORBIDDEN, "you have no access to this dashboard\n").into_response();
+    let forbidden = || refusal(parts, StatusCode::FORBIDDEN, "you have no access to this dashboard");
     app.resolver.view(&admin, parts).ok_or_else(forbidden)
+}
+
+/// Returns a refusal in the form of the answers that the request asks for.
+fn refusal(parts: &Parts, status: StatusCode, text: &str) -> Response {
+    match json::is_document(&parts.uri) {
+        true => json::respond(Err(PageError::new(status, text))),
+        false => (status, format!("{text}\n")).into_response(),
+    }
 }
 
 fn set_headers(headers: &mut HeaderMap) {

@@ -1,7 +1,7 @@
 //! The content of the pages as JSON: the documents that the command line prints.
 
 use axum::Json;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::json;
@@ -79,6 +79,11 @@ pub(crate) async fn schedules(request: AuthorizedRequest, _: Fields) -> Document
 /// The batches.
 pub(crate) async fn batches(request: AuthorizedRequest, _: Fields) -> Document {
     document(&*request.app.reads.get("", request.app.admin.batches()).await?)
+}
+
+/// Returns whether an address is that of a document, also of one that does not exist.
+pub(crate) fn is_document(address: &Uri) -> bool {
+    address.path().starts_with("/api/")
 }
 
 pub(crate) fn respond(document: Document) -> Response {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::rejection::FormRejection;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, RawPathParams};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Form, Router, middleware};
@@ -162,8 +162,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     }
     let events = |request: AuthorizedRequest, Values(fields): Values| live::events(request, fields);
     let asset = |Path(name): Path<String>| async move { assets::serve(&name) };
-    let missing = |request: AuthorizedRequest| async move {
-        respond(&request, Err(PageError::missing("there is no such page")))
+    let missing = |request: AuthorizedRequest, address: Uri| async move {
+        match json::is_document(&address) {
+            true => json::respond(Err(PageError::missing("there is no such document"))),
+            false => respond(&request, Err(PageError::missing("there is no such page"))),
+        }
     };
     router
         .route("/events", get(events))

@@ -79,7 +79,7 @@ metrics! {
     LENGTH = Metric::gauge("jobqueue_queue_length", QUEUE, "Messages in the queue, invisible ones included; approximate");
     WAITING = Metric::gauge("jobqueue_queue_waiting", QUEUE, "Jobs that another worker could start now");
     IN_FLIGHT = Metric::gauge("jobqueue_queue_in_flight", QUEUE, "Running jobs, by their leases or by the workers' records");
-    OLDEST = Metric::gauge("jobqueue_queue_oldest_age", QUEUE, "Time since the oldest visible message was due, or was inserted where the storage shows no more; 0 if none is visible, and no sample if that is not known").seconds();
+    OLDEST = Metric::gauge("jobqueue_queue_oldest_age", QUEUE, "Time since the oldest message that can be received was due, or was inserted where the storage shows no more; 0 if there is none, and no sample if that is not known").seconds();
     DEAD = Metric::gauge("jobqueue_queue_dead_letters", QUEUE, "Dead letters of the queue; approximate");
     PAUSED = Metric::gauge("jobqueue_queue_paused", QUEUE, "1 if workers fetch nothing from the queue");
     READABLE = Metric::gauge("jobqueue_queue_readable", QUEUE, "0 if the figures of the queue could not be read");

@@ -28,7 +28,8 @@ pub struct ScaleFigures {
     /// The figures of the queue. Fractions are rounded to a thousandth in JSON.
     #[serde(flatten)]
     pub figures: QueueFigures,
-    /// The work of the queue in workers, not rounded, for autoscalers with a tolerance.
+    /// The work of the queue in workers, for autoscalers with a tolerance. It is not rounded: an autoscaler keeps a queue at zero workers
+    /// while it is 0, and few short jobs are less than a thousandth of a worker.
     pub load: f64,
     /// The number of workers that the queue needs.
     pub desired: u64,
@@ -62,7 +63,7 @@ impl ScaleFigures {
     fn of(figures: &QueueFigures, desired: Desired) -> Self {
         Self {
             figures: figures.clone(),
-            load: round(desired.load()),
+            load: desired.load(),
             desired: desired.workers(),
             desired_by_slots: workers(desired.by_slots),
             desired_by_delay: desired.by_delay.map(workers),

@@ -19,8 +19,9 @@ pub struct QueueFigures {
     pub waiting: u64,
     /// Invisible messages that are not known to run: delayed, between two attempts, just fetched, or fetched by a worker without a record.
     pub hidden: u64,
-    /// The seconds since the oldest visible message was due, or was inserted where the storage does not show when it was due; `None` if none
-    /// is visible, or, while jobs [wait](Self::waiting), if it is not known.
+    /// The seconds since the oldest message that can be received was due, or was inserted where the storage does not show when it was due. On
+    /// databases jobs that wait for another of their key do not count: 0 if all do. `None` if no message is visible, or, while jobs
+    /// [wait](Self::waiting), if it is not known.
     #[serde(serialize_with = "rounded")]
     pub oldest_seconds: Option<f64>,
     /// The seconds that metrics report: 0 if no message is visible, and `None` if that is not known.

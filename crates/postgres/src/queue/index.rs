@@ -86,6 +86,15 @@ struct Part {
     count: u32,
 }
 
+/// Messages of one state.
+struct Page {
+    shown: Vec<Shown>,
+    /// The number of those at the end that wait for another of their group.
+    waiting_for_group: usize,
+    /// The place of the last of them.
+    end: Place,
+}
+
 /// A message, and its place.
 struct Shown {
     message: PeekedMessage,
@@ -107,20 +116,19 @@ impl Store {
         let call = Call::new(Operation::Peek, queue);
         let unknown = || call.refuse(StoreErrorKind::InvalidInput).with_detail("no page ended there");
         let from = from.map_or(Ok(Place::FIRST), |text| Place::parse(text).ok_or_else(unknown))?;
-        let (shown, end) = self.show(queue, Part { state, from, count }).await?;
+        let Page { shown, waiting_for_group, end } = self.show(queue, Part { state, from, count }).await?;
         let next = Some(end.text()).filter(|_| shown.len() == count as usize);
         let messages = shown.into_iter().map(|one| (one.message, to_instant(one.visible_at))).collect();
-        Ok(MessagePage::new(messages).with_next(next))
+        Ok(MessagePage::new(messages).with_waiting_for_group(waiting_for_group).with_next(next))
     }
 
     /// Returns the first `count` messages: those that are visible, then those that wait for another of their group.
     pub(super) async fn look(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         let part = Part { state: MessageState::Waiting, from: Place::FIRST, count };
-        let (shown, _) = self.show(queue, part).await?;
-        Ok(shown.into_iter().map(|one| one.message).collect())
+        Ok(self.show(queue, part).await?.shown.into_iter().map(|one| one.message).collect())
     }
 
-    async fn show(&self, queue: &QueueName, part: Part) -> Result<(Vec<Shown>, Place), StoreError> {
+    async fn show(&self, queue: &QueueName, part: Part) -> Result<Page, StoreError> {
         let (Part { state, from, count }, call) = (part, Call::new(Operation::Peek, queue));
         let name = queue.as_str();
         let (mut shown, mut end) = (Vec::new(), from);
@@ -142,6 +150,7 @@ impl Store {
             shown = read(call, &self.database.query(call, sql, &values).await?)?;
             end = shown.last().map_or(from, |last| Place::Time(last.visible_at, last.number));
         }
+        let receivable = shown.len();
         let missing = i64::from(count) - i64::try_from(shown.len()).unwrap_or(0);
         if state == MessageState::Waiting && missing > 0 {
             let (group, number) = match from {
@@ -163,7 +172,7 @@ impl Store {
         if shown.is_empty() && self.database.query(call, IS_THERE, &[(&name, Type::TEXT)]).await?.is_empty() {
             return Err(call.refuse(StoreErrorKind::QueueNotFound));
         }
-        Ok((shown, end))
+        Ok(Page { waiting_for_group: shown.len() - receivable, shown, end })
     }
 
     /// Makes a message visible that is hidden and not leased.

@@ -93,27 +93,30 @@ pub(super) fn messages(
     let unknown =
         || refuse(StoreErrorKind::InvalidInput, Operation::Peek, format!("{name}: no page ended there"));
     let from = from.map_or(Ok(Place::FIRST), |text| Place::parse(text).ok_or_else(unknown))?;
-    let (found, end) = page(view, name, state, from, count as usize)?;
+    let Page { found, waiting_for_group, end } = page(view, name, state, from, count as usize)?;
     let next = Some(end).filter(|_| found.len() == count as usize).map(|end| end.text());
     let shown = |one: Found| (to_instant(one.visible_at), one);
     let messages = found.into_iter().map(shown).map(|(at, one)| (peeked(one), at)).collect();
-    Ok(MessagePage::new(messages).with_next(next))
+    Ok(MessagePage::new(messages).with_waiting_for_group(waiting_for_group).with_next(next))
 }
 
 /// Returns the first `count` messages: those that are visible, then those that wait for another of their group.
 pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec<PeekedMessage>> {
-    let (found, _) = page(view, name, MessageState::Waiting, Place::FIRST, count as usize)?;
-    Ok(found.into_iter().map(peeked).collect())
+    let page = page(view, name, MessageState::Waiting, Place::FIRST, count as usize)?;
+    Ok(page.found.into_iter().map(peeked).collect())
 }
 
-/// Returns the messages of a state after a place, and the place of the last of them.
-fn page(
-    view: &View<'_>,
-    name: &QueueName,
-    state: MessageState,
-    from: Place,
-    count: usize,
-) -> Applied<(Vec<Found>, Place)> {
+/// Messages of a state.
+struct Page {
+    found: Vec<Found>,
+    /// The number of those at the end that wait for another of their group.
+    waiting_for_group: usize,
+    /// The place of the last of them.
+    end: Place,
+}
+
+/// Returns the messages of a state after a place.
+fn page(view: &View<'_>, name: &QueueName, state: MessageState, from: Place, count: usize) -> Applied<Page> {
     let queue = find(view, Operation::Peek, name)?;
     let (mut found, mut end) = match from {
         Place::Time(mut place) => {
@@ -127,6 +130,7 @@ fn page(
         }
         turn @ Place::Turn(..) => (Vec::new(), turn),
     };
+    let receivable = found.len();
     if state == MessageState::Waiting && found.len() < count {
         let (group, turn) = match &end {
             Place::Turn(group, turn) => (group.clone(), *turn),
@@ -140,7 +144,7 @@ fn page(
             end = Place::Turn(row.get(6)?, row.get(7)?);
         }
     }
-    Ok((found, end))
+    Ok(Page { waiting_for_group: found.len() - receivable, found, end })
 }
 
 /// Returns messages that do not wait for another of their group.

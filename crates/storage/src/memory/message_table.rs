@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::runtime::Runtime;
 use crate::{
-    ExpiredReceipt, LeasedMessage, MessageId, MessageRef, MessageState, PeekedMessage, PopReceipt,
-    PutMessage, PutOutcome, StateCounts, StoreErrorKind, Updated,
+    ExpiredReceipt, LeasedMessage, MessageId, MessagePage, MessageRef, MessageState, PeekedMessage,
+    PopReceipt, PutMessage, PutOutcome, StateCounts, StoreErrorKind, Updated,
 };
 
 /// The messages of one queue. Every method but [`forget_expired`](Self::forget_expired) expects that expired messages
@@ -128,14 +128,14 @@ impl MessageTable {
         }
     }
 
-    /// Returns up to `count` messages of a state behind a place, and the place of the last of them if there may be more.
+    /// Returns up to `count` messages of a state behind a place.
     pub(super) fn page(
         &self,
         now: SystemTime,
         state: MessageState,
         behind: Option<Place>,
         count: usize,
-    ) -> (Vec<(PeekedMessage, SystemTime)>, Option<Place>) {
+    ) -> MessagePage {
         let of_state = self.rows.iter().filter(|(number, row)| self.state(now, **number, row) == state);
         let places = of_state.map(|(number, row)| match self.waits(*number, row) {
             // Its delay does not change its place behind the others of its group.
@@ -147,7 +147,9 @@ impl MessageTable {
         places.truncate(count);
         let messages = places.iter().filter_map(|place| self.rows.get(&place.2));
         let messages = messages.map(|row| (peeked(row), row.visible_at)).collect();
-        (messages, places.last().copied().filter(|_| places.len() == count))
+        let next = places.last().copied().filter(|_| places.len() == count);
+        let waiting_for_group = places.iter().filter(|place| place.0).count();
+        MessagePage::new(messages).with_waiting_for_group(waiting_for_group).with_next(next.map(Place::text))
     }
 
     /// Makes a message visible that is delayed or put back. Returns whether it was. The receipt of one that was put back ends.

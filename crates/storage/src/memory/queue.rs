@@ -249,8 +249,7 @@ impl MessageIndex for MemoryQueues {
         });
         let behind = behind.transpose()?;
         self.with_queue(Operation::Peek, queue, |queue, now| {
-            let (messages, next) = queue.message_table.page(now, state, behind, count as usize);
-            Ok(MessagePage::new(messages).with_next(next.map(Place::text)))
+            Ok(queue.message_table.page(now, state, behind, count as usize))
         })
     }
 

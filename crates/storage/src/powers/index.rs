@@ -62,6 +62,8 @@ impl MessageState {
 pub struct MessagePage {
     /// The messages, each with the time at which it becomes visible.
     pub messages: Vec<(PeekedMessage, SystemTime)>,
+    /// The number of messages at the end of the page that wait for another of their group. No worker can receive them yet.
+    pub waiting_for_group: usize,
     /// The end of the page, if there may be more. Its text has a meaning for the storage only.
     pub next: Option<String>,
 }
@@ -69,10 +71,12 @@ pub struct MessagePage {
 impl MessagePage {
     /// Returns a page with these messages.
     pub fn new(messages: Vec<(PeekedMessage, SystemTime)>) -> Self {
-        Self { messages, next: None }
+        Self { messages, ..Self::default() }
     }
 
     setters! {
+        /// Sets the number of messages at the end of the page that wait for another of their group.
+        with_waiting_for_group(waiting_for_group: usize);
         /// Sets the end of the page.
         with_next(next from Option<String>);
     }

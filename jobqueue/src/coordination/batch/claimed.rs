@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::ledger::Ledger;
-use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, TOKEN, token};
+use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
 use super::{SOURCES, source};
 use crate::error::Error;
 use crate::storage::Storage;
@@ -16,6 +16,8 @@ pub struct ClaimedChild {
     pub batch: String,
     /// The number of the child.
     pub index: u64,
+    /// True if its batch waits while it is a dead letter. The identity of a job does not show it.
+    pub waits: bool,
     proof: Proof,
 }
 
@@ -34,6 +36,7 @@ impl ClaimedChild {
         Some(Self {
             batch: headers.get(BATCH)?.clone(),
             index,
+            waits: headers.get(ON_DEAD).is_none_or(|policy| policy != "continue"),
             proof: Proof::Token(headers.get(TOKEN)?.clone()),
         })
     }
@@ -41,7 +44,8 @@ impl ClaimedChild {
     /// Returns the place that the identity of a job claims: the one that a child has unless it was given another.
     pub fn of_identity(job_source: &str, id: &str) -> Option<Self> {
         let (batch, index) = id.rsplit_once('/').filter(|_| job_source.starts_with(SOURCES))?;
-        Some(Self { batch: batch.to_owned(), index: index.parse().ok()?, proof: Proof::Source })
+        let (batch, index) = (batch.to_owned(), index.parse().ok()?);
+        Some(Self { batch, index, waits: true, proof: Proof::Source })
     }
 
     /// Returns whether the batch with this secret has made the job for this place.

@@ -9,7 +9,7 @@ use super::claim::Turn;
 use super::claimed::ClaimedChild;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
-use super::names::{BATCH, BatchId, COPY, OF, OF_TOKEN, ON_DEAD, THEN, TOKEN, token};
+use super::names::{BATCH, BatchId, COPY, OF, OF_TOKEN, THEN, TOKEN, token};
 use crate::delivery::{Disposition, Hook, HookContext, Waiting};
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -80,9 +80,8 @@ impl Membership {
         let JobInfo { headers, source, id, .. } = hook_context.job;
         let Some(claimed) = ClaimedChild::of_headers(headers) else { return Ok(None) };
         let proves = |secret: &str| claimed.is_proven(secret, source, id);
-        let (ledger, index) =
-            (self.batch(hook_context.storage, &claimed.batch, proves).await?, claimed.index);
-        let waits = headers.get(ON_DEAD).is_none_or(|policy| policy != "continue");
+        let ledger = self.batch(hook_context.storage, &claimed.batch, proves).await?;
+        let (index, waits) = (claimed.index, claimed.waits);
         let is_copy = is_copy(hook_context.job);
         Ok(ledger.map(|ledger| Child { ledger, index, waits, is_copy }))
     }

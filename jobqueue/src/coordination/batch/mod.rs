@@ -20,8 +20,8 @@
 //!
 //! # Limits
 //! A [`Worker`](crate::Worker) must run the children: a [`Delivery`](crate::Delivery) that is completed by hand ends
-//! no child. A child that expires or is cleared never ends, and its batch waits forever: give children a time to live
-//! only if that is intended.
+//! no child. A child that expires or is cleared never ends, and neither does one whose dead letter is purged unless its batch has
+//! [`OnDeadLetters::Continue`]: its batch waits forever. Give children a time to live only if that is intended.
 
 mod child_requests;
 mod children;
@@ -79,7 +79,7 @@ fn source(secret: &str) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnDeadLetters {
-    /// The batch waits until the child is redriven and completed.
+    /// The batch waits until the child is redriven and completed. It waits forever once the dead letter is purged.
     #[default]
     Wait,
     /// The child counts as ended; the results of the batch contain the failure.

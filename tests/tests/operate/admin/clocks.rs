@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::storage::{Interceptor, Operation, QueuePowers, StoreErrorKind};
+use jobqueue::settings::Metadata;
+use jobqueue::storage::{Interceptor, Operation, PutMessage, QueuePowers, StoreErrorKind};
 use jobqueue::{ErrorKind, Runtime, Storage};
-use jobqueue_admin::PauseOptions;
+use jobqueue_admin::{DeadLetterFilter, PauseOptions};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task};
 
@@ -28,6 +29,41 @@ async fn oldest_job_and_pause_are_judged_by_the_clock_of_the_storage() {
             let expected = operator(&storage).queue("tasks").await.unwrap();
             assert_eq!((seen.paused, seen.pause.is_some()), (Some(paused), paused), "{by}");
             assert_eq!(seen.oldest, expected.oldest, "{by}");
+        }
+    }
+}
+
+// A machine without a time has letters of 1970, one whose clock is ahead letters of the years to come.
+#[tokio::test]
+async fn age_of_a_letter_is_not_that_of_its_workers_clock() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        for queue in ["tasks", "late", "early"] {
+            admin.create_queue(queue).await.unwrap();
+        }
+        let queue = storage.queue::<Task>().await.unwrap();
+        let _ = queue.send(&task("one")).await.unwrap();
+        let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+        delivery.dead_letter("no such address").await.unwrap();
+        let letter = storage.queues().peek(&"tasks-poison".parse().unwrap(), 1).await.unwrap().remove(0);
+        let died = admin.dead_letters("tasks", &DeadLetterFilter::new()).await.unwrap().letters.remove(0);
+        let died = died.dead.unwrap().time.unwrap();
+        for (queue, time) in [("late", "1970-01-01T00:00:09.000Z"), ("early", "2120-01-01T00:00:00.000Z")] {
+            let text = letter.text.as_ref().unwrap().replace(&died, time);
+            assert!(text.contains(time), "{text}");
+            let dead = format!("{queue}-poison").parse().unwrap();
+            storage.queues().create_queue(&dead, &Metadata::new()).await.unwrap();
+            let _ = storage.queues().put(&dead, PutMessage::new(text)).await.unwrap();
+            let month = Duration::from_secs(30 * 86_400);
+            for (filter, count) in [
+                (DeadLetterFilter::new().older_than(month), 0),
+                (DeadLetterFilter::new().older_than(Duration::ZERO), 1),
+                (DeadLetterFilter::new().younger_than(month), 1),
+                (DeadLetterFilter::new().younger_than(Duration::ZERO), 0),
+            ] {
+                let purge = admin.purge(queue).filter(filter.clone()).dry_run(true).run().await.unwrap();
+                assert_eq!(purge.count, count, "{queue}: {filter}");
+            }
         }
     }
 }

@@ -97,8 +97,9 @@ async fn triggered_schedule_sends_one_job_also_while_paused() {
     let admin = operator(&storage);
     lead(&storage, 60).await;
     let _ = admin.pause_schedule("nightly").await.unwrap();
-    assert!(admin.trigger_schedule("nightly").await.unwrap());
-    assert!(!admin.trigger_schedule("nightly").await.unwrap(), "one is under way");
+    let trigger = admin.trigger_schedule("nightly").await.unwrap();
+    assert!(trigger.new && !trigger.led, "its job is sent when a worker leads it: {trigger:?}");
+    assert!(!admin.trigger_schedule("nightly").await.unwrap().new, "one is under way");
     lead(&storage, 120).await;
     let ids = waiting(&storage).await;
     assert!(ids.len() == 1 && ids[0].starts_with("schedule/nightly/trigger/"), "{ids:?}");
@@ -110,7 +111,7 @@ async fn triggered_schedule_sends_one_job_also_while_paused() {
 async fn job_of_a_trigger_that_waits_is_not_sent_again_after_a_crash() {
     let storage = at_noon().await;
     lead(&storage, 60).await;
-    assert!(operator(&storage).trigger_schedule("nightly").await.unwrap());
+    assert!(operator(&storage).trigger_schedule("nightly").await.unwrap().new);
     let faulty = Faulty::new(&storage);
     let doomed = faulty.clone();
     // The message is stored; the process dies before its answer.
@@ -136,9 +137,13 @@ async fn leaders_show_term_and_whether_somebody_leads() {
         assert_eq!(leader.name, "schedules/nightly");
         let holder = leader.holder.as_deref().unwrap();
         assert!(holder.ends_with(&format!(":{}", std::process::id())), "{holder}");
+        assert!(admin.schedules().await.unwrap()[0].led);
+        assert!(admin.trigger_schedule("nightly").await.unwrap().led);
     };
     tokio::join!(lead(&storage, 60), watching);
     assert!(!admin.leaders().await.unwrap()[0].held);
+    // A queue that is scaled to zero has no worker that leads.
+    assert!(!admin.schedules().await.unwrap()[0].led);
 }
 
 #[tokio::test(start_paused = true)]

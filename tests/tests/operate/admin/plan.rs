@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use jobqueue::storage::{Operation, PutMessage, QueueName};
+use jobqueue::batch::OnDeadLetters;
+use jobqueue::storage::{Operation, PutMessage, QueueName, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError, Storage, Worker};
 use jobqueue_admin::{Admin, DeadLetterFilter, DeadLetterPlan, JobReference, RawSend};
-use jobqueue_testing::faults::Faulty;
-use jobqueue_tests::jobs::Task;
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 use crate::admin::support::{operator, send, storages};
 
@@ -163,4 +164,42 @@ async fn a_plan_takes_the_copies_that_its_preview_counted() {
             assert_eq!(dead(&admin).await, 0);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn purge_counts_the_children_that_batches_wait_for() {
+    let storage = in_memory();
+    let mut batch = storage.batch("waits").await.unwrap();
+    batch.send_all(["0", "1"].map(task)).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    let mut batch = storage.batch("goes-on").await.unwrap();
+    batch.on_dead_letters(OnDeadLetters::Continue).send_all([task("2")]).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    let _ = storage.queue::<Task>().await.unwrap().send(&task("3")).await.unwrap();
+    let handler = async |task: Task| match task.name.as_str() {
+        "join" => Ok(()),
+        _ => Err(JobError::dead_letter("tile is missing")),
+    };
+    let _ = worker(&storage)
+        .circuit_breaker(None)
+        .handle(handler)
+        .build()
+        .unwrap()
+        .run_until(after(60))
+        .await
+        .unwrap();
+    let faulty = Faulty::new(&storage);
+    faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let (admin, blind) = (operator(&storage), operator(&faulty.storage()));
+    for (preview, waited_for) in [
+        (admin.redrive("tasks").dry_run(true), Some(2)),
+        (admin.purge("tasks").dry_run(true), Some(2)),
+        (blind.purge("tasks").dry_run(true), None),
+        (admin.purge("tasks"), Some(2)),
+    ] {
+        let report = preview.filter(DeadLetterFilter::all()).run().await.unwrap();
+        assert_eq!((report.count, report.waited_for), (4, waited_for), "{report:?}");
+    }
+    assert!(admin.batch("goes-on").await.unwrap().finished);
+    assert!(!admin.batch("waits").await.unwrap().finished);
 }

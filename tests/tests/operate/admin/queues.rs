@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{GetMessages, Operation, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError};
 use jobqueue_admin::{DeadLetterFilter, PauseOptions, SettingsPlan};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -19,11 +19,13 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
         let admin = operator(&storage);
         send(&admin, "mails", (0..40).map(|n| n.to_string())).await;
         send(&admin, "mails-poison", ["1".to_owned()]).await;
-        send(&admin, "lonely-poison", []).await;
+        send(&admin, "lonely-poison", ["1".to_owned()]).await;
         let queues = admin.queues().await.unwrap();
         let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
         assert_eq!(names, ["lonely-poison", "mails"]);
+        assert!(!queues[0].is_unserved(&[]), "dead letters whose queue was deleted wait for no worker");
         let mails = &queues[1];
+        assert!(mails.is_unserved(&[]));
         assert_eq!(mails.length, Some(40));
         assert_eq!(mails.visible, Some(32));
         assert_eq!(mails.dead_letters, Some(1));
@@ -225,6 +227,25 @@ async fn job_that_was_delayed_has_waited_since_it_was_due() {
     after(3_610).await;
     let oldest = operator(&storage).queue("tasks").await.unwrap().oldest;
     assert_eq!(oldest, Some(Duration::from_secs(10)));
+}
+
+// A key of which the first job runs for long is no backlog that workers could work off.
+#[tokio::test(start_paused = true)]
+async fn job_that_waits_for_another_of_its_key_is_not_the_oldest() {
+    let storage = in_memory();
+    let (queue, admin) = (storage.queue::<Task>().await.unwrap(), operator(&storage));
+    for key in ["a", "a", "b", "b"] {
+        let _ = queue.send(&task(key)).key(key).in_order().await.unwrap();
+    }
+    let get = GetMessages::new(32, Duration::from_secs(3_600));
+    let running = storage.queues().get(&"tasks".parse().unwrap(), get).await.unwrap();
+    assert_eq!(running.messages.len(), 2, "the first of each key");
+    after(600).await;
+    let blocked = admin.queue("tasks").await.unwrap();
+    assert_eq!((blocked.states.unwrap().waiting, blocked.oldest), (2, Some(Duration::ZERO)));
+    let _ = queue.send(&task("free")).await.unwrap();
+    after(5).await;
+    assert_eq!(admin.queue("tasks").await.unwrap().oldest, Some(Duration::from_secs(5)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -142,6 +142,35 @@ async fn draining_worker_has_no_slots_and_its_jobs_need_none() {
     assert_eq!(report.unwrap().completed, 4);
 }
 
+// An autoscaler that scales from zero starts a worker while the load is above 0.
+#[tokio::test(start_paused = true)]
+async fn short_job_that_waits_without_a_worker_is_a_load() {
+    let storage = in_memory();
+    let router = router(&storage);
+    send(&storage, 1).await;
+    let short = async |_: Task| {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Ok::<_, JobError>(())
+    };
+    let running = present(&storage).handle(short).build().unwrap().run_until(after(40));
+    let asking = async {
+        for _ in 0..3 {
+            assert_eq!(get_json(&router, "/scale").await.0, StatusCode::OK);
+            after(11).await;
+        }
+    };
+    let _ = tokio::join!(running, asking);
+    after(60).await;
+    send(&storage, 1).await;
+    after(11).await;
+    let (_, all) = get_json(&router, "/scale?target_delay=30").await;
+    let queue = &all["queues"]["tasks"];
+    assert_eq!(queue["workers"], 0, "{all}");
+    assert!(queue["run_seconds"].as_f64().unwrap() < 0.1, "{all}");
+    assert_eq!(queue["desired"], 1, "{all}");
+    assert!(queue["load"].as_f64().unwrap() > 0.0, "{all}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn shards_are_one_queue() {
     let account = in_memory();

@@ -14,6 +14,8 @@ pub(crate) mod selection;
 mod timeline;
 pub(crate) mod workers;
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
@@ -150,7 +152,8 @@ impl Layout {
         self.events = Some("events".to_owned());
         let shared = look.cost();
         let all = Cost::new(shared.requests + own.requests, shared.listings + own.listings);
-        self.cost = priced(all, request);
+        let interval = request.app.poller.interval;
+        self.cost = cost_text(all, request.admin.storage().description(), interval);
         self
     }
 
@@ -167,18 +170,19 @@ impl Layout {
     }
 }
 
-/// Returns the cost of an open page as text, if the storage bills requests.
-fn priced(cost: Cost, request: &AuthorizedRequest) -> Option<String> {
-    let storage = request.admin.storage().description();
+/// Returns the cost of an open page as text, if the storage bills requests. Only Azure Storage has the prices: Service Bus bills by its tier.
+fn cost_text(cost: Cost, storage: &str, interval: Duration) -> Option<String> {
     if !storage.starts_with("azure") && !storage.starts_with("servicebus") {
         return None;
     }
-    let refreshes = 3600.0 / request.app.poller.interval.as_secs_f64();
+    let refreshes = 3600.0 / interval.as_secs_f64();
     let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) * refreshes;
     let (requests, listings) = (number(cost.requests), number(cost.listings));
     let dollars = AzurePrices::DEFAULT.of(requests, listings);
+    let price =
+        if storage.starts_with("azure") { format!(", or ${dollars:.3} on Azure") } else { String::new() };
     Some(format!(
-        "While a page is open, refreshes cost about {requests:.0} requests and {listings:.0} listings of blobs an hour, or ${dollars:.3} on Azure"
+        "While a page is open, refreshes cost about {requests:.0} requests and {listings:.0} listings of blobs an hour{price}"
     ))
 }
 
@@ -196,6 +200,9 @@ fn notice(code: &str) -> Option<&'static str> {
             "The cancellation was requested. A running job is cancelled within 15 seconds, a waiting job when it is next received."
         }
         "triggered" => "Requested. The leading worker sends the job within 30 seconds.",
+        "triggered-without-leader" => {
+            "Requested. No worker leads the schedule now: the job is sent when one does."
+        }
         "stopping" => "It stops after the current dead letter.",
         _ => return None,
     })
@@ -215,5 +222,21 @@ pub(crate) fn error_page(request: &AuthorizedRequest, error: PageError) -> Respo
     match page.render() {
         Ok(html) => (status, Html(html)).into_response(),
         Err(_) => status.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_to_service_bus_have_no_price_of_azure_storage() {
+        let text = |storage| cost_text(Cost::new(10, 1), storage, Duration::from_secs(10));
+        assert!(
+            text("azure:account").unwrap().contains("3600 requests and 360 listings of blobs an hour, or $")
+        );
+        let of_service_bus = text("servicebus:namespace").unwrap();
+        assert!(of_service_bus.ends_with("360 listings of blobs an hour"), "{of_service_bus}");
+        assert_eq!(text("sqlite:jobs.db"), None);
     }
 }

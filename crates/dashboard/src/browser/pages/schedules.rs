@@ -30,7 +30,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let page = Schedules {
         layout: Layout::new(&request, "schedules", "Schedules")
             .with_look(&look)
-            .live(&request, &look, Cost::new(schedules.len() as u64, 2))
+            .live(&request, &look, Cost::new(schedules.len() as u64, 3))
             .noticed(fields.text("done")),
         schedules: &schedules,
         leaders: &leaders,
@@ -55,8 +55,8 @@ fn words(schedule: &ScheduleOverview) -> String {
 }
 
 pub(crate) async fn trigger(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let new = request.admin.trigger_schedule(fields.required("schedule")?).await?;
-    Ok(to(new, "triggered"))
+    let trigger = request.admin.trigger_schedule(fields.required("schedule")?).await?;
+    Ok(to(trigger.new, if trigger.led { "triggered" } else { "triggered-without-leader" }))
 }
 
 pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {

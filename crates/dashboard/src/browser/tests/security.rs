@@ -161,6 +161,31 @@ async fn credentials_are_demanded_of_every_route() {
     assert_eq!(browser.send(with("Secret")).await.status, StatusCode::UNAUTHORIZED);
 }
 
+// A program reads the reason from the same field as that of any other error.
+#[tokio::test]
+async fn refusals_of_documents_are_json() {
+    let dashboard = || async { Dashboard::new(operate(&filled().await)) };
+    let closed = Browser::new(dashboard().await.credentials("ada", "secret"));
+    let local = Browser::new(dashboard().await.local_only(true));
+    let forbidding = Browser::new(dashboard().await.access(|_| Access::forbidden()));
+    let open = Browser::new(dashboard().await);
+    for (browser, path, status) in [
+        (&closed, "/api/queues", StatusCode::UNAUTHORIZED),
+        (&local, "/api/queues", StatusCode::MISDIRECTED_REQUEST),
+        (&forbidding, "/api/queues", StatusCode::FORBIDDEN),
+        (&open, "/api/none", StatusCode::NOT_FOUND),
+    ] {
+        let request = Request::get(path).header("host", "evil.example").body(Body::empty()).unwrap();
+        let answer = browser.send(request).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.text);
+        let document: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+        assert!(document["error"].is_string(), "{document}");
+    }
+    let posted = open.send(form("/api/queues", FORM).body(body(FORM)).unwrap()).await;
+    assert_eq!(posted.status, StatusCode::FORBIDDEN);
+    assert!(posted.text.starts_with("{\"error\":"), "{}", posted.text);
+}
+
 #[tokio::test]
 async fn operators_do_what_their_access_allows() {
     let storage = filled().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use jobqueue::settings::Metadata;
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{BlobName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{JobError, Storage, Worker};
 use jobqueue_admin::{Admin, HistoryFilter};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -246,6 +246,23 @@ async fn documents_have_what_the_pages_show() {
         assert_eq!(hiding.get(path).await.status, StatusCode::FORBIDDEN, "{path}");
     }
     assert_eq!(hiding.get("/api/queues").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn schedule_without_a_leader_is_marked_and_its_trigger_says_so() {
+    let storage = filled().await;
+    let blob = BlobName::new("jobqueue-schedules".parse().unwrap(), "nightly").unwrap();
+    storage.blobs().create_container(blob.container()).await.unwrap();
+    let about = r#"{"queue":"mails","kind":"mail","every_ms":3600000}"#;
+    let state = format!("{{\"done\":1767225600000,\"pending\":null,\"about\":{about}}}");
+    let _ = storage.blobs().put_blob(&blob, state.into(), PutBlob::new()).await.unwrap();
+    let browser = Browser::operating(&storage);
+    let page = browser.page("/schedules").await;
+    assert!(page.contains("no leader") && page.contains("when a worker leads it"), "{page}");
+    let triggered = browser.post("/do/trigger-schedule", &[("schedule", "nightly")]).await;
+    assert_eq!(triggered.location(), "../schedules?done=triggered-without-leader");
+    let page = browser.page("/schedules?done=triggered-without-leader").await;
+    assert!(page.contains("No worker leads the schedule now"), "{page}");
 }
 
 // A storage in memory shows every message, however many there are.
