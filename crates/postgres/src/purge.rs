@@ -195,7 +195,7 @@ impl Purge {
 /// Ends a pass. If it has found as much as it could remove, the next one need not wait.
 fn end(mut work: Work, done: Result<bool, StoreError>) {
     match done {
-        Ok(true) => work.is_unfinished(),
+        Ok(true) => work.note_unfinished(),
         Ok(false) => {}
         Err(error) => warn!(%error, "unreachable rows were not removed"),
     }
