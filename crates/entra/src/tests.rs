@@ -115,9 +115,9 @@ impl TokenCredential for Refusing {
 /// The operator of a machine with an identity read that he should log in to `az`.
 #[tokio::test]
 async fn refusals_of_the_identity_and_of_the_tools_are_both_reported() {
-    let credential =
-        first_that_works(Arc::new(Refusing("no such identity")), Arc::new(Refusing("run az login")));
-    let error = credential.get_token(&["scope"], None).await.unwrap_err();
+    let long = format!("no such identity; {}", "see ".repeat(100)).leak();
+    let credential = first_that_works(Arc::new(Refusing(long)), Arc::new(Refusing("run az login")));
+    let error = Kept::new(Arc::new(credential)).get_token(&["scope"], None).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Credential), "{error}");
     let text = error.to_string();
     assert!(text.contains("no such identity") && text.contains("run az login"), "{text}");
