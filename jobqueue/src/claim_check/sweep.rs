@@ -327,7 +327,14 @@ impl Sweep<'_> {
         }
         let Some(Ok(queue)) = name.split('/').nth(1).map(QueueName::new) else { return Ok(false) };
         if !self.drained.contains_key(&queue) {
-            let needed = self.needed_by_letters(&queue).await?;
+            let needed = match self.needed_by_letters(&queue).await {
+                // Its length is not known: it may have messages. The queues behind it are swept all the same.
+                Err(error) if error.kind() == StoreErrorKind::QueueDisabled => {
+                    crate::log::warn!(%queue, %error, "the payloads of a queue that is disabled stay");
+                    None
+                }
+                needed => needed?,
+            };
             self.drained.insert(queue.clone(), needed);
         }
         Ok(self.drained[&queue].as_ref().is_some_and(|needed| !needed.contains(name)))
