@@ -9,6 +9,7 @@
 mod letters;
 mod payload_error;
 mod sweep;
+mod sweep_options;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,7 +22,7 @@ use tokio::time::Instant;
 
 pub(crate) use payload_error::PayloadError;
 pub(crate) use sweep::{PAYLOADS, SweptContainer, sweep_containers};
-pub use sweep::{SweepOptions, SweepReport};
+pub use sweep_options::{SweepOptions, SweepReport};
 
 use crate::envelope::{Payload, Sha256Digest, StoredReference};
 use crate::runtime::Runtime;
