@@ -104,9 +104,32 @@ fn options(leased_job: &LeasedJob) -> SendOptions {
 /// Returns the event with its payload inside. If that is too large there, the send writes a blob.
 fn with_payload(mut event: Envelope, payload: Bytes) -> Envelope {
     if let Payload::Stored(_) = event.payload {
+        // Another producer may have written one beside the reference, which is what a worker reads.
+        event.extensions.retain(|name, _| !matches!(name.as_str(), "data" | "data_base64"));
         let is_json = event.media_type().is_some_and(|media_type| is_json(&media_type));
         let json = is_json.then(|| JsonText::check(payload.clone()).ok()).flatten();
         event.payload = json.map_or(Payload::Binary(payload), Payload::Json);
     }
     event
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::{Parsed, parse};
+
+    #[test]
+    fn payload_that_moves_inside_is_the_only_one() {
+        let (sha256, payload) = ("0".repeat(64), "{\"name\":\"a\"}");
+        for member in [r#""data":{"name":"b"}"#, r#""data_base64":"e30=""#] {
+            let text = format!(
+                r#"{{"specversion":"1.0","id":"1","source":"/s","type":"t","datacontenttype":"application/json",
+                "dataref":"20261126/tasks/0f8fad5b-d9cb-469f-a165-70867728950e","datasize":12,"datasha256":"{sha256}",{member}}}"#
+            );
+            let Ok(Parsed::Event(event)) = parse(&text) else { panic!("no event: {text}") };
+            let inside = with_payload(*event, Bytes::from_static(payload.as_bytes())).to_json().unwrap();
+            let Ok(Parsed::Event(read)) = parse(&inside) else { panic!("no event: {inside}") };
+            assert_eq!(read.payload.inline().unwrap(), payload, "{inside}");
+        }
+    }
 }

@@ -11,14 +11,13 @@ use tokio_util::sync::CancellationToken;
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::clock::parse_rfc3339;
 use crate::dead_letters::DeadLetterQueue;
-use crate::dead_letters::pass::UNANSWERED;
 use crate::delivery::{Incoming, Kinds, LeasedJob, lease_only};
 use crate::envelope::{Envelope, MAX_ID_BYTES, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{forget_message, is_in_order};
 use crate::job::outcome::chain;
 use crate::message::MessageDefaults;
-use crate::queue_core::{QueueCore, QueueCoreOptions, payload_error};
+use crate::queue_core::{QueueCore, QueueCoreOptions, UNANSWERED, UNCERTAIN_END, payload_error};
 use crate::runtime::Runtime;
 use crate::send::{Purpose, SendOptions, Sent, dispatch, mark_copy, new_id, prepare_envelope};
 use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName, Storage};
@@ -107,8 +106,7 @@ impl UntypedQueue {
                 }
                 // An end that is not certain is no end.
                 let Some(seconds) = pauses.next() else {
-                    let text = "a part of the queue did not answer, so there may be more messages; try again when the storage is well";
-                    ended = Err(Error::new(ErrorKind::Storage, text).with_retryable(true));
+                    ended = Err(Error::new(ErrorKind::Storage, UNCERTAIN_END).with_retryable(true));
                     break;
                 };
                 let _ = stop.run_until_cancelled(tokio::time::sleep(Duration::from_secs(*seconds))).await;

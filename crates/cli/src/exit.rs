@@ -30,6 +30,19 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Returns the text, unless it is the parser's or there is none.
+    pub(crate) fn text_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Failed(text)
+            | Self::Usage(text)
+            | Self::NothingMatched(text)
+            | Self::Refused(text)
+            | Self::Differs(text)
+            | Self::Interrupted(text) => Some(text),
+            Self::Parser(_) | Self::ClosedPipe => None,
+        }
+    }
+
     /// Prints the failure, and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         let (code, text) = match self {

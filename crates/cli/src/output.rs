@@ -95,6 +95,18 @@ pub(crate) fn made(printed: Result<(), Failure>, done: impl FnOnce() -> String) 
     })
 }
 
+/// Returns the failure of a change before that of printing its report. If both failed, its text says also what the report would have said.
+pub(crate) fn ended(change: Result<(), Failure>, printed: Result<(), Failure>) -> Result<(), Failure> {
+    let change = change.map_err(|mut failure| {
+        if let (Some(text), Err(Failure::Failed(unprinted))) = (failure.text_mut(), &printed) {
+            text.push_str("; ");
+            text.push_str(unprinted);
+        }
+        failure
+    });
+    change.and(printed)
+}
+
 /// Returns JSON in one line, or with line breaks and indentation.
 fn json<T: Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
     let text = serde_json::to_string(value);

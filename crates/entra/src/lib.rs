@@ -35,6 +35,10 @@ const PATIENCE_FOR_ANOTHER: Duration = Duration::from_secs(5);
 /// The longest time of a fetch, and the time for which the last token is used before another is asked for.
 const PAUSE: Duration = Duration::from_secs(30);
 
+/// The most characters of the text of a failure, and of each part of one that has two.
+const MOST: usize = 400;
+const MOST_OF_PART: usize = 180;
+
 /// The choice of a credential.
 #[derive(Clone)]
 pub enum TokenSource {
@@ -170,7 +174,10 @@ impl TokenCredential for FirstThatWorks {
             Err(tools) => {
                 // Where the tools have no token either, it may be an outage: the managed identity may come back.
                 let kind = if passes || is_passing(&tools) { ErrorKind::Io } else { ErrorKind::Credential };
-                Err(azure_core::Error::with_message(kind, format!("{refusal}; the developer tools: {tools}")))
+                // Each is cut by itself: the end of a long text would hide the other one.
+                let part = |text: &str| shortened(text, MOST_OF_PART);
+                let text = format!("{}; the developer tools: {}", part(&refusal), part(&tools.to_string()));
+                Err(azure_core::Error::with_message(kind, text))
             }
         }
     }
@@ -240,7 +247,9 @@ impl Kept {
         tokio::spawn(async move {
             let scopes: Vec<_> = scopes.iter().map(String::as_str).collect();
             let answer = match timeout(PAUSE, inner.get_token(&scopes, None)).await {
-                Ok(answer) => answer.map_err(|error| (is_passing(&error), shortened(&error.to_string()))),
+                Ok(answer) => {
+                    answer.map_err(|error| (is_passing(&error), shortened(&error.to_string(), MOST)))
+                }
                 Err(_) => Err((true, format!("no token came within {PAUSE:?}"))),
             };
             let mut state = lock(&state);
@@ -308,9 +317,8 @@ fn is_passing(error: &azure_core::Error) -> bool {
     }
 }
 
-fn shortened(text: &str) -> String {
-    const MOST: usize = 400;
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
+fn shortened(text: &str, most: usize) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most).collect()
 }
 
 #[cfg(test)]

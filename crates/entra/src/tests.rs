@@ -89,7 +89,7 @@ async fn managed_identity_is_asked_when_the_tools_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_of_a_slow_identity_and_of_the_tools_are_told_both() {
+async fn failures_of_a_slow_identity_and_of_the_tools_are_both_reported() {
     let credential =
         first_that_works(Arc::new(Slow(Duration::from_secs(10))), Arc::new(Failing(AtomicU32::new(2))));
     let error = credential.get_token(&["scope"], None).await.unwrap_err();
@@ -114,10 +114,10 @@ impl TokenCredential for Refusing {
 
 /// The operator of a machine with an identity read that he should log in to `az`.
 #[tokio::test]
-async fn refusals_of_the_identity_and_of_the_tools_are_told_both() {
-    let credential =
-        first_that_works(Arc::new(Refusing("no such identity")), Arc::new(Refusing("run az login")));
-    let error = credential.get_token(&["scope"], None).await.unwrap_err();
+async fn refusals_of_the_identity_and_of_the_tools_are_both_reported() {
+    let long = format!("no such identity; {}", "see ".repeat(100)).leak();
+    let credential = first_that_works(Arc::new(Refusing(long)), Arc::new(Refusing("run az login")));
+    let error = Kept::new(Arc::new(credential)).get_token(&["scope"], None).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Credential), "{error}");
     let text = error.to_string();
     assert!(text.contains("no such identity") && text.contains("run az login"), "{text}");

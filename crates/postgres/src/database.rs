@@ -176,6 +176,7 @@ impl Database {
         further: Duration,
     ) -> Result<Vec<Row>, StoreError> {
         let text = self.sql(text);
+        let mut is_asked = false;
         let in_time = {
             let mut answer = pin!(client.query_typed(&text, parameters));
             match timeout(self.settings.timeout + further, &mut answer).await {
@@ -183,7 +184,7 @@ impl Database {
                 Err(_) => {
                     let cancel = client.cancel_token();
                     let cancelled = async {
-                        drop(cancel.cancel_query(self.connector().tls.clone()).await);
+                        is_asked = cancel.cancel_query(self.connector().tls.clone()).await.is_ok();
                         answer.as_mut().await
                     };
                     // A server that has cancelled the statement has changed nothing. Rows can also come from a commit that it has not replicated yet.
@@ -206,6 +207,10 @@ impl Database {
                 Err(call.failed(failure))
             }
             None => {
+                if is_asked {
+                    // The request was sent; the guard would send it again.
+                    drop(Object::take(ScopeGuard::into_inner(client)));
+                }
                 let detail = "no answer in time; `Options::timeout` sets the time";
                 Err(call.refuse(StoreErrorKind::Timeout).with_detail(detail).with_ambiguous(call.is_change))
             }

@@ -59,7 +59,7 @@ pub(crate) struct Work {
 
 impl Work {
     /// Notes that there is more to do: no interval has to pass.
-    pub(crate) fn is_unfinished(&mut self) {
+    pub(crate) fn note_unfinished(&mut self) {
         self.least = Duration::ZERO;
     }
 
@@ -98,7 +98,7 @@ mod tests {
         let pace = Pace::new(Duration::from_secs(10));
         let mut work = pace.begin().unwrap();
         tokio::time::advance(Duration::from_millis(10)).await;
-        work.is_unfinished();
+        work.note_unfinished();
         drop(work);
         tokio::time::advance(Duration::from_millis(199)).await;
         assert!(pace.begin().is_none());

@@ -21,12 +21,23 @@ const STATEMENTS: usize = 4;
 const EXPIRED: Duration = Duration::from_secs(1);
 const GARBAGE: Duration = Duration::from_secs(10);
 
+/// The condition that the group of a message `m` has no row of a [former first](PASS_ON_EXPIRED). The deletion of the first of a group waits for the
+/// transactions that have locked such a row, with everything in hand that its statement deletes. `OFFSET` keeps the planner from reading the rows of all
+/// groups at once.
+macro_rules! has_no_former {
+    () => {
+        "(m.group_hash IS NULL OR NOT EXISTS (SELECT FROM jobqueue.message l
+            WHERE l.queue = m.queue AND l.group_hash = m.group_hash AND l.waiting AND l.turn IS NULL OFFSET 0))"
+    };
+}
+pub(crate) use has_no_former;
+
 /// Builds a statement that removes expired messages, and names the queues in which the next of a group became the first.
 macro_rules! delete_expired {
-    ($which:literal) => {
+    ($which:expr) => {
         concat!(
             "WITH gone AS (DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(
-                SELECT id FROM jobqueue.message WHERE expires_at <= (SELECT jobqueue.now()) AND ",
+                SELECT id FROM jobqueue.message m WHERE expires_at <= (SELECT jobqueue.now()) AND ",
             $which,
             " ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING queue, group_hash IS NOT NULL AND NOT waiting AS advances)
             SELECT q.name FROM gone g LEFT JOIN jobqueue.queue q ON q.id = g.queue AND g.advances"
@@ -42,15 +53,18 @@ const PASS_ON_EXPIRED: &str = "SELECT q.name FROM (
     LEFT JOIN jobqueue.queue q ON q.id = m.queue WHERE jobqueue.pass_on(m.id)";
 
 /// Those that wait for another of their group come first, so that none of them becomes the first of its group.
-const REMOVE_EXPIRED: [&str; 3] =
-    [delete_expired!("waiting::integer = 1"), delete_expired!("NOT waiting"), PASS_ON_EXPIRED];
+const REMOVE_EXPIRED: [&str; 3] = [
+    delete_expired!("waiting::integer = 1"),
+    delete_expired!(concat!("NOT waiting AND ", has_no_former!())),
+    PASS_ON_EXPIRED,
+];
 
 /// Builds a statement that removes up to $3 messages of queue $1, with numbers up to $2.
 ///
 /// The deletion of the first of a group waits for whoever changes the next one. So no statement holds one that waits in its group together with others:
 /// two such statements could wait for each other.
 macro_rules! delete_of_queue {
-    ($from:literal, $which:literal, $lock:literal) => {
+    ($from:literal, $which:expr, $lock:literal) => {
         concat!(
             "DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(SELECT m.id FROM ",
             $from,
@@ -63,10 +77,10 @@ macro_rules! delete_of_queue {
     };
 }
 
-/// Those that wait for another of their group, and the others; without those that another transaction has locked.
+/// Those that wait for another of their group, and the others; without those that another transaction has locked or holds up.
 pub(crate) const DELETE_OF_QUEUE: [&str; 2] = [
     delete_of_queue!("", "m.waiting", " SKIP LOCKED"),
-    delete_of_queue!("", "NOT m.waiting", " SKIP LOCKED"),
+    delete_of_queue!("", concat!("NOT m.waiting AND ", has_no_former!()), " SKIP LOCKED"),
 ];
 /// Builds the same statement with a limit of the time, $4, for which it waits for a lock.
 macro_rules! delete_locked_of_queue {
@@ -195,7 +209,7 @@ impl Purge {
 /// Ends a pass. If it has found as much as it could remove, the next one need not wait.
 fn end(mut work: Work, done: Result<bool, StoreError>) {
     match done {
-        Ok(true) => work.is_unfinished(),
+        Ok(true) => work.note_unfinished(),
         Ok(false) => {}
         Err(error) => warn!(%error, "unreachable rows were not removed"),
     }

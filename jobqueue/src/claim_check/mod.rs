@@ -9,6 +9,7 @@
 mod letters;
 mod payload_error;
 mod sweep;
+mod sweep_options;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,7 +22,7 @@ use tokio::time::Instant;
 
 pub(crate) use payload_error::PayloadError;
 pub(crate) use sweep::{PAYLOADS, SweptContainer, sweep_containers};
-pub use sweep::{SweepOptions, SweepReport};
+pub use sweep_options::{SweepOptions, SweepReport};
 
 use crate::envelope::{Payload, Sha256Digest, StoredReference};
 use crate::runtime::Runtime;
@@ -186,8 +187,8 @@ impl ClaimChecks {
         Ok(blob.data)
     }
 
-    /// Reads the blob of `reference` for a copy of its message, of at most `limit` bytes or as many as payloads may have. Keep the guard as long as the
-    /// data: the memory for one blob that is larger than payloads may be is enough.
+    /// Reads the blob of `reference` for a copy of its message: up to `limit` bytes, or up to the maximum payload size if that is more.
+    /// Keep the guard as long as the data: at any time only one blob above that size is in memory.
     pub(crate) async fn load_for_copy(
         &self,
         queue: &QueueName,

@@ -5,23 +5,19 @@
 //! its queue is empty and no dead letter refers to it; the count of a queue is never 0 while there are messages.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
-use tokio_util::sync::CancellationToken;
 
 use super::CONTAINER;
 use super::letters::{count, needed_by};
+use super::sweep_options::{SweepOptions, SweepReport};
 use crate::error::Error;
 use crate::sharded::MAPS;
 use crate::storage::{BlobName, ContainerName, QueueName};
 use crate::storage::{BlobProperties, LeaseId, Storage, StoreError, StoreErrorKind, SweepLeftovers, Tries};
 use crate::storage::{EXPIRES, NEVER, needed_at_most_until};
 
-/// The time that a blob is kept after its expiry: clocks differ, and a job that has just expired may still run.
-const GRACE: Duration = Duration::from_secs(86_400);
 /// The minimum age of a blob without expiry. A message may be on its way for as long as it can be invisible (7 days).
 const HORIZON: Duration = Duration::from_secs(8 * 86_400);
 /// The number of blobs that are removed at the same time.
@@ -51,144 +47,6 @@ impl SweptContainer {
 }
 
 pub(crate) const PAYLOADS: SweptContainer = SweptContainer::new(CONTAINER);
-
-type Progress = dyn Fn(&SweepReport) + Send + Sync;
-
-/// The options of a [`sweep`](crate::maintenance::sweep).
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use jobqueue::maintenance::{SweepOptions, sweep};
-/// use jobqueue::Storage;
-///
-/// let storage = Storage::memory();
-/// // What would be removed, old payloads of queues that are empty now included; then at most 10,000 blobs of that.
-/// let options = SweepOptions::new().drained_queues(true).limit(10_000);
-/// let found = sweep(&storage, options.clone().dry_run(true)).await?;
-/// println!("{} blobs of {} bytes", found.removed, found.bytes);
-/// let swept = sweep(&storage, options).await?;
-/// # assert_eq!((found.removed, swept.removed), (0, 0));
-/// # Ok(()) }
-/// ```
-#[derive(Clone)]
-pub struct SweepOptions {
-    grace: Duration,
-    drained_queues: bool,
-    dry_run: bool,
-    limit: Option<u64>,
-    stop: CancellationToken,
-    progress: Option<Arc<Progress>>,
-}
-
-impl Default for SweepOptions {
-    fn default() -> Self {
-        let stop = CancellationToken::new();
-        Self { grace: GRACE, drained_queues: false, dry_run: false, limit: None, stop, progress: None }
-    }
-}
-
-impl SweepOptions {
-    /// Selects blobs that expired at least a day ago, and no others.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets how long a blob is kept after its expiry. The default is a day; set more if jobs with a time to live run
-    /// longer than that. The minimum is an hour.
-    #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace.max(Duration::from_secs(3600));
-        self
-    }
-
-    /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is
-    /// more), their queue is empty, invisible messages included, and no dead letter of it refers to them. The sweep reads
-    /// up to 10,000 dead letters of a queue, which are invisible to others meanwhile; it leaves out queues with more, with
-    /// messages of other programs among them, and queues that are spread over shards. The default is off.
-    #[must_use]
-    pub fn drained_queues(mut self, sweep: bool) -> Self {
-        self.drained_queues = sweep;
-        self
-    }
-
-    /// Only counts the blobs that would be removed. The default is off.
-    #[must_use]
-    pub fn dry_run(mut self, dry: bool) -> Self {
-        self.dry_run = dry;
-        self
-    }
-
-    /// Returns whether blobs are only counted.
-    pub fn is_dry_run(&self) -> bool {
-        self.dry_run
-    }
-
-    /// Returns whether the sweep may receive dead letters, also in a dry run.
-    pub fn receives_dead_letters(&self) -> bool {
-        self.drained_queues
-    }
-
-    /// Ends the sweep early once `token` fires: it makes the dead letters that it holds visible, and removes no further blobs.
-    #[must_use]
-    pub fn stop(mut self, token: CancellationToken) -> Self {
-        self.stop = token;
-        self
-    }
-
-    /// Sets the maximum number of blobs to remove.
-    #[must_use]
-    pub fn limit(mut self, blobs: u64) -> Self {
-        self.limit = Some(blobs);
-        self
-    }
-
-    /// Calls `listener` after every page of up to 5,000 blobs.
-    #[must_use]
-    pub fn on_progress(mut self, listener: impl Fn(&SweepReport) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Arc::new(listener));
-        self
-    }
-}
-
-/// The options that say what is removed, as an audit names them.
-impl fmt::Display for SweepOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "grace {:?}", self.grace)?;
-        if self.drained_queues {
-            f.write_str(", drained queues")?;
-        }
-        match self.limit {
-            Some(limit) => write!(f, ", at most {limit}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl fmt::Debug for SweepOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SweepOptions")
-            .field("grace", &self.grace)
-            .field("drained_queues", &self.drained_queues)
-            .field("dry_run", &self.dry_run)
-            .field("limit", &self.limit)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The result of a sweep.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[must_use]
-#[non_exhaustive]
-pub struct SweepReport {
-    /// The number of blobs that were examined.
-    pub seen: u64,
-    /// The number of blobs that were removed; in a dry run, that would be removed.
-    pub removed: u64,
-    /// The size of the removed blobs in bytes.
-    pub bytes: u64,
-    /// The number of blobs that should be removed and could not, because they are leased or the storage failed.
-    pub failed: u64,
-}
 
 /// Sweeps `containers`. A container that does not exist counts as empty.
 pub(crate) async fn sweep_containers(
@@ -327,7 +185,14 @@ impl Sweep<'_> {
         }
         let Some(Ok(queue)) = name.split('/').nth(1).map(QueueName::new) else { return Ok(false) };
         if !self.drained.contains_key(&queue) {
-            let needed = self.needed_by_letters(&queue).await?;
+            let needed = match self.needed_by_letters(&queue).await {
+                // Its length is not known: it may have messages. The queues behind it are swept all the same.
+                Err(error) if error.kind() == StoreErrorKind::QueueDisabled => {
+                    crate::log::warn!(%queue, %error, "the payloads of a queue that is disabled stay");
+                    None
+                }
+                needed => needed?,
+            };
             self.drained.insert(queue.clone(), needed);
         }
         Ok(self.drained[&queue].as_ref().is_some_and(|needed| !needed.contains(name)))

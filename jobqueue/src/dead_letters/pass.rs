@@ -17,6 +17,7 @@ use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
 use crate::delivery::claim_letter;
 use crate::error::Error;
 use crate::job::outcome::chain;
+use crate::queue_core::{UNANSWERED, UNCERTAIN_END};
 use crate::storage::{
     ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received, StoreErrorKind,
     UpdateMessage,
@@ -27,12 +28,6 @@ const HOLD: Duration = Duration::from_secs(600);
 /// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
 /// works.
 const MAX_NEW_PAGES: u64 = 3;
-
-/// The seconds before a look is repeated that found no more messages while a part of the queue did not answer.
-pub(crate) const UNANSWERED: [u64; 5] = [1, 2, 4, 4, 4];
-
-/// The cause of the end of a pass that could not look everywhere.
-const UNCERTAIN_END: &str = "a part of the queue did not answer, so there may be more dead letters; try again when the storage is well";
 
 impl DeadLetterQueue {
     /// Handles all dead letters that exist when it begins.

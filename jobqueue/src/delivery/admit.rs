@@ -66,14 +66,18 @@ impl Executor {
             }
             Inspected::Done(decoded) => self.read_and_ask(leased_job, decoded, &mut info, waiting).await,
         };
-        let admitted =
-            admitted.and_then(|(registration, message)| match waiting.slot.admit(registration.kind) {
-                Ok(()) => Ok(RunnableJob { info: Arc::clone(&info), registration, message }),
-                Err(wait) => {
-                    leased_job.end_wait();
-                    Err(self.over_limit(wait))
-                }
-            });
+        let admitted = admitted.and_then(|(registration, message)| {
+            // The worker may have stopped while the payload was downloaded.
+            let not_run = match waiting.stop.is_cancelled() {
+                true => Box::new(Disposition::Release(Duration::ZERO)),
+                false => match waiting.slot.admit(registration.kind) {
+                    Ok(()) => return Ok(RunnableJob { info: Arc::clone(&info), registration, message }),
+                    Err(wait) => self.over_limit(wait),
+                },
+            };
+            leased_job.end_wait();
+            Err(not_run)
+        });
         report.job = Some(info);
         admitted
     }

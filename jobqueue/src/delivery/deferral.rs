@@ -40,6 +40,8 @@ pub(crate) enum Cause {
     Hook,
     /// A hook failed with an error that is not retryable.
     BrokenHook,
+    /// The same, before the handler ran.
+    BrokenAdmission,
     /// The handler failed because the storage did.
     Outage,
     /// The payload, the turn and the hooks together took longer than a preparation may.
@@ -64,6 +66,7 @@ impl Cause {
             Self::PayloadMissing => "payload_missing",
             Self::Hook => "hook",
             Self::BrokenHook => "broken_hook",
+            Self::BrokenAdmission => "broken_admission",
             Self::Outage => "outage",
             Self::SlowPreparation => "slow_preparation",
         }
@@ -79,7 +82,7 @@ impl Cause {
             Self::PayloadUnreadable | Self::PayloadMissing | Self::Outage | Self::SlowPreparation => {
                 seconds(1, 60)
             }
-            Self::Hook | Self::BrokenHook => seconds(5, 300),
+            Self::Hook | Self::BrokenHook | Self::BrokenAdmission => seconds(5, 300),
         }
     }
 
@@ -89,7 +92,7 @@ impl Cause {
             Self::UnknownKind => Some((settings.unknown_kind_timeout, Reason::UNKNOWN_KIND)),
             Self::NewerVersion => Some((settings.unknown_kind_timeout, Reason::NEWER_VERSION)),
             Self::PayloadMissing => Some((MISSING_GRACE, Reason::PAYLOAD_MISSING)),
-            Self::BrokenHook => Some((HOOK_GRACE, Reason::COORDINATION_FAILED)),
+            Self::BrokenHook | Self::BrokenAdmission => Some((HOOK_GRACE, Reason::COORDINATION_FAILED)),
             Self::Outage => Some((OUTAGE_LIMIT, Reason::ATTEMPTS_EXHAUSTED)),
             Self::PayloadUnreadable | Self::Hook | Self::SlowPreparation => None,
         }
@@ -102,8 +105,8 @@ impl Cause {
     }
 }
 
-/// Ends a wait for running, because the job runs now. A wait for a hook or for the end of an outage continues: the
-/// hook is called again at the job's end, and the handler may fail again.
+/// Ends a wait for running, because the job runs now. A wait for a hook at the job's end or for the end of an outage continues: the
+/// hook is called again, and the handler may fail again.
 pub(crate) fn note_running(job: &LeasedJob) {
     if !waits_for(job, &[Cause::Hook, Cause::BrokenHook, Cause::Outage]) {
         job.end_wait();

@@ -40,7 +40,7 @@ impl DeliveryState {
     ) -> Result<Option<Disposition>, Box<Disposition>> {
         for hook in self.hooks_of(job).rev() {
             let decided = hook.admit(self.hook_context(leased_job, job), waiting).await;
-            if let Some(disposition) = decided.map_err(|error| failed(leased_job, &error))? {
+            if let Some(disposition) = decided.map_err(|error| not_admitted(failed(leased_job, &error)))? {
                 return Ok(Some(disposition));
             }
         }
@@ -196,6 +196,16 @@ impl DeliveryState {
 /// Returns whether a hook has failed that may succeed soon.
 fn is_passing(failed: &Disposition) -> bool {
     matches!(failed, Disposition::Defer { cause: Cause::Hook, .. })
+}
+
+/// Returns the disposition of a message whose hook failed before the run. Its wait ends when the handler runs.
+fn not_admitted(failed: Box<Disposition>) -> Box<Disposition> {
+    match *failed {
+        Disposition::Defer { cause: Cause::BrokenHook, detail } => {
+            Box::new(Disposition::Defer { cause: Cause::BrokenAdmission, detail })
+        }
+        _ => failed,
+    }
 }
 
 /// Returns the disposition of a message whose hook failed: it is delivered again, but not forever if that cannot help.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::decode::Kinds;
 use crate::error::{Error, ErrorKind};
-use crate::handler::{EVERY_KIND, Registration};
+use crate::handler::Registration;
 use crate::message::MessageDefaults;
+use crate::presence::EVERY_KIND;
 use crate::settings::DEFAULT_LEASE;
 use crate::storage::QueueName;
 

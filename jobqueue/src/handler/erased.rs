@@ -16,13 +16,11 @@ use crate::codec::decode_any_version;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{BoxError, JobError, Verdict};
 use crate::message::{DecodeError, MessageDefaults, QueueMessage};
+use crate::presence::EVERY_KIND;
 use crate::storage::StoreError;
 
 /// Decodes a payload of a given version, or of an unknown one, as the handler's message; returns the version too.
 type Decode = fn(Option<u32>, Option<&str>, &[u8]) -> Result<(u32, Box<dyn Any + Send>), DecodeError>;
-
-/// The kind of a handler that takes events of every kind.
-pub(crate) const EVERY_KIND: &str = "*";
 
 /// A handler without its types.
 pub(crate) struct Registration {

@@ -14,4 +14,4 @@ pub use function::Handler;
 pub use job::Job;
 pub use service::JobService;
 
-pub(crate) use erased::{EVERY_KIND, Registration, recover};
+pub(crate) use erased::{Registration, recover};

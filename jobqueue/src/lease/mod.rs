@@ -20,7 +20,9 @@
 mod deadline_queue;
 mod operation;
 mod owner;
+mod removal;
 mod renewer;
+mod schedule;
 mod terms;
 mod together;
 mod transaction;

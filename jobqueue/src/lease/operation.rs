@@ -1,4 +1,4 @@
-//! The operations on a leased message: renew, save the text, release, delete. Each waits for the one before it.
+//! The operations on a leased message: renew, save the text, release, [delete](super::removal). Each waits for the one before it.
 
 use std::time::Duration;
 
@@ -7,12 +7,10 @@ use tokio::time::{Instant, timeout};
 use super::owner::{Lease, Loss, Phase, TransactionState};
 use crate::event::Event;
 use crate::job::outcome::chain;
-use crate::storage::{
-    DeadLetterMessage, ExpiredReceipt, Queues, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated,
-};
+use crate::storage::{Queues, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated};
 
 /// The maximum duration of a single request, whatever the length of the lease.
-const MAX_CALL: Duration = Duration::from_secs(30);
+pub(super) const MAX_CALL: Duration = Duration::from_secs(30);
 
 /// The reason why an operation on a lease failed.
 #[derive(Debug, thiserror::Error)]
@@ -117,122 +115,6 @@ impl Lease {
                 crate::log::debug!(queue = %lease.queue, message = %lease.id, %error, "message not released");
             }
         });
-    }
-
-    /// Deletes the message and ends the lease.
-    ///
-    /// # Errors
-    /// [`LeaseError::Uncertain`] if the message may be deleted or not; after every other error it is not deleted.
-    pub(crate) async fn delete(&self) -> Result<(), LeaseError> {
-        let _turn = self.turn.lock().await;
-        self.check_deletable()?;
-        let outcome = self.try_delete(None).await;
-        self.deleted(&outcome);
-        outcome
-    }
-
-    /// Moves the message to the storage's own dead-letter queue and ends the lease.
-    ///
-    /// # Errors
-    /// [`LeaseError::Uncertain`] if the message may be in either queue; after every other error it was not moved.
-    pub(crate) async fn dead_letter(&self, letter: &DeadLetterMessage) -> Result<(), LeaseError> {
-        let _turn = self.turn.lock().await;
-        self.check_deletable()?;
-        let outcome = self.try_removal(Removal::DeadLetter(letter), None).await;
-        self.deleted(&outcome);
-        outcome
-    }
-
-    /// Checks whether this process may still delete the message, as far as it knows.
-    pub(super) fn check_deletable(&self) -> Result<(), LeaseError> {
-        let may_be_late = self.terms.expired == ExpiredReceipt::Allow;
-        let mut state = self.state();
-        match state.phase {
-            Phase::Closed => Err(LeaseError::Closed),
-            Phase::Lost(Loss::Expired) if may_be_late => Ok(()),
-            Phase::Lost(_) => Err(LeaseError::Lost),
-            Phase::Held if !may_be_late && Instant::now() >= state.deadline => {
-                self.lose(&mut state, Loss::Expired);
-                Err(LeaseError::Lost)
-            }
-            Phase::Held | Phase::Uncertain => Ok(()),
-        }
-    }
-
-    pub(super) fn deleted(&self, outcome: &Result<(), LeaseError>) {
-        let mut state = self.state();
-        match outcome {
-            Err(LeaseError::Lost) => self.lose(&mut state, Loss::Taken),
-            _ => self.close(&mut state),
-        }
-    }
-
-    /// Deletes the message. `first` is the answer to the first attempt if that was already made.
-    pub(super) async fn try_delete(&self, first: Option<StoreError>) -> Result<(), LeaseError> {
-        self.try_removal(Removal::Delete, first).await
-    }
-
-    async fn try_removal(&self, how: Removal<'_>, first: Option<StoreError>) -> Result<(), LeaseError> {
-        let outdated = self.is_uncertain();
-        let delete_by = self.delete_by();
-        let mut tries = Tries::until(self.renewer.runtime(), delete_by, 1, 1).insisting();
-        let mut failed = first;
-        loop {
-            let error = match failed.take() {
-                Some(error) => error,
-                None => match self.remove_once(how, delete_by).await {
-                    Ok(()) => return Ok(()),
-                    Err(error) => error,
-                },
-            };
-            if error.is_lease_lost() && self.try_receipt_of_transaction() {
-                continue;
-            }
-            if error.is_lease_lost() {
-                return self.not_there(error.kind(), tries.is_in_doubt(), outdated);
-            }
-            tries.failed(error).await.map_err(LeaseError::of_change)?;
-            // If the process was suspended until now, it does not own the message any more.
-            if Instant::now() >= delete_by {
-                return Err(if tries.is_in_doubt() { LeaseError::Uncertain(None) } else { LeaseError::Lost });
-            }
-        }
-    }
-
-    async fn remove_once(&self, how: Removal<'_>, delete_by: Instant) -> Result<(), StoreError> {
-        let message = self.message();
-        let limit = share_of(delete_by, 2);
-        match how {
-            Removal::Delete => {
-                self.within(limit, self.store.delete(&self.queue, &message, self.terms.expired)).await
-            }
-            Removal::DeadLetter(letter) => {
-                self.within(limit, self.store.dead_letter(&self.queue, &message, letter.clone())).await
-            }
-        }
-    }
-
-    /// Returns the time until which the message may be deleted: the lease's deadline, and one request later if late
-    /// completion is allowed.
-    pub(super) fn delete_by(&self) -> Instant {
-        match self.terms.expired {
-            ExpiredReceipt::Refuse => self.deadline(),
-            ExpiredReceipt::Allow => {
-                self.deadline().max(Instant::now() + self.terms.visibility.min(MAX_CALL))
-            }
-        }
-    }
-
-    /// Interprets the answer that the message does not exist, or not under this receipt. The cause may be an earlier
-    /// attempt (`in_doubt`) or an unanswered update that has `outdated` the receipt.
-    fn not_there(&self, kind: StoreErrorKind, in_doubt: bool, outdated: bool) -> Result<(), LeaseError> {
-        // While no other worker could lease the message, none can have deleted it.
-        let still_ours = Instant::now() < self.deadline();
-        match (in_doubt, outdated) {
-            (true, false) if still_ours && kind == StoreErrorKind::MessageNotFound => Ok(()),
-            (false, false) => Err(LeaseError::Lost),
-            _ => Err(LeaseError::Uncertain(None)),
-        }
     }
 
     /// Returns the attempts of a change during the lease: few, because the operations that wait behind it need
@@ -358,14 +240,6 @@ impl Lease {
     fn strong(&self) -> Result<std::sync::Arc<Self>, LeaseError> {
         self.weak().upgrade().ok_or(LeaseError::Closed)
     }
-}
-
-/// The way in which a message leaves its queue.
-#[derive(Debug, Clone, Copy)]
-enum Removal<'l> {
-    Delete,
-    /// Into the storage's own dead-letter queue.
-    DeadLetter(&'l DeadLetterMessage),
 }
 
 /// A change of a leased message.

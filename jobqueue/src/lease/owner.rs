@@ -1,4 +1,4 @@
-//! The lease of one delivery: the owner of its pop receipt, its end, and whether it is renewed.
+//! The lease of one delivery: the owner of its pop receipt, and its end.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
@@ -10,13 +10,11 @@ use tokio_util::task::AbortOnDropHandle;
 use super::LeaseError;
 use super::deadline_queue::Slot;
 use super::renewer::LeaseRenewer;
+use super::schedule::margin;
 use super::terms::{LeaseTerms, LeasedQueue};
 use crate::event::{Event, LossCause, Observers};
 use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueName, Queues};
 use crate::sync::{StopToken, lock};
-
-/// The margin before a message's expiry at which it becomes visible at the latest.
-const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
 
 /// The time for which a lease is renewed at least until its run begins: that of the longest wait for a turn, and of the largest payload.
 const LONGEST_PREPARATION: Duration = Duration::from_secs(15 * 60);
@@ -71,12 +69,12 @@ pub(super) struct ReceiptState {
     pub(super) phase: Phase,
     pub(super) transaction: TransactionState,
     /// True if the job has exceeded its maximum run time: the token has fired, and the lease is held.
-    overrun: bool,
+    pub(super) overrun: bool,
     /// The end of the maximum run time; until the run begins, that of its preparation.
-    run_until: Instant,
+    pub(super) run_until: Instant,
     /// The time at which renewals end: `run_until`, or the end of the handler's grace.
-    renewed_until: Instant,
-    slot: Option<Slot>,
+    pub(super) renewed_until: Instant,
+    pub(super) slot: Option<Slot>,
 }
 
 #[derive(Debug)]
@@ -94,11 +92,11 @@ pub(crate) struct Lease {
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<ReceiptState>,
     /// The time at which the message expires; a storage refuses to hide it for longer.
-    expires: Option<Instant>,
-    stop: StopToken,
+    pub(super) expires: Option<Instant>,
+    pub(super) stop: StopToken,
     /// Waits for the end of the lease, where the storage reports it.
     watch: OnceLock<AbortOnDropHandle<()>>,
-    this: Weak<Lease>,
+    pub(super) this: Weak<Lease>,
 }
 
 impl Lease {
@@ -298,79 +296,6 @@ impl Lease {
         MessageRef { id: self.id.clone(), receipt: self.state().receipt.clone() }
     }
 
-    /// The moment at which the lease counts as lost if nothing has renewed it.
-    fn give_up_at(&self, state: &ReceiptState) -> Instant {
-        state.deadline - margin(state)
-    }
-
-    /// Enters the lease's next deadline into the deadline queue.
-    pub(super) fn schedule(&self, state: &mut ReceiptState) {
-        self.unschedule(state);
-        let (now, give_up) = (Instant::now(), self.give_up_at(state));
-        let at = match state.phase {
-            Phase::Held if !self.is_renewed(state, now) => give_up.min(Self::next_cut(state)),
-            Phase::Held => {
-                let left = state.deadline.saturating_duration_since(now);
-                // 70 % of the remaining time, spread so that leases of one request are not renewed together.
-                let part = self.renewer.runtime().jitter(left, 0.65..=0.72);
-                (now + part).min(give_up).min(Self::next_cut(state))
-            }
-            Phase::Uncertain => give_up,
-            Phase::Lost(_) | Phase::Closed => return,
-        };
-        state.slot = Some(self.renewer.watch(at, self.this.clone()));
-    }
-
-    /// Returns whether the lease is renewed: there is time, and it does not last until the message expires.
-    fn is_renewed(&self, state: &ReceiptState, now: Instant) -> bool {
-        let lasts_to_the_end = self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires);
-        !lasts_to_the_end && now < state.renewed_until
-    }
-
-    /// Returns when to cut off the job, unless that has happened.
-    fn next_cut(state: &ReceiptState) -> Instant {
-        if state.overrun { state.deadline } else { state.run_until }
-    }
-
-    /// Returns the part of `visibility` for which the message can be hidden before it expires.
-    pub(crate) fn within_life(&self, visibility: Duration) -> Duration {
-        let Some(expires) = self.expires else { return visibility };
-        let left = expires.saturating_duration_since(Instant::now());
-        // Storages count in seconds; the margin absorbs their rounding.
-        visibility.min(left.saturating_sub(EXPIRY_MARGIN))
-    }
-
-    fn unschedule(&self, state: &mut ReceiptState) {
-        if let Some(slot) = state.slot.take() {
-            self.renewer.forget(slot);
-        }
-    }
-
-    /// Handles a due entry of the deadline queue. Returns true if a renewal must be sent; the time to give up is then
-    /// already in the queue.
-    pub(super) fn is_renewal_due(&self) -> bool {
-        let mut state = self.state();
-        state.slot = None;
-        let now = Instant::now();
-        let give_up = self.give_up_at(&state);
-        match state.phase {
-            Phase::Lost(_) | Phase::Closed => false,
-            Phase::Held | Phase::Uncertain if now >= give_up => {
-                self.lose(&mut state, Loss::Expired);
-                false
-            }
-            phase => {
-                state.slot = Some(self.renewer.watch(give_up, self.this.clone()));
-                if now >= state.run_until {
-                    // Cut off while this process still owns the message, so that the failed attempt can be counted.
-                    state.overrun = true;
-                    self.stop.fire();
-                }
-                phase == Phase::Held && self.is_renewed(&state, now)
-            }
-        }
-    }
-
     pub(super) fn lose(&self, state: &mut ReceiptState, loss: Loss) {
         self.unschedule(state);
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
@@ -404,9 +329,4 @@ impl Drop for Lease {
             self.renewer.forget(slot);
         }
     }
-}
-
-/// Returns how long before the deadline the token fires, so that it fires before a successor can start.
-fn margin(state: &ReceiptState) -> Duration {
-    (state.length / 20).clamp(Duration::from_millis(5), Duration::from_secs(1)).min(state.length / 2)
 }

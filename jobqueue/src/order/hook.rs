@@ -127,8 +127,11 @@ impl Delivery<'_> {
             };
             if parked.is_none() && self.leased_job.has_deliveries_left() {
                 parked = parking.park(self.leased_job.payload_bytes(), ahead);
-                self.waiting.leave_slot();
-                has_left_slot = true;
+                // Without room it is put back, within its slot: those that are put back at once have a bound, too.
+                if parked.is_some() {
+                    self.waiting.leave_slot();
+                    has_left_slot = true;
+                }
             }
             if ahead < nearest {
                 nearest = ahead;

@@ -22,6 +22,7 @@ pub use record::{
     Counters, HISTOGRAM_BOUNDS, JobProgress, KindLimits, ListeningQueue, RunningJob, WorkerRecord,
 };
 
+pub(crate) use record::EVERY_KIND;
 pub use requests::{Answer, CancelRequest, Requests, StoredRequest};
 pub use store::{CONTAINER, FoundWorker, Records, storage_time};
 pub(crate) use tracker::{Run, Tracker};

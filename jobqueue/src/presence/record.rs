@@ -41,6 +41,9 @@ pub struct WorkerRecord {
     pub counters: Vec<Counters>,
 }
 
+/// The kind of a handler that takes events of every kind.
+pub(crate) const EVERY_KIND: &str = "*";
+
 /// A queue that a worker listens to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -87,7 +90,12 @@ impl ListeningQueue {
 
     /// Returns whether the worker has a handler for a kind, or a relay, which takes all.
     pub fn takes(&self, kind: &str) -> bool {
-        self.kinds.iter().any(|known| known == kind || known == "*")
+        self.kinds.iter().any(|known| known == kind || known == EVERY_KIND)
+    }
+
+    /// Returns the kinds for which the worker has handlers, without the `*` of a relay.
+    pub fn named_kinds(&self) -> impl Iterator<Item = &str> {
+        self.kinds.iter().map(String::as_str).filter(|kind| *kind != EVERY_KIND)
     }
 }
 

@@ -15,7 +15,7 @@ mod typed;
 mod wait;
 
 pub(crate) use blobs::{MAX_COPIED_BYTES, copy_blobs, remove_blobs};
-pub(crate) use errors::payload_error;
+pub(crate) use errors::{UNANSWERED, UNCERTAIN_END, payload_error};
 pub(crate) use fit::fit;
 pub(crate) use idle::Idle;
 pub(crate) use moment::rfc3339;

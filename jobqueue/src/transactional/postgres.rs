@@ -206,7 +206,8 @@ impl TransactionSchema {
         Ok(Self { name: Arc::clone(name), has_blobs })
     }
 
-    /// Returns the schema for a blob, whose container it creates outside of the transaction: whoever needs the same one would wait for the transaction.
+    /// Creates the container of a blob outside of the transaction, so that other operations that need it do not wait for the transaction.
+    /// Returns the schema for the blob.
     async fn for_blob(&self, core: &QueueCore, blob: &BlobName) -> Result<&str, Error> {
         if !self.has_blobs {
             let elsewhere = "the storage keeps its blobs elsewhere: large payloads and records of effects cannot be written in this transaction";

@@ -17,6 +17,7 @@ use crate::delivery::{Incoming, panic_text};
 use crate::event::Event;
 use crate::job::Backoff;
 use crate::job::outcome::chain;
+use crate::presence::EVERY_KIND;
 use crate::queue_core::Idle;
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
@@ -89,8 +90,10 @@ impl Poller {
             let known = tokio::time::timeout(FIRST_REQUESTS, tracker.has_requests().cancelled());
             let _ = self.unless_stopped(known).await;
         }
-        let kinds = || executor.handlers.all_kinds();
-        executor.state.events.tell(|| Event::Listening { queue: core.name.clone(), kinds: kinds() });
+        executor.state.events.tell(|| {
+            let kinds = executor.handlers.all_kinds().into_iter().filter(|kind| kind != EVERY_KIND);
+            Event::Listening { queue: core.name.clone(), kinds: kinds.collect() }
+        });
         let idle = core.idle(state.options.max_idle_delay);
         let mut pace = Pace { idle, failures: 0, was_full: false };
         // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.

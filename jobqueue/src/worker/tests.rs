@@ -158,6 +158,22 @@ async fn a_hook_that_may_succeed_later_is_asked_for_as_long_as_it_takes() {
     }
 }
 
+// The wait for the first hook lasted until the second was called, two hours later: the job was done, and became a dead letter.
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_was_wrong_before_the_run_shortens_no_wait_after_it() {
+    let storage: Storage = memory::open_on(Runtime::paused());
+    storage.queue::<Part>().await.unwrap().send(&Part {}).await.unwrap();
+    let hooks = [failing(HookCall::Admit, false, 1), failing(HookCall::Completing, false, 3)];
+    let hooks = hooks.map(|hook| hook as Arc<dyn Hook>).to_vec();
+    let handler = async |_: Part| {
+        tokio::time::sleep(Duration::from_secs(2 * 3_600)).await;
+        Ok::<(), JobError>(())
+    };
+    let worker = WorkerBuilder::new(storage, hooks, &[]).handle(handler).build().unwrap();
+    let report = worker.run_until(tokio::time::sleep(Duration::from_secs(3 * 3_600))).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (1, 0), "{report:?}");
+}
+
 // An error that cannot be helped by time, once.
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_was_wrong_about_itself_costs_nothing() {

@@ -15,3 +15,4 @@ mod order;
 mod panics;
 mod schedule;
 mod unique;
+mod unique_cancel;

@@ -25,6 +25,7 @@ mod payloads;
 mod qualification;
 mod receiving;
 mod redrive;
+mod redriven_payloads;
 mod relay;
 mod rolling_deploys;
 mod run_time;

@@ -318,3 +318,15 @@ async fn list_of_payloads_is_given_up_in_the_time_of_a_send() {
     assert!(queue.send_all(&tasks).await.unwrap().iter().all(Result::is_err));
     assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn job_whose_payload_comes_after_the_stop_does_not_begin() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let large = Task { name: "a".to_owned(), data: "x".repeat(100_000) };
+    let _ = storage.queue::<Task>().await.unwrap().send(&large).await.unwrap();
+    faulty.plan_always(Operation::GetBlob, Fault::DelayBefore(Duration::from_secs(10)));
+    let handler = async |_: Task| Ok::<(), JobError>(());
+    let report = worker(&storage).handle(handler).build().unwrap().run_until(after(5)).await.unwrap();
+    assert_eq!((report.completed, report.released), (0, 1), "{report:?}");
+}

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
-use jobqueue::storage::{BlobName, Operation, PutBlob, PutMessage, StoreErrorKind};
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{Context, JobError, JobInfo, Queue, Reason, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
-const LARGE: usize = 100_000;
+pub(super) const LARGE: usize = 100_000;
 
 pub(super) fn large(name: &str) -> Task {
     Task { name: name.into(), data: "x".repeat(LARGE) }
@@ -295,53 +295,6 @@ async fn a_redrive_that_the_storage_fails_ends_soon_and_holds_nothing() {
     assert_eq!(again.stopped, None);
 }
 
-// B20
-// I12a
-#[tokio::test(start_paused = true)]
-async fn purge_after_a_redrive_keeps_the_jobs_payload() {
-    let faulty = Faulty::new(&in_memory());
-    let storage = faulty.storage();
-    let queue = storage.queue::<Task>().await.unwrap();
-    let _ = queue.send(&large("a")).await.unwrap();
-    reject_all(&storage).await;
-    faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unavailable));
-    let dead_letters = queue.dead_letters().unwrap();
-    let redriven = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
-    assert_eq!((redriven.moved.len(), redriven.skipped.len()), (0, 1));
-    assert!(redriven.skipped[0].maybe_moved);
-    faulty.heal();
-    assert_eq!(lengths(&queue).await, (1, 1));
-    assert_eq!(dead_letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap().deleted.len(), 1);
-    assert_eq!(finish_all(&storage).await, (1, 1));
-    assert_eq!(payloads(&storage).await, 0);
-}
-
-// B20: the other way round.
-// I12a
-#[tokio::test(start_paused = true)]
-async fn redriven_job_keeps_the_payload_of_its_dead_letter() {
-    let near = in_memory();
-    let faulty = Faulty::new(&near);
-    let storage = faulty.storage();
-    let queue = storage.queue::<Task>().await.unwrap();
-    let _ = queue.send(&large("a")).await.unwrap();
-    reject_all(&storage).await;
-    let dead_letters = queue.dead_letters().unwrap();
-    // Put back, and the answer is lost: what is put once more has a payload of its own.
-    faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
-    faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unavailable));
-    let _ = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
-    faulty.heal();
-    assert_eq!(lengths(&queue).await, (2, 1));
-    // Next to the storage, so that one is done before the other begins: copies that begin at once both run.
-    assert_eq!(finish_all(&near).await.1, 1, "the second is known to be a copy");
-    let letter = dead_letters.list().await.unwrap().remove(0);
-    assert_eq!(dead_letters.message(&letter).await.unwrap().data.len(), LARGE);
-    let redriven = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
-    assert_eq!(redriven.moved.len(), 1);
-    assert_eq!(lengths(&queue).await, (1, 0));
-}
-
 // B12
 #[tokio::test(start_paused = true)]
 async fn the_fence_of_a_job_grows_over_redrives() {
@@ -410,25 +363,4 @@ async fn slow_redrive_with_a_filter_reads_every_letter() {
     let redriven = dead_letters.redrive(slow).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.left, redriven.stopped), (645, 32, None));
     assert_eq!(lengths(&queue).await, (645, 32));
-}
-
-// L2
-#[tokio::test(start_paused = true)]
-async fn redrive_of_a_job_whose_checkpoint_is_damaged_keeps_the_dead_letter() {
-    let storage = in_memory();
-    let queue = storage.queue::<Task>().await.unwrap();
-    let _ = queue.send(&large("a")).await.unwrap();
-    let handler = async |_: Task, ctx: Context| {
-        ctx.checkpoint(&"p".repeat(50_000)).await?;
-        Err::<(), _>(JobError::dead_letter("planted"))
-    };
-    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
-    let container = "jobqueue-payloads".parse().unwrap();
-    let blobs = storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs;
-    let (checkpoint, _) = blobs.into_iter().find(|(_, blob)| blob.length < LARGE as u64).unwrap();
-    let name = BlobName::new(container, checkpoint).unwrap();
-    storage.blobs().put_blob(&name, "damaged".into(), PutBlob::new()).await.unwrap();
-    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
-    assert_eq!((redriven.moved.len(), redriven.skipped.len()), (0, 1), "{redriven:?}");
-    assert_eq!((lengths(&queue).await, payloads(&storage).await), ((0, 1), 2));
 }

@@ -1,11 +1,13 @@
-//! Sweeps beside clocks that are wrong: a sweep judges by the storage's clock alone.
+//! Sweeps beside clocks that are wrong, for which a sweep has the storage's clock, and beside queues that are disabled.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::clock::{Clock, ManualClock};
 use jobqueue::maintenance::{SweepOptions, sweep};
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{JobError, Runtime, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, clock, in_memory, payloads, worker};
 use tokio::time::sleep;
 
@@ -58,4 +60,25 @@ async fn workers_that_live_for_less_than_the_interval_sweep() {
         let _ = built.run_until(sleep(HOUR * 12)).await.unwrap();
     }
     assert_eq!(payloads(&storage).await, 0);
+}
+
+// A queue without messages is not counted to be empty while it is disabled, and ended the sweep of all others.
+#[tokio::test(start_paused = true)]
+async fn payloads_of_other_queues_are_swept_while_one_is_disabled() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    faulty.plan_always(Operation::Put, Fault::Hang);
+    for name in ["first", "second", "third"] {
+        let queue = storage.queue_named::<Task>(name).await.unwrap();
+        // A sender that dies leaves its payload.
+        assert!(tokio::time::timeout(Duration::from_secs(1), queue.send(&large("a"))).await.is_err());
+    }
+    faulty.heal();
+    sleep(HOUR * 24 * 9).await;
+    faulty.on(Operation::QueueProperties, |call| {
+        (call.subject == "second").then_some(Fault::Refuse(StoreErrorKind::QueueDisabled))
+    });
+    let drained = || SweepOptions::new().drained_queues(true);
+    assert_eq!(sweep(&storage, drained()).await.unwrap().removed, 2);
+    assert_eq!(payloads(&storage).await, 1, "that of the queue that is disabled stays");
 }

@@ -4,6 +4,7 @@
 
 mod model;
 mod sharded;
+mod sharded_health;
 mod sharded_maps;
 mod sharded_processes;
 mod third_party_storage;

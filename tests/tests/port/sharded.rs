@@ -1,7 +1,6 @@
 //! Sharded storage: properties beyond those of one queue. Its common promises are in `conformance`.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,26 +14,26 @@ use jobqueue::storage::{
 };
 use jobqueue::{JobError, QueueName, SendOptions, Storage, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::faults::{dead_letters_on_two_shards, pauses};
+use jobqueue_tests::faults::dead_letters_on_two_shards;
 use jobqueue_tests::jobs::{Task, in_memory, task, worker};
 
-const LONG: Duration = Duration::from_secs(600);
+pub(super) const LONG: Duration = Duration::from_secs(600);
 
-struct Setup {
+pub(super) struct Setup {
     accounts: Vec<Storage>,
     clock: Arc<ManualClock>,
-    queue: QueueName,
+    pub(super) queue: QueueName,
 }
 
 impl Setup {
-    fn new(accounts: usize) -> Self {
+    pub(super) fn new(accounts: usize) -> Self {
         let clock = Arc::new(ManualClock::new());
         let accounts = (0..accounts).map(|_| memory::open_with_clock(clock.clone())).collect();
         Self { accounts, clock, queue: "work".parse().unwrap() }
     }
 
     /// Opens the storage like another process.
-    fn open(&self, shards: u32) -> Sharded {
+    pub(super) fn open(&self, shards: u32) -> Sharded {
         let mut builder = Sharded::builder().shards("work", shards);
         for (number, account) in self.accounts.iter().enumerate() {
             builder = builder.account(format!("a{number}"), account.clone());
@@ -42,7 +41,7 @@ impl Setup {
         builder.build().unwrap()
     }
 
-    async fn create(&self, sharded: &Sharded) {
+    pub(super) async fn create(&self, sharded: &Sharded) {
         Storage::from(sharded.stores()).queues().create_queue(&self.queue, &Metadata::new()).await.unwrap();
     }
 
@@ -57,7 +56,7 @@ impl Setup {
     }
 
     /// Gets and deletes until the queue is empty.
-    async fn drain(&self, sharded: &Sharded) -> HashSet<String> {
+    pub(super) async fn drain(&self, sharded: &Sharded) -> HashSet<String> {
         let (storage, mut texts) = (Storage::from(sharded.stores()), HashSet::new());
         loop {
             let options = GetMessages::new(5, LONG);
@@ -73,7 +72,7 @@ impl Setup {
     }
 }
 
-fn texts(range: std::ops::Range<u32>) -> HashSet<String> {
+pub(super) fn texts(range: std::ops::Range<u32>) -> HashSet<String> {
     range.map(|n| n.to_string()).collect()
 }
 
@@ -147,121 +146,6 @@ async fn a_key_has_one_shard_and_others_take_turns() {
         shards.insert(id.as_str().rsplit_once('.').unwrap().0.to_owned());
     }
     assert_eq!(shards.len(), 4, "{shards:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn health_tells_of_shards_that_were_not_polled() {
-    let setup = Setup::new(1);
-    let sharded = setup.open(4);
-    setup.create(&sharded).await;
-    let within = Duration::from_secs(60);
-    let unpolled = sharded.health(&setup.queue, within).await.unwrap_err().to_string();
-    assert!(unpolled.contains("work-s3v1"), "{unpolled}");
-    setup.drain(&sharded).await;
-    sharded.health(&setup.queue, within).await.unwrap();
-    tokio::time::advance(within * 2).await;
-    assert!(sharded.health(&setup.queue, within).await.is_err());
-}
-
-/// Throttles a shard as long as the first value says so. The second counts how often it was asked.
-fn throttle(faulty: &Faulty, shard: &QueueName) -> (Arc<AtomicBool>, Arc<AtomicU32>) {
-    let throttled = Arc::new(AtomicBool::new(true));
-    let asked = Arc::new(AtomicU32::new(0));
-    for operation in [Operation::Put, Operation::Get] {
-        let (throttled, asked, slow) = (Arc::clone(&throttled), Arc::clone(&asked), shard.to_string());
-        faulty.on(operation, move |call| {
-            let refused = call.subject == slow && throttled.load(Ordering::SeqCst);
-            refused.then(|| {
-                asked.fetch_add(1, Ordering::SeqCst);
-                match operation {
-                    // What it gave away without telling would be hidden until the end of this test.
-                    Operation::Get => Fault::LoseRequest(StoreErrorKind::Throttled),
-                    _ => Fault::Refuse(StoreErrorKind::Throttled),
-                }
-            })
-        });
-    }
-    (throttled, asked)
-}
-
-/// F86: a throttled shard is left alone, and does not delay the others.
-#[tokio::test(start_paused = true)]
-async fn throttled_shard_does_not_slow_the_others() {
-    let account = memory::open();
-    let faulty = Faulty::new(&account);
-    let sharded = Sharded::builder().shards("work", 4).account("a", faulty.storage()).build().unwrap();
-    let (storage, queue) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
-    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
-    let shards = account.queues().list_queues("work-s").await.unwrap();
-    let slow = shards.last().unwrap().clone();
-    // Has work of its own, which must wait and nothing else.
-    let mut puts = 0..;
-    while account.queues().queue_properties(&slow).await.unwrap().approximate_count == 0 {
-        storage.queues().put(&queue, PutMessage::new(puts.next().unwrap().to_string())).await.unwrap();
-    }
-    let before = puts.next().unwrap();
-
-    let (throttled, asked) = throttle(&faulty, &slow);
-    let begun = tokio::time::Instant::now();
-    for n in before..before + 200 {
-        // What a busy storage may have stored is sent again, as a sender does.
-        while let Err(error) = storage.queues().put(&queue, PutMessage::new(n.to_string())).await {
-            assert!(error.is_ambiguous(), "{error}");
-        }
-    }
-    let mut found = HashSet::new();
-    let all = (before + 200) as usize;
-    while found.len() < all - 1 {
-        let got = storage.queues().get(&queue, GetMessages::new(32, LONG)).await.unwrap().messages;
-        assert!(!got.is_empty(), "the others have more: {} of {all}", found.len());
-        found.extend(got.into_iter().map(|message| message.text.unwrap()));
-    }
-    let calls: Vec<_> = faulty.calls().into_iter().filter(|call| call.at >= begun).collect();
-    assert_eq!(pauses(&calls), Vec::<Duration>::new(), "nobody waited for the throttled shard");
-    // After a quarter of a second, and then after pauses that double.
-    assert!(begun.elapsed() < Duration::from_secs(16), "{:?}", begun.elapsed());
-    assert!(asked.load(Ordering::SeqCst) <= 6, "asked {asked:?} times while it wanted to be left alone");
-
-    // Inspected after again when it serves, and not asked all the time meanwhile.
-    let poll = || async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        storage.queues().get(&queue, GetMessages::new(32, LONG)).await.unwrap().messages
-    };
-    for _ in 0..300 {
-        assert!(poll().await.is_empty());
-    }
-    assert!(asked.load(Ordering::SeqCst) <= 10, "asked {asked:?} times in 30 s");
-    throttled.store(false, Ordering::SeqCst);
-    for _ in 0..310 {
-        found.extend(poll().await.into_iter().map(|message| message.text.unwrap()));
-    }
-    assert_eq!(found, texts(0..before + 200));
-}
-
-/// F86: a shard that does not answer delays the others briefly, then not at all for a while; health names it.
-#[tokio::test(start_paused = true)]
-async fn unresponsive_shard_is_avoided_and_named_by_health() {
-    let account = memory::open();
-    let faulty = Faulty::new(&account);
-    let sharded = Sharded::builder().shards("work", 4).account("a", faulty.storage()).build().unwrap();
-    let (storage, queue) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
-    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
-    faulty.on(Operation::Get, |call| (call.subject == "work-s2v1").then_some(Fault::Hang));
-    for n in 0..400 {
-        storage.queues().put(&queue, PutMessage::new(n.to_string())).await.unwrap();
-    }
-    let begun = tokio::time::Instant::now();
-    let mut found = HashSet::new();
-    while found.len() < 300 {
-        let options = GetMessages::new(8, LONG);
-        let got = storage.queues().get(&queue, options).await.unwrap().messages;
-        assert!(!got.is_empty(), "the others have more");
-        found.extend(got.into_iter().map(|message| message.text.unwrap()));
-    }
-    let calls: Vec<_> = faulty.calls().into_iter().filter(|call| call.at >= begun).collect();
-    assert!(pauses(&calls).iter().sum::<Duration>() < Duration::from_secs(6), "{:?}", pauses(&calls));
-    let unpolled = sharded.health(&queue, Duration::from_secs(60)).await.unwrap_err().to_string();
-    assert!(unpolled.contains("work-s2v1") && !unpolled.contains("work-s1v1"), "{unpolled}");
 }
 
 /// F85: a message with a delay of weeks hops within its shard. The shard is kept for it although the number of shards

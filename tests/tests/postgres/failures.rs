@@ -1,9 +1,14 @@
 //! Connections that end, a server that becomes read-only, and locks of others: what is certain of a failed operation, and that the next one works.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jobqueue::postgres::Options;
 use jobqueue::storage::{PutMessage, StoreError, StoreErrorKind};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::{connect, get, options, own_schema, put, texts, with_queue};
 use jobqueue_test_support::postgres::Postgres;
@@ -78,6 +83,72 @@ async fn operation_without_an_answer_ends_in_time() {
     storage.queues().set_queue_metadata(&queue, &Default::default()).await.unwrap();
     lock.rollback().await.unwrap();
     assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 0);
+}
+
+/// The message by which a client asks the server to cancel a statement: its length, and a code.
+const CANCEL_REQUEST: [u8; 8] = [0, 0, 0, 16, 4, 210, 22, 46];
+
+/// Passes bytes on, and counts the requests to cancel a statement. Once it is silent, connections that are open get no more answers.
+#[derive(Default)]
+struct SilentProxy {
+    is_silent: AtomicBool,
+    cancellations: AtomicUsize,
+}
+
+impl SilentProxy {
+    async fn start(self: Arc<Self>, server: SocketAddr) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let was_silent = self.is_silent.load(Ordering::Acquire);
+                tokio::spawn(Arc::clone(&self).pass(client, server, was_silent));
+            }
+        });
+        address
+    }
+
+    async fn pass(self: Arc<Self>, client: TcpStream, server: SocketAddr, was_silent: bool) {
+        let (mut from_client, mut to_client) = client.into_split();
+        let (mut from_server, mut to_server) = TcpStream::connect(server).await.unwrap().into_split();
+        let requests = async {
+            let mut request = [0; 4096];
+            while let Ok(length @ 1..) = from_client.read(&mut request).await {
+                if request.starts_with(&CANCEL_REQUEST) {
+                    self.cancellations.fetch_add(1, Ordering::AcqRel);
+                }
+                to_server.write_all(&request[..length]).await.unwrap();
+            }
+        };
+        let answers = async {
+            let mut answer = [0; 4096];
+            while let Ok(length @ 1..) = from_server.read(&mut answer).await {
+                if was_silent || !self.is_silent.load(Ordering::Acquire) {
+                    to_client.write_all(&answer[..length]).await.unwrap();
+                }
+            }
+        };
+        tokio::select! { () = requests => {} () = answers => {} }
+    }
+}
+
+#[tokio::test]
+async fn statement_without_an_answer_is_cancelled_once() {
+    let (options, schema) = own_schema();
+    let (_, queue) = with_queue(options).await;
+    let (proxy, server) = (Arc::<SilentProxy>::default(), Postgres::shared().address());
+    let address = Arc::clone(&proxy).start(server).await;
+    let text = Postgres::shared().connection_string().replace(&server.to_string(), &address.to_string());
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let hasty = options.timeout(Duration::from_secs(1)).max_connections(1);
+    let storage = jobqueue::Storage::open(hasty).await.unwrap();
+    proxy.is_silent.store(true, Ordering::Release);
+    let error = storage.queues().put(&queue, PutMessage::new("text")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, true), "{error}");
+    // A task that would ask again connects before the next statement does.
+    tokio::task::yield_now().await;
+    storage.queues().queue_properties(&queue).await.unwrap();
+    assert_eq!(proxy.cancellations.load(Ordering::Acquire), 1);
 }
 
 /// A future that is dropped leaves a statement without its answer. The next one does not wait behind it.

@@ -124,3 +124,23 @@ async fn last_messages_of_many_groups_hold_up_no_other_deletion_of_their_list() 
     assert!(delete_all(list).await.iter().all(Result::is_ok));
     assert!(get(&storage, &queue, 32).await.is_empty());
 }
+
+/// A send is open behind a message that was the first of its key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clear_removes_all_that_no_open_send_holds_up() {
+    let (storage, queue, schema) = named().await;
+    let mut open = connect(Postgres::shared()).await;
+    let first = heads(&storage, &queue, &["a"]).await.remove(0);
+    let transaction = open.transaction().await.unwrap();
+    put_row(&transaction, &schema, "a").await;
+    storage.queues().put(&queue, of_group("next", "a")).await.unwrap();
+    delete(&storage, &queue, &first).await.unwrap();
+    for text in ["free", "also free"] {
+        storage.queues().put(&queue, PutMessage::new(text)).await.unwrap();
+    }
+    assert_held_up(storage.queues().clear(&queue).await);
+    assert_eq!(texts(&get(&storage, &queue, 32).await), ["next"]);
+    transaction.rollback().await.unwrap();
+    storage.queues().clear(&queue).await.unwrap();
+    assert!(get(&storage, &queue, 32).await.is_empty());
+}

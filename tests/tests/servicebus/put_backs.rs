@@ -189,6 +189,20 @@ async fn only_a_rollback_says_that_nothing_was_done() {
     }
 }
 
+// The client rolls a transaction back whose discharge was refused, and the answer was taken for that to the next request.
+#[tokio::test]
+async fn coordinator_that_has_refused_a_discharge_is_not_used_again() {
+    let bench = Bench::new();
+    let leased = bench.leased_many(2).await;
+    let fields = json!({ "condition": "amqp:transaction:rollback", "performed": false });
+    let fault = bench.emulator.plant_with("discharge", "error", fields);
+    bench.update(&leased[0].message, put_back()).await.unwrap_err();
+    assert_eq!(fault.hits(), 1);
+    let attached = bench.emulator.calls("attach", "", 0);
+    bench.update(&leased[1].message, put_back()).await.unwrap();
+    assert_eq!(bench.emulator.calls("attach", "", 0), attached + 1);
+}
+
 // The service has detached all of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn put_backs_go_on_after_an_idle_time() {

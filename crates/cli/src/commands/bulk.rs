@@ -17,6 +17,7 @@ use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
 use crate::filter::Filter;
+use crate::output;
 use crate::session::{Need, Session};
 use crate::text::clean;
 
@@ -99,7 +100,7 @@ pub(crate) async fn run(
         true => global.output.value(&report, || text(&report, purges)),
         false => global.output.change(&report, || text(&report, purges)),
     };
-    written.and(verdict(&report, purges, stop)).and(printed)
+    output::ended(written.and(verdict(&report, purges, stop)), printed)
 }
 
 enum Selection {

@@ -13,7 +13,7 @@ use super::bulk::{NAMED, PlanFile, read_plan};
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::say;
+use crate::output::{ended, say};
 use crate::session::{Need, Session};
 use crate::text::{clean, things};
 
@@ -102,10 +102,11 @@ pub(crate) async fn run(
     }
     let report = session.admin.cancel_all(&plan).await?;
     let printed = global.output.change(&report, || requested(&report));
-    match report.complete {
-        true => printed,
+    let all = match report.complete {
+        true => Ok(()),
         false => Err(Failure::Failed("more jobs may match than were cancelled".to_owned())),
-    }
+    };
+    ended(all, printed)
 }
 
 async fn status(global: &Global, jobs: &[JobReference]) -> Result<(), Failure> {

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use comfy_table::Table;
 use jobqueue_admin::{
-    DeadLetterFilter, DeadLetterPage, DeadLetterPlan, ErrorGroup, PlanOutcome, RawJob, RawPayload, RawSend,
+    DeadLetterFilter, DeadLetterPage, DeadLetterPlan, PlanOutcome, RawJob, RawPayload, RawSend,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::bulk;
+use super::dead_text::{details, groups, overview, payload_text};
 use super::send::Input;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::{Failure, or_stop};
 use crate::filter::Filter;
-use crate::output::{Output, fields, inert, print, say, table};
+use crate::output::{Output, print, say};
 use crate::session::{Need, Session};
-use crate::text::{cell, clean, optional};
+use crate::text::{clean, optional};
 
 /// The most dead letters with one id that are compared by their senders.
 const SENDERS: usize = 100;
@@ -307,85 +307,6 @@ fn rest(page: &DeadLetterPage, deep: bool) -> String {
         (Some(why), _) => format!("; {why}"),
         (None, true) => "; others hold the rest for up to 10 minutes, or it came meanwhile".to_owned(),
         (None, false) => "; add --deep for all".to_owned(),
-    }
-}
-
-fn overview(letters: &[RawJob]) -> Table {
-    let mut rows = table(&["ID", "KIND", "KEY", "REASON", "DIED", "#ATTEMPTS", "LAST ERROR"]);
-    for letter in letters {
-        let dead = letter.dead.as_ref();
-        rows.add_row([
-            cell(&letter.id),
-            cell(&letter.kind),
-            optional(letter.key.as_deref()),
-            optional(dead.map(|dead| dead.reason.as_str())),
-            optional(dead.and_then(|dead| dead.time.as_deref())),
-            letter.attempts.to_string(),
-            optional(letter.last_error.as_deref().or(letter.problem.as_deref())),
-        ]);
-    }
-    rows
-}
-
-fn groups(errors: &[ErrorGroup]) -> Table {
-    let mut rows =
-        table(&["#COUNT", "FINGERPRINT", "KIND", "REASON", "FIRST", "LAST", "VERSIONS", "SAMPLE", "ERROR"]);
-    for group in errors {
-        let versions: Vec<_> = group.versions.iter().map(u32::to_string).collect();
-        rows.add_row([
-            group.count.to_string(),
-            cell(&group.fingerprint),
-            cell(&group.kind),
-            cell(&group.reason),
-            optional(group.first.as_deref()),
-            optional(group.last.as_deref()),
-            optional(Some(versions.join(",")).as_deref().filter(|text| !text.is_empty())),
-            cell(&group.sample.id),
-            cell(&group.error),
-        ]);
-    }
-    rows
-}
-
-fn details(letter: &RawJob) -> String {
-    let text = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), clean);
-    let dead = letter.dead.as_ref();
-    let mut shown = fields(&[
-        ("id", clean(&letter.id)),
-        ("source", clean(&letter.source)),
-        ("kind", clean(&letter.kind)),
-        ("version", letter.version.map_or_else(|| "-".to_owned(), |version| version.to_string())),
-        ("key", text(letter.key.as_deref())),
-        ("reason", text(dead.map(|dead| dead.reason.as_str()))),
-        ("died", text(dead.and_then(|dead| dead.time.as_deref()))),
-        ("worker", text(dead.and_then(|dead| dead.worker.as_deref()))),
-        ("attempts", letter.attempts.to_string()),
-        ("deliveries", dead.map_or(0, |dead| dead.deliveries).to_string()),
-        ("sent", text(letter.sent.as_deref())),
-        ("trace", text(letter.trace.as_deref())),
-        ("last error", text(letter.last_error.as_deref())),
-        ("problem", text(letter.problem.as_deref())),
-        ("payload", format!("{} bytes; --payload prints them", letter.payload.bytes())),
-    ]);
-    for (name, value) in &letter.headers {
-        shown.push_str(&format!("header {} = {}\n", clean(name), clean(value)));
-    }
-    for past in &letter.past {
-        let json = serde_json::to_string(past).unwrap_or_default();
-        shown.push_str(&format!("earlier dead letter {}\n", clean(&json)));
-    }
-    shown
-}
-
-fn payload_text(payload: &RawPayload) -> String {
-    let hidden =
-        || format!("{} bytes that are not a text; --output json prints them in base64", payload.bytes());
-    match payload {
-        RawPayload::None => String::new(),
-        RawPayload::Json(json) => inert(json.get()),
-        RawPayload::Text(text) => clean(text),
-        RawPayload::Bytes(bytes) => std::str::from_utf8(bytes).map_or_else(|_| hidden(), clean),
-        _ => hidden(),
     }
 }
 

@@ -6,6 +6,7 @@ mod bulk;
 mod cancel;
 mod cost;
 mod dead;
+mod dead_text;
 mod doctor;
 mod documents;
 mod explain;

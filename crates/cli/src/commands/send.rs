@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::{made, say, table};
+use crate::output::{ended, made, say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, duration};
 
@@ -101,7 +101,8 @@ pub(crate) async fn run(
         return Ok(());
     }
     let printed = global.output.list(&sent, "jobs", || overview(&sent));
-    result.and(made(printed, || ids(&sent)))
+    let printed = if sent.is_empty() { printed } else { made(printed, || ids(&sent)) };
+    ended(result, printed)
 }
 
 /// The most jobs that are sent at once.

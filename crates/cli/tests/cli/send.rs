@@ -248,6 +248,14 @@ fn change_whose_report_cannot_be_written_is_told() {
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains("the change was made") && error.contains(done), "{error}");
     }
+    // Of the work that failed, the text says what is wrong; of the report, what was done.
+    let lines = place.path("lines");
+    std::fs::write(&lines, format!("{}\nno event\n", event("two", ""))).unwrap();
+    let arguments = ["send", "mails", "--ndjson", "--file", lines.to_str().unwrap()];
+    let output = place.command(&arguments).stdout(full()).output().unwrap();
+    let error = error_text(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("line 2") && error.contains("sent two"), "{error}");
     for unchanged in [&["queues"][..], &["queue", "create", "mails"]] {
         let output = place.command(unchanged).stdout(full()).output().unwrap();
         assert!(!error_text(&output).contains("the change was made"), "{}", error_text(&output));

@@ -116,7 +116,7 @@ impl Dashboard {
     /// Asks `hook` before it shows a text that may be personal: `Some` is shown instead, `None` shows the text as it is.
     ///
     /// Payloads and checkpoints are shown after a click only, with or without a hook. With a hook, dead letters cannot be
-    /// searched by text, which would tell what is hidden.
+    /// searched by text or key, which would tell what is hidden.
     pub fn redact(mut self, hook: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
         self.redactor = Redactor::new(hook);
         self

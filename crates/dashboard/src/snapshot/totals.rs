@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use jobqueue_admin::{Counters, HISTOGRAM_BOUNDS, WorkerRecord};
+use jobqueue_admin::{Counters, HISTOGRAM_BOUNDS, ListeningQueue, WorkerRecord};
 
 /// The kind under which messages are counted whose kind no worker has a handler for. Anybody may send any kind.
 const OTHER_KINDS: &str = "other";
+/// The most kinds of relays that are counted by their names. The senders of the jobs choose them.
+const MAX_RELAYED: usize = 200;
 /// The most workers whose last counters are kept after they have gone.
 const MAX_GONE: usize = 10_000;
 
@@ -18,6 +20,8 @@ type Key = (String, String);
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     kinds: BTreeMap<Key, KindTotals>,
+    /// The kinds of jobs that relays have forwarded.
+    relayed: BTreeSet<Key>,
     /// The counters of each worker when it was last seen.
     seen: BTreeMap<String, BTreeMap<Key, KindTotals>>,
     /// The run times of all workers, also those before this process began to watch.
@@ -109,19 +113,34 @@ impl Totals {
     fn counters(&mut self, record: &WorkerRecord) -> BTreeMap<Key, KindTotals> {
         let mut known = BTreeSet::new();
         for queue in &record.queues {
-            let kinds = queue.kinds.iter().map(String::as_str).chain([OTHER_KINDS]);
+            let kinds = queue.named_kinds().chain([OTHER_KINDS]);
             known.extend(kinds.map(|kind| (queue.name.clone(), kind.to_owned())));
         }
         let mut counted = BTreeMap::<_, KindTotals>::new();
         for counters in &record.counters {
             let key = (counters.queue.clone(), counters.kind.clone());
-            let key = if known.contains(&key) { key } else { (key.0, OTHER_KINDS.to_owned()) };
+            let is_named = known.contains(&key) || self.is_relayed(record, &key);
+            let key = if is_named { key } else { (key.0, OTHER_KINDS.to_owned()) };
             counted.entry(key).or_default().sum(&counters.into());
         }
         for key in known {
             self.kinds.entry(key).or_default();
         }
         counted
+    }
+
+    /// Returns whether a relay of the queue counts jobs of the kind by its name.
+    fn is_relayed(&mut self, record: &WorkerRecord, key: &Key) -> bool {
+        let (queue, kind) = key;
+        // A message that is no job has no kind.
+        let takes = |of: &ListeningQueue| of.name == *queue && of.takes(kind) && !kind.is_empty();
+        if !record.queues.iter().any(takes) {
+            return false;
+        }
+        if self.relayed.len() < MAX_RELAYED {
+            self.relayed.insert(key.clone());
+        }
+        self.relayed.contains(key)
     }
 
     pub(super) fn by_queue(&self) -> BTreeMap<String, QueueRuns> {
@@ -189,6 +208,31 @@ mod tests {
 
     fn completed(totals: &Totals, kind: &str) -> Option<u64> {
         totals.iter().find(|(_, of, _)| *of == kind).map(|(_, _, totals)| totals.completed)
+    }
+
+    #[test]
+    fn kinds_that_a_relay_forwards_are_counted_by_their_names() {
+        let mut relay = worker("a", 10, 0);
+        relay.queues[0].kinds = vec!["*".to_owned()];
+        let mut totals = Totals::default();
+        totals.add(at(6_000), [relay.clone()].iter());
+        assert_eq!(completed(&totals, "*"), None, "no job has this kind");
+        relay.counters[0].completed = 7;
+        totals.add(at(6_010), [relay.clone()].iter());
+        assert_eq!((completed(&totals, "mail"), completed(&totals, "other")), (Some(7), Some(0)));
+
+        let one = worker("a", 10, 1).counters.remove(0);
+        let of_kind = |kind: String| {
+            let mut counters = one.clone();
+            counters.kind = kind;
+            counters
+        };
+        relay.counters = (0..2 * MAX_RELAYED).map(|number| of_kind(number.to_string())).collect();
+        relay.counters.push(of_kind(String::new()));
+        totals.add(at(6_020), [relay.clone()].iter());
+        assert_eq!(completed(&totals, "0"), Some(1));
+        assert_eq!(completed(&totals, "other"), Some(MAX_RELAYED as u64 + 2), "a bound, and what is no job");
+        assert_eq!(totals.iter().count(), MAX_RELAYED + 1);
     }
 
     // D17

@@ -74,6 +74,22 @@ async fn kind_that_is_handled_has_its_name_before_its_first_run() {
     assert_eq!(sum(&kept, "jobqueue.job.attempts", &[kind, ("jobqueue.outcome", "dead_lettered")]), 1.0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn jobs_of_a_relay_are_counted_by_their_kinds() {
+    let kept = Kept::new();
+    let (storage, destination) = (kept.storage(), Storage::memory());
+    storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).await.unwrap();
+    destination.queue::<Order>().await.unwrap();
+    let relay = worker(&storage).relay("orders", &destination).build().unwrap();
+    assert_eq!(relay.run_until_idle().await.unwrap().completed, 1);
+    let points = kept.points("jobqueue.queue.in_flight");
+    let kinds: BTreeSet<_> =
+        points.iter().filter_map(|(attributes, _)| value(attributes, "jobqueue.job.kind")).collect();
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["order"], "a relay is no kind");
+    let order = [("jobqueue.job.kind", "order"), ("jobqueue.outcome", "completed")];
+    assert_eq!(sum(&kept, "jobqueue.job.attempts", &order), 1.0);
+}
+
 // The gauge of circuits tells these numbers when it is read.
 #[tokio::test(start_paused = true)]
 async fn attempts_are_counted_where_a_view_drops_the_circuit() {

@@ -9,6 +9,7 @@ use super::update::{UPDATE_FREE, Update};
 use crate::database::{Call, Database};
 use crate::driver::Value;
 use crate::error;
+use crate::purge::has_no_former;
 use crate::receipt::{Presented, ReceiptUse};
 use crate::store::Store;
 use jobqueue_storage::{
@@ -28,7 +29,7 @@ macro_rules! is_deletable {
 /// The queue is compared so that the planner has no other index than the one by number: that by queue has an entry for each message that is done
 /// while a transaction may still look at it.
 macro_rules! end {
-    ($which:literal, $lock:literal, $end:expr) => {
+    ($which:expr, $lock:literal, $end:expr) => {
         concat!(
             "WITH at AS MATERIALIZED (
                 SELECT id, set_config('lock_timeout', $5, true) FROM jobqueue.queue WHERE name = $1
@@ -42,11 +43,9 @@ macro_rules! end {
 }
 
 /// Deletes messages. The clock is read again when the locks are held. A first whose group has the row of a [former first](PASS_ON) is passed over:
-/// the trigger would wait for the transactions that have locked the row, and the list with it. `OFFSET` keeps the planner from reading the rows of all groups
-/// at once.
+/// the trigger would wait for the transactions that have locked the row, and the list with it.
 const DELETE: &str = end!(
-    " AND (m.waiting OR m.group_hash IS NULL OR NOT EXISTS (SELECT FROM jobqueue.message l
-        WHERE l.queue = m.queue AND l.group_hash = m.group_hash AND l.waiting AND l.turn IS NULL OFFSET 0))",
+    concat!(" AND (m.waiting OR ", has_no_former!(), ")"),
     " FOR UPDATE",
     concat!(
         "DELETE FROM jobqueue.message m USING held w WHERE m.id = w.id AND m.receipt = w.receipt AND ",
@@ -60,15 +59,14 @@ const PASS_ON: &str = end!(
     " FOR NO KEY UPDATE",
     "SELECT id, receipt, true FROM held WHERE jobqueue.pass_on(id)"
 );
-/// Removes the rows of former firsts of these messages' groups that no transaction has locked any more.
-const REMOVE_FORMER: &str = "WITH former AS MATERIALIZED (
-        SELECT l.id FROM jobqueue.queue q, unnest($2::bigint[]) AS w (id), jobqueue.message m,
+/// Removes the rows of former firsts of these messages' groups that no transaction has locked any more. A join by `id`, or an
+/// index that its condition implies, could be read as a whole where the statistics say that the table is empty.
+const REMOVE_FORMER: &str = "DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(
+        SELECT f.id FROM jobqueue.queue q, jobqueue.message m,
             LATERAL (SELECT id FROM jobqueue.message
-                WHERE queue = m.queue AND group_hash = m.group_hash AND waiting AND turn IS NULL OFFSET 0) f,
-            jobqueue.message l
-        WHERE q.name = $1 AND m.id = w.id AND m.queue + 0 = q.id AND m.group_hash IS NOT NULL AND NOT m.waiting AND l.id = f.id
-        FOR UPDATE OF l SKIP LOCKED
-    ) DELETE FROM jobqueue.message l USING former WHERE l.id = former.id RETURNING l.id";
+                WHERE queue = m.queue AND group_hash = m.group_hash AND waiting AND turn IS NULL
+                OFFSET 0 FOR UPDATE SKIP LOCKED) f
+        WHERE q.name = $1 AND m.id = ANY ($2) AND m.queue + 0 = q.id AND m.waiting::integer = 0)) RETURNING id";
 
 /// The answers to deletions, in their order.
 pub(super) struct Deleted {

@@ -87,10 +87,10 @@ impl FrameEvents {
         }
     }
 
-    /// Returns the key of an attached link.
-    pub(super) fn find(&self, name: &str) -> LinkKey {
+    /// Returns the key of an attached link; `None` if another channel has its number by now.
+    pub(super) fn find(&self, name: &str) -> Option<LinkKey> {
         let inner = lock(&self.inner);
-        inner.links.iter().find(|(_, stats)| stats.name == name).map(|(key, _)| *key).unwrap_or_default()
+        inner.links.iter().find(|(_, stats)| stats.name == name).map(|(key, _)| *key)
     }
 
     /// Returns the numbers of an attached link.

@@ -54,9 +54,16 @@ pub(super) struct ReceiveTask {
 }
 
 impl ReceiveTask {
-    pub(super) fn new(receiver: Receiver, channel: Arc<Channel>, arrivals: Arc<Notifier>) -> Self {
-        Self {
-            key: channel.events.find(receiver.name()),
+    /// # Errors
+    /// [`Fault::Lost`], if the channel has ended.
+    pub(super) fn new(
+        receiver: Receiver,
+        channel: Arc<Channel>,
+        arrivals: Arc<Notifier>,
+    ) -> Result<Self, Fault> {
+        let key = channel.events.find(receiver.name());
+        Ok(Self {
+            key: key.ok_or_else(|| Fault::lost("the channel of the link has ended"))?,
             receiver,
             flows: channel.events.flows(),
             channel,
@@ -70,7 +77,7 @@ impl ReceiveTask {
             received: 0,
             since: 0,
             closing: None,
-        }
+        })
     }
 
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>, ended: CancellationToken) {

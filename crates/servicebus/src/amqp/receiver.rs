@@ -57,17 +57,24 @@ impl ReceiveLink {
                 .credit_mode(CreditMode::Manual);
             Box::pin(async move { receiver.attach(session).await.map_err(|error| of_receiver(&error)) })
         });
-        Ok(Self::of(attaching.await?, channel, arrivals))
+        Self::of(attaching.await?, channel, arrivals)
     }
 
     /// Starts the task that owns a link.
-    pub(super) fn of(receiver: Receiver, channel: &Arc<Channel>, arrivals: Arc<Notifier>) -> Self {
+    ///
+    /// # Errors
+    /// [`Fault::Lost`], if its channel has ended.
+    pub(super) fn of(
+        receiver: Receiver,
+        channel: &Arc<Channel>,
+        arrivals: Arc<Notifier>,
+    ) -> Result<Self, Fault> {
         let (commands, queue) = mpsc::channel(256);
         let ended = CancellationToken::new();
         let name = receiver.name().into();
-        let link = ReceiveTask::new(receiver, Arc::clone(channel), arrivals);
+        let link = ReceiveTask::new(receiver, Arc::clone(channel), arrivals)?;
         drop(channel.runtime.spawn(link.run(queue, ended.clone())));
-        Self { name, commands, ended, is_known: Arc::default() }
+        Ok(Self { name, commands, ended, is_known: Arc::default() })
     }
 
     /// Returns the property of a request that is made on behalf of the link. The service takes that for use of the link.

@@ -50,8 +50,9 @@ impl Accepted {
         let receiver = attaching.await?;
         let id =
             id_of(&receiver).ok_or_else(|| Fault::unreadable("the answer to an attach names no session"))?;
-        let locked_until = channel.events.link(channel.events.find(receiver.name())).locked_until;
-        let link = ReceiveLink::of(receiver, channel, Arc::default());
+        let key = channel.events.find(receiver.name());
+        let locked_until = key.and_then(|key| channel.events.link(key).locked_until);
+        let link = ReceiveLink::of(receiver, channel, Arc::default())?;
         Ok(Self { id, link, locked_until })
     }
 }

@@ -146,7 +146,7 @@ impl Coordinators {
 struct Coordinator {
     controller: Controller,
     channel: Arc<Channel>,
-    /// Fires when a request got no answer: the link is of no more use.
+    /// Fires when a request got no answer, or a discharge was refused: the link is of no more use.
     failed: CancellationToken,
 }
 
@@ -191,11 +191,24 @@ impl Coordinator {
             tokio::join!(sender.post(copy, Some(id.clone())), node.ask(settling, Some(id.clone())));
         // A commit would do one without the other.
         if let Err(fault) = settled.and(sent) {
-            let _ = self.answer(transaction.rollback()).await;
+            let _ = self.discharge(transaction.rollback()).await;
             return Err(fault.unsent());
         }
         // A lost lock may be the reason, among others. The next try finds out which.
-        self.answer(transaction.commit()).await.map_err(Fault::of_commit)
+        self.discharge(transaction.commit()).await.map_err(Fault::of_commit)
+    }
+
+    /// Ends a transaction. After a refusal the client sends a rollback of its own accord, whose answer could be taken for that to the next
+    /// request: the link is not used again.
+    async fn discharge(
+        &self,
+        request: impl Future<Output = Result<(), ControllerSendError>>,
+    ) -> Result<(), Fault> {
+        let discharged = self.answer(request).await;
+        if discharged.is_err() {
+            self.failed.cancel();
+        }
+        discharged
     }
 
     async fn answer<T>(

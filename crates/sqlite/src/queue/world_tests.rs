@@ -1,7 +1,8 @@
 //! Two connections to one file, as of two processes, against a naive model: random transactions that commit, fail, or end with
 //! their process. Every answer, and the file after every transaction, must be the model's.
 
-use std::collections::BTreeMap;
+mod model;
+
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rusqlite::{Connection, TransactionBehavior};
 
+use self::model::{Message, Model};
 use super::{admin, count, get, index, leased, put};
 use crate::batch::Batch;
 use crate::clock::StoreClock;
@@ -41,82 +43,6 @@ impl Random {
 
     fn seconds(&mut self) -> Duration {
         Duration::from_millis([0, 1, 1_000, 2_000, 2_000, 60_000][self.below(6) as usize])
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Message {
-    order: u64,
-    queue: usize,
-    visible_at: i64,
-    expires_at: Option<i64>,
-    dequeue_count: u32,
-    /// The time until which the receipt is good; `None` for that of a put.
-    good_until: Option<i64>,
-    put_back: bool,
-    group: Option<String>,
-    receipt: PopReceipt,
-}
-
-/// All messages of the file by their ids, with nothing but what the port promises.
-#[derive(Clone, Default)]
-struct Model {
-    messages: BTreeMap<MessageId, Message>,
-    puts: u64,
-}
-
-impl Model {
-    fn alive(&self, queue: usize, now: i64) -> impl Iterator<Item = (&MessageId, &Message)> {
-        let is_alive = move |one: &Message| one.queue == queue && one.expires_at.is_none_or(|end| end > now);
-        self.messages.iter().filter(move |(_, one)| is_alive(one))
-    }
-
-    fn waits(&self, message: &Message) -> bool {
-        let is_before = |one: &Message| {
-            one.queue == message.queue && one.group == message.group && one.order < message.order
-        };
-        message.group.is_some() && self.messages.values().any(is_before)
-    }
-
-    fn state(&self, message: &Message, now: i64) -> MessageState {
-        match message {
-            one if one.visible_at <= now || self.waits(one) => MessageState::Waiting,
-            one if one.good_until.is_none() => MessageState::Delayed,
-            one if one.put_back => MessageState::BackingOff,
-            _ => MessageState::Running,
-        }
-    }
-
-    /// Returns the ids of a state in the order of a page.
-    fn page(&self, queue: usize, state: MessageState, now: i64) -> Vec<MessageId> {
-        let of_state = self.alive(queue, now).filter(|(_, one)| self.state(one, now) == state);
-        let place = |one: &Message| match self.waits(one) {
-            true => (true, 0, one.group.clone(), one.order),
-            false => (false, one.visible_at, None, one.order),
-        };
-        let mut found: Vec<_> = of_state.map(|(id, one)| (place(one), id.clone())).collect();
-        found.sort();
-        found.into_iter().map(|(_, id)| id).collect()
-    }
-
-    fn find(
-        &mut self,
-        queue: usize,
-        message: &MessageRef,
-        late: ExpiredReceipt,
-        now: i64,
-    ) -> Result<&mut Message, StoreErrorKind> {
-        let found = self.messages.get_mut(&message.id).filter(|one| one.queue == queue);
-        let found = found
-            .filter(|one| one.expires_at.is_none_or(|end| end > now))
-            .ok_or(StoreErrorKind::MessageNotFound)?;
-        if found.receipt != message.receipt {
-            return Err(StoreErrorKind::PopReceiptMismatch);
-        }
-        if late == ExpiredReceipt::Refuse && found.good_until.is_some_and(|until| until <= now) {
-            return Err(StoreErrorKind::LeaseExpired);
-        }
-        Ok(found)
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::storage::{GetMessages, Operation};
 use jobqueue::{JobError, SendOptions};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::worker;
 use tokio::time::sleep;
 
@@ -42,4 +44,26 @@ async fn job_that_is_put_back_behind_a_slow_queue_keeps_its_position() {
     let built = worker(&storage).concurrency(1).handle(handler).build().unwrap();
     let report = built.run_until(sleep(Duration::from_secs(8_000))).await.unwrap();
     assert_eq!(*done.lock().unwrap(), Vec::from_iter(0..JOBS), "{report:?}");
+}
+
+/// A worker leases the jobs behind the running one: some wait in memory, the others are put back, which takes the storage long.
+#[tokio::test(start_paused = true)]
+async fn jobs_without_room_to_wait_are_leased_no_more_than_slots_are_free() {
+    let faulty = Faulty::new(&logged());
+    let storage = faulty.storage();
+    let queue = steps(&storage).await;
+    for number in 0..600 {
+        send(&queue, &step("a", number)).await;
+    }
+    faulty.plan_always(Operation::Update, Fault::DelayBefore(Duration::from_secs(10)));
+    let handler = async |_: Step| {
+        sleep(Duration::from_secs(3_600)).await;
+        Ok::<_, JobError>(())
+    };
+    let built = worker(&storage).concurrency(4).handle(handler).build().unwrap();
+    let running = tokio::spawn(built.run_until(std::future::pending()));
+    sleep(Duration::from_secs(8)).await;
+    let get = GetMessages::new(32, Duration::from_secs(1));
+    assert_eq!(storage.queues().get(queue.name(), get).await.unwrap().messages.len(), 32);
+    running.abort();
 }

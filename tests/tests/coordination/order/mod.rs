@@ -9,11 +9,11 @@ mod external;
 mod flow;
 mod native;
 mod outages;
+mod outages_that_end;
 mod overrun;
 mod pages;
 mod processes;
 mod records;
-mod short_outages;
 mod storages;
 mod stress;
 

@@ -18,6 +18,7 @@ mod rubbish;
 mod shutdown;
 mod stopped;
 mod sweep;
+mod sweep_model;
 mod together;
 mod versions;
 mod watching;

@@ -175,6 +175,25 @@ async fn counters_do_not_fall_when_a_worker_goes() {
     assert!(text.contains(r#"jobqueue_queue_workers{queue="tasks"} 0"#), "{text}");
 }
 
+/// The kinds are those of the jobs: a relay has a handler for every kind.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_a_relay_are_counted_by_their_kinds() {
+    let (outbox, destination) = (in_memory(), in_memory());
+    let router = metrics::router(admin(&outbox));
+    get(&router, "/metrics").await;
+    send(&outbox, 3).await;
+    send(&destination, 0).await;
+    let running = present(&outbox).relay("tasks", &destination).build().unwrap().run_until(after(40));
+    let scraping = async {
+        after(35).await;
+        get(&router, "/metrics").await.2
+    };
+    let (_, text) = tokio::join!(running, scraping);
+    let line = r#"jobqueue_deliveries_total{queue="tasks",kind="task",outcome="completed"} 3"#;
+    assert!(text.contains(line), "{text}");
+    assert!(!text.contains(r#"kind="*""#), "no job has this kind: {text}");
+}
+
 // D17
 #[tokio::test(start_paused = true)]
 async fn exporter_that_starts_again_counts_nothing_twice() {

@@ -151,8 +151,8 @@ async fn only_a_good_receipt_changes_a_message_in_a_transaction() {
 async fn lease_is_renewed_after_the_transaction() {
     let bench = Bench::new().await;
     bench.send("a").await;
-    let (tell, told) = mpsc::unbounded_channel();
-    let told = Arc::new(Mutex::new(told));
+    let (reported, renewals) = mpsc::unbounded_channel();
+    let renewals = Arc::new(Mutex::new(renewals));
     let listener = move |event: &Event| {
         let name = match event {
             Event::Renewed { .. } => "renewed",
@@ -160,19 +160,19 @@ async fn lease_is_renewed_after_the_transaction() {
             Event::LeaseLost { .. } => "lost",
             _ => return,
         };
-        let _ = tell.send(name);
+        let _ = reported.send(name);
     };
     let place = bench.place.clone();
     let handler = move |_: Task, ctx: Context| {
-        let (place, told) = (place.clone(), Arc::clone(&told));
+        let (place, renewals) = (place.clone(), Arc::clone(&renewals));
         async move {
-            let mut told = told.lock().await;
+            let mut renewals = renewals.lock().await;
             let mut client = place.connect().await;
             let transaction = client.transaction().await.unwrap();
             ctx.complete_in_postgres(&transaction).await?;
-            assert_eq!(within(told.recv()).await, Some("not renewed"));
+            assert_eq!(within(renewals.recv()).await, Some("not renewed"));
             transaction.commit().await.unwrap();
-            while within(told.recv()).await.expect("an event") != "renewed" {
+            while within(renewals.recv()).await.expect("an event") != "renewed" {
                 assert!(!ctx.is_cancelled());
             }
             Ok::<_, JobError>(())
@@ -200,12 +200,12 @@ async fn open_transactions_hold_up_no_renewal_of_another_lease() {
     let bench = Bench::new().await;
     let (held, others) =
         (bench.storage.queue::<Held>().await.unwrap(), bench.storage.queue::<Other>().await.unwrap());
-    let (tell, told) = mpsc::unbounded_channel();
-    let told = Arc::new(Mutex::new(told));
+    let (reported, renewals) = mpsc::unbounded_channel();
+    let renewals = Arc::new(Mutex::new(renewals));
     let listener = move |event: &Event| {
         let _ = match event {
-            Event::NotRenewed { queue, .. } if queue.as_str() == "held" => tell.send(Renewal::Refused),
-            Event::Renewed { queue } if queue.as_str() == "others" => tell.send(Renewal::Succeeded),
+            Event::NotRenewed { queue, .. } if queue.as_str() == "held" => reported.send(Renewal::Refused),
+            Event::Renewed { queue } if queue.as_str() == "others" => reported.send(Renewal::Succeeded),
             _ => return,
         };
     };
@@ -227,9 +227,9 @@ async fn open_transactions_hold_up_no_renewal_of_another_lease() {
     let is_renewed = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&is_renewed);
     let run = move |_: Other, ctx: Context| {
-        let (told, noted, ended) = (Arc::clone(&told), Arc::clone(&noted), ended.clone());
+        let (renewals, noted, ended) = (Arc::clone(&renewals), Arc::clone(&noted), ended.clone());
         async move {
-            let renewed = ctx.token().run_until_cancelled(renewed_after(told, HELD)).await;
+            let renewed = ctx.token().run_until_cancelled(renewed_after(renewals, HELD)).await;
             noted.store(renewed.is_some(), Ordering::Relaxed);
             ended.cancel();
             Ok::<_, JobError>(())
@@ -250,9 +250,9 @@ enum Renewal {
 }
 
 /// Waits for a renewal that succeeded after so many were refused.
-async fn renewed_after(told: Arc<Mutex<mpsc::UnboundedReceiver<Renewal>>>, mut refused: usize) {
-    let mut told = told.lock().await;
-    while let Some(renewal) = told.recv().await {
+async fn renewed_after(renewals: Arc<Mutex<mpsc::UnboundedReceiver<Renewal>>>, mut refused: usize) {
+    let mut renewals = renewals.lock().await;
+    while let Some(renewal) = renewals.recv().await {
         if refused == 0 && renewal == Renewal::Succeeded {
             return;
         }

@@ -1,13 +1,9 @@
-//! Senders and operators: their actions in their own simulated processes.
+//! Senders: their actions in their own simulated processes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::batch::{BatchSweepOptions, sweep_batches};
-use jobqueue::dead_letters::DeadLetterOptions;
-use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::queue::SendUniqueOutcome;
-use jobqueue::settings::Metadata;
 use jobqueue::storage::{ContainerName, PutMessage};
 use jobqueue::{Error, Queue, QueueMessage, QueueName, SendOptions, Sent};
 use jobqueue_testing::world::{Node, Verdict, World};
@@ -16,7 +12,7 @@ use tokio::time::sleep;
 use super::batches;
 use super::checks::journal;
 use super::diary::{Diary, Note};
-use super::messages::{Former, Join, Newer, Part, Work};
+use super::messages::{Former, Newer, Part, Work};
 use super::plan::{Action, What};
 use super::spec::{Fan, Script, Spec, filling};
 
@@ -115,7 +111,7 @@ impl Actor {
         }
     }
 
-    async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
+    pub(super) async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
         self.node.queue().await
     }
 
@@ -296,82 +292,6 @@ impl Actor {
             let queue = self.queue::<Former>().await?;
             self.node.send_with(&queue, &Former { id: id.to_owned() }, id, SendOptions::new()).await?;
         }
-        Ok(())
-    }
-
-    async fn redrive(&self, per_second: Option<u32>) -> Result<(), Error> {
-        self.redrive_of::<Work>(per_second).await?;
-        self.redrive_of::<Part>(per_second).await?;
-        self.redrive_of::<Join>(per_second).await
-    }
-
-    async fn redrive_of<M: QueueMessage>(&self, per_second: Option<u32>) -> Result<(), Error> {
-        let queue = self.queue::<M>().await?;
-        // Those that die for good are left, so that the world comes to an end.
-        let node = self.node.clone();
-        let options = DeadLetterOptions::new().filter(move |letter| {
-            node.redriven(&subject(&letter.source, &letter.id));
-            true
-        });
-        let options = per_second.into_iter().fold(options, DeadLetterOptions::per_second);
-        let redriven = queue.dead_letters()?.redrive(options).await;
-        self.world.note(self.node.name(), format!("redriven: {redriven:?}"));
-        redriven.map(drop)
-    }
-
-    async fn purge(&self) -> Result<(), Error> {
-        self.purge_of::<Work>().await?;
-        self.purge_of::<Part>().await
-    }
-
-    async fn purge_of<M: QueueMessage>(&self) -> Result<(), Error> {
-        let queue = self.queue::<M>().await?;
-        let dead = queue.dead_letters()?;
-        let (node, world) = (self.node.clone(), self.world.clone());
-        let all = DeadLetterOptions::new().filter(move |letter| {
-            world.note(node.name(), format!("purges {}", letter.id));
-            node.account_for(&subject(&letter.source, &letter.id), "purged, perhaps");
-            true
-        });
-        let purged = dead.purge(all).await;
-        self.world.note(self.node.name(), format!("purged: {purged:?}"));
-        purged.map(drop)
-    }
-
-    async fn clear(&self) -> Result<(), Error> {
-        let queue = self.queue::<Work>().await?;
-        for spec in self.diary.plan.specs() {
-            self.node.account_for(&spec.id, "cleared, perhaps");
-        }
-        queue.clear().await
-    }
-
-    async fn sweep(&self) -> Result<(), Error> {
-        let storage = self.node.storage();
-        let _ = sweep(&storage, SweepOptions::new().drained_queues(true)).await?;
-        sweep_batches(&storage, BatchSweepOptions::new()).await?;
-        Ok(())
-    }
-
-    async fn pause(&self, time: Duration) -> Result<(), Error> {
-        // Its answer may be lost: it holds all the same.
-        drop(self.set("paused", "true").await);
-        sleep(time).await;
-        self.diary.note_end_of_pauses(&self.world, self.node.name());
-        loop {
-            if self.set("paused", "false").await.is_ok() {
-                return Ok(());
-            }
-            sleep(Duration::from_secs(2)).await;
-        }
-    }
-
-    /// Changes one setting of the queue of work.
-    async fn set(&self, name: &str, value: &str) -> Result<(), Error> {
-        let queue = self.queue::<Work>().await?;
-        let storage = self.node.storage();
-        let metadata: Metadata = storage.queues().queue_metadata(queue.name()).await?;
-        storage.queues().set_queue_metadata(queue.name(), &metadata.with(name, value)).await?;
         Ok(())
     }
 }

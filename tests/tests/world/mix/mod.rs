@@ -16,6 +16,7 @@ mod plan;
 mod run;
 mod scenes;
 mod spec;
+mod upkeep;
 
 use backend::Backend;
 use features::Feature;

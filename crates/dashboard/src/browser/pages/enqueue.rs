@@ -2,7 +2,7 @@
 
 use askama::Template;
 use jobqueue::SendOptions;
-use jobqueue_admin::{Action, RawPayload, RawSend};
+use jobqueue_admin::{Action, ListeningQueue, RawPayload, RawSend};
 
 use super::job::reference;
 use super::rows::job_path;
@@ -41,10 +41,11 @@ struct Copied {
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let look = request.app.poller.latest().await?;
     let records = look.present().map(|worker| &worker.record);
-    let mut kinds: Vec<String> =
-        records.flat_map(|record| &record.queues).flat_map(|queue| queue.kinds.clone()).collect();
-    // A relay takes all kinds.
-    kinds.retain(|kind| kind != "*");
+    let mut kinds: Vec<String> = records
+        .flat_map(|record| &record.queues)
+        .flat_map(ListeningQueue::named_kinds)
+        .map(str::to_owned)
+        .collect();
     kinds.sort();
     kinds.dedup();
     let may_send = request.admin.access().allows(Action::Send);

@@ -7,7 +7,7 @@ use crate::browser::fields::{Fields, Given};
 use crate::browser::redact::Redactor;
 use crate::browser::text::encoded;
 
-const FIELDS: [&str; 8] = ["kind", "reason", "text", "error", "id", "source", "older", "younger"];
+const FIELDS: [&str; 9] = ["kind", "key", "reason", "text", "error", "id", "source", "older", "younger"];
 
 /// An operator's selection among the dead letters of a queue.
 #[derive(Debug, Clone, Default)]
@@ -18,23 +18,24 @@ pub(crate) struct Selection {
 
 impl Selection {
     pub(crate) fn read(fields: &Fields, redactor: &Redactor) -> Result<Self, PageError> {
-        if redactor.hides() && fields.text("text").is_some() {
-            let text = "texts are hidden here, so dead letters cannot be searched by text";
+        if redactor.hides() && (fields.text("text").is_some() || fields.exact("key").is_some()) {
+            let text = "texts are hidden here, so dead letters cannot be searched by text or key";
             return Err(PageError::forbidden(text));
         }
         let filter = DeadLetterFilter::new()
             .given(fields.text("kind"), DeadLetterFilter::kind)
+            // A key or an id may begin or end with blanks.
+            .given(fields.exact("key"), DeadLetterFilter::key)
             .given(fields.text("reason"), DeadLetterFilter::reason)
             .given(fields.text("text"), DeadLetterFilter::text)
             .given(fields.text("error"), DeadLetterFilter::fingerprint)
-            // An id may begin or end with blanks.
             .given(fields.exact("id"), |filter, id| filter.ids([id]))
             .given(fields.exact("source"), DeadLetterFilter::source)
             .given(fields.duration("older")?, DeadLetterFilter::older_than)
             .given(fields.duration("younger")?, DeadLetterFilter::younger_than);
         let filter = if filter.is_empty() { DeadLetterFilter::all() } else { filter };
         let value = |name| match name {
-            "id" | "source" => fields.exact(name),
+            "id" | "key" | "source" => fields.exact(name),
             _ => fields.text(name),
         };
         let given = FIELDS.into_iter().filter_map(|name| Some((name.to_owned(), value(name)?.to_owned())));

@@ -69,6 +69,36 @@ async fn preview_names_the_letter_that_a_redrive_deletes_as_a_copy() {
     assert!(!page.contains("were not met"), "{page}");
 }
 
+/// A key is compared as a whole: other keys may contain it.
+#[tokio::test]
+async fn dead_letters_of_a_key_are_selected() {
+    let storage = Storage::memory();
+    let admin = operate(&storage);
+    admin.create_queue("mails").await.unwrap();
+    for (id, key) in [("exact", "ada"), ("longer", "canada"), ("blank", " ada")] {
+        let mail = RawSend::json("mail", r#"{"to":"bob@example.org"}"#).unwrap().id(id).key(key);
+        admin.send("mails", mail).await.unwrap();
+    }
+    reject_all(&storage).await;
+    let browser = Browser::operating(&storage);
+    let page = browser.page("/queues/mails/dead?key=ada").await;
+    assert!(
+        page.contains("1 of the 3 listed dead letters match") && page.contains(r#"value="ada""#),
+        "{page}"
+    );
+    let found: serde_json::Value =
+        serde_json::from_str(&browser.get("/api/dead?queue=mails&key=ada").await.text).unwrap();
+    assert_eq!(found["matching"], 1, "{found}");
+    let preview = previewed(&browser, &[("queue", "mails"), ("key", "ada")]).await;
+    let plan = operation(&preview);
+    let purge = browser.post("/do/purge", &[("plan", plan), ("confirm", "mails")]).await;
+    assert!(ended(&browser, purge.location()).await.contains("1 deleted"));
+    let page = browser.page("/queues/mails/dead").await;
+    assert!(!page.contains(">exact<") && page.contains(">longer<") && page.contains(">blank<"), "{page}");
+    let hiding = Browser::new(Dashboard::new(admin).redact(|_| None));
+    assert_eq!(hiding.get("/queues/mails/dead?key=ada").await.status, StatusCode::FORBIDDEN);
+}
+
 #[tokio::test]
 async fn page_of_a_purge_counts_the_payloads_that_stay() {
     let faulty = Faulty::new(&Storage::memory());

@@ -97,13 +97,22 @@ fn a_client_does_not_see_the_count_of_a_peer_that_sends() {
 fn only_the_answer_to_a_drain_ends_it() {
     let events = attached(Role::Sender);
     let numbers = || {
-        let link = events.link(events.find("link"));
+        let link = events.link(events.find("link").unwrap());
         (link.drained_since(0), (link.count, link.drained))
     };
     let _ = events.frame(1, FLOW, &serde_amqp::to_vec(&flow()).unwrap());
     assert_eq!(numbers(), (None, (0, 0)));
     let _ = events.frame(1, FLOW, &serde_amqp::to_vec(&Flow { drain: true, ..flow() }).unwrap());
     assert_eq!(numbers(), (Some(0), (7, 7)));
+}
+
+/// It would have the numbers of another link.
+#[test]
+fn link_of_a_channel_that_has_ended_is_not_found() {
+    let events = attached(Role::Sender);
+    assert!(events.find("link").is_some());
+    let _ = events.frame(1, BEGIN, &[]);
+    assert_eq!(events.find("link"), None);
 }
 
 #[test]
@@ -176,6 +185,6 @@ fn a_message_whose_values_are_nested_too_deeply_is_spoilt_wherever_its_frames_en
         assert_eq!(take(&transfer(Some(7), false, good)), None, "{end}");
         let too_deep = [5, 6, 6, 7].map(|delivery| events.was_too_deep((1, delivery)));
         assert_eq!(too_deep, [false, true, false, false], "{end}");
-        assert_eq!(events.link(events.find("link")).count, 3);
+        assert_eq!(events.link(events.find("link").unwrap()).count, 3);
     }
 }

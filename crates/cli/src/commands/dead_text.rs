@@ -1,0 +1,86 @@
+//! Dead letters as text: in tables, and one with its history.
+
+use comfy_table::Table;
+use jobqueue_admin::{ErrorGroup, RawJob, RawPayload};
+
+use crate::output::{fields, inert, table};
+use crate::text::{cell, clean, optional};
+
+pub(super) fn overview(letters: &[RawJob]) -> Table {
+    let mut rows = table(&["ID", "KIND", "KEY", "REASON", "DIED", "#ATTEMPTS", "LAST ERROR"]);
+    for letter in letters {
+        let dead = letter.dead.as_ref();
+        rows.add_row([
+            cell(&letter.id),
+            cell(&letter.kind),
+            optional(letter.key.as_deref()),
+            optional(dead.map(|dead| dead.reason.as_str())),
+            optional(dead.and_then(|dead| dead.time.as_deref())),
+            letter.attempts.to_string(),
+            optional(letter.last_error.as_deref().or(letter.problem.as_deref())),
+        ]);
+    }
+    rows
+}
+
+pub(super) fn groups(errors: &[ErrorGroup]) -> Table {
+    let mut rows =
+        table(&["#COUNT", "FINGERPRINT", "KIND", "REASON", "FIRST", "LAST", "VERSIONS", "SAMPLE", "ERROR"]);
+    for group in errors {
+        let versions: Vec<_> = group.versions.iter().map(u32::to_string).collect();
+        rows.add_row([
+            group.count.to_string(),
+            cell(&group.fingerprint),
+            cell(&group.kind),
+            cell(&group.reason),
+            optional(group.first.as_deref()),
+            optional(group.last.as_deref()),
+            optional(Some(versions.join(",")).as_deref().filter(|text| !text.is_empty())),
+            cell(&group.sample.id),
+            cell(&group.error),
+        ]);
+    }
+    rows
+}
+
+pub(super) fn details(letter: &RawJob) -> String {
+    let text = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), clean);
+    let dead = letter.dead.as_ref();
+    let mut shown = fields(&[
+        ("id", clean(&letter.id)),
+        ("source", clean(&letter.source)),
+        ("kind", clean(&letter.kind)),
+        ("version", letter.version.map_or_else(|| "-".to_owned(), |version| version.to_string())),
+        ("key", text(letter.key.as_deref())),
+        ("reason", text(dead.map(|dead| dead.reason.as_str()))),
+        ("died", text(dead.and_then(|dead| dead.time.as_deref()))),
+        ("worker", text(dead.and_then(|dead| dead.worker.as_deref()))),
+        ("attempts", letter.attempts.to_string()),
+        ("deliveries", dead.map_or(0, |dead| dead.deliveries).to_string()),
+        ("sent", text(letter.sent.as_deref())),
+        ("trace", text(letter.trace.as_deref())),
+        ("last error", text(letter.last_error.as_deref())),
+        ("problem", text(letter.problem.as_deref())),
+        ("payload", format!("{} bytes; --payload prints them", letter.payload.bytes())),
+    ]);
+    for (name, value) in &letter.headers {
+        shown.push_str(&format!("header {} = {}\n", clean(name), clean(value)));
+    }
+    for past in &letter.past {
+        let json = serde_json::to_string(past).unwrap_or_default();
+        shown.push_str(&format!("earlier dead letter {}\n", clean(&json)));
+    }
+    shown
+}
+
+pub(super) fn payload_text(payload: &RawPayload) -> String {
+    let hidden =
+        || format!("{} bytes that are not a text; --output json prints them in base64", payload.bytes());
+    match payload {
+        RawPayload::None => String::new(),
+        RawPayload::Json(json) => inert(json.get()),
+        RawPayload::Text(text) => clean(text),
+        RawPayload::Bytes(bytes) => std::str::from_utf8(bytes).map_or_else(|_| hidden(), clean),
+        _ => hidden(),
+    }
+}

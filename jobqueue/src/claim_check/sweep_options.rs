@@ -1,0 +1,148 @@
+//! What a sweep removes, and what it has removed.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+/// The time that a blob is kept after its expiry: clocks differ, and a job that has just expired may still run.
+const GRACE: Duration = Duration::from_secs(86_400);
+
+pub(super) type Progress = dyn Fn(&SweepReport) + Send + Sync;
+
+/// The options of a [`sweep`](crate::maintenance::sweep).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::maintenance::{SweepOptions, sweep};
+/// use jobqueue::Storage;
+///
+/// let storage = Storage::memory();
+/// // What would be removed, old payloads of queues that are empty now included; then at most 10,000 blobs of that.
+/// let options = SweepOptions::new().drained_queues(true).limit(10_000);
+/// let found = sweep(&storage, options.clone().dry_run(true)).await?;
+/// println!("{} blobs of {} bytes", found.removed, found.bytes);
+/// let swept = sweep(&storage, options).await?;
+/// # assert_eq!((found.removed, swept.removed), (0, 0));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct SweepOptions {
+    pub(super) grace: Duration,
+    pub(super) drained_queues: bool,
+    pub(super) dry_run: bool,
+    pub(super) limit: Option<u64>,
+    pub(super) stop: CancellationToken,
+    pub(super) progress: Option<Arc<Progress>>,
+}
+
+impl Default for SweepOptions {
+    fn default() -> Self {
+        let stop = CancellationToken::new();
+        Self { grace: GRACE, drained_queues: false, dry_run: false, limit: None, stop, progress: None }
+    }
+}
+
+impl SweepOptions {
+    /// Selects blobs that expired at least a day ago, and no others.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how long a blob is kept after its expiry. The default is a day; set more if jobs with a time to live run
+    /// longer than that. The minimum is an hour.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace.max(Duration::from_secs(3600));
+        self
+    }
+
+    /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is
+    /// more), their queue is empty, invisible messages included, and no dead letter of it refers to them. The sweep reads
+    /// up to 10,000 dead letters of a queue, which are invisible to others meanwhile; it leaves out queues with more, with
+    /// messages of other programs among them, and queues that are spread over shards. The default is off.
+    #[must_use]
+    pub fn drained_queues(mut self, sweep: bool) -> Self {
+        self.drained_queues = sweep;
+        self
+    }
+
+    /// Only counts the blobs that would be removed. The default is off.
+    #[must_use]
+    pub fn dry_run(mut self, dry: bool) -> Self {
+        self.dry_run = dry;
+        self
+    }
+
+    /// Returns whether blobs are only counted.
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// Returns whether the sweep may receive dead letters, also in a dry run.
+    pub fn receives_dead_letters(&self) -> bool {
+        self.drained_queues
+    }
+
+    /// Ends the sweep early once `token` fires: it makes the dead letters that it holds visible, and removes no further blobs.
+    #[must_use]
+    pub fn stop(mut self, token: CancellationToken) -> Self {
+        self.stop = token;
+        self
+    }
+
+    /// Sets the maximum number of blobs to remove.
+    #[must_use]
+    pub fn limit(mut self, blobs: u64) -> Self {
+        self.limit = Some(blobs);
+        self
+    }
+
+    /// Calls `listener` after every page of up to 5,000 blobs.
+    #[must_use]
+    pub fn on_progress(mut self, listener: impl Fn(&SweepReport) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(listener));
+        self
+    }
+}
+
+/// The options that say what is removed, as an audit names them.
+impl fmt::Display for SweepOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "grace {:?}", self.grace)?;
+        if self.drained_queues {
+            f.write_str(", drained queues")?;
+        }
+        match self.limit {
+            Some(limit) => write!(f, ", at most {limit}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for SweepOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SweepOptions")
+            .field("grace", &self.grace)
+            .field("drained_queues", &self.drained_queues)
+            .field("dry_run", &self.dry_run)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The result of a sweep.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct SweepReport {
+    /// The number of blobs that were examined.
+    pub seen: u64,
+    /// The number of blobs that were removed; in a dry run, that would be removed.
+    pub removed: u64,
+    /// The size of the removed blobs in bytes.
+    pub bytes: u64,
+    /// The number of blobs that should be removed and could not, because they are leased or the storage failed.
+    pub failed: u64,
+}

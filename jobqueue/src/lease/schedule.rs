@@ -1,0 +1,90 @@
+//! The next deadline of a lease: when it is renewed, when its job is cut off, and when it counts as lost.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::owner::{Lease, Loss, Phase, ReceiptState};
+
+/// The margin before a message's expiry at which it becomes visible at the latest.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
+
+impl Lease {
+    /// The moment at which the lease counts as lost if nothing has renewed it.
+    pub(super) fn give_up_at(&self, state: &ReceiptState) -> Instant {
+        state.deadline - margin(state)
+    }
+
+    /// Enters the lease's next deadline into the deadline queue.
+    pub(super) fn schedule(&self, state: &mut ReceiptState) {
+        self.unschedule(state);
+        let (now, give_up) = (Instant::now(), self.give_up_at(state));
+        let at = match state.phase {
+            Phase::Held if !self.is_renewed(state, now) => give_up.min(Self::next_cut(state)),
+            Phase::Held => {
+                let left = state.deadline.saturating_duration_since(now);
+                // 70 % of the remaining time, spread so that leases of one request are not renewed together.
+                let part = self.renewer.runtime().jitter(left, 0.65..=0.72);
+                (now + part).min(give_up).min(Self::next_cut(state))
+            }
+            Phase::Uncertain => give_up,
+            Phase::Lost(_) | Phase::Closed => return,
+        };
+        state.slot = Some(self.renewer.watch(at, self.this.clone()));
+    }
+
+    /// Returns whether the lease is renewed: there is time, and it does not last until the message expires.
+    fn is_renewed(&self, state: &ReceiptState, now: Instant) -> bool {
+        let lasts_to_the_end = self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires);
+        !lasts_to_the_end && now < state.renewed_until
+    }
+
+    /// Returns when to cut off the job, unless that has happened.
+    fn next_cut(state: &ReceiptState) -> Instant {
+        if state.overrun { state.deadline } else { state.run_until }
+    }
+
+    /// Returns the part of `visibility` for which the message can be hidden before it expires.
+    pub(crate) fn within_life(&self, visibility: Duration) -> Duration {
+        let Some(expires) = self.expires else { return visibility };
+        let left = expires.saturating_duration_since(Instant::now());
+        // Storages count in seconds; the margin absorbs their rounding.
+        visibility.min(left.saturating_sub(EXPIRY_MARGIN))
+    }
+
+    pub(super) fn unschedule(&self, state: &mut ReceiptState) {
+        if let Some(slot) = state.slot.take() {
+            self.renewer.forget(slot);
+        }
+    }
+
+    /// Handles a due entry of the deadline queue. Returns true if a renewal must be sent; the time to give up is then
+    /// already in the queue.
+    pub(super) fn is_renewal_due(&self) -> bool {
+        let mut state = self.state();
+        state.slot = None;
+        let now = Instant::now();
+        let give_up = self.give_up_at(&state);
+        match state.phase {
+            Phase::Lost(_) | Phase::Closed => false,
+            Phase::Held | Phase::Uncertain if now >= give_up => {
+                self.lose(&mut state, Loss::Expired);
+                false
+            }
+            phase => {
+                state.slot = Some(self.renewer.watch(give_up, self.this.clone()));
+                if now >= state.run_until {
+                    // Cut off while this process still owns the message, so that the failed attempt can be counted.
+                    state.overrun = true;
+                    self.stop.fire();
+                }
+                phase == Phase::Held && self.is_renewed(&state, now)
+            }
+        }
+    }
+}
+
+/// Returns how long before the deadline the token fires, so that it fires before a successor can start.
+pub(super) fn margin(state: &ReceiptState) -> Duration {
+    (state.length / 20).clamp(Duration::from_millis(5), Duration::from_secs(1)).min(state.length / 2)
+}
