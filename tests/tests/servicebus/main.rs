@@ -39,6 +39,7 @@ mod session_losses;
 mod sessions;
 mod two_namespaces;
 mod until_idle;
+mod waiting_gets;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
