@@ -21,6 +21,7 @@ mod long_held;
 mod made_anew;
 mod many_queues;
 mod miscounts;
+mod missing_queues;
 mod namespace;
 mod nested;
 mod numbers;

@@ -310,7 +310,7 @@ impl Live {
                 self.note_deafness(fault);
             }
         })?;
-        cbs.call(request).await?;
+        cbs.call(request).await.map_err(Fault::of_token)?;
         Ok(Authorized { renewal, end })
     }
 
