@@ -7,8 +7,10 @@ use jobqueue::storage::{Access, GetMessages, PutMessage, StoreErrorKind, UpdateM
 use jobqueue::{JobError, QueueName, Storage, Worker};
 use jobqueue_admin::{AccessLevel, Admin};
 use jobqueue_test_support::servicebus::ServiceBus;
+use serde_json::json;
 
 use super::jobs::{Work, work};
+use super::late_answers::{pass, until};
 use super::{Bench, MINUTE, later, options};
 
 // It was called a missing message, so that no queue was ever created.
@@ -61,4 +63,27 @@ async fn sweep_of_another_process_removes_the_texts_of_a_deleted_queue() {
     let swept = sweep(&later(&bench.another(), days), SweepOptions::new().dry_run(false)).await.unwrap();
     assert_eq!(swept.removed, 1);
     assert_eq!(bench.texts().await.len(), 0);
+}
+
+// It was asked for every five seconds, with a warning, for as long as the connection lasted.
+#[tokio::test]
+async fn token_of_a_deleted_queue_is_not_renewed() {
+    let bench = Bench::new();
+    bench.emulator.create_queue("gone", json!({}));
+    let gone = QueueName::new("gone").unwrap();
+    let options = options(&bench.emulator).token_validity(Duration::from_secs(32));
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+    let put = async |queue: &QueueName| storage.queues().put(queue, PutMessage::new("a")).await.unwrap();
+    put(&bench.queue).await;
+    put(&gone).await;
+    bench.another().queues().delete_queue(&gone).await.unwrap();
+    let tokens = || bench.emulator.calls("put-token", "$cbs", 0);
+    let before = tokens();
+    // Tokens are renewed after three quarters of their life. No request waits for so long.
+    for renewed in [2, 3] {
+        pass(Duration::from_secs(25)).await;
+        until(|| tokens() >= before + renewed).await;
+        put(&bench.queue).await;
+    }
+    assert_eq!(tokens(), before + 3, "one of each queue, and then one of that which is there");
 }
