@@ -32,6 +32,8 @@ pub(crate) struct LeasedJob {
     pub(crate) dequeue_count: u32,
     /// The time at which the message was received, by the storage's clock.
     received: SystemTime,
+    /// The time after that request for which the storage hides the message: that of the lease, or longer.
+    hidden: Duration,
     pub(crate) inserted: SystemTime,
     pub(crate) expires: Option<SystemTime>,
     /// The queue's settings when the message was received.
@@ -116,14 +118,13 @@ impl LeasedJob {
         limits: JobLimits,
         content: Content,
     ) -> Self {
+        let granted = leased.granted.unwrap_or(settings.timeout);
         Self {
             core,
             lease,
             dequeue_count,
-            received: leased
-                .next_visible
-                .checked_sub(leased.granted.unwrap_or(settings.timeout))
-                .unwrap_or(leased.inserted),
+            received: leased.next_visible.checked_sub(granted).unwrap_or(leased.inserted),
+            hidden: granted.max(settings.timeout),
             inserted: leased.inserted,
             expires: leased.expires,
             settings,
@@ -155,6 +156,11 @@ impl LeasedJob {
     /// clocks agree on how long a message has waited.
     pub(super) fn received_at(&self) -> SystemTime {
         self.received
+    }
+
+    /// Returns the time for which the storage hides the message after a get, at least as long as a renewal.
+    pub(crate) fn hidden(&self) -> Duration {
+        self.hidden
     }
 
     /// Returns the time from the insertion of the message until this delivery, by the storage's clock.
