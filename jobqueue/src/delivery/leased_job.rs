@@ -30,7 +30,8 @@ pub(crate) struct LeasedJob {
     pub(crate) lease: Arc<Lease>,
     /// The number of this delivery, from 1: the dequeue count, if the storage returns one.
     pub(crate) dequeue_count: u32,
-    /// The time at which the message was received, by the storage's clock.
+    /// The time of the request by which the message was received: by the storage's clock, or by this machine's where the storage says how long
+    /// its lease lasts.
     received: SystemTime,
     /// The time after that request for which the storage hides the message: that of the lease, or longer.
     hidden: Duration,
@@ -152,8 +153,8 @@ impl LeasedJob {
         });
     }
 
-    /// Returns the time at which the message was received, by the storage's clock, so that workers with different
-    /// clocks agree on how long a message has waited.
+    /// Returns the time at which the message was received, by the storage's clock where it says one, so that workers with different clocks agree
+    /// on how long a message has waited. Where the storage says how long its lease lasts instead, as Service Bus does, it is by this machine's.
     pub(super) fn received_at(&self) -> SystemTime {
         self.received
     }

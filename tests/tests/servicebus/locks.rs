@@ -137,6 +137,10 @@ async fn the_answer_tells_the_length_of_the_lock() {
     assert!(granted <= Duration::from_secs(20) + asked.elapsed(), "{granted:?}");
     let renewed = bench.update(&leased.message, UpdateMessage::new(MINUTE)).await.unwrap();
     assert!(renewed.granted.unwrap() <= Duration::from_secs(20), "{renewed:?}");
+    let bench = Bench::new();
+    let leased = bench.leased("text").await;
+    let renewed = bench.update(&leased.message, UpdateMessage::new(MINUTE / 6)).await.unwrap();
+    assert!(renewed.granted.unwrap() > MINUTE / 2, "{renewed:?}");
 }
 
 #[tokio::test]
